@@ -1,4 +1,4 @@
-//! Classes of callers that all processes share: free callers may make 10 requests a minute, paying
+//! Classes of callers that all processes share. Free callers may send 10 requests a minute, paying
 //! callers 1,000, and all callers together 5,000 a second. Start as many processes as you like:
 //!
 //! ```sh
@@ -17,7 +17,7 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn new(client: &Client) -> Result<Self, SharedError> {
-        // While Redis is unreachable, each of two processes has half of the limit.
+        // While Redis is unreachable, each of two processes uses half of the limit.
         let away = WhenUnavailable::Local { share: 0.5 };
         let callers = SharedLimiter::builder(client, "callers", Quota::per_minute(10))
             .default_class("free")
@@ -30,12 +30,12 @@ impl Service {
         Ok(Self { callers, all })
     }
 
-    /// Charges the caller in its class and the limit of all, or neither.
+    /// Charges both the caller in its class and the limit of all callers, or neither.
     pub(crate) async fn admit(&self, class: &str, caller: &str) -> Result<(), Denied> {
         // Callers of an unknown class count as free callers.
         let class = self.callers.class(class).unwrap_or_else(|| self.callers.clone());
         let limits = [(class.for_key(caller), 1), (self.all.clone(), 1)];
-        // The charge stays when the reservations are dropped.
+        // The charge stays after the reservations are dropped.
         SharedReservationSet::reserve(limits).await.map(drop)
     }
 

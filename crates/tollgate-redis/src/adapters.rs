@@ -1,5 +1,5 @@
-//! Implementations of other crates' traits for shared limits: for the layer of `tollgate-http` and
-//! for the queues of `tollgate-wait`.
+//! Implementations of other crates' traits for shared limits. The traits belong to the layer of
+//! `tollgate-http` and to the queues of `tollgate-wait`.
 
 #[cfg(feature = "http")]
 mod http;

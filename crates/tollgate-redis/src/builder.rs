@@ -1,4 +1,4 @@
-//! The configuration of a shared limit, validated before anything is sent.
+//! The configuration of a shared limit. All settings are validated before anything is sent.
 
 use crate::client::Client;
 use crate::connection::trial::Trial;
@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Algorithm, Limiter, Quota};
 
-/// The longest name of a limit or a class, in bytes.
+/// The maximum length of the name of a limit or a class, in bytes.
 const MAX_NAME: usize = 128;
 const SHORTEST_DEADLINE: Duration = Duration::from_millis(1);
 const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The settings of a shared limit, made by [`SharedLimiter::builder`] or
+/// The settings of a shared limit. Created by [`SharedLimiter::builder`] or
 /// [`SharedInFlight::builder`](crate::SharedInFlight::builder).
 ///
 /// ```
@@ -60,7 +60,7 @@ pub struct SharedBuilder<L> {
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// Starts the configuration of the limit called `name`, which has 1 to 128 bytes.
+    /// Starts the configuration of the limit called `name`. The name must have 1 to 128 bytes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -81,7 +81,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 }
 
 impl<L> SharedBuilder<L> {
-    /// `quota` is the quota of a `SharedLimiter`, and `limit` the limit of a `SharedInFlight`.
+    /// A `SharedLimiter` uses `quota`, and a `SharedInFlight` uses `limit`.
     pub(crate) fn new(client: &Client, name: String, quota: Quota, limit: u64) -> Self {
         Self {
             client: client.clone(),
@@ -104,7 +104,7 @@ impl<L> SharedBuilder<L> {
         }
     }
 
-    /// Sets how long the store may take to answer, 1 ms to 60 s; the default is 50 ms. After the
+    /// Sets how long the store may take to answer: 1 ms to 60 s, and 50 ms by default. After the
     /// deadline, [`when_unavailable`](Self::when_unavailable) decides.
     ///
     /// ```
@@ -120,15 +120,15 @@ impl<L> SharedBuilder<L> {
         Self { deadline, ..self }
     }
 
-    /// Sets who decides a request when the store does not answer in time. By default a limiter on
-    /// this machine decides, with all of the limit ([`WhenUnavailable::default`]); with
-    /// [`max_unsynced`](SharedBuilder::max_unsynced) the default is a denial
+    /// Sets who decides a request when the store does not answer in time. By default, a limiter on
+    /// this machine decides, with the whole limit as its share ([`WhenUnavailable::default`]). With
+    /// [`max_unsynced`](SharedBuilder::max_unsynced), the default is a denial
     /// ([`WhenUnavailable::Deny`]).
     ///
-    /// The local limiter is also charged for the requests of this machine that the store admits, so
-    /// it knows the traffic when it takes over. The store never learns what the local limiter has
-    /// admitted. With [`WhenUnavailable::Allow`], a [`SharedInFlight`](crate::SharedInFlight)
-    /// returns permits that hold nothing.
+    /// The local limiter is also charged for this machine's requests that the store admits. It
+    /// therefore knows the traffic when it has to decide. The store never learns which requests the
+    /// local limiter has admitted. With [`WhenUnavailable::Allow`], a
+    /// [`SharedInFlight`](crate::SharedInFlight) returns permits that hold nothing.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -143,10 +143,10 @@ impl<L> SharedBuilder<L> {
         Self { when_unavailable: Some(when_unavailable), ..self }
     }
 
-    /// Sets the maximum number of keys that this machine keeps state for, in each class; the
-    /// default is a million. A [`SharedInFlight`](crate::SharedInFlight) counts the keys with a
-    /// permit, and its local limiter denies beyond this number. The number does not bound the
-    /// store.
+    /// Sets the maximum number of keys for which this machine stores state, in each class; the
+    /// default is a million. In a [`SharedInFlight`](crate::SharedInFlight), this number limits the
+    /// keys with a permit, and the local limiter denies the keys beyond it. The number of keys in
+    /// the store has no such limit.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -161,8 +161,9 @@ impl<L> SharedBuilder<L> {
         Self { max_keys, ..self }
     }
 
-    /// Writes keys of at most 200 characters into their names in the store, escaped, so that an
-    /// operator can find them there. By default a name is a hash and does not reveal its key.
+    /// Writes each key, escaped, into its name in the store, so that an operator can find the key
+    /// there. A key of more than 200 characters is still written as a hash. By default, every name
+    /// contains a hash and does not reveal its key.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -191,14 +192,14 @@ impl<L> SharedBuilder<L> {
 }
 
 impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
-    /// Adds a [class](SharedLimiter#classes-of-callers) of callers, whose name has 1 to 128 bytes,
-    /// with its own quota. [`SharedLimiter::class`] returns the limit with this quota. All classes
-    /// have the limit's algorithm, and each keeps state for up to [`max_keys`](Self::max_keys)
-    /// keys.
+    /// Adds a [class](SharedLimiter#classes-of-callers) of callers with its own quota. The name
+    /// must have 1 to 128 bytes. [`SharedLimiter::class`] returns the limit with this quota. All
+    /// classes use the limit's algorithm, and each class stores state for up to
+    /// [`max_keys`](Self::max_keys) keys.
     ///
     /// If the quota of a class is too small for the limit's [`lease`](Self::lease), the class uses
-    /// the largest lease that its quota allows, or none. Its [`max_unsynced`](Self::max_unsynced)
-    /// is at most its quota.
+    /// the largest lease that the quota allows, or none. The [`max_unsynced`](Self::max_unsynced)
+    /// of a class is at most its quota.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -215,8 +216,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         self
     }
 
-    /// Names the default class, which has the limit's own quota. The name has 1 to 128 bytes and is
-    /// `default` by default. It is not a part of the keys in the store.
+    /// Names the default class, which has the limit's own quota. The name must have 1 to 128 bytes;
+    /// without this method it is `default`. The name is not part of the keys in the store.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -233,7 +234,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { default_class: name.into(), ..self }
     }
 
-    /// Sets how the quota is enforced; the default is [`Algorithm::TokenBucket`].
+    /// Sets the algorithm that enforces the quota; the default is [`Algorithm::TokenBucket`].
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -250,14 +251,16 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
 
     /// Sets how many tokens beyond its capacity a key may owe; the default is 0.
     ///
-    /// Only [`SharedLimiter::force`] and [`SharedReservation::commit`] make debts, because they
-    /// charge tokens that are already spent. A check never does. [`Builder::max_debt`] describes
-    /// how a debt ends, for each algorithm. The setting applies to every class of callers. Machines
-    /// that share a limit should use the same value: each machine judges by its own, and a machine
-    /// that allows a smaller debt sees no more than that amount of a bucket's debt.
+    /// Only [`SharedLimiter::force`] and [`SharedReservation::commit`] create debts, because they
+    /// charge tokens that are already spent. A check never creates a debt. [`Builder::max_debt`]
+    /// describes for each algorithm how a debt ends. The setting applies to every class of callers.
+    /// Machines that share a limit should use the same value, because each machine judges by its
+    /// own. In a bucket, a machine with a smaller `max_debt` counts no more than that amount of a
+    /// debt.
     ///
-    /// `build` returns an error for a debt that the store's numbers can't hold beside the capacity,
-    /// for any debt of a sliding log, and with [`max_unsynced`](Self::max_unsynced).
+    /// `build` returns an error if the store's numbers can't hold the debt and the capacity
+    /// together. It also returns an error for any debt with a sliding log or with
+    /// [`max_unsynced`](Self::max_unsynced).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -275,9 +278,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { max_debt: tokens, ..self }
     }
 
-    /// Takes up to `tokens` of a key in advance and spends them without a round trip. All machines
-    /// together never admit more than the limit. `tokens` may be 1 to half of the capacity. The
-    /// [crate's page](crate) describes what a lease costs.
+    /// Leases up to `tokens` of a key in advance, and spends them without a round trip. All
+    /// machines together never admit more than the limit. `tokens` may be 1 to half of the
+    /// capacity. The [crate's page](crate) describes the costs of a lease.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -292,11 +295,11 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { lease: Some(tokens), ..self }
     }
 
-    /// Counts on this machine and reports to the store in the background. A key never has more than
-    /// `tokens` that the store has not confirmed: N machines admit at most the limit and (N - 1) x
-    /// `tokens`, also while the store is unreachable, and no check waits while there is room. Only
-    /// windows support this mode. `tokens` may be 1 to 262,143, and at most the limit. See the
-    /// [crate's page](crate).
+    /// Counts requests on this machine, and reports the counts to the store in the background. A
+    /// key never has more than `tokens` that the store has not confirmed. N machines together
+    /// therefore admit at most the limit plus (N - 1) x `tokens`, even while the store is
+    /// unreachable. No check waits while there is room. Only windows support this mode. `tokens`
+    /// may be 1 to 262,143, and at most the limit. See the [crate's page](crate).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -312,9 +315,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { max_unsynced: Some(tokens), ..self }
     }
 
-    /// Sends this machine's time of day with each request, for services that forbid scripts to read
-    /// the server's clock. Machines then agree only as well as their clocks. A machine whose clock
-    /// is behind is judged at the latest time that the key has seen, so it gains nothing.
+    /// Sends this machine's time of day with each request. Use this method if the service does not
+    /// allow scripts to read the server's clock. The machines then agree only as well as their
+    /// clocks. A machine whose clock is behind gains nothing, because its requests are judged at
+    /// the latest time that the key has seen.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -356,8 +360,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         if self.max_unsynced.is_some() && self.max_debt > 0 {
             return Err(Refused::UnsyncedDebt { max_debt: self.max_debt });
         }
-        // Validates `max_keys` here: a fallback without keys would not validate it, and then leases
-        // and counts would have no room.
+        // `max_keys` is validated here because a fallback without keys does not validate it. Leases
+        // and counts would then have no room.
         Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
         let counters = Arc::new(Counters::default());
         let default = self.class_of(None, self.quota, &counters)?;
@@ -373,12 +377,12 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         if let Some((name, _)) = classes.iter().find(|(name, _)| name.is_empty() || name.len() > MAX_NAME) {
             return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME });
         }
-        // Only a limiter that was built is worth trying.
+        // A limiter that could not be built is not worth trying.
         self.client.network.try_too(classes.iter().map(|(_, class)| &class.core.trial));
         Ok(SharedLimiter::new(classes, self.algorithm))
     }
 
-    /// Returns the default class, or the class of this name.
+    /// Returns the class with the name `class`, or the default class if `class` is `None`.
     fn class_of(
         &self,
         class: Option<&str>,
@@ -426,9 +430,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 }
 
-/// Sets the lease of a rule, and returns it. If the quota is too small for the lease and `shrinks`
-/// is true, the rule gets the largest lease that its quota allows. Returns `None` if the quota
-/// allows no lease.
+/// Sets the lease of a rule, and returns the lease. If the quota is too small for the lease and
+/// `shrinks` is true, the rule receives the largest lease that its quota allows. Returns `None` if
+/// the quota allows no lease.
 fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, Refused> {
     loop {
         match rule.lease(lease) {

@@ -1,21 +1,24 @@
-//! [`Client`]: a shared connection to the servers, a deadline for each request, and a circuit
+//! [`Client`]: a shared connection to the servers, with a deadline for each request and a circuit
 //! breaker.
 //!
-//! Every request ends by its deadline, whatever the server does, with one of three results: it was
-//! answered; it was not executed, because it was never sent or the server reports this; or its fate
-//! is unknown, because the answer is late or lost, and the server may have executed the request or
-//! may still do so. In this last case, the request is not sent a second time.
+//! Every request ends by its deadline, whatever the server does, with one of three results:
 //!
-//! A connection that has ended while no request was under way is replaced before it is used: the
-//! next request waits for the new connection, as the very first request does.
+//! - The server answered the request.
+//! - The request was not executed, because it was never sent or because the server reports so.
+//! - The fate of the request is unknown, because the answer is late or lost. The server may have
+//!   executed the request or may still do so, so the client does not send it a second time.
 //!
-//! After a failed attempt to connect, after a connection is lost during a request, or after three
-//! late answers in a row, the requests of a server end immediately and one task probes the server:
-//! see [`Breaker`](crate::connection::breaker::Breaker). A probe opens a new connection and waits
-//! for the answer to a PING, which also replaces a half-open connection. Meanwhile a PING waits on
-//! the old connection; a server that had only stopped responding answers it. Each node of a cluster
-//! has its own breaker, so that a node that is down does not affect the others. Before a node is
-//! probed, the client asks the other nodes whether it has a successor.
+//! If a connection ends while no request is under way, it is replaced before the next use. The next
+//! request waits for the new connection, as the very first request does.
+//!
+//! Three events open a server's [`Breaker`](crate::connection::breaker::Breaker): a failed attempt
+//! to connect, a connection lost during a request, and three late answers in a row. The server's
+//! requests then end immediately, and one task probes the server. A probe opens a new connection
+//! and waits for the answer to a PING; the new connection also replaces a half-open one. Meanwhile
+//! another PING waits on the old connection, and is answered if the server had only stopped
+//! responding. Each node of a cluster has its own breaker, so that a node that is down does not
+//! affect the others. Before the client probes a node, it asks the other nodes whether the node has
+//! a successor.
 
 use crate::connection::network::{Network, Target};
 #[cfg(not(feature = "tls"))]
@@ -35,17 +38,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// A request is given up after this many redirections from node to node of a cluster.
+/// The maximum number of redirections that a request follows from node to node of a cluster.
 const HOPS: usize = 4;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A connection to the servers that machines share: one server, a master and its replicas behind
-/// sentinels, or a cluster; Redis 7 or Valkey.
+/// A connection to servers that several machines share. They are one server, a master with its
+/// replicas behind sentinels, or a cluster. They run Redis 7 or Valkey.
 ///
-/// Clones share the connection. It is opened in the background when it is first needed, inside a
-/// tokio runtime, and reopened whenever it is lost. [`connect`](Self::connect) tests in advance
-/// whether checks will be answered.
+/// Clones share the connection. The client opens the connection in the background when it is first
+/// needed, inside a tokio runtime, and reopens it whenever it is lost. [`connect`](Self::connect)
+/// tests in advance whether the servers will answer checks.
 ///
 /// ```no_run
 /// use tollgate_redis::Client;
@@ -81,14 +84,14 @@ enum Command<'c> {
 
 impl Client {
     /// Creates the client of one server. The address is
-    /// `redis://[user][:password@]host[:port][/database]`, with TLS `rediss://`, or over a Unix
-    /// socket `redis+unix:///path`. Characters of the user and the password that have a meaning in
-    /// an address are percent-encoded: `%23` for `#`, `%40` for `@`.
+    /// `redis://[user][:password@]host[:port][/database]`. For TLS, it starts with `rediss://`. For
+    /// a Unix socket, it is `redis+unix:///path`. Percent-encode the characters of the user and the
+    /// password that have a meaning in an address: `%23` for `#`, `%40` for `@`.
     ///
     /// # Errors
     ///
-    /// Returns a [`SharedError`] for an invalid address, and for an address that requests TLS if
-    /// the feature `tls` is off.
+    /// Returns a [`SharedError`] if the address is invalid, or if it requests TLS and the feature
+    /// `tls` is off.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -104,9 +107,9 @@ impl Client {
         ClientBuilder::new(Addresses::One(url.into()))
     }
 
-    /// Starts the configuration of a client of the master called `name`, which these sentinels
-    /// watch. `url` specifies the user, password, database and whether to use TLS; the sentinels
-    /// provide the host.
+    /// Starts the configuration of a client of the master called `name`. The given sentinels watch
+    /// the master and provide its host. `url` specifies the user, the password, the database and
+    /// whether to use TLS.
     pub fn sentinel<S: Into<String>>(
         name: impl Into<String>,
         sentinels: impl IntoIterator<Item = S>,
@@ -116,21 +119,21 @@ impl Client {
         ClientBuilder::new(Addresses::Sentinel { name: name.into(), sentinels, url: url.into() })
     }
 
-    /// Starts the configuration of a client of a cluster, from some of its nodes. All nodes have
-    /// the same password.
+    /// Starts the configuration of a client of a cluster. `nodes` contains the addresses of some of
+    /// its nodes. All nodes have the same password.
     ///
     /// While a node is down, the store does not answer for the node's keys until a replica takes
-    /// over. With `cluster-require-full-coverage yes`, the server's default, the cluster refuses
-    /// all keys meanwhile.
+    /// over. With `cluster-require-full-coverage yes`, the server's default, the cluster meanwhile
+    /// refuses all keys.
     pub fn cluster<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> ClientBuilder {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
 
-    /// Connects now instead of at the first request, and tests the operations of checks, on each
-    /// primary of a cluster: each limit of this client charges one token of a key that no caller
-    /// can choose, and deletes the key. From then on limits are also tried in the background: a
-    /// limit that is built inside a tokio runtime is tried at once, and all limits are tried on
-    /// each new connection. [`ClientStats::problems`] has the results.
+    /// Connects now instead of at the first request, and tests the operations of checks on each
+    /// primary of a cluster. For the test, each limit of this client charges one token of a key
+    /// that no caller can choose, and then deletes the key. After this call, limits are also tried
+    /// in the background: a limit is tried when it is built inside a tokio runtime, and all limits
+    /// are tried on each new connection. [`ClientStats::problems`] contains the results.
     ///
     /// ```no_run
     /// # use tollgate::Quota;
@@ -149,19 +152,20 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Returns the first problem that would keep the store from answering checks: there is no
+    /// Returns the first problem that would prevent the store from answering checks: there is no
     /// [connection](StoreProblem::is_unreachable), the user may not use a command or keys, or the
-    /// server is a read-only replica. The client stays usable: a task keeps trying to connect,
-    /// checks are answered according to [`WhenUnavailable`](crate::WhenUnavailable), and the store
-    /// answers as soon as it can. If only some primaries of a cluster can be reached, this method
-    /// returns `Ok`, and `problems` names the others.
+    /// server is a read-only replica. The client stays usable. A task continues to try to connect,
+    /// and meanwhile [`WhenUnavailable`](crate::WhenUnavailable) answers checks. The store answers
+    /// as soon as it can. If only some primaries of a cluster can be reached, this method returns
+    /// `Ok`, and `problems` names the others.
     pub async fn connect(&self) -> Result<(), StoreProblem> {
         let network = &self.network;
         network.connect().await.map_err(StoreProblem)?;
         let mut unreachable = Ok(());
         for problem in network.try_limits().await {
             match problem {
-                // If another problem has broken the connection, that problem is more informative.
+                // If another problem has broken the connection, return that problem, because it is
+                // more informative.
                 problem @ Problem::Unreachable { .. } => {
                     if unreachable.is_ok() {
                         unreachable = Err(StoreProblem(problem));
@@ -174,11 +178,11 @@ impl Client {
         if network.is_cluster() && network.is_connected() { Ok(()) } else { unreachable }
     }
 
-    /// Tests the operations of checks now, like [`connect`](Self::connect), over the connections
-    /// that are open, and returns all problems. The result is empty if the store answers all
-    /// checks. This is for a readiness endpoint: a client without a connection starts to connect,
-    /// and is ready at a later call. The test takes a few round trips, and ends within four
-    /// connection timeouts and 400 ms.
+    /// Tests the operations of checks now, like [`connect`](Self::connect), but only over open
+    /// connections. Returns all problems, or an empty result if the store answers all checks. Use
+    /// this method for a readiness endpoint: a client without a connection starts to connect, and
+    /// is ready at a later call. The test needs a few round trips, and ends within four connection
+    /// timeouts and 400 ms.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -193,8 +197,8 @@ impl Client {
         self.network.try_limits().await.into_iter().map(StoreProblem).collect()
     }
 
-    /// Returns the state of the connections and their breakers, and the known problems, without
-    /// asking the servers.
+    /// Returns the known problems and the state of the connections and their breakers. This method
+    /// does not ask the servers.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -207,19 +211,19 @@ impl Client {
         self.network.stats()
     }
 
-    /// Runs a script; ends by the deadline.
+    /// Runs a script. Ends by the deadline.
     pub(crate) async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Reply, Failure> {
         let value = self.ask(call.key, &Command::Run(call), deadline).await?;
         script::reply(value).map_err(|error| Failure::Server(error.to_string()))
     }
 
-    /// Deletes a key; ends by the deadline.
+    /// Deletes a key. Ends by the deadline.
     pub(crate) async fn delete(&self, key: &str, deadline: Instant) -> Result<(), Failure> {
         self.ask(key, &Command::Delete(key), deadline).await.map(|_| ())
     }
 
-    /// Sends a request to the key's node and follows redirections: a node that redirects has not
-    /// executed the request.
+    /// Sends a request to the key's node and follows redirections. A node that redirects a request
+    /// has not executed it.
     async fn ask(&self, key: &str, command: &Command<'_>, deadline: Instant) -> Result<Value, Failure> {
         let network = &self.network;
         let mut target = Target::Slot(network.slot(key));
@@ -238,16 +242,16 @@ impl Client {
         Err(Failure::Unavailable)
     }
 
-    /// Runs scripts, with one write for each server. All end by the deadline.
+    /// Runs scripts, with one write for each server. All calls end by the deadline.
     pub(crate) async fn call_all(
         &self,
         calls: &[Call<'_>],
         deadline: Instant,
     ) -> Vec<Result<Reply, Failure>> {
-        // The calls of each server, in the order in which they were given.
+        // The calls of each server, in their order in `calls`.
         let mut groups: Vec<(Arc<Node>, Vec<usize>)> = Vec::new();
         let Some(first) = calls.first() else { return Vec::new() };
-        // Grouping by node needs the slot map.
+        // The slot map must be known before the calls can be grouped by node.
         let network = &self.network;
         let _ = network.connection(&Target::Slot(network.slot(first.key)), deadline).await;
         let map = network.map();
@@ -269,7 +273,7 @@ impl Client {
         all
     }
 
-    /// Runs the calls with these indices, all of whose keys are on `node`.
+    /// Runs the calls that have these indices. All of their keys are on `node`.
     async fn call_node(
         &self,
         node: &Arc<Node>,
@@ -289,7 +293,7 @@ impl Client {
             Err(answered) => return vec![network.settle(&node, &connection, answered); numbers.len()],
         };
         // A server that has lost its scripts has not run these calls. They are sent once more, and
-        // the first call contains the whole script.
+        // the first of them contains the whole script.
         let unknown: Vec<_> = (0..answers.len()).filter(|&place| was_unknown(&answers[place])).collect();
         let mut failed = None;
         if !unknown.is_empty() {
@@ -305,7 +309,8 @@ impl Client {
             results.push(match (&failed, answer) {
                 // It is unknown whether the second request was executed.
                 (Some(failure), answer) if was_unknown(&answer) => Err(failure.clone()),
-                // The slot has moved, or the script is lost again: the call was not run.
+                // The slot has moved or the script is lost again, so the server did not run the
+                // call.
                 (_, Value::ServerError(error)) if network.was_not_run(&error) => {
                     self.call(&calls[number], deadline).await
                 }
@@ -315,12 +320,12 @@ impl Client {
         results
     }
 
-    /// Returns a number that changes when the store may have lost something.
+    /// Returns a number that changes whenever the store may have lost data.
     pub(crate) fn connections(&self) -> u64 {
         self.network.connections()
     }
 
-    /// Returns whether the node of a key is connected, as far as is known, or was never tried.
+    /// Returns true unless the client knows of a failure of the key's node.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         self.network.is_up(key)
     }
@@ -338,8 +343,8 @@ impl Command<'_> {
     }
 }
 
-/// Sends commands in one write. If not all commands are answered in time, returns what is known
-/// about the fate of the rest.
+/// Sends commands in one write. If not all commands are answered in time, returns the error of the
+/// write, or `None` if the fate of the commands is unknown.
 async fn send_all<T>(
     connection: &Connection,
     cmds: Vec<Cmd>,
@@ -363,16 +368,16 @@ impl ClientBuilder {
         Self { addresses, settings: Settings { connection_timeout, tls: Tls::default() } }
     }
 
-    /// Sets how long an attempt to connect may take, 1 ms to 60 s; the default is 100 ms.
+    /// Sets the maximum duration of an attempt to connect: 1 ms to 60 s, and 100 ms by default.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connection_timeout = timeout;
         self
     }
 
-    /// Trusts the certificates that this certificate, in PEM, has signed, in place of those that
-    /// the system trusts.
+    /// Trusts certificates that are signed by this certificate, in PEM. They replace the
+    /// certificates that the system trusts.
     ///
-    /// Needs the feature `tls`.
+    /// Requires the feature `tls`.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.settings.tls.root_certificate = Some(pem.into());
@@ -381,7 +386,7 @@ impl ClientBuilder {
 
     /// Presents this certificate, in PEM, to servers that request one.
     ///
-    /// Needs the feature `tls`.
+    /// Requires the feature `tls`.
     #[cfg(feature = "tls")]
     pub fn certificate(mut self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.settings.tls.certificate =
@@ -393,8 +398,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// Returns a [`SharedError`] for an invalid address, certificate or timeout, and for an address
-    /// that requests TLS if the feature `tls` is off.
+    /// Returns a [`SharedError`] if an address, a certificate or the timeout is invalid, or if an
+    /// address requests TLS and the feature `tls` is off.
     pub fn build(self) -> Result<Client, SharedError> {
         let (timeout, least, most) = (self.settings.connection_timeout, SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         if timeout < least || timeout > most {
@@ -407,7 +412,7 @@ impl ClientBuilder {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The addresses are left out, because they may contain a password.
+        // The output does not contain the addresses, because they may contain a password.
         let timeout = self.settings.connection_timeout;
         f.debug_struct("ClientBuilder").field("connection_timeout", &timeout).finish_non_exhaustive()
     }
@@ -415,7 +420,7 @@ impl fmt::Debug for ClientBuilder {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The addresses are left out, because they may contain a password.
+        // The output does not contain the addresses, because they may contain a password.
         f.debug_struct("Client").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }

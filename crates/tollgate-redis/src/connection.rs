@@ -1,5 +1,5 @@
-//! The connections: servers, the nodes and slots of a cluster, the circuit breaker, and the trials
-//! of the operations of checks.
+//! The connections to the servers: addresses, the nodes and slots of a cluster, the circuit
+//! breaker, and the trials that rehearse the operations of checks.
 
 pub(crate) mod breaker;
 pub(crate) mod network;

@@ -1,4 +1,4 @@
-//! The parts that all modes of a shared limit use: asking the store, and the fallback.
+//! The parts shared by all modes of a shared limit: asking the store, and the fallback.
 
 use crate::client::Client;
 use crate::connection::trial::Trial;
@@ -21,7 +21,7 @@ pub(crate) struct Core {
     pub(crate) client_clock: bool,
     /// The counters of all classes of the limiter.
     pub(crate) counters: Arc<Counters>,
-    /// The client runs this trial as long as the limiter is in use.
+    /// The client runs this trial while the limiter is in use.
     pub(crate) trial: Arc<Trial>,
 }
 
@@ -56,12 +56,13 @@ impl Core {
         self.client_clock.then(system_time)
     }
 
-    /// Asks the store within the deadline of the limit, at `now` or by the limit's own clock.
+    /// Asks the store within the deadline of the limit. Uses `now` or, without it, the limit's own
+    /// clock.
     pub(crate) async fn ask(&self, text: &str, op: Op<'_>, now: Option<Tick>) -> Result<Answer, Failure> {
         self.ask_by(self.deadline(), text, op, now).await
     }
 
-    /// Asks the store by a given deadline, for callers that have already waited for something else.
+    /// Asks the store by a given deadline, for callers that have already waited before this call.
     pub(crate) async fn ask_by(
         &self,
         deadline: Instant,
@@ -91,7 +92,7 @@ impl Core {
         self.counters.count(Event::of(failure));
     }
 
-    /// Checks with the store, or with the fallback if the store does not answer.
+    /// Checks with the store. If the store does not answer, the fallback decides.
     pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
         let answer = self.ask(request.text, request.check(), now).await;
         self.decide(request, answer)
@@ -107,8 +108,8 @@ impl Core {
         }
     }
 
-    /// Charges tokens that are already spent, in the store or in the fallback, and returns how many
-    /// were charged.
+    /// Charges tokens that are already spent, and returns how many were charged. If the store does
+    /// not answer, charges the fallback.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
         match self.ask(request.text, Op::Force { tokens: request.cost }, now).await {
             Ok(answer) => {
@@ -129,7 +130,7 @@ impl Core {
     }
 }
 
-/// Checks all requests with the store, in as few round trips as the servers allow.
+/// Checks all requests with the store. Uses as few round trips as the servers allow.
 pub(crate) async fn check_all(core: &Core, requests: &[Request<'_>], now: Option<Tick>) -> Vec<Decision> {
     let now = now.or_else(|| core.now());
     let calls: Vec<_> =

@@ -1,10 +1,10 @@
-//! The error of a refused setting.
+//! The error for a refused setting.
 
 use std::time::Duration;
 use thiserror::Error;
 use tollgate::{Algorithm, ConfigError, Quota};
 
-/// A refused setting of a shared limit or of a client. Nothing has been sent yet.
+/// A refused setting of a shared limit or of a client. The refusal happens before anything is sent.
 ///
 /// The text names the refused value, the allowed range and the fix.
 ///
@@ -24,8 +24,8 @@ use tollgate::{Algorithm, ConfigError, Quota};
 pub struct SharedError(pub(crate) Refused);
 
 impl SharedError {
-    /// Returns the name of the refused setting: a method of a builder, or one of its arguments
-    /// `name`, `quota`, `limit` and `url`.
+    /// Returns the name of the refused setting. This is a method of a builder, or one of the
+    /// arguments `name`, `quota`, `limit` and `url`.
     pub fn setting(&self) -> &'static str {
         self.0.setting()
     }
@@ -64,16 +64,16 @@ pub(crate) enum Refused {
     /// The algorithm can't enforce the quota.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The period is not a whole number of microseconds, the unit in which the store counts windows
-    /// and logs.
+    /// The period is not a whole number of microseconds. The store counts windows and logs in
+    /// microseconds.
     #[error(
         "invalid period {period:?}: expected a whole number of microseconds, in which a shared store counts"
     )]
     Period { period: Duration },
-    /// The rate and burst of a bucket are together too fine for the store's numbers.
+    /// The combination of a bucket's rate and burst is too fine for the store's numbers.
     #[error("{}", too_fine(quota, *most))]
     TooFine { quota: Quota, most: u64 },
-    /// The windows of the store have no room for so many tokens.
+    /// The quota has more tokens than a window in the store can count.
     #[error(
         "{tokens} tokens do not fit the word of a {algorithm} of {period:?}; allowed: 1 to {most}; choose a \
          shorter period with fewer tokens, count in larger units, or choose a token-bucket"
@@ -85,7 +85,7 @@ pub(crate) enum Refused {
          count in larger units, or choose a sliding-window, which keeps two counts"
     )]
     LogTooLarge { tokens: u64, most: u64 },
-    /// The debt is larger than the store's numbers can hold beside the capacity.
+    /// The store's numbers can't hold the debt and the capacity together.
     #[error(
         "max_debt {debt} does not fit beside the capacity; allowed: 0 to {most}; choose a smaller debt, or \
          count in larger units"
@@ -106,8 +106,8 @@ pub(crate) enum Refused {
     /// The size of a lease is out of range.
     #[error("invalid lease of {lease} tokens: {}", allowed_lease(*most))]
     Lease { lease: u64, most: u64 },
-    /// The algorithm does not support leases. A leaky queue assigns each request its turn, and only
-    /// the store knows that turn.
+    /// The algorithm does not support leases. A leaky queue assigns a turn to each request, and
+    /// only the store knows that turn.
     #[error(
         "invalid algorithm {algorithm} for a lease: expected token-bucket, leaky-bucket, fixed-window, \
          sliding-window or sliding-log"
@@ -119,15 +119,15 @@ pub(crate) enum Refused {
     /// The quota has more tokens than an unsynchronized count can hold.
     #[error("quota of {tokens} tokens is too large for max_unsynced: expected 1 to {most}")]
     UnsyncedQuota { tokens: u64, most: u64 },
-    /// The algorithm does not support unsynchronized counts: only the counts of windows can be
-    /// added up.
+    /// The algorithm does not support unsynchronized counts, because only the counts of windows can
+    /// be added up.
     #[error(
         "invalid algorithm {algorithm} for max_unsynced: expected fixed-window or sliding-window, whose \
          counts can be added up"
     )]
     UnsyncedAlgorithm { algorithm: Algorithm },
-    /// Both a debt and unsynchronized counts were requested. The counts of all machines add up to
-    /// at most the limit and the unsynchronized tokens, and a debt would be beyond both.
+    /// The caller requested both a debt and unsynchronized counts. The counts of all machines add
+    /// up to at most the limit plus the unsynchronized tokens, and a debt would exceed both.
     #[error(
         "max_debt {max_debt} excludes max_unsynced, whose bound a debt would break; allowed: 0; leave one of \
          them out"
@@ -146,7 +146,7 @@ pub(crate) enum Refused {
         #[source]
         error: Box<Refused>,
     },
-    /// Both a lease and unsynchronized counts were requested.
+    /// The caller requested both a lease and unsynchronized counts.
     #[error(
         "lease and max_unsynced exclude each other; a lease is never over the quota, max_unsynced never waits"
     )]
@@ -154,7 +154,7 @@ pub(crate) enum Refused {
     /// The share of the quota is out of range.
     #[error("invalid share {share}: expected a number above 0 and up to 1")]
     Share { share: f64 },
-    /// An address requests TLS, and this crate was built without its feature `tls`.
+    /// An address requests TLS, but this crate was built without its feature `tls`.
     #[cfg(not(feature = "tls"))]
     #[error(
         "the address asks for TLS, which was not compiled; enable the feature `tls` of tollgate-redis, or \

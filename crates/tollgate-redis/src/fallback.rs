@@ -26,15 +26,16 @@ pub enum WhenUnavailable {
     Allow,
     /// Denies the request, without a retry time.
     Deny,
-    /// Decides with a limiter on this machine, whose quota is a share of the limit's quota: above 0
-    /// and up to 1, and at least one token. The limiter is also charged for all requests that the
-    /// store admits through this machine, so that it knows the recent traffic when it takes over.
-    /// Refunds to the store do not reach the limiter, so it may deny a request that the store would
-    /// admit. The store does not learn what the limiter admits. A key may therefore use its share
-    /// here, and then the limit of the store as soon as the store answers again.
+    /// Decides with a limiter on this machine. The limiter's quota is a share of the limit's quota:
+    /// above 0 and up to 1, and at least one token. The limiter is also charged for all requests
+    /// that the store admits through this machine. It therefore knows the recent traffic when it
+    /// has to decide. Refunds to the store do not reach the limiter, so it may deny a request that
+    /// the store would admit. The store does not learn which requests the limiter admits. A key may
+    /// therefore use its share here, and then the whole limit as soon as the store answers again.
     ///
-    /// The limiter uses the limit's algorithm if a table can hold its state. A sliding window
-    /// replaces a sliding log, and a token bucket replaces a sliding window that is too large.
+    /// The limiter uses the limit's algorithm if a table can store its state. Otherwise, a sliding
+    /// window replaces a sliding log, and a token bucket replaces a sliding window that is too
+    /// large.
     Local {
         /// The share of the quota.
         share: f64,
@@ -42,7 +43,8 @@ pub enum WhenUnavailable {
 }
 
 impl Default for WhenUnavailable {
-    /// Returns a local limiter with all of the quota: N machines admit at most N times the limit.
+    /// Returns a local limiter with the whole quota. N machines then admit at most N times the
+    /// limit.
     fn default() -> Self {
         Self::Local { share: 1.0 }
     }
@@ -88,7 +90,7 @@ impl Fallback {
         }
     }
 
-    /// Decides a request of `cost` tokens; `limit` is the most that one request can take.
+    /// Decides a request of `cost` tokens. `limit` is the maximum cost of one request.
     pub(crate) fn check(&self, name: &Name, cost: u64, limit: u64) -> Decision {
         match self {
             Self::Open => policy(Outcome::Allowed, cost, limit),
@@ -97,8 +99,8 @@ impl Fallback {
         }
     }
 
-    /// Charges tokens that are already spent, and returns how many were charged; without a local
-    /// limiter, none.
+    /// Charges tokens that are already spent, and returns how many were charged. Without a local
+    /// limiter, nothing is charged.
     pub(crate) fn force(&self, name: &Name, tokens: u64) -> u64 {
         match self {
             Self::Local(limiter) => limiter.force(name, tokens),
@@ -113,7 +115,7 @@ impl Fallback {
         }
     }
 
-    /// Returns the quota of the local limiter, if there is one.
+    /// Returns the quota of the local limiter, or `None` if there is no local limiter.
     #[cfg(feature = "wait")]
     pub(crate) fn quota(&self) -> Option<Quota> {
         match self {
@@ -165,9 +167,9 @@ fn part(quota: Quota, share: f64) -> Quota {
     }
 }
 
-/// Returns a share of some tokens, rounded up, and at least one.
+/// Returns a share of `tokens`, rounded up, and at least one token.
 pub(crate) fn portion(tokens: u64, share: f64) -> u64 {
-    // Above 2^53 the share of a number is not exact; the error is negligible.
+    // Above 2^53, the share of a number is not exact. The error is negligible.
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
     let part = (tokens as f64 * share).ceil() as u64;
     part.clamp(1, tokens.max(1))
@@ -199,7 +201,7 @@ mod tests {
     fn each_algorithm_has_a_stand_in() {
         for algorithm in Algorithm::ALL {
             for limit in [1, 10, 100_000] {
-                // No window ends between the two checks.
+                // The window must not end between the two checks.
                 let quota = Quota::per_day(limit);
                 let on_failure = WhenUnavailable::default();
                 let fallback = Fallback::new(on_failure, algorithm, quota, 0, 10).unwrap();

@@ -1,11 +1,11 @@
-//! [`Problem`]: a reason why the store does not answer checks, or forgets states.
+//! [`Problem`]: a reason why the store does not answer checks, or may forget states.
 
 use thiserror::Error;
 
 /// A reason why the store does not answer checks, or may forget states.
 ///
 /// The text names the server, the problem and the fix. [`Client::connect`] returns the first
-/// problem that keeps checks from being answered as its error, [`Client::health`] tests again and
+/// problem that prevents the store from answering checks. [`Client::health`] repeats the tests and
 /// returns all problems, and [`ClientStats::problems`] lists the known problems.
 /// [`SharedLimiter::reset`] and [`SharedLimiter::pause`] return the reason why a key may not have
 /// been reset or paused.
@@ -31,9 +31,9 @@ use thiserror::Error;
 pub struct StoreProblem(pub(crate) Problem);
 
 impl StoreProblem {
-    /// Returns whether there is no connection to a server, or the server did not answer in time. An
-    /// unreachable server is not a mistake in the settings: the client connects when the server is
-    /// there.
+    /// Returns true if there is no connection to a server, or if the server did not answer in time.
+    /// An unreachable server is not a mistake in the settings: the client connects as soon as it
+    /// can reach the server.
     pub fn is_unreachable(&self) -> bool {
         matches!(
             self.0,
@@ -43,8 +43,8 @@ impl StoreProblem {
         )
     }
 
-    /// Returns whether the store answers checks in spite of this problem: it may forget states when
-    /// its memory is full, or its memory is already full.
+    /// Returns true if the store answers checks in spite of this problem. Either the server's
+    /// memory is full, or the server may forget states when its memory is full.
     pub fn is_warning(&self) -> bool {
         self.0.is_warning()
     }
@@ -53,10 +53,10 @@ impl StoreProblem {
 /// A problem of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Problem {
-    /// There is no connection to a server, or it did not answer in time.
+    /// There is no connection to a server, or the server did not answer in time.
     #[error("no connection to {server}: {reason}")]
     Unreachable { server: String, reason: String },
-    /// The user may not run a command that the limit needs.
+    /// The user may not run a command that the limit requires.
     #[error(
         "the user `{user}` of {server} may not run the command `{command}`, which limit `{limit}` needs; \
          allow it with `ACL SETUSER {user} +{command}`{}",
@@ -69,20 +69,20 @@ pub(crate) enum Problem {
          `ACL SETUSER {user} ~{keys}`"
     )]
     Keys { server: String, user: String, keys: String, limit: String },
-    /// The server is a replica that refuses writes, and admissions are writes.
+    /// The server is a replica that refuses writes, but an admission is a write.
     #[error("{server} is a read-only replica, and an admission is a write; connect to its primary")]
     Replica { server: String },
-    /// The server answers the limit's script with another error.
+    /// The server answers the limit's script with some other error.
     #[error("{server} refuses the script of limit `{limit}`: {reason}")]
     Script { server: String, limit: String, reason: String },
-    /// The memory of the server is full, and it refuses writes. The fallback decides the requests
-    /// that the store would admit; the store still denies.
+    /// The memory of the server is full, so the server refuses writes. The store still denies
+    /// requests. The fallback decides the requests that the store would admit.
     #[error(
         "the memory of {server} is full and it refuses writes, so the fallback decides what it would admit; \
          raise `maxmemory`"
     )]
     Full { server: String },
-    /// A full server deletes keys to make room, including throttled keys.
+    /// When the memory of the server is full, the server deletes keys, including throttled keys.
     #[error(
         "the maxmemory-policy of {server} is {policy}: when its memory is full it deletes the states of \
          throttled keys, which are then admitted as new; set `maxmemory-policy noeviction`"

@@ -1,26 +1,26 @@
-//! [`SharedInFlight`]: a limit on how many requests of a key are in flight at once, on all
-//! machines.
+//! [`SharedInFlight`]: a limit on how many requests of a key are in flight at once on all machines.
 //!
-//! [`tollgate::InFlight`] does the same in memory, where a permit lives as long as its guard. A
-//! machine may die without dropping its guards, so in the store each permit has a lifetime and is
-//! renewed while its guard lives (`in_flight/permit.rs`).
+//! [`tollgate::InFlight`] is the counterpart in memory, where a permit lives as long as its guard.
+//! Here, a machine may die without dropping its guards. In the store, each permit therefore has a
+//! lifetime, and is renewed while its guard lives (see `in_flight/permit.rs`).
 //!
 //! # Bound
 //!
-//! A permit is given only while fewer permits than the limit are out, by one script on one key. At
-//! any moment, all machines together therefore hold at most the limit of permits for which
-//! [`SharedPermit::is_held`] is true. Three things are beyond this bound, and all of them end:
+//! One script on one key grants a permit, and only while fewer permits than the limit are out. At
+//! any moment, the number of permits for which [`SharedPermit::is_held`] is true is therefore at
+//! most the limit, counted on all machines. Three cases are outside this bound, and all of them
+//! end:
 //!
-//! - Work that continues although its permit is no longer held, because the permit could not be
+//! - Work may continue although its permit is no longer held, because the permit could not be
 //!   renewed for a whole lifetime. Each of these permits may be one too many until the work ends.
-//!   (A machine whose clock stood still while it was suspended learns of the loss by its next
+//!   (If a machine was suspended and its clock stood still, it learns of the loss with its next
 //!   renewal.)
-//! - Permits that the fallback gives while the store does not answer: with N machines up to N times
+//! - The fallback grants permits while the store does not answer. N machines may hold up to N times
 //!   the local limit, until the permits are dropped.
-//! - Permits that the store has forgotten, because it has lost its data or its clock has jumped
-//!   ahead by a lifetime. The store learns of them again as they are renewed, within a third of a
-//!   lifetime, and may give as many again until then. If its clock steps back, the permits of dead
-//!   processes return that much later.
+//! - The store may forget permits, because it has lost its data or its clock has jumped ahead by a
+//!   lifetime. The store learns of these permits again when they are renewed, within a third of a
+//!   lifetime. Until then, it may grant as many permits again. If its clock steps back, the permits
+//!   of dead processes return that much later.
 
 mod permit;
 
@@ -41,20 +41,19 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::{Chargeable, DecisionSource, Denied, InFlight, Permit, Quota};
 
-/// The kind of state in the names of keys.
+/// The letter of this kind of state in the names of keys.
 const LETTER: char = 'p';
 const SHORTEST_LIFETIME: Duration = Duration::from_millis(100);
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// A lifetime is at least this many deadlines, so that there is time for another renewal after a
-/// late one.
+/// The minimum lifetime, in deadlines. It leaves time for another renewal after a late one.
 const DEADLINES_IN_LIFETIME: u32 = 6;
 /// The commands of the script, besides TIME.
 const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "zrem", "pttl", "pexpire"];
 
-/// A limit on how many requests of a key are in flight at once on all machines that share it,
-/// however long the requests take.
+/// A limit on how many requests of a key are in flight at once on all machines that share the
+/// limit. It does not matter how long the requests take.
 ///
-/// Limits of the same name on the same servers share their permits. If their limits differ, each
+/// Limits with the same name on the same servers share their permits. If their limits differ, each
 /// machine judges by its own limit.
 ///
 /// ```no_run
@@ -68,16 +67,16 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 ///     .build()?;
 ///
 /// let permit = jobs.acquire("alice").await?;
-/// // Work, for however long: the permit is renewed in the background.
+/// // Work for any length of time: the permit is renewed in the background.
 /// drop(permit);
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// The names of keys are like those of a [`SharedLimiter`](crate::SharedLimiter). A key is one
-/// sorted set, so clusters need no special care. The set expires one second after the last
-/// lifetime. Time is the server's: with their own clocks, machines whose clocks differ would end
-/// each other's permits.
+/// Keys are named like those of a [`SharedLimiter`](crate::SharedLimiter). The state of a key is
+/// one sorted set, so clusters need no special care. The set expires one second after the last
+/// lifetime. All times are the server's. If machines used their own clocks, and the clocks
+/// differed, the machines would end each other's permits.
 ///
 /// A `SharedInFlight` is a handle that is cheap to clone.
 pub struct SharedInFlight<K: ?Sized> {
@@ -90,7 +89,7 @@ struct Limit {
     permits: Arc<StorePermits>,
     naming: Naming,
     fallback: LocalLimit,
-    /// The client runs this trial as long as the limit is in use.
+    /// The client runs this trial while the limit is in use.
     trial: Arc<Trial>,
 }
 
@@ -103,8 +102,8 @@ enum LocalLimit {
 }
 
 impl<K: StoreKey + ?Sized> SharedInFlight<K> {
-    /// Starts the configuration of the limit called `name`, which has 1 to 128 bytes, with `limit`
-    /// permits for each key, from 1 to 1,000,000.
+    /// Starts the configuration of the limit called `name`, which must have 1 to 128 bytes. `limit`
+    /// is the number of permits for each key, from 1 to 1,000,000.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedInFlight};
@@ -121,12 +120,12 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
 
     /// Takes a permit of `key`.
     ///
-    /// If the future is dropped, a permit that the store may have given is returned in the
-    /// background.
+    /// If the future is dropped, the store may already have granted a permit. That permit is
+    /// returned in the background.
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if no permit is free. The decision has no retry time, because nobody
+    /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because nobody
     /// knows when a permit will be free. If the store does not answer by the deadline,
     /// [`WhenUnavailable`] decides.
     ///
@@ -143,8 +142,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         self.acquire_before(key, None).await
     }
 
-    /// Acquires a permit like [`acquire`](Self::acquire). The permit drops `after` once it has been
-    /// returned. A refusal also drops `after`.
+    /// Acquires a permit like [`acquire`](Self::acquire), and drops `after` once the permit has
+    /// been returned. A refusal also drops `after`.
     pub(crate) async fn acquire_before(&self, key: &K, after: After) -> Result<SharedPermit, Denied> {
         let (name, text) = self.limit.naming.name(key);
         match self.limit.permits.hold(text, after.clone()).await {
@@ -156,8 +155,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         }
     }
 
-    /// Returns how many permits of `key` are out on all machines, or on this machine if the store
-    /// does not answer.
+    /// Returns how many permits of `key` are out on all machines. If the store does not answer,
+    /// only the permits of this machine are counted.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -174,7 +173,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         }
     }
 
-    /// Returns how many permits of a key may be out at once.
+    /// Returns the maximum number of permits of a key that may be out at once.
     pub fn limit(&self) -> u64 {
         self.limit.permits.limit
     }
@@ -192,8 +191,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         &self.limit.permits.client
     }
 
-    /// Returns the statistics since the limit was built. Renewals and returned permits count as
-    /// decisions of the store.
+    /// Returns the statistics since the limit was built. Each renewal and each returned permit
+    /// counts as a decision of the store.
     pub fn stats(&self) -> SharedStats {
         self.limit.permits.counters.stats()
     }
@@ -201,11 +200,11 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
 
 impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
     /// Sets how long a permit is held without being renewed: 100 ms to a day, and at least six
-    /// deadlines; the default is 30 s.
+    /// deadlines. The default is 30 s.
     ///
-    /// A permit of a process that has died stays taken for this time, and a permit is no longer
-    /// held when the store is unreachable for longer. A permit is renewed after each third of its
-    /// lifetime.
+    /// If a process dies, its permits stay taken for this time. If the store is unreachable for
+    /// longer than this time, a permit is no longer held. Each permit is renewed after each third
+    /// of its lifetime.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -236,7 +235,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
         if self.lifetime < least || self.lifetime > most {
             return Err(Refused::Lifetime { lifetime: self.lifetime, least, most });
         }
-        // This validates the limit and `max_keys` even for a fallback that does not use them.
+        // The limit and `max_keys` are validated here even if the fallback does not use them.
         let local = |limit| InFlight::builder(limit).max_keys(self.max_keys).build();
         local(self.limit)?;
         let fallback = match self.when_unavailable.unwrap_or_default() {
@@ -265,7 +264,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
 }
 
 impl LocalLimit {
-    /// Counts a permit that the store has given.
+    /// Counts a permit that the store has granted.
     fn keep_warm(&self, name: Name) -> Option<Permit> {
         match self {
             Self::Share(local) => local.acquire_owned(name).ok(),

@@ -3,41 +3,42 @@
 //! # Why leases never exceed the limit
 //!
 //! *Proof.* A token that may be spent until `e` is charged as if it were spent at `e`, and counts
-//! from the moment it is leased. Take any interval and the tokens that were spent in it. All of
-//! them were leased before the interval's end, and the `e` of each is not before the interval's
-//! beginning. For a bucket, take the first of the leases of these tokens, in the order of the
-//! store. After this lease the bucket is full no sooner than at `e` plus the lease's cost, which is
-//! not before the interval's beginning plus that cost. Each later lease adds its own cost. The last
-//! lease was granted, so all of them together are at most what the bucket admits in the interval. A
-//! log counts each token from before the token is spent until a period after. The lease of a window
-//! ends with the window that counted it. It does not matter which machine spends the tokens, or
-//! when; a machine that stops has spent fewer. ∎
+//! from the moment at which it is leased. Consider any interval and the tokens spent in the
+//! interval. All of them were leased before the interval's end, and none of their times `e` is
+//! before the interval's start. For a bucket, consider the first of the leases of these tokens, in
+//! the order of the store. After this lease, the bucket is full no sooner than at `e` plus the
+//! lease's cost. This is not before the interval's start plus that cost. Each later lease adds its
+//! own cost. The last lease was granted, so all leases together are at most what the bucket admits
+//! in the interval. A log counts each token from a moment before the token is spent until a period
+//! after the token is spent. A window's lease ends with the window that counted it. It does not
+//! matter which machine spends the tokens, or when. A machine that stops has spent fewer tokens. ∎
 //!
-//! This machine counts `e` from a moment before it requested the lease, so a lease ends here no
-//! later than in the store.
+//! This machine measures `e` from a moment before it requested the lease. A lease therefore ends on
+//! this machine no later than in the store.
 //!
 //! # Costs and limitations
 //!
-//! - Tokens that a machine has leased and does not spend are lost to all machines: up to twice
-//!   `lease` tokens of a key for each machine, until the lease ends. A lease lasts as long as its
-//!   tokens take to refill, at least 50 ms and at most 10 s; a window's lease lasts until the
-//!   window ends. A lease is at most half of the tokens that the store has left. Leases begin small
-//!   and double while the key returns within a second, so a rarely used key leases next to nothing.
-//! - If the answer to a lease is lost, its tokens are lost too, and the next lease begins small
+//! - If a machine leases tokens and does not spend them, no machine can use them. These are up to
+//!   twice `lease` tokens of a key for each machine, until the lease ends. A lease lasts as long as
+//!   its tokens take to refill, at least 50 ms and at most 10 s; a window's lease lasts until the
+//!   window ends. A lease is at most half of the tokens that are left in the store. Leases start
+//!   small and double while the key returns within a second, so a rarely used key leases almost
+//!   nothing.
+//! - If the answer to a lease is lost, its tokens are lost as well, and the next lease starts small
 //!   again. Cancelling a request does not cancel its lease.
-//! - A bucket or a log that grants leases is charged for them ahead of time, so its last few tokens
-//!   are never leased.
-//! - After the store has denied a cost, this machine denies the cost until the retry time, but for
-//!   at most a second, and no longer than until it gives something back itself; refunds of other
-//!   machines go unnoticed meanwhile. Except with a fixed window, the denial lasts for at least a
-//!   quarter of a lease's time. Without this minimum, at the limit, where tokens return one by one,
-//!   each token would cost a round trip.
-//! - A leaky queue grants no leases, because it assigns each request its turn, and only the store
-//!   knows that turn.
-//! - Time is this machine's monotonic clock, which stands still during sleep on some machines. A
-//!   machine that wakes up may spend a lease that has already ended in the store.
-//! - A decision made here reports the `remaining` and `reset_after` of the store's last answer,
-//!   less the tokens that were spent since.
+//! - A bucket or a log is charged ahead of time for the leases that it grants, so its last few
+//!   tokens are never leased.
+//! - After the store has denied a cost, this machine denies the cost until the retry time. It does
+//!   so for at most a second, and only until it gives tokens back itself. Meanwhile it does not
+//!   notice refunds made by other machines. Except with a fixed window, the denial lasts for at
+//!   least a quarter of a lease's time. Without this minimum, each token would cost a round trip
+//!   when a key is at its limit, where tokens return one by one.
+//! - A leaky queue grants no leases. It assigns a turn to each request, and only the store knows
+//!   that turn.
+//! - Time is measured by this machine's monotonic clock, which stands still during sleep on some
+//!   machines. A machine that wakes up may spend a lease that has already ended in the store.
+//! - A decision made on this machine reports the `remaining` and `reset_after` of the store's last
+//!   answer, less the tokens that were spent since then.
 
 use crate::core::{Core, Request};
 use crate::name::Name;
@@ -54,14 +55,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
 
-/// The longest time that a denial is remembered, in ticks.
+/// The maximum time for which a denial is remembered, in ticks.
 const DENIED: u64 = 1_000;
-/// The time for which a store that had nothing to lease is not asked for a lease again, in ticks.
+/// After the store had nothing to lease, this machine requests no lease for this many ticks.
 const DRY: u64 = 10;
-/// A key that does not return within this many ticks does not grow its lease.
+/// The leases of a key grow only if the key requests the next lease within this many ticks.
 const GROWS: u64 = 1_000;
-/// A sweep for idle keys starts when there are twice as many keys as the last sweep left, and at
-/// least this many.
+/// A sweep for idle keys starts when there are at least this many keys, and twice as many as the
+/// last sweep left.
 const FIRST_SWEEP: u64 = 1_024;
 
 pub(crate) struct Leases {
@@ -71,12 +72,12 @@ pub(crate) struct Leases {
 struct State {
     core: Arc<Core>,
     most: u64,
-    /// The shortest time that a denial is remembered, in ticks.
+    /// The minimum time for which a denial is remembered, in ticks.
     rest: u64,
     max_keys: u64,
     start: Instant,
     cells: HashIndex<Name, Arc<Cell>>,
-    /// The number of cells, and the number of cells that starts the next sweep.
+    /// The number of cells, and the number of cells at which the next sweep starts.
     count: AtomicU64,
     sweep_at: AtomicU64,
     sweeping: AtomicBool,
@@ -84,7 +85,7 @@ struct State {
     rested_at: AtomicU64,
 }
 
-/// Returns `time` in whole ticks, at most as many as a lease has bits for.
+/// Returns `time` in whole ticks, but no more ticks than a lease can represent.
 fn ticks(time: Duration) -> u64 {
     u64::try_from(time.as_nanos() / u128::from(TICK)).unwrap_or(LAST).min(LAST)
 }
@@ -95,10 +96,10 @@ struct Cell {
     pool: TokenPool,
     /// Notified when the store has answered.
     answered: Notify,
-    /// The cost that is denied without asking, and the end of the denial: `until << 24 | cost`, or
-    /// 0 if there is no denial.
+    /// The cost that is denied without asking the store, and the end of the denial: `until << 24 |
+    /// cost`, or 0 if there is no denial.
     denied: AtomicU64,
-    /// The retry time in the store's answer, which may be much later than `until`.
+    /// The retry time reported by the store, which may be much later than `until`.
     retry_at: AtomicU64,
     /// The size of the next lease, and the time of the last request for one.
     size: AtomicU64,
@@ -136,19 +137,19 @@ impl Leases {
         Self { state: Arc::new(state) }
     }
 
-    /// Takes leased tokens, or asks the store for the cost and a lease.
+    /// Spends leased tokens. If there are not enough, asks the store for the cost and a lease.
     pub(crate) async fn check(&self, request: Request<'_>) -> Decision {
         let state = &self.state;
         let core = &state.core;
         if request.cost == 0 || request.cost > core.rule.capacity() {
             // A request of no tokens asks for the state, which only the store knows. A request that
-            // never passes must not be answered with a denial that ends.
+            // never passes must not receive a remembered denial, because such a denial ends.
             return core.check(request, None).await;
         }
         let deadline = core.deadline();
         let Some(cell) = state.cell(&request.name) else { return core.check(request, None).await };
-        // If other requests keep taking the leased tokens first, this request asks the store
-        // directly while there is still time.
+        // Other requests may keep spending the leased tokens before this request. This request then
+        // asks the store directly while there is still time.
         let patience = deadline - core.deadline / 2;
         loop {
             let answered = cell.answered.notified();
@@ -185,7 +186,7 @@ impl Leases {
         }
     }
 
-    /// Forgets that the store has denied a key, after a refund of the key.
+    /// Forgets that the store has denied a key. Called after a refund of the key.
     pub(crate) fn ask_again(&self, name: &Name) {
         if let Some(cell) = self.state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
             // ORDERING: relaxed, as in `denied_for`.
@@ -195,12 +196,13 @@ impl Leases {
 
     pub(crate) fn forget(&self, name: &Name) {
         if self.state.cells.remove_sync(name) {
-            // ORDERING: relaxed; a count. A sweep may already have subtracted this cell.
+            // ORDERING: relaxed; this is only a count. A sweep may already have subtracted this
+            // cell.
             let _ = self.state.count.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
         }
     }
 
-    /// Returns the number of leased tokens of all keys that may still be spent.
+    /// Returns how many leased tokens may still be spent, for all keys together.
     pub(crate) fn held(&self) -> u64 {
         let now = self.state.now();
         let mut held = 0;
@@ -224,7 +226,7 @@ impl State {
         if let Some(cell) = self.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
             return Some(cell);
         }
-        // ORDERING: relaxed; a count, which only decides when to sweep.
+        // ORDERING: relaxed; the count only decides when to sweep.
         let count = self.count.load(Relaxed);
         // ORDERING: relaxed, as above.
         if count >= self.sweep_at.load(Relaxed) || count >= self.max_keys {
@@ -242,7 +244,7 @@ impl State {
 
     /// Removes idle keys, in a separate task.
     fn sweep(self: &Arc<Self>) {
-        // ORDERING: relaxed; it only bounds the number of tasks.
+        // ORDERING: relaxed; the flag only bounds the number of tasks.
         if self.now() < self.rested_at.load(Relaxed) || self.sweeping.swap(true, Relaxed) {
             return;
         }
@@ -252,24 +254,24 @@ impl State {
             let now = state.now();
             let mut left = 0;
             state.cells.retain_sync(|_, cell| {
-                // A task that holds the cell may be about to fill it.
+                // A task that owns the cell may be about to fill it.
                 let stays = !cell.is_idle(now) || Arc::strong_count(cell) > 1;
                 left += u64::from(stays);
                 stays
             });
-            // ORDERING: relaxed, as in `cell`. The next sweep counts cells that were inserted
-            // meanwhile.
+            // ORDERING: relaxed, as in `cell`. Cells inserted during this sweep are counted by the
+            // next sweep.
             state.count.store(left, Relaxed);
             // ORDERING: relaxed, as above.
             state.sweep_at.store((left * 2).max(FIRST_SWEEP), Relaxed);
-            // ORDERING: relaxed, as above. No key becomes idle sooner.
+            // ORDERING: relaxed, as above. No key becomes idle before this time.
             state.rested_at.store(now + GROWS, Relaxed);
         });
     }
 
-    /// Asks the store for `cost` tokens and a lease, for a caller with the right to ask, which the
-    /// task returns at its end. The task is separate, so that cancelling the request does not lose
-    /// the lease.
+    /// Asks the store for `cost` tokens and a lease. The caller must own the right to ask, and the
+    /// task returns that right when it ends. The task is separate, so that cancelling the request
+    /// does not lose the lease.
     fn ask(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
@@ -287,7 +289,7 @@ impl State {
             match &answer {
                 Ok(answer) => {
                     if answer.lease > 0 {
-                        // `now` counts the tick that has begun, so it reaches the end of the lease
+                        // `now` includes the tick in progress, so it reaches the end of the lease
                         // before the actual time does.
                         cell.pool.fill(answer.lease, ticks(sent + answer.hold), || state.now());
                     } else if cost == 0 {
@@ -303,9 +305,9 @@ impl State {
         })
     }
 
-    /// Requests the next lease while this lease still has tokens.
+    /// Requests the next lease while the current lease still has tokens.
     fn ask_early(self: &Arc<Self>, cell: &Arc<Cell>, request: &Request<'_>, left: u64, now: u64) {
-        // ORDERING: relaxed; it only decides how early the next lease is requested.
+        // ORDERING: relaxed; the size only decides how early the next lease is requested.
         let size = cell.size.load(Relaxed);
         if left * 2 > size || size < 2 || !cell.pool.has_room(now) {
             return;
@@ -328,7 +330,7 @@ impl Drop for Sweep {
 }
 
 impl Cell {
-    /// Returns the ticks until `cost` may be requested again, if the store has denied it.
+    /// If the store has denied `cost`, returns the ticks until it may be requested again.
     fn denied_for(&self, cost: u64, now: u64) -> Option<u64> {
         // ORDERING: relaxed; the word is the whole state.
         let word = self.denied.load(Relaxed);
@@ -338,7 +340,7 @@ impl Cell {
         (until > now && cost >= denied && (denied > 0 || cost == 0)).then(wait)
     }
 
-    /// Records that `cost` tokens are denied until `until`; a cost of 0 means that there was
+    /// Records that `cost` tokens are denied until `until`. A cost of 0 means that the store had
     /// nothing to lease.
     fn deny(&self, cost: u64, until: u64) {
         if cost <= MOST {
@@ -350,8 +352,8 @@ impl Cell {
     /// Stores the figures of an answer.
     fn record(&self, answer: &Answer, cost: u64, now: u64, rest: u64) {
         let decision = &answer.decision;
-        // ORDERING: relaxed; a decision may mix the figures of two answers. The leased tokens are
-        // in the pool.
+        // ORDERING: relaxed; a decision may mix the figures of two answers, but the leased tokens
+        // themselves are in the pool.
         self.remaining.store(decision.remaining().saturating_sub(answer.lease), Relaxed);
         // ORDERING: relaxed, as above.
         self.reset_at.store(now.saturating_add(ticks(decision.reset_after())), Relaxed);
@@ -376,8 +378,8 @@ impl Cell {
         };
         // ORDERING: relaxed, as above.
         self.size.store(next, Relaxed);
-        // The cap is needed because a request that costs more than the leases hold reaches this
-        // code even when they are nearly full.
+        // The cap is needed for requests that cost more than the leases hold. Such a request
+        // reaches this code even if the leases are nearly full.
         next.min((most * 2).saturating_sub(self.pool.held(now)))
     }
 
@@ -389,7 +391,7 @@ impl Cell {
         self.pool.held(now) == 0 && denied <= now && asked + GROWS < now
     }
 
-    /// Returns a decision of this machine; `wait` is in ticks.
+    /// Returns a decision made on this machine. `wait` is in ticks.
     fn decision(&self, outcome: Outcome, request: &Request<'_>, limit: u64, wait: u64, now: u64) -> Decision {
         let duration = |ticks: u64| Duration::from_nanos(ticks.saturating_mul(TICK));
         // ORDERING: relaxed, as in `record`.

@@ -28,87 +28,86 @@
 //! | | a check costs | all machines together admit | made for |
 //! |---|---|---|---|
 //! | exact (the default) | a round trip | the limit | most services |
-//! | [`lease`](SharedBuilder::lease)`(B)` | nothing, except one round trip in up to B checks | never more than the limit; tokens that a machine has leased and not spent are unavailable to all others, up to 2 x B for each machine | keys that are busy on each machine |
-//! | [`max_unsynced`](SharedBuilder::max_unsynced)`(U)` | nothing | up to the limit + (N - 1) x U in a window, for N machines, also while the store is unreachable | the lowest latency; windows only |
+//! | [`lease`](SharedBuilder::lease)`(B)` | nothing, except one round trip in up to B checks | never more than the limit; no other machine can use the tokens that a machine has leased but not spent, up to 2 x B for each machine | keys that are busy on each machine |
+//! | [`max_unsynced`](SharedBuilder::max_unsynced)`(U)` | nothing | up to the limit + (N - 1) x U in a window, for N machines, even while the store is unreachable | the lowest latency; windows only |
 //!
-//! Machines that share a limit use the same name and algorithm. Exact limits and leases keep the
-//! same state in the store and may be mixed. `max_unsynced` keeps separate counts, so either all
-//! machines use it or none. The module pages in the source prove the bounds: `lease.rs`,
-//! `unsynced.rs`.
+//! Machines that share a limit must use the same name and algorithm. Exact limits and leases store
+//! the same state, so machines may mix them. `max_unsynced` stores separate counts, so either all
+//! machines use it or none. The comments in `lease.rs` and `unsynced.rs` prove the bounds.
 //!
 //! # The algorithms in the store
 //!
-//! Each algorithm is a script that computes with integers, in microseconds of the server's clock.
-//! The script makes the same decision for every request as the in-process rule: tests run both over
-//! the same requests and compare all figures. A bucket counts in whole fractions of a token, so a
-//! rate is never rounded. Windows begin at multiples of the period since the Unix epoch. A sliding
-//! log is a sorted set, with a limit of at most 100,000. After a change of the quota, charged
-//! tokens stay charged. If the server's clock steps back, buckets and logs continue from the later
-//! time, and a window is judged at its beginning.
+//! Each algorithm is a script that computes with integers and measures time in microseconds of the
+//! server's clock. The script makes the same decisions as the in-process rule: tests send the same
+//! requests to both and compare all figures. A bucket counts in whole fractions of a token, so its
+//! rate is never rounded. Windows start at multiples of the period since the Unix epoch. A sliding
+//! log is a sorted set, and its limit is at most 100,000. Charged tokens stay charged when the
+//! quota changes. If the server's clock steps back, buckets and logs continue from the later time,
+//! and a window judges requests as if they arrived at the window's start.
 //!
-//! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The name contains no hash tag,
-//! and the raw key only [on request](SharedBuilder::readable_keys). Every entry has a time to live,
-//! which ends one second after the state stops counting. A check is one `EVALSHA` on one key, so
+//! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The entry's name contains no
+//! hash tag, and contains the raw key only [on request](SharedBuilder::readable_keys). Every entry
+//! expires one second after its state stops counting. A check is one `EVALSHA` on one key, so
 //! clusters need no special care.
 //!
 //! # Classes of callers
 //!
 //! A limit may have a quota for each [class](SharedLimiter#classes-of-callers) of callers, such as
-//! a free and a paid plan: [`SharedBuilder::class`], [`SharedLimiter::class`]. Each check sends the
-//! quota of its class to the script, so keys need not be registered. A key that changes its class
-//! starts with a fresh state in the new class. [`ClassLimiter`](tollgate::ClassLimiter) does the
-//! same in memory.
+//! a free and a paid plan. [`SharedBuilder::class`] adds a class, and [`SharedLimiter::class`]
+//! selects one. Each check sends the quota of its class to the script, so keys need not be
+//! registered. A key that changes its class starts with a fresh state in the new class.
+//! [`ClassLimiter`](tollgate::ClassLimiter) provides classes for limits in memory.
 //!
 //! # Costs that are known later
 //!
-//! [`SharedLimiter::reserve`] charges an estimate, or is denied and charges nothing. The
-//! reservation is spent in this process by `record`, which reports when to stop, and settled by
-//! `commit`: unspent tokens are refunded, and missing tokens are charged, into debt up to
-//! [`max_debt`](SharedBuilder::max_debt). [`SharedReservationSet`] does the same for several
-//! limits, all or none. The store keeps no list of reservations: the tokens that a dead process had
-//! reserved count as spent, and return as the bucket refills or the window ends.
-//! [`SharedReservation`] lists what each algorithm and mode gives back.
+//! [`SharedLimiter::reserve`] charges an estimate, or is denied and charges nothing. `record`
+//! spends the reserved tokens in this process, and reports when to stop. `commit` settles the
+//! reservation: it refunds unspent tokens, and charges missing tokens, into debt up to
+//! [`max_debt`](SharedBuilder::max_debt). [`SharedReservationSet`] reserves from several limits,
+//! either from all or from none. The store keeps no list of reservations. If a process dies, its
+//! reserved tokens therefore count as spent, and return as the bucket refills or the window ends.
+//! [`SharedReservation`] lists how many tokens each algorithm and mode gives back.
 //!
 //! # Requests in flight
 //!
-//! [`SharedInFlight`] limits how many requests of a key are in flight at once, on all machines.
-//! Each permit has a lifetime in the store and is renewed in the background while its guard lives,
-//! so the permits of a process that has died become free again.
+//! [`SharedInFlight`] limits how many requests of a key are in flight at once on all machines. Each
+//! permit has a lifetime in the store and is renewed in the background while its guard lives. The
+//! permits of a dead process therefore become free again.
 //!
 //! # When the store does not answer
 //!
 //! A check ends by its [deadline](SharedBuilder::deadline), 50 ms by default. If the store has not
 //! answered by then, [`WhenUnavailable`] decides. [`Decision::source`](tollgate::Decision::source)
-//! reports which one decided: [`DecisionSource::Store`](tollgate::DecisionSource::Store) for the
-//! store, [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or unsynchronized
-//! counts, [`DecisionSource::Key`](tollgate::DecisionSource::Key) for the local limiter,
-//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. A request whose
-//! answer is late or lost may have been counted; it is never sent again. [`SharedLimiter::stats`]
-//! and [`Client::stats`] count all of these.
+//! reports the source of the decision: [`DecisionSource::Store`](tollgate::DecisionSource::Store)
+//! for the store, [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or
+//! unsynchronized counts, [`DecisionSource::Key`](tollgate::DecisionSource::Key) for the local
+//! limiter, and [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. If
+//! the answer is late or lost, the store may have counted the request; the client never sends it
+//! again. [`SharedLimiter::stats`] and [`Client::stats`] count all of these cases.
 //!
-//! A connection that ends while it is idle is no failure: a server with a `timeout`, or a load
+//! An idle connection may end without being a failure, because a server with a `timeout`, or a load
 //! balancer, closes idle connections. The next request waits for a new connection within its
-//! deadline, and the store answers it.
+//! deadline, and the store answers that request.
 //!
-//! Three late answers in a row, or a connection that is lost during a request, open a circuit
-//! breaker: checks then end immediately, while one task probes until the server answers. The pauses
-//! between its probes are random and grow to a second and a half. The store therefore decides
-//! again:
+//! A circuit breaker opens after three late answers in a row, or after a connection is lost during
+//! a request. Checks then end immediately, while one task probes the server until it answers. The
+//! task pauses for random times between its probes, and the pauses grow up to a second and a half.
+//! The store therefore decides again:
 //!
 //! - at once, if the server had only stopped responding and the connection is intact, because the
 //!   task also listens on the old connection;
-//! - within about two seconds, if the server was restarted or the network was cut: a pause of up to
-//!   1.5 s, and an attempt to connect, which takes up to two [connection
-//!   timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster the task first asks the
-//!   other nodes, for as long again, whether the node has a successor.
+//! - within about two seconds, if the server was restarted or the network was cut. This time
+//!   consists of a pause of up to 1.5 s and an attempt to connect, which takes up to two
+//!   [connection timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster, the task
+//!   first asks the other nodes whether the node has a successor, which may take as long again.
 //!
 //! # What the servers must allow
 //!
-//! [`Client::connect`] tests whether checks will work, and [`Client::health`] repeats the test:
-//! each limit runs its script on a key with the limit's own prefix. A [`StoreProblem`] names the
-//! command, the keys or the setting, and the fix. An unreachable server is not a mistake in the
-//! settings: the client connects and tries the limits when the server is there. A limit that is
-//! built after `connect` is tried when it is built.
+//! [`Client::connect`] tests whether the store will answer checks, and [`Client::health`] repeats
+//! the test: each limit runs its script on a key with the limit's own prefix. A [`StoreProblem`]
+//! names the command, the keys or the setting at fault, and the fix. An unreachable server is not a
+//! mistake in the settings: the client tries the limits once it has connected. A limit built after
+//! `connect` is tried when it is built.
 //!
 //! - A user with access rules needs its keys and these commands:
 //!
@@ -118,32 +117,31 @@
 //!     +hmget +hkeys +hset +hdel
 //!   ```
 //!
-//!   A cluster also needs `+cluster|slots +asking`. With `+info` or `+config|get`, the eviction
-//!   policy can be read.
+//!   A cluster also requires `+cluster|slots +asking`. With `+info` or `+config|get`, the client
+//!   can read the eviction policy.
 //! - The server must be a primary.
-//! - `maxmemory-policy` must be `noeviction`, the default of Redis. All states have a time to live,
-//!   so under any other policy a server whose memory is full deletes them, and a throttled key is
-//!   then admitted as a new one. With `noeviction` the server refuses writes instead: the store
-//!   still denies throttled keys, and [`WhenUnavailable`] decides the requests that the store would
-//!   admit.
+//! - `maxmemory-policy` must be `noeviction`, the default of Redis. All states have a time to live.
+//!   Under any other policy, a server whose memory is full therefore deletes them, and admits
+//!   throttled keys as new ones. With `noeviction`, the server refuses writes instead. The store
+//!   then still denies throttled keys, and [`WhenUnavailable`] decides the requests that the store
+//!   would admit.
 //!
 //! # Features
 //!
 //! No feature is on by default.
 //!
-//! - `http`: `tollgate_http::Limit::new` accepts a `SharedLimiter<tollgate_http::Key>`, with its
-//!   classes of callers and with costs that the response settles, and a
-//!   `SharedInFlight<tollgate_http::Key>`. The orphan rule requires the implementations in one of
-//!   the two crates. They are in this one, so that a service with local limits never compiles a
-//!   Redis client.
+//! - `http`: `tollgate_http::Limit::new` accepts a `SharedLimiter<tollgate_http::Key>` or a
+//!   `SharedInFlight<tollgate_http::Key>`. The limiter may have classes of callers, and costs that
+//!   the response settles. The orphan rule requires the implementations in one of the two crates.
+//!   They are in this crate, so that a service with local limits never compiles a Redis client.
 //! - `wait`: callers can wait for a shared limit or permit, with `tollgate_wait::WaitQueue`.
-//! - `tls`: addresses with `rediss://`, over rustls. Without this feature no TLS is compiled, and
-//!   such an address is refused.
+//! - `tls`: addresses with `rediss://` use TLS, through rustls. Without this feature, no TLS is
+//!   compiled, and such an address is refused.
 //!
 //! # Runtime
 //!
-//! Everything runs inside tokio, with its timer and I/O enabled. Nothing is connected or started
-//! before the first check.
+//! All operations run inside a tokio runtime that has its timer and I/O enabled. Before the first
+//! check, the client connects to nothing and starts no task.
 
 #[cfg(any(feature = "http", feature = "wait"))]
 mod adapters;

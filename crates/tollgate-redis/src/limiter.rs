@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, Quota, Tick};
 
-/// A rate limiter whose counts are in a store that machines share.
+/// A rate limiter whose counts are in a store that several machines share.
 ///
-/// Limiters of the same name and kind of algorithm on the same servers share their counts, in any
-/// process and on any machine. If their quotas differ, for instance while a new version is rolled
-/// out, each limiter judges by its own quota; charged tokens stay charged.
+/// Limiters on the same servers share their counts if they have the same name and kind of
+/// algorithm, in any process and on any machine. Their quotas may differ, for instance during a
+/// roll-out. Each limiter then judges by its own quota, and charged tokens stay charged.
 ///
 /// A check never fails: if the store does not answer by the deadline,
 /// [`WhenUnavailable`](crate::WhenUnavailable) decides, and [`Decision::source`] reports it.
 ///
-/// A `SharedLimiter` is a handle that is cheap to clone. [`class`](Self::class), [`at`](Self::at)
-/// and [`for_key`](Self::for_key) return handles of the same limit: with the quota of one class of
-/// callers, at a given time, or of one key.
+/// A `SharedLimiter` is a handle that is cheap to clone. Three methods return other handles of the
+/// same limit: [`class`](Self::class) for the quota of one class of callers, [`at`](Self::at) for a
+/// given time, and [`for_key`](Self::for_key) for one key.
 ///
 /// ```no_run
 /// use tollgate::Quota;
@@ -49,32 +49,33 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// # Classes of callers
 ///
 /// A limit may have quotas for [classes](crate::SharedBuilder::class) of callers, such as a free
-/// and a paid plan. The caller of a check chooses the class; the limiter keeps no list of keys.
-/// Each class counts a key separately, under its own name in the store: a key that changes its
-/// class starts with a fresh state there, and finds its earlier usage when it returns. Checks of a
-/// key in two classes, also at the same time, admit what both quotas allow and no more. Choose the
-/// class by what your service knows about the caller, and not by what the request claims.
+/// and a paid plan. The caller of a check chooses the class; the limiter stores no list of keys.
+/// Each class counts a key separately, under a different name in the store. If a key changes its
+/// class, it starts with a fresh state there, and finds its earlier usage when it returns to the
+/// old class. A key that is checked in two classes, even at the same time, receives at most what
+/// both quotas allow together. Choose the class according to what your service knows about the
+/// caller, not according to what the request claims.
 ///
-/// Machines share a class by its name. The default class is the same for all machines, whatever
-/// they [call](crate::SharedBuilder::default_class) it. If machines have different quotas for a
-/// class, each judges by its own, as with the limit's own quota, and counts the tokens that all
-/// machines have taken: a machine with the smaller quota denies first. Leases and unsynchronized
-/// counts do the same, with one exception: with
-/// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines whose *periods* differ do not
-/// count each other, and admit what each of the quotas allows.
+/// Machines share the classes that have the same name. The default class is the same for all
+/// machines, whatever its [name](crate::SharedBuilder::default_class). If machines have different
+/// quotas for a class, each machine judges by its own quota, but counts the tokens charged by all
+/// machines. A machine with a smaller quota therefore denies first. The same holds for leases and
+/// unsynchronized counts, with one exception. With
+/// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines with different *periods* do not
+/// count each other's tokens, and admit what each of the quotas allows.
 ///
 /// # Progress
 ///
-/// A check ends by its deadline, plus the time that the runtime takes to notice the deadline. A
-/// check takes no lock before it reaches the connection, which all checks share. If the future of a
-/// check is dropped, the answer is lost, but the store may have counted the request.
+/// A check ends by its deadline, plus the time that the runtime needs to notice the deadline. A
+/// check acquires no lock before it reaches the connection, which all checks share. If the future
+/// of a check is dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<Limit>,
     /// The index of the class in `limit`.
     class: usize,
-    /// The time of all operations, instead of the limit's clock.
+    /// The time of all operations, in place of the limit's clock.
     now: Option<Tick>,
-    /// The key of all operations, instead of their argument.
+    /// The key of all operations, in place of their argument.
     key: Option<Arc<BoundKey>>,
     keys: PhantomData<fn(&K)>,
 }
@@ -88,7 +89,7 @@ struct Limit {
 
 /// The key that a handle is bound to.
 struct BoundKey {
-    /// The bytes that identify the key, for its names in other classes.
+    /// The bytes that identify the key. Its names in other classes are computed from these bytes.
     bytes: Vec<u8>,
     names: (Name, String),
 }
@@ -100,8 +101,9 @@ impl<K: ?Sized> SharedLimiter<K> {
         Self { limit, class: 0, now: None, key: None, keys: PhantomData }
     }
 
-    /// Returns the names of the classes, the default class first. A limiter without classes has no
-    /// names, and neither has a limiter that is bound to a class by [`class`](Self::class).
+    /// Returns the names of the classes, starting with the default class. Returns no names for a
+    /// limiter without classes, or for a handle that [`class`](Self::class) has bound to another
+    /// class.
     #[cfg(feature = "http")]
     pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
         let classes = &self.limit.classes;
@@ -124,7 +126,8 @@ impl<K: ?Sized> SharedLimiter<K> {
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// Returns the names of the key that this handle is bound to, or of `key` if there is none.
+    /// Returns the names of the key that this handle is bound to. If there is no such key, returns
+    /// the names of `key`.
     fn names(&self, key: &K) -> (Name, Cow<'_, str>) {
         match self.key.as_deref() {
             Some(BoundKey { names: (name, text), .. }) => (*name, Cow::Borrowed(text)),
@@ -135,8 +138,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
     }
 
-    /// Returns this limit with the quota of a [class](#classes-of-callers), or `None` if the
-    /// builder was given no class of this name. The default class is called `default`, unless
+    /// Returns this limit with the quota of a [class](#classes-of-callers). Returns `None` if the
+    /// builder added no class of this name. The default class is called `default`, unless
     /// [`default_class`](crate::SharedBuilder::default_class) has renamed it.
     ///
     /// ```
@@ -163,12 +166,13 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         Some(Self { class, ..self.with(key) })
     }
 
-    /// Returns this limit at a given time, in ticks since the Unix epoch, rounded down to
-    /// microseconds. This is for replays and tests.
+    /// Returns a handle of this limit whose operations run at a given time, for replays and tests.
+    /// The time is in ticks since the Unix epoch, and is rounded down to microseconds.
     ///
-    /// The store is always asked, also by a limit with a [`lease`](crate::SharedBuilder::lease). A
-    /// time before the key's latest time counts as the latest. A reservation that is made at a
-    /// given time is also settled at that time.
+    /// Every operation of this handle asks the store, even if the limit has a
+    /// [`lease`](crate::SharedBuilder::lease). If the time is before the key's latest time, the
+    /// latest time is used instead. A reservation made by this handle is also settled at the given
+    /// time.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -184,10 +188,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         Self { now: Some(now), ..self.clone() }
     }
 
-    /// Returns this limit for one key, as a limit of a single resource, whose key is `()`.
+    /// Returns this limit for one key. The result is a limit of a single resource, whose key is
+    /// `()`.
     ///
     /// The key's name is then computed only once, however often the key is used. Limits of
-    /// different key types become limits of the same type, so a
+    /// different key types become limits of one type, so a
     /// [`SharedReservationSet`](crate::SharedReservationSet) accepts them together.
     ///
     /// ```no_run
@@ -221,7 +226,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.check_n(key, 1).await
     }
 
-    /// Checks a request of `cost` tokens and takes them all, or none.
+    /// Checks a request of `cost` tokens, and takes either all of them or none.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -234,12 +239,13 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().check(Request { name, text: &text, cost }, self.now).await
     }
 
-    /// Checks each pair of a key and a cost, in the given order; a single server needs one round
-    /// trip. The store is always asked, unless counts may stay
+    /// Checks each pair of a key and a cost, in the given order. A single server needs one round
+    /// trip for all of them. This method always asks the store, unless counts may stay
     /// [unsynchronized](crate::SharedBuilder::max_unsynced).
     ///
-    /// Batches of several classes or limits can be joined, for example by `tokio::join!`. They are
-    /// sent over the client's connection at the same time, so they take one round trip together.
+    /// Batches of several classes or limits can be joined, for example with `tokio::join!`. They
+    /// are sent over the client's connection at the same time, so together they need one round
+    /// trip.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -281,16 +287,17 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().peek(Request { name, text: &text, cost }, self.now).await
     }
 
-    /// Gives back the tokens that `decision` took, if they still count, to their origin: the store
-    /// or this machine. Tokens that a lease paid return to the lease, unless it has expired. If the
-    /// store does not answer, the charge stays: a refund is not repeated, because the store may
-    /// have executed it.
+    /// Gives back the tokens that `decision` took, if they still count. The tokens return to the
+    /// store or to this machine, wherever they were taken. Tokens paid from a lease return to the
+    /// lease, unless it has expired. If the store does not answer, the charge stays. A refund is
+    /// never repeated, because the store may have executed it.
     ///
-    /// A late refund in a bucket may take tokens of others, as
-    /// [`Limiter::refund`](tollgate::Limiter::refund) states: at most as many tokens as earlier
-    /// decisions gave back while this decision was held. While machines have different quotas for
-    /// one key, as during a roll-out, a refund may take as many tokens of others as it gives back:
-    /// the store does not know under which quota a decision has refilled.
+    /// In a bucket, a late refund may give back tokens that belong to other requests, as
+    /// [`Limiter::refund`](tollgate::Limiter::refund) describes. The number of these tokens is at
+    /// most the number that earlier decisions gave back while this decision was held. If machines
+    /// have different quotas for one key, as during a roll-out, all the tokens of a refund may
+    /// belong to other requests, because the store does not know under which quota a decision has
+    /// refilled.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -303,8 +310,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.refund_n(key, decision, u64::MAX).await;
     }
 
-    /// Gives back at most `tokens` of what `decision` took, for a request that cost less than was
-    /// charged. [`refund`](Self::refund) describes the rest.
+    /// Gives back at most `tokens` of the tokens that `decision` took. Use this method for a
+    /// request that cost less than was charged. [`refund`](Self::refund) describes the details.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -320,11 +327,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Charges `key` for `tokens` that are already spent, and returns how many were charged.
     ///
-    /// At most the key's room and, beyond it, [`max_debt`](crate::SharedBuilder::max_debt) are
-    /// charged. While a key is in debt, no tokens remain and its requests are denied, with the time
-    /// at which they pass. A refund can't give back forced charges; a [reservation](Self::reserve)
-    /// settles more exactly. If the store does not answer, the local limiter of
-    /// [`WhenUnavailable`](crate::WhenUnavailable) is charged, with its share of the debt.
+    /// The charge is at most the key's room plus [`max_debt`](crate::SharedBuilder::max_debt).
+    /// While a key is in debt, it has no remaining tokens, and its requests are denied with the
+    /// time at which they pass. A refund can't give back a forced charge; a
+    /// [reservation](Self::reserve) settles a cost more exactly. If the store does not answer, this
+    /// method charges the local limiter of [`WhenUnavailable`](crate::WhenUnavailable), which may
+    /// go into its share of the debt.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -337,32 +345,32 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().force(Request { name, text: &text, cost: tokens }, self.now).await
     }
 
-    /// Admits nothing for `key` for as long as `time`, on any machine, in the class of this handle.
+    /// Pauses `key` for `time`: no machine admits its requests in the class of this handle.
     ///
-    /// Meanwhile checks and peeks are denied, and their answers state when the same request passes.
-    /// The pause ends by itself and changes nothing else: afterwards the key has what it would have
-    /// had without the pause. A later pause extends the pause and never shortens it; a
-    /// [`reset`](Self::reset) ends it. Refunds, forced charges and machines with another quota do
-    /// not.
+    /// During the pause, checks and peeks are denied, and their answers report when the same
+    /// request passes. The pause ends by itself and changes nothing else: afterwards the key has
+    /// the same tokens as without the pause. A second pause may extend the first, but never
+    /// shortens it. A [`reset`](Self::reset) ends the pause. Refunds, forced charges and machines
+    /// with another quota do not end it.
     ///
-    /// Machines still admit what they may admit without asking the store:
+    /// Machines still admit some requests that do not need the store's answer:
     ///
     /// - With a [`lease`](crate::SharedBuilder::lease), *other* machines spend the tokens that they
-    ///   have leased: at most twice `lease` each, until their leases end.
-    /// - With [`max_unsynced`](crate::SharedBuilder::max_unsynced), another machine learns of the
-    ///   pause when it next reports the key to the store: it admits at most `max_unsynced` tokens
-    ///   until then. A machine that has learned of a pause keeps to it until its end, even if
+    ///   have already leased: at most twice `lease` for each machine, until its leases end.
+    /// - With [`max_unsynced`](crate::SharedBuilder::max_unsynced), another machine receives the
+    ///   pause when it next reports the key to the store. Until then, it admits at most
+    ///   `max_unsynced` tokens. A machine that has received a pause obeys it until its end, even if
     ///   another machine resets the key.
     /// - While the store is unreachable, a machine that has not called this method admits what
     ///   [`WhenUnavailable`](crate::WhenUnavailable) allows.
     ///
-    /// Machines with a version of this crate from before pauses treat the state of a paused key as
-    /// broken, and decide its requests as if the store were unreachable.
+    /// Older versions of this crate, from before pauses existed, treat the state of a paused key as
+    /// broken. Machines that run them decide its requests as if the store were unreachable.
     ///
     /// # Errors
     ///
     /// Returns a [`StoreProblem`] if the store has not confirmed the pause by the deadline. The
-    /// local fallback of this machine is paused even so.
+    /// local fallback of this machine is paused even then.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -378,9 +386,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().pause(Request { name, text: &text, cost: 0 }, time, self.now).await
     }
 
-    /// Deletes the state of `key` in the class of this handle, in the store and on this machine,
-    /// and ends its [pause](Self::pause). Tokens that other machines have leased stay leased.
-    /// Charges from before a reset must not be refunded after it.
+    /// Deletes the state of `key` in the class of this handle, both in the store and on this
+    /// machine, and ends the key's [pause](Self::pause). Tokens that other machines have leased
+    /// stay leased. After a reset, do not refund charges that were made before the reset.
     ///
     /// # Errors
     ///
@@ -399,8 +407,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().reset(name, &text).await
     }
 
-    /// Sends the counts of all classes that the store does not know yet, for at most the deadline
-    /// of a check. Call this before a machine stops. It does nothing without
+    /// Sends the unsynchronized counts of all classes to the store. Call this method before a
+    /// machine stops. It ends by the deadline of a check, and does nothing without
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run
@@ -414,8 +422,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         join_all(self.classes().map(Class::flush)).await;
     }
 
-    /// Returns the quota of the class of this handle. [`Quota::capacity`] is the most that one
-    /// request can take.
+    /// Returns the quota of this handle's class. [`Quota::capacity`] is the maximum cost of one
+    /// request.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -445,8 +453,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         &self.own_class().core.client
     }
 
-    /// Returns the statistics since the limiter was built, of all classes together. This method
-    /// visits all keys that this machine keeps state for.
+    /// Returns the statistics of all classes together, counted since the limiter was built. This
+    /// method visits every key that has state on this machine.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -480,7 +488,7 @@ impl<K: ?Sized> Clone for SharedLimiter<K> {
 impl<K: ?Sized> fmt::Debug for SharedLimiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (class, own) = &self.limit.classes[self.class];
-        // The key of the handle is left out.
+        // The output does not contain the key of the handle.
         f.debug_struct("SharedLimiter")
             .field("name", &own.core.trial.limit)
             .field("class", class)

@@ -1,19 +1,19 @@
 //! The name of a key in the store.
 //!
-//! A name is `tollgate:<limit>:<letter>:<32 hexadecimal digits>`, with `<class>:` before the digits
-//! for a class of callers that has a name. The digits are the first half of a SHA-256 of the key.
-//! Clients choose the keys, and the programs that share a store do not trust clients: with a weaker
-//! hash, a client could construct a key that collides with another client's key. The letter is the
-//! kind of state, so that a limit whose algorithm is changed never reads the state of the old
-//! algorithm.
+//! A name is `tollgate:<limit>:<letter>:<32 hexadecimal digits>`. A named class of callers adds
+//! `<class>:` before the digits. The digits are the first half of the key's SHA-256. A weaker hash
+//! is not enough, because clients choose the keys, and the programs that share a store do not trust
+//! clients: a client could construct a key that collides with another client's key. The letter is
+//! the kind of state. After a change of the algorithm, a limit therefore never reads the state of
+//! the old algorithm.
 
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A key of a shared limit: the bytes that identify it on all machines.
+/// A key of a shared limit. Its bytes identify the key on all machines.
 ///
-/// `Hash` is not used, because the bytes that a type feeds to a hasher may differ between platforms
-/// and versions.
+/// This trait is not based on `Hash`, because the bytes that a type feeds to a hasher may differ
+/// between platforms and versions.
 ///
 /// ```
 /// use tollgate_redis::StoreKey;
@@ -28,8 +28,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// }
 /// ```
 pub trait StoreKey {
-    /// Appends the bytes of the key. Equal keys write equal bytes, and different keys different
-    /// bytes.
+    /// Appends the bytes of the key. Equal keys must write equal bytes, and different keys must
+    /// write different bytes.
     fn write(&self, bytes: &mut Vec<u8>);
 }
 
@@ -95,7 +95,8 @@ impl<K: StoreKey + ?Sized> StoreKey for &K {
     }
 }
 
-/// Writes the first element with its length, so that `("ab", "c")` differs from `("a", "bc")`.
+/// Writes the length of the first element before its bytes, so that `("ab", "c")` differs from
+/// `("a", "bc")`.
 impl<A: StoreKey, B: StoreKey> StoreKey for (A, B) {
     fn write(&self, bytes: &mut Vec<u8>) {
         let start = bytes.len();
@@ -107,10 +108,10 @@ impl<A: StoreKey, B: StoreKey> StoreKey for (A, B) {
     }
 }
 
-/// The longest readable key in a name, in characters.
+/// The maximum length of a readable key in a name, in characters.
 const READABLE: usize = 200;
 
-/// A key as this machine stores it: the first half of its hash.
+/// The short form in which this machine stores a key: the first half of the key's hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Name([u8; 16]);
 
@@ -122,7 +123,7 @@ pub(crate) struct Naming {
 }
 
 impl Naming {
-    /// `class` is the name of a class of callers, if the class has a name.
+    /// `class` is the name of a class of callers, or `None` for the default class.
     pub(crate) fn new(limit: &str, letter: char, class: Option<&str>, readable: bool) -> Self {
         let mut prefix = String::from("tollgate:");
         escape(limit.as_bytes(), &mut prefix);
@@ -130,8 +131,8 @@ impl Naming {
         prefix.push(letter);
         prefix.push(':');
         if let Some(class) = class {
-            // The part after the letter of the default class contains no colon, so the names of
-            // other classes don't collide with it.
+            // In names of the default class, the part after the letter contains no colon, so the
+            // names of other classes can't collide with them.
             escape(class.as_bytes(), &mut prefix);
             prefix.push(':');
         }
@@ -152,7 +153,7 @@ impl Naming {
         let mut text = String::with_capacity(self.prefix.len() + 32);
         text.push_str(&self.prefix);
         if self.readable {
-            // A digest never contains `=`, so the two forms of a name don't collide.
+            // A digest never contains `=`, so the two forms of a name can't collide.
             text.push('=');
             let start = text.len();
             escape(&bytes, &mut text);
@@ -168,8 +169,8 @@ impl Naming {
     }
 }
 
-/// Appends `bytes` to `text`. Letters, digits and a few signs stay as they are. All other bytes,
-/// including those with a meaning for a cluster or in a name, become %xx.
+/// Appends `bytes` to `text`. Letters, digits and a few signs stay unchanged. All other bytes
+/// become %xx, including those that have a meaning for a cluster or in a name.
 fn escape(bytes: &[u8], text: &mut String) {
     for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-_.@/+".contains(&byte) {
@@ -181,8 +182,8 @@ fn escape(bytes: &[u8], text: &mut String) {
     }
 }
 
-/// Appends the two hexadecimal digits of `byte`. No formatter is used, because a name is made for
-/// every check.
+/// Appends the two hexadecimal digits of `byte`. A formatter would be slower, and every check
+/// creates a name.
 fn hexadecimal(byte: u8, text: &mut String) {
     for digit in [byte >> 4, byte & 15] {
         text.push(b"0123456789abcdef"[usize::from(digit)].into());

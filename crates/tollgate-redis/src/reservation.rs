@@ -1,31 +1,31 @@
-//! Reservations of a shared limit: a cost that is known only when the work is done.
+//! Reservations of a shared limit, for work whose cost is known only at the end.
 //!
-//! A reservation is a charge in the store and a guard in this process. The store keeps no list of
-//! reservations: reserved tokens are charged like any other cost, and the guard keeps the decision
-//! that a refund needs. [`tollgate::Reservation`] does the same for limits in memory, and settles
-//! by the same arithmetic; here each step that asks the store is `async`.
+//! A reservation consists of a charge in the store and a guard in this process. The store keeps no
+//! list of reservations. Reserved tokens are charged like any other cost, and the guard contains
+//! the decision that a refund needs. [`tollgate::Reservation`] is the counterpart in memory and
+//! settles with the same arithmetic. Here, each step that asks the store is `async`.
 //!
 //! # An owner that dies
 //!
-//! The tokens that a dead process has reserved stay spent, as if the reservation had been dropped
-//! without a record. No cleanup is necessary, because the charge ends like every charge: the bucket
-//! refills, the window ends, the log forgets it. A reservation therefore needs no lifetime, clock
-//! or heartbeat of its own.
+//! Tokens reserved by a dead process stay spent, as if the reservation had been dropped without a
+//! record. No cleanup is necessary, because the charge ends like every charge: the bucket refills,
+//! the window ends, or the log forgets it. A reservation therefore needs no lifetime, clock or
+//! heartbeat.
 //!
 //! # Invariants
 //!
 //! 1. `recorded <= allowance`. A refused record changes nothing.
-//! 2. A reservation is settled once; its type ensures this. A request to the store is never sent
-//!    twice.
-//! 3. At most the tokens that the estimate was charged are given back, once, by the limit's own
-//!    refund, which judges by the time of the charge. A late settlement therefore gives back as
-//!    much as a late refund.
-//! 4. Until a reservation is settled, all of `charged` was admitted by ordinary checks. Any number
-//!    of open reservations on any number of machines therefore hold no more than the limit's bound;
-//!    only `commit` goes into debt.
+//! 2. A reservation is settled only once, because settling consumes the guard. A request to the
+//!    store is never sent twice.
+//! 3. A settlement gives back at most the tokens that were charged for the estimate, and only once.
+//!    It uses the limit's own refund, which judges by the time of the charge. A late settlement
+//!    therefore gives back as many tokens as a late refund.
+//! 4. Until a reservation is settled, ordinary checks have admitted all of `charged`. Open
+//!    reservations therefore never exceed the limit's bound, however many there are on any number
+//!    of machines. Only `commit` may go into debt.
 //!
-//! Tokens that growth has charged are not given back: they were spent at that moment, and one guard
-//! keeps one decision.
+//! Tokens charged for growth are not given back: they were spent when they were charged, and one
+//! guard stores only one decision.
 
 use crate::limiter::SharedLimiter;
 use crate::name::StoreKey;
@@ -36,35 +36,34 @@ use std::ops::Deref;
 use tokio::runtime::Handle;
 use tollgate::{Decision, Denied, Settlement};
 
-/// Tokens of a shared limit that were charged for work whose cost is known later.
+/// Tokens of a shared limit, charged for work whose cost is known later.
 ///
 /// Created by [`SharedLimiter::reserve`]. A reservation owns all its data, so a task or a response
-/// body can carry it.
+/// body can own the reservation.
 ///
-/// - [`record`](Self::record) spends reserved tokens while the work goes on, and reports when to
-///   stop;
-/// - [`commit`](Self::commit) settles the reservation with the actual cost;
-/// - [`release`](Self::release) gives the tokens back, if the work was not done;
-/// - dropping the reservation keeps the recorded tokens charged, or all reserved tokens if nothing
+/// - [`record`](Self::record) spends reserved tokens during the work, and reports when to stop.
+/// - [`commit`](Self::commit) settles the reservation with the actual cost.
+/// - [`release`](Self::release) gives all tokens back if the work was not done.
+/// - Dropping the reservation keeps the recorded tokens charged, or all reserved tokens if nothing
 ///   was recorded. A client that disconnects early therefore gains nothing.
 ///   [`release_on_drop`](Self::release_on_drop) changes this.
 ///
 /// # Refunds on drop
 ///
-/// A drop can't wait. If the store has to give something back, a task asks it, within the limit's
-/// deadline, in the runtime in which the tokens were reserved. If that runtime ends earlier, or the
-/// process dies, all reserved tokens stay spent, whatever `release_on_drop` says. They return like
-/// every charge: the bucket refills, the window ends.
+/// A drop can't wait for the store. If the store has to give tokens back, a task asks it within the
+/// limit's deadline. The task runs in the runtime in which the tokens were reserved. If that
+/// runtime ends earlier or the process dies, all reserved tokens stay spent, even with
+/// `release_on_drop`. They return like every charge: the bucket refills or the window ends.
 ///
 /// # What each algorithm and mode can do
 ///
 /// | | gives back | into debt |
 /// |---|---|---|
-/// | token bucket, leaky bucket, leaky queue | tokens that have not refilled since they were reserved; [out of order](tollgate::Reservation#late-settlements) perhaps tokens of others | up to `max_debt`; the debt refills before other charges |
+/// | token bucket, leaky bucket, leaky queue | tokens that have not refilled since they were reserved; if reservations are settled [out of order](tollgate::Reservation#late-settlements), perhaps tokens of other requests | up to `max_debt`; the debt refills before other charges |
 /// | fixed window, sliding window | all tokens, until the window no longer counts | up to `max_debt`, for each window |
 /// | sliding log | all tokens, until the period is over | never: the builder refuses a `max_debt` |
 /// | [`lease`](crate::SharedBuilder::lease) | as the algorithm; payments with leased tokens return to the lease, until it ends | as the algorithm |
-/// | [`max_unsynced`](crate::SharedBuilder::max_unsynced) | only tokens that were not yet reported to the store, next to none after 20 ms: other machines never lower the counts that they have received | never: the builder refuses a `max_debt` |
+/// | [`max_unsynced`](crate::SharedBuilder::max_unsynced) | only tokens that were not yet reported to the store, which are next to none after 20 ms; other machines never lower the counts that they have received | never: the builder refuses a `max_debt` |
 /// | the store does not answer | nothing that the store has charged | the debt of the local limiter of [`WhenUnavailable`](crate::WhenUnavailable), if there is one |
 ///
 /// ```no_run
@@ -87,29 +86,30 @@ pub struct SharedReservation {
     /// The limit, at one key.
     limiter: SharedLimiter<()>,
     charge: Decision,
-    /// The tokens that `record` may spend without asking: the estimate and all growth.
+    /// The number of tokens that `record` may spend without asking the store: the estimate and all
+    /// growth.
     allowance: u64,
-    /// The tokens that the limit has charged in all; fewer than the allowance if a policy has
-    /// admitted.
+    /// The total number of tokens that the limit has charged. It is less than the allowance if a
+    /// policy has admitted tokens.
     charged: u64,
-    /// The tokens that were recorded so far; `None` before the first `record`.
+    /// The number of tokens recorded so far, or `None` before the first `record`.
     recorded: Option<u64>,
     release_on_drop: bool,
     is_settled: bool,
-    /// The runtime in which a drop gives back.
+    /// The runtime in which a drop gives tokens back.
     runtime: Option<Handle>,
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// Charges `key` an estimate for work whose cost is known later: see [`SharedReservation`].
+    /// Charges `key` an estimate for work whose cost is known later. See [`SharedReservation`].
     ///
-    /// If the future is dropped while it waits, tokens that the store may have charged stay
-    /// charged.
+    /// If the future is dropped while it waits, the store may already have charged the tokens, and
+    /// they then stay charged.
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available. Nothing is charged then. If the store
-    /// does not answer, [`WhenUnavailable`](crate::WhenUnavailable) decides.
+    /// Returns [`Denied`] if the tokens are not available. Nothing is charged in this case. If the
+    /// store does not answer, [`WhenUnavailable`](crate::WhenUnavailable) decides.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -144,10 +144,10 @@ impl SharedReservation {
         })
     }
 
-    /// Gives back the tokens that were not recorded when the reservation is dropped.
+    /// Makes a drop of the reservation give back all tokens that were not recorded.
     ///
-    /// Choose this only if a caller can't gain from giving up early, because the work costs nothing
-    /// before it is recorded. A process that dies gives nothing back.
+    /// Choose this only if the work costs nothing before it is recorded, so that a caller can't
+    /// gain by giving up early. A process that dies gives nothing back.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -166,7 +166,7 @@ impl SharedReservation {
         &self.charge
     }
 
-    /// Returns the number of tokens that were recorded so far.
+    /// Returns the number of tokens recorded so far.
     pub fn recorded(&self) -> u64 {
         self.recorded.unwrap_or(0)
     }
@@ -176,16 +176,16 @@ impl SharedReservation {
         self.allowance - self.recorded()
     }
 
-    /// Spends `tokens`: first the reserved tokens, in this process and without waiting, then tokens
-    /// that are charged in addition.
+    /// Spends `tokens`. Reserved tokens are spent first, in this process and without waiting.
+    /// Missing tokens are then charged to the limit.
     ///
-    /// If the future is dropped while it waits for the store, nothing is recorded, and tokens that
-    /// the store may have charged stay charged.
+    /// If the future is dropped while it waits for the store, it records nothing. Tokens that the
+    /// store may have charged stay charged.
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available: this is the moment to stop. The call has
-    /// then recorded and charged nothing, and earlier records stay.
+    /// Returns [`Denied`] if the tokens are not available; stop the work then. The failed call
+    /// records and charges nothing, and earlier records stay.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -230,16 +230,16 @@ impl SharedReservation {
     /// Settles the reservation with the actual cost of the work. The future ends by the limit's
     /// deadline.
     ///
-    /// If the cost is below the charge, the rest is given back, with the limitations of a
-    /// [refund](SharedLimiter::refund): it returns to the window or the bucket that was charged,
-    /// and is not more than was reserved. (Tokens that [`record`](Self::record) charged in addition
-    /// stay charged.) If the cost is above the charge, the difference is charged now, and may go
-    /// into debt up to [`max_debt`](crate::SharedBuilder::max_debt). The result reports the tokens
-    /// beyond that.
+    /// If the cost is below the charge, this method gives back the difference, with the limitations
+    /// of a [refund](SharedLimiter::refund). The tokens return to the window or the bucket that was
+    /// charged, and are never more than the estimate. (Tokens that [`record`](Self::record) charged
+    /// in addition stay charged.) If the cost is above the charge, the difference is charged now,
+    /// and may go into debt up to [`max_debt`](crate::SharedBuilder::max_debt). The result reports
+    /// any tokens beyond that.
     ///
-    /// If the store does not answer, it gives nothing back, and a difference is charged to the
-    /// local limiter, if there is one. Neither step is repeated, because the store may have
-    /// executed it. The future does nothing until it is polled; dropping it before that drops the
+    /// If the store does not answer, nothing is given back. A missing difference is then charged to
+    /// the local limiter, if there is one. Neither step is repeated, because the store may have
+    /// executed it. The future does nothing until it is polled. Dropping it before that drops the
     /// reservation.
     ///
     /// ```no_run
@@ -251,7 +251,7 @@ impl SharedReservation {
     /// # }
     /// ```
     pub async fn commit(mut self, actual: u64) -> Settlement {
-        // This is set first, so that dropping this future does not settle the reservation again.
+        // This flag is set first, so that a dropped future does not settle the reservation again.
         self.is_settled = true;
         let charged = self.charged;
         if actual < charged {
@@ -266,7 +266,7 @@ impl SharedReservation {
         Settlement { charged: charged + paid, unpaid: owed - paid }
     }
 
-    /// Gives back all reserved tokens, for work that was not done. The future ends by the limit's
+    /// Gives back all reserved tokens because the work was not done. The future ends by the limit's
     /// deadline.
     ///
     /// ```no_run
@@ -304,23 +304,23 @@ impl fmt::Debug for SharedReservation {
     }
 }
 
-/// Reservations of several shared limits that are made, recorded and settled together.
+/// Reservations from several shared limits, which are made, recorded and settled together.
 ///
-/// Each limit counts in its own unit, so a cost is a function of the limit's index. Dropping the
-/// set drops the [`SharedReservation`] of each limit.
+/// Each limit counts in its own unit. A cost is therefore a function of the limit's index. Dropping
+/// the set drops the [`SharedReservation`] of each limit.
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 #[derive(Debug)]
 pub struct SharedReservationSet(Vec<SharedReservation>);
 
 impl SharedReservationSet {
-    /// Reserves an estimate from each of several shared limits, or from none.
+    /// Reserves an estimate from each of several shared limits, either from all or from none.
     /// [`SharedLimiter::for_key`] returns the limit of one key.
     ///
-    /// The limits are charged one after the other, in the given order, and each may be on different
+    /// The limits are charged one after the other, in the given order, and may be on different
     /// servers. If one limit denies, the charges of the others are given back before this method
-    /// returns. Meanwhile these tokens are unavailable to other callers, so the limit that denies
-    /// most often belongs at the front. A limit whose store does not answer gives nothing back. If
-    /// the future is dropped while it waits, charged tokens stay charged.
+    /// returns. Until then, other callers can't use these tokens, so the limit that denies most
+    /// often belongs at the front. If a limit's store does not answer, the limit gives nothing
+    /// back. If the future is dropped while it waits, charged tokens stay charged.
     ///
     /// # Errors
     ///
@@ -360,13 +360,13 @@ impl SharedReservationSet {
         self
     }
 
-    /// Records tokens in all limits or in none, as [`SharedReservation::record`] does: `tokens`
-    /// returns the tokens of the limit with the given index. If limits have to grow, they are
-    /// charged as [`reserve`](Self::reserve) charges them.
+    /// Records tokens in all limits or in none, as [`SharedReservation::record`] does in one.
+    /// `tokens` returns the number of tokens for the limit at a given index. Limits whose
+    /// reservation is too small are charged one after the other, as in [`reserve`](Self::reserve).
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`], which names the limit that denied: this is the moment to stop.
+    /// Returns [`Denied`], which names the limit that denied; stop the work then.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedReservationSet;
@@ -400,8 +400,8 @@ impl SharedReservationSet {
         Ok(())
     }
 
-    /// Settles all limits concurrently, as [`SharedReservation::commit`] does: `actual` returns the
-    /// cost in the limit with the given index.
+    /// Settles all limits concurrently, as [`SharedReservation::commit`] settles one. `actual`
+    /// returns the cost for the limit at a given index.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedReservationSet;

@@ -4,7 +4,7 @@ use crate::health::StoreProblem;
 use crate::scripts::script::Failure;
 use crate::words::atomics::{AtomicU64, Relaxed};
 
-/// The state of a [`Client`](crate::Client), as far as is known without asking the servers.
+/// The state of a [`Client`](crate::Client), as far as it is known without asking the servers.
 ///
 /// ```
 /// use tollgate_redis::Client;
@@ -16,17 +16,17 @@ use crate::words::atomics::{AtomicU64, Relaxed};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Whether there is a connection, as far as is known. The next request replaces a connection
-    /// that has ended while it was idle.
+    /// Whether there is a connection, as far as the client knows. The next request replaces a
+    /// connection that has ended while it was idle.
     pub connected: bool,
-    /// The number of breakers that are open now. A single server has one breaker, and so has each
-    /// node of a cluster.
+    /// The number of breakers that are open now. A single server has one breaker, and each node of
+    /// a cluster has its own.
     pub breakers_open: usize,
-    /// How often a breaker has opened.
+    /// How many times a breaker has opened.
     pub breaker_trips: u64,
-    /// The known problems of the servers: servers to which the last attempt to connect has failed,
-    /// or whose connection was lost during a request, and the findings of the last trials. A
-    /// connection that has ended while it was idle is not a problem.
+    /// The known problems of the servers. A server is listed if the last attempt to connect to it
+    /// has failed, or if its connection was lost during a request. The list also contains the
+    /// findings of the last trials. A connection that has ended while it was idle is not a problem.
     pub problems: Vec<StoreProblem>,
 }
 
@@ -51,21 +51,23 @@ pub struct SharedStats {
     pub by_lease: u64,
     /// Decisions that [`WhenUnavailable`](crate::WhenUnavailable) made in place of the store.
     pub by_fallback: u64,
-    /// Requests whose fate is unknown: the answer was late or lost, and the store may have counted
-    /// them.
+    /// Requests whose fate is unknown, because the answer was late or lost. The store may have
+    /// counted them.
     pub unanswered: u64,
-    /// Requests that the store did not execute, and answered with an error.
+    /// Requests that the store answered with an error. The store did not execute them.
     pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unsent: u64,
-    /// Tokens of all keys that this machine has leased and not yet spent, without expired leases.
+    /// The number of tokens that this machine has leased and not yet spent, for all keys together.
+    /// Expired leases do not count.
     pub leased: u64,
-    /// Tokens of all keys that this machine has admitted and the store has not confirmed.
+    /// The number of tokens that this machine has admitted and the store has not confirmed, for all
+    /// keys together.
     pub unsynced: u64,
-    /// The part of `unsynced` that was sent and is not yet confirmed.
+    /// The part of `unsynced` that was sent to the store and is not yet confirmed.
     pub unsynced_sent: u64,
-    /// The most unconfirmed tokens of any one key: the amount that this machine may now add to an
-    /// overshoot.
+    /// The maximum number of unconfirmed tokens of any one key. This machine may now add up to this
+    /// number to an overshoot.
     pub most_unsynced: u64,
 }
 
@@ -92,7 +94,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Returns the event of a request that ends without an answer.
+    /// Returns the event to count for a request that ended without an answer.
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Unknown => Self::Unanswered,

@@ -1,53 +1,57 @@
-//! Counts that are synchronized in the background, with a bound on how far they may diverge.
+//! Counts that are synchronized in the background. Their divergence has a bound.
 //!
 //! Each machine counts its admissions and reports them to the store in the background. A key never
-//! has more than `max_unsynced` tokens that the store has not confirmed, and a machine admits
-//! nothing above the limit, counting all admissions that it knows of.
+//! has more than `max_unsynced` tokens that the store has not confirmed. A machine admits nothing
+//! above the limit, counting all admissions known to the machine.
 //!
 //! # Bound
 //!
-//! N machines admit, in each window, at most the limit and (N - 1) x `max_unsynced` tokens, for any
-//! traffic, and whether or not the store is reachable. *Proof.* Let a machine's *knowledge* be the
-//! moment at which the store gave the answer that the machine's last admission was judged by. Let X
-//! be the machine with the latest knowledge, `k`. X judged by the sum of two numbers: a total,
-//! which holds everything that the store had counted at `k`, X's own share included; and everything
-//! that X had admitted besides. Therefore X's admissions and the admissions that other machines had
-//! reported to the store until `k` are together within the limit. Any other machine Y has received
-//! no answer later than `k` before its last admission. Therefore all tokens that Y had admitted by
-//! then and that the store had not counted at `k` were unconfirmed at that moment: at most
-//! `max_unsynced`. ∎
+//! In each window, N machines admit at most the limit plus (N - 1) x `max_unsynced` tokens. This
+//! bound holds for any traffic, whether or not the store is reachable. *Proof.* Each machine judged
+//! its last admission by an answer of the store. Let the machine's *knowledge* be the moment at
+//! which the store gave that answer. Let X be the machine with the latest knowledge, `k`. X judged
+//! by the sum of two numbers. The first is a total of everything that the store had counted at `k`,
+//! including X's own share. The second is everything else that X had admitted. Therefore X's
+//! admissions, together with the admissions that other machines had reported to the store until
+//! `k`, are within the limit. Before its last admission, any other machine Y has received no answer
+//! later than `k`. Consider the tokens that Y had admitted by then and that the store had not
+//! counted at `k`. All of them were unconfirmed at that moment, so they are at most `max_unsynced`.
+//! ∎
 //!
-//! The proof needs a total that never loses what it held. A machine keeps the highest count of the
-//! others that it has received. The store may lose everything when it is killed. A machine
-//! therefore always reports all its admissions of the window, and not the difference. It reports
-//! all counts of the current windows again when it has a new connection, or when an answer shows
-//! that the store knew less than the machine had reported; a machine without requests checks five
-//! times a second. (A connection that replaces one which ended while idle, to the same process of
-//! the server, is not a new connection in this sense: that process has lost nothing.) The machine
-//! then waits until the others have had the time to report again: two seconds, which is as long as
-//! they may take to notice that the store is back. Until then it does not treat an answer as a
-//! confirmation: it spends the rest of its `max_unsynced`, and gets no more. The bound therefore
-//! holds when a server is killed and restarts empty, if all machines that have a part in the window
-//! reach the server within that time. A new machine knows of no loss, and behind the connection of
-//! a cluster or a proxy only machines that have reported something before notice one. A restarted
-//! process is another machine: admissions that it had not reported when it ended are forgotten.
+//! The proof requires a total that never loses anything. A machine stores the highest count of the
+//! others that it has received. The store may lose everything when it is killed, so a machine
+//! always reports all its admissions of the window, and not the difference. It reports all counts
+//! of the current windows again in two cases: when it has a new connection, and when an answer
+//! shows that the store knew less than the machine had reported. A machine without requests checks
+//! five times a second. (If a connection ends while idle, and the next connection leads to the same
+//! server process, the next connection does not count as new, because that process has lost
+//! nothing.) The machine then waits two seconds for the others to report again, because they may
+//! take that long to notice that the store is back. Until then, it does not treat an answer as a
+//! confirmation: it spends the rest of its `max_unsynced`, and receives no more.
+//!
+//! The bound therefore holds when a server is killed and restarts empty, if all machines that have
+//! admissions in the window reach the server within that time. A new machine does not know of a
+//! loss. Behind the connection of a cluster or a proxy, a machine notices a loss only if it has
+//! reported something before. A restarted process counts as another machine, and forgets the
+//! admissions that it had not reported.
 //!
 //! A reset deletes the key in the store, and this machine's admissions. Other machines treat the
 //! deletion as a loss.
 //!
-//! Counts of a window that has ended are still reported to that window, because the sliding window
-//! weighs them. They are dropped once the next window has ended as well, when they no longer count.
+//! After a window has ended, its counts are still reported to that window, because the sliding
+//! window weighs them. They are dropped once the next window has also ended, because they then no
+//! longer count.
 //!
 //! Windows follow the store's time. Each answer contains that time, and this machine's clock
-//! continues from there.
+//! continues from it.
 //!
 //! # What a request waits for
 //!
-//! A request does not wait while the limit and `max_unsynced` have room. This includes keys that
-//! were never seen: they count from zero, within the bound. If `max_unsynced` is used up, the check
-//! waits for the store's answer, up to its deadline, before it is denied. If there is no
-//! connection, [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (Its
-//! admissions are beyond the bound.) A request that costs more than `max_unsynced` asks the store.
+//! A request does not wait while the limit and `max_unsynced` have room. This also holds for new
+//! keys, which count from zero, within the bound. If `max_unsynced` is used up, the check waits for
+//! the store's answer, up to its deadline, before it is denied. If there is no connection,
+//! [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (Its admissions are
+//! beyond the bound.) A request that costs more than `max_unsynced` asks the store.
 
 mod counts;
 mod push;
@@ -78,8 +82,8 @@ fn script() -> Script {
     Script::new(include_str!("scripts/counts.lua"))
 }
 
-/// Returns the trial of a limit with unsynchronized counts. The trial sends `now` if checks send
-/// the time.
+/// Returns the trial of a limit with unsynchronized counts. If checks send the time, the trial
+/// sends `now`.
 pub(crate) fn trial(limit: &str, naming: &Naming, period: u64, now: Option<Tick>) -> Arc<Trial> {
     let window = core::system_time().as_nanos() / 1000 / period;
     let script = script();
@@ -144,7 +148,7 @@ impl Unsynced {
         Ok(Self { state: Arc::new(state) })
     }
 
-    /// Checks a request, at `now` or by the store's time as this machine knows it.
+    /// Checks a request at `now`. Without `now`, uses the store's time as this machine knows it.
     pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> Decision {
         self.charge(request, now, deadline, true).await
     }
@@ -191,7 +195,7 @@ impl Unsynced {
                 }
                 Err(Full::Limit) => return decided(false, count.fields().present()),
                 Err(Full::Unsynced) if !core.client.is_up(request.text) => {
-                    // Starts the task that connects, if it is not running.
+                    // The task that connects is started here if it is not running.
                     state.push_later(&count);
                     return core.fall_back(request);
                 }
@@ -215,8 +219,9 @@ impl Unsynced {
         }
     }
 
-    /// Returns the decision of a check without taking anything. The decision follows from what this
-    /// machine knows, or is the fallback's if too much is unconfirmed and the store is unreachable.
+    /// Returns the decision of a check without taking anything. The decision follows from the
+    /// counts known to this machine. If too much is unconfirmed and the store is unreachable, the
+    /// fallback decides.
     pub(crate) fn peek(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
         let (known, unsynced) = self.known(request, now);
         let Core { client, fallback, rule, .. } = &*self.state.core;
@@ -227,8 +232,8 @@ impl Unsynced {
         known
     }
 
-    /// Returns the decision of a check by what this machine knows, and the tokens of the window
-    /// that the store has not confirmed.
+    /// Returns the decision of a check, judged by the counts known to this machine. Also returns
+    /// how many tokens of the window the store has not confirmed.
     fn known(&self, request: Request<'_>, now: Option<Tick>) -> (Decision, u64) {
         let state = &self.state;
         let now = state.at(now);
@@ -242,14 +247,15 @@ impl Unsynced {
         (state.decision(granted, request.cost, window, (before, present), now, paused), unsynced)
     }
 
-    /// Charges tokens that are already spent, as many as there is room for, and returns how many.
+    /// Charges tokens that are already spent, as far as there is room, and returns how many were
+    /// charged.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> u64 {
         let mut room = u64::MAX;
         loop {
             let left = self.known(Request { cost: 0, ..request }, now).0.remaining();
             let cost = left.min(request.cost);
-            // Each turn finds less room than the one before, unless the store knows of charges that
-            // this machine has not received.
+            // Each iteration finds less room than the one before, unless the store knows of charges
+            // that this machine has not received.
             if cost == 0 || left >= room {
                 return 0;
             }
@@ -261,7 +267,7 @@ impl Unsynced {
         }
     }
 
-    /// Gives back tokens that were not yet reported to the store.
+    /// Gives back tokens that have not been reported to the store.
     pub(crate) fn refund(&self, name: Name, decision: &Decision, tokens: u64) {
         let window = decision.at().as_nanos() / 1000 / self.state.period;
         if let Some(count) = self.state.counts.peek_with(&(name, window), |_, count| Arc::clone(count)) {
@@ -269,7 +275,7 @@ impl Unsynced {
         }
     }
 
-    /// Admits nothing for a key for `time` microseconds, here and on machines that learn of the
+    /// Pauses a key for `time` microseconds, on this machine and on all machines that learn of the
     /// pause.
     pub(crate) async fn pause(
         &self,
@@ -281,13 +287,14 @@ impl Unsynced {
         self.state.pause(request, time, now, deadline).await
     }
 
-    /// Removes the admissions in the current windows, and a pause.
+    /// Removes the key's admissions in the current windows, and its pause.
     pub(crate) fn forget(&self, name: Name) {
         self.state.pauses.reset(&name);
         let window = self.state.now() / self.state.period;
         for window in [window.wrapping_sub(1), window] {
             if self.state.counts.remove_sync(&(name, window)) {
-                // ORDERING: relaxed; a count. A sweep may already have subtracted this window.
+                // ORDERING: relaxed; this is only a count. A sweep may already have subtracted this
+                // window.
                 let _ = self.state.size.fetch_update(Relaxed, Relaxed, |size| size.checked_sub(1));
             }
         }
@@ -309,14 +316,14 @@ impl Unsynced {
                     return;
                 }
                 state.push_round().await;
-                // Another task may be pushing some of the counts, or there is no connection.
+                // Another task may be pushing some of the counts, or there may be no connection.
                 sleep(Duration::from_millis(1)).await;
             }
         };
         let _ = timeout(state.core.deadline, all).await;
     }
 
-    /// Adds the tokens that are unsynchronized now.
+    /// Adds the numbers of tokens that are unsynchronized now.
     pub(crate) fn add_to(&self, stats: &mut SharedStats) {
         let SharedStats { unsynced, unsynced_sent, most_unsynced, .. } = self.state.unsynced();
         stats.unsynced += unsynced;

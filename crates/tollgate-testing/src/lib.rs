@@ -1,7 +1,7 @@
-//! The harness that the tests, benches, models and fuzz targets of several crates share.
+//! The harness shared by the tests, benchmarks, models and fuzz targets of several crates.
 //!
-//! This crate is not published. It has a feature for each crate under test, so that the tests of
-//! the core build no server and no store.
+//! This crate is not published. Each crate under test has its own feature here, so that the tests
+//! of the core build no server and no store.
 
 // The names explain themselves, and only tests link this crate.
 #![allow(missing_docs, clippy::new_without_default)]
@@ -20,7 +20,7 @@ pub mod structured;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// Compiles the examples of the page for users of governor.
+/// Compiles the examples on the page for users of governor.
 #[cfg(all(doctest, feature = "http"))]
 #[doc = include_str!("../../../docs/from-governor.md")]
 struct FromGovernor;

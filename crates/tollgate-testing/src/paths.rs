@@ -1,9 +1,9 @@
-//! Spellings of paths, and the form under which the layer, the proxy and the replay count each
-//! path.
+//! Spellings of paths, each with its normal form. The layer, the proxy and the replay count a path
+//! under its normal form.
 
-/// Targets of requests as a client may send them, each with its form.
+/// Request targets that a client may send, each with its normal form.
 pub const PATHS: [(&str, &str); 45] = [
-    // These targets are one path.
+    // All of these targets are one path.
     ("/login", "/login"),
     ("//login", "/login"),
     ("/./login", "/login"),
@@ -19,7 +19,7 @@ pub const PATHS: [(&str, &str); 45] = [
     ("/login?a=../..//b", "/login"),
     ("http://example.org/login", "/login"),
     ("http://example.org//b/../login?x", "/login"),
-    // These targets are different paths.
+    // Each of these targets is a different path.
     ("/login/", "/login/"),
     ("/login/.", "/login/"),
     ("/login/b/..", "/login/"),
@@ -46,15 +46,15 @@ pub const PATHS: [(&str, &str); 45] = [
     ("/%c3%a9", "/%C3%A9"),
     ("/a\"b", "/a%22b"),
     ("/@me:start!$&'()*+,=~-_.", "/@me:start!$&'()*+,=~-_."),
-    // These targets are the root, or have no path.
+    // These targets are the root, or contain no path.
     ("/", "/"),
     ("/..", "/"),
     ("http://example.org", "/"),
     ("http://example.org?x=/a", "/"),
 ];
 
-/// Targets with bytes that `http::Uri` refuses or that are not ASCII: as a client sends them, as
-/// the proxy forwards them, and the form of the path.
+/// Targets with bytes that `http::Uri` refuses or that are not ASCII. Each row contains the target
+/// that a client sends, the target that the proxy forwards, and the normal form of the path.
 pub const RAW_PATHS: [(&[u8], &str, &str); 12] = [
     (b"/a<b", "/a%3Cb", "/a%3Cb"),
     (b"/a%3cb", "/a%3cb", "/a%3Cb"),

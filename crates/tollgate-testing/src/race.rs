@@ -1,5 +1,5 @@
-//! The parts of a race between real threads: random numbers, and a line from which all threads
-//! start together.
+//! The parts of a race between real threads: random numbers, and a start line that all threads
+//! leave together.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use tollgate::Algorithm;
 /// The algorithms whose state is one word.
 pub const PACKED: [Algorithm; 5] = Algorithm::PACKED;
 
-/// A linear congruential generator (Knuth, MMIX), high bits.
+/// A linear congruential generator (Knuth, MMIX). Only its high bits are used.
 pub struct Random(pub u64);
 
 impl Random {
@@ -20,15 +20,15 @@ impl Random {
     }
 }
 
-/// A barrier at which all threads wait for each other. They spin for a moment first, so that they
-/// continue together.
+/// A barrier at which all threads wait for each other. The threads spin for a moment first, so that
+/// they continue together.
 pub struct StartLine {
     threads: usize,
     arrived: AtomicUsize,
-    /// A thread has panicked and will not arrive.
+    /// Whether a thread has panicked and will not arrive.
     broken: AtomicBool,
-    /// For threads that have spun long enough: on a busy machine, more spinning only keeps the
-    /// other threads from arriving.
+    /// Lets threads sleep after they have spun long enough. On a busy machine, more spinning would
+    /// only prevent the other threads from arriving.
     sleepers: Mutex<()>,
     changed: Condvar,
 }
@@ -36,7 +36,7 @@ pub struct StartLine {
 /// The position of one thread on the line.
 pub struct Lane<'l> {
     line: &'l StartLine,
-    /// The number of arrivals once all threads have arrived.
+    /// The number of arrivals after all threads have arrived.
     turn: usize,
 }
 
@@ -46,7 +46,7 @@ impl StartLine {
         Self { threads, arrived, broken, sleepers: Mutex::new(()), changed: Condvar::new() }
     }
 
-    /// Returns the lane of one thread; each thread needs its own.
+    /// Returns the lane of one thread. Each thread needs its own lane.
     pub fn lane(&self) -> Lane<'_> {
         Lane { line: self, turn: 0 }
     }
@@ -74,7 +74,7 @@ impl Lane<'_> {
 }
 
 impl StartLine {
-    /// Wakes the sleepers. Takes their lock, so that no thread falls asleep without having seen the
+    /// Wakes the sleepers. Holds their lock, so that no thread falls asleep without having seen the
     /// change.
     fn wake(&self) {
         let _sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);

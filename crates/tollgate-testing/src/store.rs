@@ -1,7 +1,7 @@
-//! Servers, clusters and sentinels, faults between them and their clients, and processes that share
-//! them.
+//! Real servers for tests: servers, clusters and sentinels, faults between them and their clients,
+//! and processes that share them.
 //!
-//! Everything belongs to the test that started it, and ends with it.
+//! Each of them belongs to the test that started it, and ends with the test.
 
 pub mod certificates;
 pub mod cluster;

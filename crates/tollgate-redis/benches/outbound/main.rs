@@ -1,10 +1,10 @@
-//! Four processes of 250 clients before a server with the layer of `tollgate-http`: `make
-//! bench-outbound`, or `cargo bench -p tollgate-redis --features http,wait --bench outbound --
-//! --seconds 120 --warm-up 60`.
+//! Four processes of 250 clients each, in front of a server with the layer of `tollgate-http`. Run
+//! `make bench-outbound`, or `cargo bench -p tollgate-redis --features http,wait --bench outbound
+//! -- --seconds 120 --warm-up 60`.
 //!
-//! The benchmark prints the share of the requests that the server refused after the warm-up, the
-//! share of the allowed requests that it served, and whether each process sent its requests in
-//! order.
+//! The benchmark prints the share of the requests that the server refused after the warm-up, and
+//! the share of the allowed requests that it served. It also prints whether each process sent its
+//! requests in order.
 
 mod trial;
 
@@ -44,8 +44,8 @@ fn main() -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Returns whether one request in 1,000 or fewer was refused, 0.95 of the allowed ones were served,
-/// and all were sent in order.
+/// Returns true if at most one request in 1,000 was refused, 0.95 of the allowed requests were
+/// served, and all requests were sent in order.
 fn is_kept(report: &Report) -> bool {
     report.refused_share() <= 0.001 && report.served_share() >= 0.95 && report.overtaking() == 0
 }

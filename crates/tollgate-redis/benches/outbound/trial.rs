@@ -1,9 +1,9 @@
-//! One trial: a server in this process, and four processes of clients.
+//! One trial: a server in this process, and four client processes.
 //!
-//! The server has a quota for each API key. The quota changes all the time. Every few seconds, the
-//! server also refuses one request for no reason: with 429 or 503, and with `Retry-After` in
-//! seconds, as a date, or absent. Refusals of its layer count, except during the warm-up and within
-//! a window of a lowered quota.
+//! The server has a quota for each API key, and the quota changes all the time. Every few seconds,
+//! the server also refuses one request for no reason. It answers 429 or 503, and `Retry-After`
+//! contains seconds or a date, or is absent. The layer's own refusals are counted, except during
+//! the warm-up and within one window after the quota was lowered.
 
 use axum::Router;
 use axum::body::Body;
@@ -33,19 +33,19 @@ use tower::{ServiceBuilder, ServiceExt};
 
 const PROCESSES: u32 = 4;
 const WINDOW: Duration = Duration::from_secs(1);
-/// The quotas of a key, in hundredths of the first one.
+/// The quotas of a key, in hundredths of the first quota.
 const CHANGES: [u64; 5] = [100, 50, 150, 75, 125];
 /// How often the server refuses a request for no reason.
 const INJECTED_EVERY: Duration = Duration::from_secs(5);
-/// The variable with the instructions of a client process: see `child`.
+/// The environment variable with the instructions for a client process: see `child`.
 const VARIABLE: &str = "TOLLGATE_OUTBOUND";
 
 /// The keys that the processes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// Each process has its own key, and a limiter in its memory.
+    /// Each process has its own key and a limiter in its memory.
     Own,
-    /// All processes have one key, and a limiter in Redis.
+    /// All processes share one key and a limiter in Redis.
     Shared,
 }
 
@@ -65,9 +65,11 @@ pub(crate) struct Report {
     refused: u64,
     refused_after_lowering: u64,
     injected: u64,
-    /// The requests that the quotas allowed, without the pauses that injected refusals requested.
+    /// The number of requests that the quotas allowed, without the pauses that injected refusals
+    /// requested.
     allowed: f64,
-    /// The requests that all processes sent, and the requests that were sent after a later one.
+    /// The number of requests that all processes sent, and how many of them were sent after a later
+    /// request.
     sent: u64,
     overtaking: u64,
 }
@@ -78,12 +80,12 @@ impl Report {
         self.refused as f64 / (self.served + self.refused).max(1) as f64
     }
 
-    /// Returns the served requests, as a share of the requests that the quotas allowed.
+    /// Returns the number of served requests, as a share of the requests that the quotas allowed.
     pub(crate) fn served_share(&self) -> f64 {
         self.served as f64 / self.allowed
     }
 
-    /// Returns how many requests were sent after a later request of their process.
+    /// Returns how many requests were sent after a later request of the same process.
     pub(crate) fn overtaking(&self) -> u64 {
         self.overtaking
     }
@@ -110,7 +112,7 @@ struct Counts {
     injected: u64,
     /// The pauses that injected refusals requested, in seconds.
     paused: f64,
-    /// The quota multiplied by time.
+    /// The sum of each quota multiplied by its time.
     allowed: f64,
 }
 
@@ -133,7 +135,7 @@ impl Server {
         (self.plan.warm_up..self.plan.warm_up + self.plan.measured).contains(&self.begin.elapsed())
     }
 
-    /// Returns a refusal for no reason, if it is time for one.
+    /// Returns a refusal for no reason, if a refusal is due.
     fn inject(&self) -> Option<Response> {
         let mut state = self.state.lock().unwrap();
         if state.injected.elapsed() < INJECTED_EVERY {
@@ -190,7 +192,7 @@ pub(crate) fn run(plan: &Plan, program: impl Fn() -> Command) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = (plan.keys == Keys::Shared).then(Store::start);
     runtime.block_on(async {
-        // Together, the keys of the processes have the same quota as the one key that they share.
+        // All keys of the processes together have the same quota as the one shared key.
         let first = if plan.keys == Keys::Own { 150 } else { 400 };
         let limiter = Arc::new(Limiter::builder(Quota::per_second(first)).build().unwrap());
         let limit = Limit::new("api", Arc::clone(&limiter)).by(KeyBy::header("api-key"));
@@ -249,7 +251,7 @@ pub(crate) fn run(plan: &Plan, program: impl Fn() -> Command) -> Report {
     })
 }
 
-/// Changes the quota of all keys until the trial is over.
+/// Changes the quota of all keys until the trial ends.
 async fn change_quotas<K>(server: &Server, limiter: &Limiter<K>, first: u64) {
     let each = (server.plan.measured / 10).max(Duration::from_secs(2));
     let end = server.plan.warm_up + server.plan.measured;
@@ -275,7 +277,7 @@ async fn change_quotas<K>(server: &Server, limiter: &Limiter<K>, first: u64) {
     }
 }
 
-/// Runs the clients of one process and returns true, if this process was started for that.
+/// Runs the clients of one process and returns true, if this process was started to run them.
 pub(crate) fn child() -> bool {
     let Ok(told) = std::env::var(VARIABLE) else { return false };
     let [address, url, key, clients, warm_up, seconds] = told.split(' ').collect::<Vec<_>>()[..] else {
@@ -311,20 +313,20 @@ struct Process {
     time: Duration,
 }
 
-/// The number of a call, by the order in which calls begin.
+/// The number of a call, in the order in which calls start.
 #[derive(Clone, Copy)]
 struct Call(u64);
 
 impl Process {
-    /// Calls the server with all clients, each again as soon as it has its response.
+    /// Calls the server with all clients. Each client calls again as soon as it has its response.
     async fn run<L: Waitable<String, Turn: Send> + Send + Sync + 'static>(&self, limiter: L) {
         let queue = Arc::new(WaitQueue::new(Paced::new(limiter)));
         let key = |request: &http::Request<Empty<Bytes>>| {
             (request.headers()["api-key"].to_str().unwrap_or_default().to_owned(), 1)
         };
         let order = Arc::new(Mutex::new(HashMap::<&str, u64>::new()));
-        // When all clients begin at once, there is no queue yet, and a client that asks the store
-        // first may get its answer last.
+        // If all clients start at once, there is no queue yet. The client that asks the store first
+        // may then receive its answer last.
         let counts_from = Instant::now() + self.warm_up;
         let record = {
             let order = Arc::clone(&order);
@@ -355,8 +357,8 @@ impl Process {
                     request.headers_mut().insert("api-key", key.parse().unwrap());
                     calls.set(calls.get() + 1);
                     request.extensions_mut().insert(Call(calls.get()));
-                    // On this thread, no other call can get between the number and the place in the
-                    // queue.
+                    // On this thread, no other call can run between the assignment of the number
+                    // and the place in the queue.
                     drop(service.clone().oneshot(request).await);
                 }
             });

@@ -1,13 +1,13 @@
-//! The cost of a shared limit: `make bench-redis`, or `cargo bench -p tollgate-redis --bench redis
-//! -- --rounds 5 --seconds 2 --tasks 64`.
+//! The cost of a shared limit. Run `make bench-redis`, or `cargo bench -p tollgate-redis --bench
+//! redis -- --rounds 5 --seconds 2 --tasks 64`.
 //!
-//! Tasks of one process check random keys out of 1,000 as fast as they can, against a server on the
-//! same machine. Client and server share the cores, so operations per second are only ratios; the
-//! server itself measures its CPU time for each check. Subjects take turns, round by round, and a
-//! figure is the median of the rounds. Two subjects are widely used methods, written anew here:
-//! INCR with EXPIRE, and a GCRA script in floating point.
+//! Tasks of one process check random keys, out of 1,000, as fast as they can. The server runs on
+//! the same machine, and shares the cores with the client. Operations per second are therefore only
+//! ratios; the server itself measures its CPU time for each check. Subjects take turns, round by
+//! round, and a figure is the median of the rounds. Two subjects are widely used methods,
+//! reimplemented here: INCR with EXPIRE, and a GCRA script in floating point.
 //!
-//! With `--draw`, the table is written into docs/performance.md, between its marks.
+//! With `--draw`, the table is written into docs/performance.md, between the table's marks.
 
 mod subjects;
 
@@ -67,7 +67,7 @@ struct Run {
     cpu: f64,
 }
 
-/// Runs tasks that check for some time.
+/// Runs tasks that check for a given time.
 async fn run(subject: &Arc<Subject>, server: &Server, plan: &Plan) -> Run {
     let until = Instant::now() + Duration::from_secs_f64(plan.seconds);
     let cpu = server.cpu_time();
@@ -101,12 +101,12 @@ async fn run(subject: &Arc<Subject>, server: &Server, plan: &Plan) -> Run {
     }
 }
 
-/// Returns a histogram of nanoseconds, up to a minute.
+/// Returns an empty histogram of nanoseconds, up to a minute.
 fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("good bounds")
 }
 
-/// Returns the bytes of a key in the store after 100 checks of it.
+/// Returns how many bytes a key occupies in the store after 100 checks of the key.
 async fn bytes_per_key(subject: &Subject, server: &Server) -> Option<u64> {
     server.command(&["FLUSHALL"]);
     for _ in 0..100 {
@@ -130,7 +130,7 @@ fn micros(time: f64) -> String {
     }
 }
 
-/// Returns the rows of the table, each with the medians of its rounds.
+/// Returns the rows of the table. Each row contains the medians of its rounds.
 fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
     let mut table = String::from(
         "| limit | checks per second | p50 | p99 | server CPU per check | bytes per key |\n|---|---|---|---|---|---|\n",
@@ -151,7 +151,7 @@ fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
     table
 }
 
-/// Writes the table, and the command that produced it, into the page.
+/// Writes the table into the page, with the command that produced it.
 fn draw(text: &str) -> Result<(), String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/performance.md");
     let told = |error: std::io::Error| format!("{path}: {error}");
@@ -174,7 +174,7 @@ async fn measure(plan: &Plan) -> Result<(), String> {
     for round in 0..plan.rounds {
         eprintln!("round {} of {}", round + 1, plan.rounds);
         for (subject, runs) in subjects.iter().zip(&mut runs) {
-            // At the beginning of a turn, the state of the subject's keys is in place.
+            // At the start of a turn, the state of the subject's keys already exists.
             runs.push(run(subject, &server, plan).await);
             subject.settle().await;
         }

@@ -1,5 +1,5 @@
-//! The subjects of the benchmark: limits of this crate, local and shared, and two widely used
-//! methods.
+//! The subjects of the benchmark. They are local and shared limits of this crate, and two widely
+//! used methods.
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Script};
@@ -7,7 +7,7 @@ use tollgate::{Algorithm, Limiter, Quota};
 use tollgate_redis::{Client, SharedLimiter};
 use tollgate_testing::store::server::Server;
 
-/// The quota of a key. It is more than the benchmark uses, so that no check is denied: a denial
+/// The quota of a key. It exceeds the benchmark's demand, so that no check is denied. A denial
 /// would be cheaper.
 const QUOTA: Quota = Quota::per_second(100_000);
 
@@ -23,7 +23,7 @@ enum Kind {
     Gcra(MultiplexedConnection, Script),
 }
 
-/// A count for each second that expires by itself: the simplest limiter on such a server.
+/// The simplest limiter on such a server: a count for each second, which expires by itself.
 async fn incr(mut connection: MultiplexedConnection, key: u64) -> bool {
     let second = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
     let key = format!("incr:{key}:{second}");
@@ -33,8 +33,8 @@ async fn incr(mut connection: MultiplexedConnection, key: u64) -> bool {
     count <= QUOTA.tokens()
 }
 
-/// GCRA with the time and the arrival time as floating-point seconds, and the answer as strings,
-/// like a widely used package for Go, but written anew.
+/// GCRA with floating-point seconds for the time and the arrival time, and with strings in the
+/// answer. It is reimplemented after a widely used package for Go.
 const GCRA: &str = r"
 local burst, rate, period, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local interval = period / rate

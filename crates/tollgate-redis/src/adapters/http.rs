@@ -31,8 +31,8 @@ impl AsyncLimiter for SharedLimiter<Key> {
         Self::quota(self)
     }
 
-    /// Runs the task in the runtime in which the store is asked. Without a runtime, the store was
-    /// never asked.
+    /// Runs the task in the runtime in which the store is asked. If there is no runtime, the store
+    /// was never asked, and the task is dropped.
     fn spawn(&self, task: Answer<'static, ()>) {
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(task);

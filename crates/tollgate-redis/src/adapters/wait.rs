@@ -1,4 +1,4 @@
-//! Callers that wait for a shared limit.
+//! Shared limits whose callers can wait.
 
 use crate::in_flight::{SharedInFlight, SharedPermit};
 use crate::limiter::SharedLimiter;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Quota, Tick};
 use tollgate_wait::{NextWaiter, Turn, Waitable};
 
-/// The order of the waiters holds on one machine: between machines, the store decides.
+/// The waiters on one machine are served in order. Between machines, the store decides.
 impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedLimiter<K> {
     type Turn = Turn;
 
@@ -30,8 +30,8 @@ impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedLimiter<K> {
     }
 }
 
-/// A request takes one permit. When the store has confirmed the return of a permit, the next waiter
-/// of this machine wakes, so that the waiter finds the permit in the store.
+/// A request acquires one permit. After the store has confirmed the return of a permit, the next
+/// waiter on this machine wakes. The waiter therefore finds the permit in the store.
 impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedInFlight<K> {
     type Turn = SharedPermit;
 
@@ -48,7 +48,7 @@ impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedInFlight<K> {
         peeked(if is_free { Outcome::Allowed } else { Outcome::Denied }, permits)
     }
 
-    /// Returns a quota of one permit at a time, which no rate refills.
+    /// Returns a quota of one permit at a time. No rate refills this quota.
     fn quota(&self, _: &K) -> Quota {
         Quota::new(1, Duration::ZERO)
     }
@@ -58,7 +58,7 @@ impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedInFlight<K> {
     }
 }
 
-/// Returns the answer to a request for permits that took none.
+/// Returns the answer to a request that asks for permits but acquires none.
 fn peeked(outcome: Outcome, permits: u64) -> Decision {
     Decision::from(DecisionParts {
         outcome,

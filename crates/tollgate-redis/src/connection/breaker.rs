@@ -3,28 +3,32 @@
 //! # States
 //!
 //! ```text
-//! STARTING -> 0             the first connection is made
+//! STARTING -> 0             the first connection was opened
 //! STARTING -> OPEN          the first attempt has failed
-//! n -> n + 1                an answer did not arrive in time; n of them in a row
+//! n -> n + 1                another answer in a row did not arrive in time
 //! n -> 0                    an answer arrived
-//! n -> OPEN                 the n-th, or the connection is lost during a request, or no other
-//!                           connection could be made after it had ended while idle
+//! n -> OPEN                 the third answer in a row did not arrive in time, or the connection
+//!                           was lost during a request, or no other connection could be opened
+//!                           after it had ended while idle
 //! OPEN -> 0                 a probe was answered
 //! ```
 //!
-//! The state is one word, changed by compare-and-swap; no caller waits. While the breaker is open
-//! or starting, one task probes. The pauses between probes double and are drawn at random, so that
-//! many machines do not return together. The length of the next pause is kept until a request is
-//! answered, so a server that answers nothing but probes is asked less and less often. A server
-//! that was silent and resumes ends a pause, because it answers the PING that waits on its old
-//! connection. Many machines may then return together, with no more requests than they had before.
+//! The state is one word, which is changed by compare-and-swap, so no caller waits. While the
+//! breaker is open or starting, one task probes. The pauses between probes double and are random,
+//! so that many machines do not return together. The breaker keeps the length of the next pause
+//! until a request is answered. If a server answers only probes, it is therefore probed less and
+//! less often.
+//!
+//! If a silent server resumes, it answers the PING that waits on its old connection, and the answer
+//! ends the pause. Many machines may then return together, but they send no more requests than
+//! before.
 
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use std::time::Duration;
 
 const STARTING: u64 = u64::MAX;
 const OPEN: u64 = u64::MAX - 1;
-/// This many late answers in a row open the breaker.
+/// The number of late answers in a row that opens the breaker.
 const LATE: u64 = 3;
 
 const FIRST_PAUSE: u64 = 20;
@@ -34,7 +38,7 @@ const LONGEST_PAUSE: u64 = 1_000;
 pub(crate) struct Breaker {
     state: AtomicU64,
     probing: AtomicBool,
-    /// The next pause in milliseconds, or 0 for none.
+    /// The next pause in milliseconds, or 0 for no pause.
     pause: AtomicU64,
     /// How often the breaker has opened.
     opened: AtomicU64,
@@ -45,7 +49,7 @@ pub(crate) struct Breaker {
 pub(crate) enum Pass {
     Closed,
     Open,
-    /// No connection was made yet.
+    /// No connection was opened yet.
     Starting,
 }
 
@@ -60,7 +64,7 @@ impl Breaker {
     }
 
     pub(crate) fn pass(&self) -> Pass {
-        // ORDERING: relaxed; the word is the whole state, here and below.
+        // ORDERING: relaxed, here and below; the word is the whole state.
         match self.state.load(Relaxed) {
             STARTING => Pass::Starting,
             OPEN => Pass::Open,
@@ -71,7 +75,7 @@ impl Breaker {
     /// Records an answer that arrived in time.
     pub(crate) fn answered(&self) {
         // ORDERING: relaxed, as in `pass`. The state is written only after a late answer, because
-        // all requests run this.
+        // every request runs this code.
         let late = self.state.load(Relaxed);
         if late != 0 && late < OPEN {
             // ORDERING: relaxed, as in `pass`.
@@ -84,7 +88,8 @@ impl Breaker {
         }
     }
 
-    /// Records an answer that did not arrive in time. Returns whether this opened the breaker.
+    /// Records that an answer did not arrive in time. Returns whether the breaker opened as a
+    /// result.
     pub(crate) fn late(&self) -> bool {
         let next = |late| match late {
             STARTING | OPEN => None,
@@ -96,7 +101,7 @@ impl Breaker {
         self.count(before.is_ok_and(|late| late + 1 >= LATE))
     }
 
-    /// Opens the breaker, because the connection is lost or there is none. Returns whether the
+    /// Opens the breaker, because the connection was lost or there is none. Returns true if the
     /// breaker was not open before.
     pub(crate) fn open(&self) -> bool {
         // ORDERING: relaxed, as in `pass`.
@@ -105,7 +110,7 @@ impl Breaker {
     }
 
     fn count(&self, opened: bool) -> bool {
-        // ORDERING: relaxed; a counter.
+        // ORDERING: relaxed; this is only a counter.
         self.opened.fetch_add(opened.into(), Relaxed);
         opened
     }
@@ -116,13 +121,13 @@ impl Breaker {
     }
 
     pub(crate) fn opened(&self) -> u64 {
-        // ORDERING: relaxed; a counter.
+        // ORDERING: relaxed; this is only a counter.
         self.opened.load(Relaxed)
     }
 
-    /// Takes the right to probe, or returns `false` if another task has it.
+    /// Acquires the right to probe. Returns `false` if another task owns it.
     pub(crate) fn probe(&self) -> bool {
-        // ORDERING: relaxed; it only bounds the number of tasks.
+        // ORDERING: relaxed; the flag only bounds the number of tasks.
         !self.probing.load(Relaxed) && !self.probing.swap(true, Relaxed)
     }
 
@@ -131,8 +136,8 @@ impl Breaker {
         self.probing.store(false, Relaxed);
     }
 
-    /// Returns how long to wait before the next probe. After a time without trouble, the first
-    /// probe is immediate.
+    /// Returns how long to wait before the next probe. The first probe is immediate, and so is the
+    /// first probe after an answered request.
     pub(crate) fn next_pause(&self) -> Duration {
         // ORDERING: relaxed; the pause is a heuristic.
         let pause = self.pause.load(Relaxed);
@@ -166,7 +171,7 @@ mod tests {
         assert_eq!(breaker.pass(), Pass::Closed);
         assert!(!breaker.late() && !breaker.late() && breaker.late() && !breaker.late());
         assert_eq!((breaker.pass(), breaker.opened()), (Pass::Open, 1));
-        // Only a probe closes the breaker, not a late answer.
+        // Only a probe closes the breaker. An answer to an earlier request does not.
         breaker.answered();
         assert_eq!(breaker.pass(), Pass::Open);
         breaker.close();

@@ -1,4 +1,4 @@
-//! [`Network`]: the assignment of keys to servers, the connections to the servers, and their
+//! [`Network`]: the assignment of keys to servers, and the connections to the servers with their
 //! failures.
 
 use super::breaker::Pass;
@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// A probe that is not answered within this time has failed.
+/// The maximum time until a probe is answered. After this time, the probe has failed.
 const PROBE: Duration = Duration::from_millis(200);
 
 /// Everything that a client knows about its servers.
@@ -29,23 +29,23 @@ pub(crate) struct Network {
     settings: Settings,
     map: ArcSwap<SlotMap>,
     trials: Trials,
-    /// Whether limits are tried on each new connection.
+    /// Whether the limits are tried on each new connection.
     tries: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
     refreshing: AtomicBool,
-    /// Whether a limit reports again to the store the counts that the store may have lost.
+    /// Whether a limit reports its counts again to a store that may have lost them.
     tells_again: AtomicBool,
-    /// How many connections were opened to servers that may have lost something.
+    /// The number of connections that were opened to servers that may have lost data.
     connections: AtomicU64,
-    /// How often breakers of nodes that no longer exist have opened.
+    /// How often the breakers of former nodes have opened. These nodes no longer exist.
     opened: AtomicU64,
 }
 
 /// The server that a request is sent to.
 pub(crate) enum Target {
     Slot(u16),
-    /// The node of a cluster to which another node has redirected the request; `asking` while the
-    /// slot is being migrated to it.
+    /// The node of a cluster to which another node has redirected the request. `asking` is true
+    /// while the slot is being migrated to this node.
     Node {
         node: Arc<Node>,
         asking: bool,
@@ -72,7 +72,7 @@ impl Network {
         self.map.load_full()
     }
 
-    /// Returns the slot of a key. The slot is not used without a cluster.
+    /// Returns the slot of a key, or 0 if the servers are not a cluster.
     pub(crate) fn slot(&self, key: &str) -> u16 {
         match self.is_cluster() {
             true => SlotMap::slot(key),
@@ -80,8 +80,8 @@ impl Network {
         }
     }
 
-    /// Connects now to each server that has keys. If none of them can be reached, returns the
-    /// reason of the first. A task keeps trying the servers that can't be reached.
+    /// Connects now to each server that has keys. If no server can be reached, returns the reason
+    /// for the first server. Tasks continue to try the servers that can't be reached.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Problem> {
         self.try_from_now_on();
         let map = self.map();
@@ -98,8 +98,8 @@ impl Network {
         }
     }
 
-    /// Adds limits, which are tried as long as they are in use. If other limits were tried before,
-    /// the new limits are tried now, in the background.
+    /// Adds limits, which are tried while they are in use. If other limits were tried before, the
+    /// new limits are tried now, in the background.
     pub(crate) fn try_too<'t>(self: &Arc<Self>, limits: impl IntoIterator<Item = &'t Arc<Trial>>) {
         limits.into_iter().for_each(|limit| self.trials.add(limit));
         // ORDERING: relaxed, as in `try_from_now_on`. Without a runtime, the limits are tried with
@@ -110,20 +110,20 @@ impl Network {
         }
     }
 
-    /// Recognizes from now on servers that have lost nothing, for a limit that reports its counts
-    /// again to all others.
+    /// From now on, recognizes servers that have lost nothing. A limit calls this method if it
+    /// reports its counts again to all other servers.
     pub(crate) fn tell_again(&self) {
-        // ORDERING: relaxed; a flag on which nothing else depends.
+        // ORDERING: relaxed; nothing else depends on this flag.
         self.tells_again.store(true, Relaxed);
     }
 
     fn try_from_now_on(&self) {
-        // ORDERING: relaxed; a flag on which nothing else depends.
+        // ORDERING: relaxed; nothing else depends on this flag.
         self.tries.store(true, Relaxed);
     }
 
-    /// Tries all limits on each server that has keys, now and on each new connection, and returns
-    /// all problems.
+    /// Tries all limits on each server that has keys, and returns all problems. From now on, the
+    /// limits are also tried on each new connection.
     pub(crate) async fn try_limits(self: &Arc<Self>) -> Vec<Problem> {
         self.try_from_now_on();
         let deadline = Instant::now() + self.patience();
@@ -137,7 +137,7 @@ impl Network {
                 Ok((node, connection)) => {
                     node.found(self.try_node(&node, &connection).await);
                 }
-                // The attempt to connect is not over.
+                // The attempt to connect has not ended.
                 Err(_) if matches!(node.find(), Found::Unconnected) => {
                     node.found(Findings::new(
                         self.trials.all().0,
@@ -151,7 +151,7 @@ impl Network {
         self.problems()
     }
 
-    /// Tries all limits on a node, and returns the findings.
+    /// Tries all limits on a node, and returns the findings of the trials.
     async fn try_node(&self, node: &Arc<Node>, connection: &Connection) -> Findings {
         let (server, user) = self.servers.describe(&node.endpoint);
         let (map, (count, limits)) = (self.map(), self.trials.all());
@@ -166,8 +166,8 @@ impl Network {
         Problem::Unreachable { server: self.servers.describe(&node.endpoint).0, reason }
     }
 
-    /// Returns the servers that have keys and can't be reached, and the findings of the last
-    /// trials.
+    /// Returns the problems of the servers that have keys: whether a server can't be reached, and
+    /// the findings of the last trials.
     fn problems(&self) -> Vec<Problem> {
         let map = self.map();
         let of_node = |node: &Arc<Node>| {
@@ -193,7 +193,7 @@ impl Network {
     pub(crate) fn stats(&self) -> ClientStats {
         let map = self.map.load();
         let open = map.nodes().iter().filter(|node| node.breaker.pass() == Pass::Open);
-        // ORDERING: relaxed; a counter.
+        // ORDERING: relaxed; this is only a counter.
         let gone = self.opened.load(Relaxed);
         ClientStats {
             connected: self.is_connected(),
@@ -203,27 +203,27 @@ impl Network {
         }
     }
 
-    /// Returns how many connections were opened. A connection that only replaces one that has ended
-    /// while it was idle, to the same process, does not count. A changed number means that the
-    /// store may have lost something.
+    /// Returns how many connections were opened. A connection is not counted if it replaces a
+    /// connection that has ended while idle, and leads to the same process. If the number changes,
+    /// the store may have lost data.
     pub(crate) fn connections(&self) -> u64 {
-        // ORDERING: relaxed; a counter.
+        // ORDERING: relaxed; this is only a counter.
         self.connections.load(Relaxed)
     }
 
-    /// Returns whether nothing is known against the node of a key.
+    /// Returns true unless this client knows of a failure of the key's node.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }
 
-    /// Returns how long a probe may take, including the time to connect to the sentinels and then
-    /// to the server.
+    /// Returns the maximum duration of a probe. It includes the time to connect to the sentinels
+    /// and then to the server.
     pub(crate) fn patience(&self) -> Duration {
         self.settings.connection_timeout * 2 + PROBE
     }
 
-    /// Returns the connection to the target, unless its breaker is open. Waits for an attempt to
-    /// connect if there is no connection and nothing is known against the server.
+    /// Returns the connection to the target, unless the target's breaker is open. If there is no
+    /// connection and no known failure of the server, waits for an attempt to connect.
     pub(crate) async fn connection(
         self: &Arc<Self>,
         target: &Target,
@@ -237,8 +237,8 @@ impl Network {
             let changed = node.changed.notified();
             match node.find() {
                 Found::Connected(connection) if connection.is_quiet() => {
-                    // The connection may have ended while the thread was busy with something else.
-                    // The runtime then polls the system first, and the connection's task next.
+                    // The connection may have ended while this thread was busy. The yields let the
+                    // runtime first poll the system and then run the connection's task.
                     yield_now().await;
                     yield_now().await;
                     if !connection.has_ended() {
@@ -251,7 +251,8 @@ impl Network {
                     if timeout_at(deadline, changed).await.is_err() {
                         return Err(Failure::Unavailable);
                     }
-                    // While the runtime ends, each probe ends at once. The caller also ends here.
+                    // While the runtime is shutting down, each probe ends immediately. The yield
+                    // lets the caller end as well.
                     yield_now().await;
                 }
                 Found::Away => {
@@ -262,7 +263,7 @@ impl Network {
         }
     }
 
-    /// Returns whether an error means that another node has the key, or that the script is unknown.
+    /// Returns true if an error means that another node has the key, or that the script is unknown.
     pub(crate) fn was_not_run(&self, error: &ServerError) -> bool {
         let words = [ServerErrorKind::Ask, ServerErrorKind::Moved];
         match error.kind() {
@@ -272,8 +273,8 @@ impl Network {
         }
     }
 
-    /// Returns the target to which a node redirects a request that it has not executed, because
-    /// another node has the slot, or will have it.
+    /// Returns the target to which a node redirects a request. The node has not executed the
+    /// request, because another node has the slot or will receive the slot.
     pub(crate) fn redirected(self: &Arc<Self>, error: &RedisError) -> Option<Target> {
         if !self.is_cluster() {
             return None;
@@ -287,13 +288,13 @@ impl Network {
         Some(Target::Node { node: self.node_at(&address)?, asking })
     }
 
-    /// Returns the node of a cluster at an address, which may be new.
+    /// Returns the node of a cluster at an address. Creates the node if it is new.
     fn node_at(&self, address: &(String, u16)) -> Option<Arc<Node>> {
         if let Some(node) = self.map.load().at(address) {
             return Some(Arc::clone(node));
         }
         let new = Node::new(self.servers.node(address)?);
-        // Another task may have added it first.
+        // Another task may have added the node first.
         self.map.rcu(|map| match map.at(address) {
             Some(_) => Arc::clone(map),
             None => Arc::new(map.with(Arc::clone(&new))),
@@ -301,7 +302,7 @@ impl Network {
         self.map.load().at(address).cloned()
     }
 
-    /// Classifies an answer, and updates the node's breaker and connection.
+    /// Classifies an answer, and updates the breaker and the connection of the node.
     pub(crate) fn settle<T>(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -310,7 +311,7 @@ impl Network {
     ) -> Result<T, Failure> {
         let error = match answered {
             None => {
-                // A late answer on a connection that was replaced proves nothing about the new
+                // If the connection was replaced, its late answer proves nothing about the new
                 // connection.
                 if node.has(connection) && node.breaker.late() {
                     self.probe(node);
@@ -335,15 +336,16 @@ impl Network {
         Err(if refused { Failure::Server(error.to_string()) } else { Failure::Unknown })
     }
 
-    /// Starts the task that probes a node until the node answers, unless the task is running.
+    /// Starts the task that probes a node until the node answers. Does nothing if the task is
+    /// already running.
     fn probe(self: &Arc<Self>, node: &Arc<Node>) {
         if node.breaker.probe() {
             tokio::spawn(Probe { client: Arc::downgrade(self), node: Arc::clone(node) }.run());
         }
     }
 
-    /// Tries to connect to a node, and returns whether this succeeded. Closes or opens the node's
-    /// breaker.
+    /// Tries to connect to a node, and returns whether the attempt succeeded. Closes or opens the
+    /// node's breaker accordingly.
     async fn attempt(&self, node: &Arc<Node>) -> bool {
         let connected = timeout(self.patience(), self.open(node)).await;
         let failure = match connected {
@@ -362,7 +364,7 @@ impl Network {
         is_connected
     }
 
-    /// Opens a connection to a node. If the endpoint is a cluster whose topology is unknown, reads
+    /// Opens a connection to a node. If the endpoint is a cluster with an unknown topology, reads
     /// the topology instead.
     async fn open(&self, node: &Node) -> RedisResult<()> {
         if matches!(node.endpoint, Endpoint::Cluster) {
@@ -373,8 +375,9 @@ impl Network {
         let connection = self.servers.connect(&node.endpoint, &self.settings, with_run).await?;
         let last = node.last_connection().filter(|_| node.breaker.pass() == Pass::Closed);
         if !last.is_some_and(|last| last.is_of_same_run(&connection)) {
-            // ORDERING: relaxed; a counter. It is incremented first, so that no answer arrives over
-            // a connection that was not counted: `install` publishes the connection.
+            // ORDERING: relaxed; this is only a counter. It is incremented before `install`
+            // publishes the connection, so that no answer arrives over a connection that was not
+            // counted.
             self.connections.fetch_add(1, Relaxed);
         }
         node.install(connection);
@@ -383,7 +386,7 @@ impl Network {
 
     /// Reads the topology of the cluster, in a separate task.
     fn refresh_later(self: &Arc<Self>) {
-        // ORDERING: relaxed; it only bounds the number of tasks.
+        // ORDERING: relaxed; the flag only bounds the number of tasks.
         if self.refreshing.swap(true, Relaxed) {
             return;
         }
@@ -395,8 +398,8 @@ impl Network {
         });
     }
 
-    /// Asks the nodes for the topology of the cluster, connected nodes first. The first answer
-    /// counts.
+    /// Asks the nodes for the topology of the cluster, starting with the connected nodes. Uses the
+    /// first answer.
     async fn refresh(&self) -> RedisResult<()> {
         let map = self.map.load_full();
         let connected =
@@ -423,7 +426,7 @@ impl Network {
         ask_slots(Arc::new(connection), &address.0).await
     }
 
-    /// Replaces the map by the slots that a server has reported.
+    /// Replaces the map with the slots that a server has reported.
     fn apply(&self, ranges: &[Range]) -> RedisResult<()> {
         let mut valid = false;
         let before = self.map.rcu(|map| {
@@ -433,7 +436,7 @@ impl Network {
         });
         let now = self.map.load();
         for gone in before.nodes().iter().filter(|node| !now.holds(node)) {
-            // ORDERING: relaxed; a counter.
+            // ORDERING: relaxed; this is only a counter.
             self.opened.fetch_add(gone.breaker.opened(), Relaxed);
             gone.changed.notify_waiters();
         }
@@ -447,7 +450,7 @@ impl Network {
     }
 }
 
-/// Reads a node's view of the slots; `host` is the name by which the node was reached.
+/// Asks a node for the slots. `host` is the name by which the node was reached.
 async fn ask_slots(connection: Arc<Connection>, host: &str) -> RedisResult<Vec<Range>> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
@@ -456,7 +459,7 @@ async fn ask_slots(connection: Arc<Connection>, host: &str) -> RedisResult<Vec<R
     Ok(ranges.ok_or((ErrorKind::UnexpectedReturnType, "missing slots in the answer of a server"))?)
 }
 
-/// The task that probes a node. It ends with the client, and when the node no longer exists.
+/// The task that probes a node. It ends when the client is dropped or the node no longer exists.
 struct Probe {
     client: Weak<Network>,
     node: Arc<Node>,
@@ -465,8 +468,8 @@ struct Probe {
 impl Probe {
     async fn run(self) {
         let breaker = &self.node.breaker;
-        // A server that had only stopped responding, and resumes, answers over its connection at
-        // once. Waiting for that answer costs nothing.
+        // A server that had only stopped responding answers over its old connection as soon as it
+        // resumes. Waiting for that answer costs nothing.
         let last = self.node.last_connection();
         let goes_on = async {
             match &last {
@@ -475,7 +478,7 @@ impl Probe {
             }
         };
         let mut goes_on = pin!(goes_on);
-        // A server that answers late, but does answer, is probed less and less often.
+        // A server whose answers are late is probed less and less often.
         let mut is_silent = false;
         loop {
             if self.client.strong_count() == 0 {
@@ -510,8 +513,8 @@ impl Probe {
                     let node = Arc::clone(&self.node);
                     tokio::spawn(async move {
                         let found = client.try_node(&node, &connection).await;
-                        // A connection that has ended meanwhile is replaced, and the new connection
-                        // is tried.
+                        // If the connection has ended meanwhile, it is replaced, and the new
+                        // connection is tried.
                         if !connection.has_ended() {
                             node.found(found);
                         }
@@ -525,11 +528,12 @@ impl Probe {
 }
 
 impl Drop for Probe {
-    /// This also runs when the runtime ends: the next request, in another runtime, starts a new
-    /// task.
+    /// This also runs when the runtime ends. The next request, in another runtime, then starts a
+    /// new task.
     fn drop(&mut self) {
         self.node.breaker.probed();
-        // A request that also found the new connection ended could not start a task before this.
+        // If a request found that the new connection has also ended, it could not start a task
+        // before this moment.
         self.node.changed.notify_waiters();
     }
 }

@@ -1,10 +1,10 @@
-//! The replacement of TLS without the feature `tls`: it refuses addresses that request TLS.
+//! The replacement for TLS if the feature `tls` is off. It refuses addresses that request TLS.
 
 use crate::error::Refused;
 use redis::sentinel::SentinelClientBuilder;
 use redis::{Client, ConnectionInfo, RedisResult};
 
-/// The settings of TLS, which are empty.
+/// The TLS settings, which are empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {}
 

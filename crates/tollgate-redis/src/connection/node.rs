@@ -1,4 +1,4 @@
-//! [`Node`]: the connection to one server, and its breaker.
+//! [`Node`]: the connection to one server, and the breaker of the server.
 
 use super::breaker::{Breaker, Pass};
 use super::servers::{Connection, Endpoint};
@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// A server at an address, the master that sentinels name, or a cluster whose topology is unknown.
+/// A server at an address, the master named by sentinels, or a cluster whose topology is unknown.
 pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) breaker: Breaker,
@@ -22,15 +22,15 @@ pub(crate) struct Node {
     pub(crate) changed: Notify,
 }
 
-/// The reason that is given for a server whose answers are late.
+/// The reason reported for a server whose answers are late.
 pub(crate) const LATE: &str = "no answer in time";
 
-/// The state of a node, as a request finds it.
+/// The state of a node when a request arrives.
 pub(crate) enum Found {
     Connected(Arc<Connection>),
-    /// There is no connection and nothing is known against the server: either no connection was
-    /// made yet, or it has ended while no request was under way. The request may wait for the next
-    /// attempt.
+    /// There is no connection, but no failure of the server is known. Either no connection was
+    /// opened yet, or the connection has ended while no request was under way. The request may wait
+    /// for the next attempt.
     Unconnected,
     Away,
 }
@@ -75,13 +75,14 @@ impl Node {
         self.connection.load_full()
     }
 
-    /// Opens the breaker. Returns whether it was not open before.
+    /// Opens the breaker. Returns true if it was not open before.
     pub(crate) fn fail(&self, reason: String) -> bool {
         self.reason.store(Some(Arc::new(reason)));
         self.breaker.open()
     }
 
-    /// Stores the findings of a trial, unless another trial that knew of more limits was faster.
+    /// Stores the findings of a trial. Does nothing if a trial of more limits has already stored
+    /// its findings.
     pub(crate) fn found(&self, findings: Findings) {
         let findings = Arc::new(findings);
         self.findings.rcu(|last| Arc::clone(if findings.is_older_than(last) { last } else { &findings }));

@@ -23,26 +23,26 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// How long an unacknowledged packet keeps a connection open. Nothing else ends a connection whose
-/// packets are dropped.
+/// How long a connection stays open while a packet is unacknowledged. Nothing else ends a
+/// connection whose packets are dropped.
 const USER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// After this time without traffic, the system probes whether the other side still knows the
-/// connection. Routers and balancers forget idle connections after a minute or later, and many of
-/// them do so silently.
+/// connection. Routers and load balancers forget idle connections after a minute or longer, often
+/// silently.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The maximum number of bytes of a server's message when it closes a new connection.
+/// The maximum length of the message that a server sends when it closes a new connection, in bytes.
 const LAST_WORDS: u64 = 4_096;
 
-/// The settings of a client besides the addresses.
+/// The settings of a client, except the addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) connection_timeout: Duration,
     pub(crate) tls: Tls,
 }
 
-/// The addresses as given. They may hold a password.
+/// The addresses, as the caller specified them. They may contain a password.
 #[derive(Clone)]
 pub(crate) enum Addresses {
     One(String),
@@ -50,7 +50,7 @@ pub(crate) enum Addresses {
     Cluster(Vec<String>),
 }
 
-/// The addresses, parsed.
+/// The parsed addresses.
 pub(crate) enum Servers {
     One(Client),
     Sentinel {
@@ -58,7 +58,7 @@ pub(crate) enum Servers {
         sentinels: Vec<ConnectionInfo>,
         master: ConnectionInfo,
     },
-    /// The named nodes, from which the other nodes are learned.
+    /// The named nodes. The client learns of the other nodes from them.
     Cluster {
         seeds: Vec<ConnectionInfo>,
         tls: Tls,
@@ -67,7 +67,7 @@ pub(crate) enum Servers {
 
 /// How to reach one server.
 pub(crate) enum Endpoint {
-    /// The named server, or the master that the sentinels name now.
+    /// The named server, or the current master according to the sentinels.
     Given,
     /// Any node that answers with the topology of the cluster.
     Cluster,
@@ -92,8 +92,8 @@ impl Endpoint {
 /// A connection to one server.
 pub(crate) struct Connection {
     shared: MultiplexedConnection,
-    /// The process of the server and the history of its data, if a limit needs them and the user
-    /// may read them.
+    /// Identifies the server's process and the history of its data. `None` unless a limit needs
+    /// this value and the user may read it.
     run: Option<String>,
     made: Instant,
     /// The age of the connection at the last answer, in milliseconds.
@@ -155,7 +155,7 @@ impl Servers {
         Ok(Some(settings.tls.sentinel(builder).build()?))
     }
 
-    /// Returns the endpoint of the first request.
+    /// Returns the endpoint for the first request.
     pub(crate) fn first(&self) -> Endpoint {
         match self {
             Self::Cluster { .. } => Endpoint::Cluster,
@@ -163,8 +163,8 @@ impl Servers {
         }
     }
 
-    /// Returns the endpoint of a node of the cluster, with the password and the TLS setting of the
-    /// named nodes.
+    /// Returns the endpoint of a cluster node at this address. The endpoint uses the password and
+    /// the TLS setting of the named nodes.
     pub(crate) fn node(&self, address: &(String, u16)) -> Option<Endpoint> {
         let Self::Cluster { seeds, tls } = self else { return None };
         let (host, port) = address.clone();
@@ -179,7 +179,7 @@ impl Servers {
         Some(Endpoint::Node { address: address.clone(), client: Box::new(client) })
     }
 
-    /// Returns the address of a server, and the user of its connections.
+    /// Returns the address of a server, and the user of the connections to the server.
     pub(crate) fn describe(&self, endpoint: &Endpoint) -> (String, String) {
         let (address, info) = match (self, endpoint) {
             (_, Endpoint::Node { address: (host, port), client }) => {
@@ -210,15 +210,15 @@ impl Servers {
         seeds.iter().filter_map(address).collect()
     }
 
-    /// Opens a connection and waits for the answer to a PING; `with_run` also reads the data that
-    /// [`Connection::is_of_same_run`] compares.
+    /// Opens a connection and waits for the answer to a PING. If `with_run` is true, also reads the
+    /// data that [`Connection::is_of_same_run`] compares.
     pub(crate) async fn connect(
         &self,
         endpoint: &Endpoint,
         settings: &Settings,
         with_run: bool,
     ) -> RedisResult<Connection> {
-        // The client's own timeouts are off, because each caller has a deadline.
+        // The library's own timeouts are off, because each caller has a deadline.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(settings.connection_timeout))
             .set_response_timeout(None);
@@ -226,8 +226,8 @@ impl Servers {
             (Endpoint::Node { client, .. }, _) => Client::clone(client),
             (_, Self::One(client)) => client.clone(),
             _ => {
-                // A new client is built each time, because the sentinels that it found last may be
-                // gone as well.
+                // A new client is built each time. The old client may have found sentinels that no
+                // longer exist.
                 let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
                 sentinel.async_get_client().await?
             }
@@ -251,9 +251,9 @@ impl Servers {
     }
 }
 
-/// Returns the error that a server sends when it closes a new connection: that it has too many
-/// connections, or that it is protected from strangers. The protocol client loses that line,
-/// because its own first commands fail.
+/// Returns the error that a server sends when it closes a new connection. The server may have too
+/// many connections, or its protected mode may refuse strangers. The protocol client loses this
+/// line, because the client's own first commands fail.
 async fn last_words(addr: &ConnectionAddr) -> Option<RedisError> {
     let mut said = Vec::new();
     match addr {
@@ -278,7 +278,7 @@ fn list(servers: &[ConnectionInfo]) -> String {
     addresses.join(", ")
 }
 
-/// Parses an address, which may hold a password and is therefore not repeated in the error.
+/// Parses an address. The error does not repeat the address, which may contain a password.
 fn parse(url: &str) -> Result<ConnectionInfo, Refused> {
     let refused = |problem: &dyn fmt::Display| Refused::Client {
         problem: format!(
@@ -287,8 +287,8 @@ fn parse(url: &str) -> Result<ConnectionInfo, Refused> {
         ),
     };
     let info = url.into_connection_info().map_err(|error| refused(&error))?;
-    // The part that follows the first `/`, `?` or `#` is not the host. An `@` there means that a
-    // password is cut in two, and its first half would be treated as the host.
+    // The part after the first `/`, `?` or `#` is not the host. If it contains an `@`, a password
+    // is cut in two, and the first half of the password would be treated as the host.
     let rest = url.split_once("://").and_then(|(_, rest)| rest.split_once(['/', '?', '#']));
     match info.addr() {
         ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
@@ -300,7 +300,8 @@ fn parse(url: &str) -> Result<ConnectionInfo, Refused> {
     }
 }
 
-/// Returns whether the scheme, in any case, requests TLS. The rest of the address is parsed later.
+/// Returns true if the scheme requests TLS, in upper or lower case. The rest of the address is
+/// parsed later.
 fn asks_for_tls(url: &str) -> bool {
     let scheme = url.trim_start().split(':').next().unwrap_or_default();
     ["rediss", "valkeys"].iter().any(|with_tls| scheme.eq_ignore_ascii_case(with_tls))
@@ -318,7 +319,7 @@ fn tcp() -> TcpSettings {
     settings
 }
 
-/// Returns whether an error means that this connection is unusable, at least for now.
+/// Returns true if an error means that this connection is unusable, at least for now.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Server(kind) => matches!(
@@ -339,29 +340,29 @@ impl Connection {
         self.send(redis::cmd("PING"), false).await.map(|_| ())
     }
 
-    /// Returns whether the connection has ended, as far as its task has seen.
+    /// Returns whether the connection has ended, as far as the connection's task has noticed.
     ///
-    /// The task that reads and writes ends with its connection, and a request then fails at once.
-    /// While the task lives, it drops the PING unsent, because nobody waits for the answer, or
-    /// sends it in vain.
+    /// The task that reads and writes ends with its connection, and a request then fails
+    /// immediately. While the task lives, the PING has no effect: the task drops it unsent because
+    /// nobody waits for the answer, or sends it in vain.
     pub(crate) fn has_ended(&self) -> bool {
         let ping = redis::cmd("PING");
         self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())
     }
 
-    /// Returns whether no answer arrived in this millisecond or the one before, so that the
-    /// connection may have ended without a request that has noticed it.
+    /// Returns true if no answer arrived in this millisecond or in the one before. The connection
+    /// may then have ended without being noticed by any request.
     pub(crate) fn is_quiet(&self) -> bool {
-        // ORDERING: relaxed; a time, on which nothing else depends.
+        // ORDERING: relaxed; nothing else depends on this time.
         self.age() > self.answered.load(Relaxed) + 1
     }
 
-    /// Returns the milliseconds since the connection was made.
+    /// Returns the milliseconds since the connection was opened.
     fn age(&self) -> u64 {
         u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Returns whether both connections surely lead to one process of a server, whose data have one
+    /// Returns true if both connections are known to lead to one server process whose data have one
     /// history.
     pub(crate) fn is_of_same_run(&self, other: &Self) -> bool {
         self.run.is_some() && self.run == other.run
@@ -380,7 +381,7 @@ impl Connection {
         self.answered.store(self.age(), Relaxed);
     }
 
-    /// Sends a command; `asking` for a slot that is being migrated to this node.
+    /// Sends a command. `asking` must be true for a slot that is being migrated to this node.
     pub(crate) async fn send(&self, cmd: Cmd, asking: bool) -> RedisResult<Value> {
         if !asking {
             let answer = self.shared.clone().req_packed_command(&cmd).await?;
@@ -391,7 +392,7 @@ impl Connection {
         answer.ok_or((ErrorKind::UnexpectedReturnType, "no answer"))?.extract_error()
     }
 
-    /// Sends all commands in one write. Answers may be errors.
+    /// Sends all commands in one write. Each answer may be an error.
     pub(crate) async fn send_all(&self, cmds: Vec<Cmd>, asking: bool) -> RedisResult<Vec<Value>> {
         let (count, each) = (cmds.len(), 1 + usize::from(asking));
         let mut pipeline = Pipeline::with_capacity(count * each);
@@ -442,7 +443,7 @@ mod tests {
         let info = parse("redis://us%40er:se%23%2Fcret@10.0.0.5/1").unwrap();
         assert_eq!(info.redis_settings().username(), Some("us@er"));
         assert_eq!(info.redis_settings().password(), Some("se#/cret"));
-        // The address is read as it is meant.
+        // The address is parsed as intended.
         let info = parse("redis://:se@cret@10.0.0.5").unwrap();
         assert_eq!(
             (info.addr().to_string(), info.redis_settings().password()),

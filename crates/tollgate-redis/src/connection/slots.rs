@@ -1,8 +1,8 @@
 //! [`SlotMap`]: the assignment of keys to the nodes of a cluster.
 //!
-//! Each node has its own connection here, in place of a cluster client that owns all connections.
-//! While such a client looks for a lost node, it delays requests to the other nodes, asks nodes
-//! that don't have the slot, and resends requests that were lost. Here a node that is down affects
+//! Each node has its own connection here, unlike in a cluster client that owns all connections.
+//! While such a client looks for a lost node, it delays requests to the other nodes, sends requests
+//! to nodes that don't have the slot, and resends lost requests. Here, a node that is down affects
 //! only its own keys.
 
 use super::node::{Found, Node};
@@ -14,13 +14,13 @@ const SLOTS: u16 = 16_384;
 
 /// A snapshot of the nodes and their slots. Each change creates a new map.
 pub(crate) struct SlotMap {
-    /// There is at least one node.
+    /// Contains at least one node.
     nodes: Vec<Arc<Node>>,
-    /// For each slot, the index of its node; `None` if the first node has all keys.
+    /// The index of the node of each slot, or `None` if the first node has all keys.
     slots: Option<Box<[u16]>>,
 }
 
-/// A range of slots, first and last, and the address of their master.
+/// The first and the last slot of a range, and the address of their master.
 pub(crate) type Range = (u16, u16, (String, u16));
 
 impl SlotMap {
@@ -47,16 +47,17 @@ impl SlotMap {
         &self.nodes[usize::from(number)]
     }
 
-    /// Returns whether keys are on this node.
+    /// Returns whether any keys are on this node.
     pub(crate) fn has_keys(&self, node: &Arc<Node>) -> bool {
         let number = self.nodes.iter().position(|held| Arc::ptr_eq(held, node));
         let number = number.and_then(|number| u16::try_from(number).ok());
         number.is_some_and(|number| self.slots.as_ref().map_or(number == 0, |slots| slots.contains(&number)))
     }
 
-    /// Returns the first of many `key`s that is on this node, or `None` if none of them is.
+    /// Calls `key` many times, and returns the first result that is on this node. Returns `None` if
+    /// there is no such result.
     pub(crate) fn key_on(&self, node: &Arc<Node>, mut key: impl FnMut() -> String) -> Option<String> {
-        // This is far more than it takes to find one of 16,384 slots.
+        // To find one of 16,384 slots, far fewer attempts are enough.
         (0..200_000).map(|_| key()).find(|key| {
             let slot = if self.is_known() { Self::slot(key) } else { 0 };
             Arc::ptr_eq(self.node(slot), node)
@@ -71,16 +72,16 @@ impl SlotMap {
         self.nodes.iter().find(|node| node.endpoint.is_at(address))
     }
 
-    /// Returns the map with an additional node, which has no slots.
+    /// Returns the map with an additional node that has no slots.
     pub(crate) fn with(&self, node: Arc<Node>) -> Self {
         let mut nodes = self.nodes.clone();
         nodes.push(node);
         Self { nodes, slots: self.slots.clone() }
     }
 
-    /// Returns the map that a server's ranges describe. Nodes without slots stay while they can be
-    /// reached, because slots may be migrating to them. A slot that no range contains keeps its
-    /// node.
+    /// Returns the map that a server's ranges describe. Nodes without slots stay while they are
+    /// connected, because slots may be migrating to them. If no range contains a slot, the slot
+    /// stays with its node.
     pub(crate) fn updated(&self, ranges: &[Range], servers: &Servers) -> Option<Self> {
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         let mut slots = vec![u16::MAX; usize::from(SLOTS)].into_boxed_slice();
@@ -88,7 +89,7 @@ impl SlotMap {
             let known = nodes.iter().chain(&self.nodes).find(|node| node.endpoint.is_at(address)).cloned();
             let node = known.map_or_else(|| servers.node(address).map(Node::new), Some)?;
             let number = number(&mut nodes, &node)?;
-            // `get_mut` accepts a reversed range as an empty one, so this check refuses it.
+            // `get_mut` would accept a reversed range as an empty range, so this check refuses it.
             let row = (first <= last).then(|| usize::from(*first)..=usize::from(*last))?;
             slots.get_mut(row)?.fill(number);
         }
@@ -111,7 +112,7 @@ impl SlotMap {
     }
 }
 
-/// Returns the index of `node`, and appends it if it is missing.
+/// Returns the index of `node`. Appends the node if it is missing.
 fn number(nodes: &mut Vec<Arc<Node>>, node: &Arc<Node>) -> Option<u16> {
     let found = nodes.iter().position(|held| Arc::ptr_eq(held, node));
     let number = found.unwrap_or_else(|| {
@@ -121,7 +122,7 @@ fn number(nodes: &mut Vec<Arc<Node>>, node: &Arc<Node>) -> Option<u16> {
     u16::try_from(number).ok()
 }
 
-/// Parses the answer to CLUSTER SLOTS. A server that does not know its own name is called `host`.
+/// Parses the answer to CLUSTER SLOTS. If a server does not know its own name, `host` is used.
 pub(crate) fn ranges(answer: Value, host: &str) -> Option<Vec<Range>> {
     let list = |value| if let Value::Array(values) = value { Some(values) } else { None };
     let range = |value| {
@@ -160,8 +161,8 @@ mod tests {
         assert_eq!(map.nodes().len(), 2);
         assert!(map.node(99).endpoint.is_at(&at(1)) && map.node(100).endpoint.is_at(&at(2)));
         let second = Arc::clone(map.node(100));
-        // The first node is gone and a third has its slots; slots without a node keep their old
-        // node.
+        // The first node is gone, and a third node has its slots. Slots without a node keep their
+        // old node.
         let map = map.updated(&[(0, 9, at(3)), (100, SLOTS - 1, at(2))], &servers).unwrap();
         assert!(Arc::ptr_eq(map.node(100), &second));
         assert!(map.node(9).endpoint.is_at(&at(3)) && map.node(10).endpoint.is_at(&at(1)));

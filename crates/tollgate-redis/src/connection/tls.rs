@@ -1,4 +1,4 @@
-//! TLS by rustls: the trusted certificates and the crypto provider.
+//! TLS through rustls: the trusted certificates and the crypto provider.
 
 use crate::error::Refused;
 use redis::sentinel::SentinelClientBuilder;
@@ -13,10 +13,11 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Installs the crypto provider, if an address requests TLS.
+    /// Installs the crypto provider. Called if an address requests TLS.
     pub(crate) fn begin() -> Result<(), Refused> {
         if CryptoProvider::get_default().is_none() {
-            // rustls panics if it was built with several providers and none was chosen.
+            // rustls panics if it was built with several providers and the program has chosen none
+            // of them.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         Ok(())

@@ -1,10 +1,10 @@
-//! [`Trial`]: a rehearsal of the checks of a limit, which finds problems that would keep the store
-//! from answering them.
+//! [`Trial`]: a rehearsal of the checks of a limit. It finds problems that would prevent the store
+//! from answering checks.
 //!
-//! A trial runs the limit's own script on a key that has the limit's prefix and that no client can
-//! choose, charges one token, and deletes the key. It sends EVALSHA as checks do, and always an
-//! EVAL as well, whether or not the server knows the script, because a restarted server does not
-//! know it.
+//! A trial runs the limit's own script on a key with the limit's prefix. It charges one token, and
+//! then deletes the key. No client can choose this key. The trial sends EVALSHA, as checks do. It
+//! also sends an EVAL even if the server knows the script, because a restarted server does not know
+//! the script.
 
 use super::servers::{Connection, breaks_connection};
 use crate::health::Problem;
@@ -23,7 +23,7 @@ use tollgate::Tick;
 pub(crate) struct Trial {
     /// The name of the limit.
     pub(crate) limit: String,
-    /// The common prefix of the names of its keys.
+    /// The common prefix of the names of the limit's keys.
     pub(crate) prefix: String,
     pub(crate) script: Script,
     /// The arguments of a check of one token.
@@ -32,19 +32,19 @@ pub(crate) struct Trial {
     pub(crate) commands: Vec<&'static str>,
 }
 
-/// A server, as the texts of problems name it.
+/// A server and its user, as the texts of problems name them.
 pub(crate) struct Tried<'s> {
     pub(crate) server: &'s str,
     pub(crate) user: &'s str,
 }
 
-/// The limits of a client. Each ends with its limiter.
+/// The limits of a client. Each trial ends with its limiter.
 #[derive(Default)]
 pub(crate) struct Trials(ArcSwap<Added>);
 
 #[derive(Default)]
 struct Added {
-    /// The number of limits that were ever added.
+    /// The number of limits ever added.
     count: u64,
     limits: Vec<Weak<Trial>>,
 }
@@ -52,7 +52,7 @@ struct Added {
 /// The findings of a trial of all limits on a server.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// The number of limits that had ever been added when the trial began.
+    /// The number of limits ever added before the trial started.
     count: u64,
     pub(crate) problems: Vec<Problem>,
 }
@@ -62,8 +62,8 @@ impl Findings {
         Self { count, problems }
     }
 
-    /// Returns whether the trial knew of fewer limits than `other`, which may have begun later and
-    /// ended earlier.
+    /// Returns true if this trial knew fewer limits than `other`. The other trial may have started
+    /// later and ended earlier.
     pub(crate) fn is_older_than(&self, other: &Self) -> bool {
         self.count < other.count
     }
@@ -77,7 +77,7 @@ impl Trials {
         });
     }
 
-    /// Returns how many limits were ever added, and the limits that are in use.
+    /// Returns how many limits were ever added, and the limits still in use.
     pub(crate) fn all(&self) -> (u64, Vec<Arc<Trial>>) {
         let added = self.0.load();
         (added.count, added.limits.iter().filter_map(Weak::upgrade).collect())
@@ -85,15 +85,15 @@ impl Trials {
 }
 
 impl Trial {
-    /// Returns the trial of a limit with the script of `rule`. With a time, its checks send the
-    /// time.
+    /// Returns the trial of a limit with the script of `rule`. If there is a time, the limit's
+    /// checks send the time.
     pub(crate) fn of(limit: &str, naming: &Naming, rule: &Rule, now: Option<Tick>) -> Arc<Self> {
         let call = rule.call("", Op::Check { cost: 1, lease: 0 }, now);
         Self::new(limit, naming, call, rule.commands(), now.is_some())
     }
 
-    /// Returns the trial of a limit whose checks are like `call` and run `commands`, and also TIME
-    /// unless they send the time.
+    /// Returns the trial of a limit whose checks are like `call` and run `commands`. Unless the
+    /// checks send the time, they also run TIME.
     pub(crate) fn new(
         limit: &str,
         naming: &Naming,
@@ -111,13 +111,13 @@ impl Trial {
         })
     }
 
-    /// Returns a key of the limit for trials. The variable part of other names has 32 digits or
-    /// begins with `=`; this one does neither.
+    /// Returns a key of the limit for trials. No client can choose this key: the variable part of
+    /// all other names has 32 digits or starts with `=`.
     pub(crate) fn key(&self, number: u64) -> String {
         format!("{}trial-{number:016x}", self.prefix)
     }
 
-    /// Tries the limit on a key of its names, which is deleted in the end.
+    /// Tries the limit on a key with the limit's prefix. The key is deleted at the end.
     async fn run(&self, connection: &Connection, key: &str, tried: &Tried<'_>) -> Vec<Problem> {
         let mut problems = Vec::new();
         let call = Call::with(&self.script, key, self.args.clone());
@@ -140,7 +140,7 @@ impl Trial {
             Ok(_) => {}
             Err(error) => problems.extend(self.problem(&error, "eval", tried)),
         }
-        // The error of a script that may not run a command does not name the command.
+        // If a script may not run a command, the error of the script does not name the command.
         match by_script {
             Some(Problem::Script { .. }) if !problems.is_empty() => {}
             Some(problem) if !problems.contains(&problem) => problems.insert(0, problem),
@@ -164,13 +164,14 @@ impl Trial {
         }
     }
 
-    /// Returns the problem that an error of `command` means, or `None` if the key has moved.
+    /// Returns the problem that an error of `command` indicates. Returns `None` if the key has
+    /// moved.
     fn problem(&self, error: &RedisError, command: &str, tried: &Tried<'_>) -> Option<Problem> {
         let (server, reason) = (tried.server.to_owned(), error.to_string());
         let limit = self.limit.clone();
         Some(match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => return None,
-            // The text of the other refusal names the keys, and no command.
+            // A refusal of the keys names the keys in its text, and no command.
             ErrorKind::Server(ServerErrorKind::NoPerm) if reason.contains(" command") => {
                 self.refused(command, tried)
             }
@@ -186,8 +187,8 @@ impl Trial {
     }
 }
 
-/// Tries all limits on one server, each on its key, and reads what the server does when its memory
-/// is full. Returns each problem once.
+/// Tries all limits on one server, each with its own key. Also reads how the server behaves when
+/// its memory is full. Returns each problem once.
 pub(crate) async fn run_all(
     trials: &[(&Trial, String)],
     connection: &Connection,
@@ -202,7 +203,7 @@ pub(crate) async fn run_all(
     }
     let info = info(connection).await;
     let server = || tried.server.to_owned();
-    // Without a limit, there is no script that would find this problem.
+    // If there are no limits, no script would find this problem.
     if trials.is_empty() && info.as_deref().is_some_and(is_read_only_replica) {
         found.push(Problem::Replica { server: server() });
     }
@@ -216,14 +217,14 @@ pub(crate) async fn run_all(
     found
 }
 
-/// Returns what the server reports about its memory and its role, if the user may read it.
+/// Returns the server's report about its memory and its role, if the user may read it.
 async fn info(connection: &Connection) -> Option<String> {
     let mut info = redis::cmd("INFO");
     info.arg("memory").arg("replication");
     redis::from_redis_value(connection.send(info, false).await.ok()?).ok()
 }
 
-/// Returns a field of the answer to INFO.
+/// Returns the value of a field in the answer to INFO.
 fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
     let mut fields = info.lines().filter_map(|line| line.split_once(':'));
     fields.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
@@ -233,7 +234,7 @@ fn is_read_only_replica(info: &str) -> bool {
     field(info, "role") == Some("slave") && field(info, "slave_read_only") != Some("0")
 }
 
-/// Returns the `maxmemory-policy` of the server's configuration, if the user may read it.
+/// Returns the `maxmemory-policy` in the server's configuration, if the user may read it.
 async fn configured_policy(connection: &Connection) -> Option<String> {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("maxmemory-policy");

@@ -1,27 +1,29 @@
-//! [`SharedPermit`], and the task that holds its entry in the store.
+//! [`SharedPermit`], and the task that keeps its entry in the store.
 //!
 //! Each permit has a task that requests an entry in the store, renews it, and removes it. The entry
-//! therefore has one owner from the first request on, whatever happens to the caller: if the caller
-//! stops waiting, or the answer is late, the task removes the entry; a drop only has to wake the
+//! therefore has a single owner from the first request, whatever happens to the caller. The task
+//! removes the entry if the caller stops waiting or the answer is late. A drop only has to wake the
 //! task.
 //!
 //! ```text
-//! asks -> denied, or no answer        a late answer may have made an entry: removes it
+//! asks -> denied                      there is no entry
+//! asks -> no answer                   removes the entry, which a late answer may have created
 //! asks -> granted -> nobody waits     removes the entry
 //! granted -> held -> held             renews the entry after each third of the lifetime
-//! held -> over                        the permit is dropped or released: removes the entry
+//! held -> over                        removes the entry, when the permit is dropped or released
 //! ```
 //!
-//! If the store does not answer the removal, the task asks again until it does: an open breaker
-//! sends nothing, and a lifetime may be much longer than the store was unreachable.
+//! If the store does not answer the removal, the task repeats the request until it does. These
+//! repetitions are needed because an open breaker sends nothing, and because a lifetime may be much
+//! longer than an outage of the store.
 //!
 //! # Invariants
 //!
-//! 1. An entry has a name that no other permit has. Removing it, once or twice, in time or late,
-//!    removes that name and nothing else.
-//! 2. `until` is counted from before a renewal is sent, so a permit counts as held here no longer
-//!    than in the store.
-//! 3. An entry has one request under way at a time. A renewal therefore never follows the removal,
+//! 1. Each entry has a unique name. Removing an entry, once or twice, in time or late, therefore
+//!    removes no other entry.
+//! 2. `until` is counted from a moment before the renewal is sent. A permit therefore counts as
+//!    held on this machine no longer than in the store.
+//! 3. An entry has at most one request under way. A renewal therefore never follows the removal,
 //!    unless a connection is lost between them; the entry then ends with its lifetime.
 
 use crate::client::Client;
@@ -36,9 +38,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::{Decision, DecisionParts, DecisionSource, Denied, Outcome, Permit, Tick};
 
-/// How long the store keeps an entry beyond its end, in milliseconds.
+/// How long the store keeps a key's entries after the last lifetime has ended, in milliseconds.
 const GRACE_MS: u64 = 1000;
-/// A permit is renewed this many times in a lifetime.
+/// The number of renewals in a lifetime.
 const RENEWALS: u32 = 3;
 
 /// The data that the permits of one limit need for their requests to the store.
@@ -53,8 +55,8 @@ pub(super) struct StorePermits {
     pub(super) start: Instant,
 }
 
-/// Dropped once a permit has been returned, wherever it was held; the drop wakes a caller that
-/// waits for a permit.
+/// A value that is dropped once a permit has been returned, wherever it was held. The drop wakes a
+/// caller that waits for a permit.
 pub(crate) type After = Option<Arc<dyn Send + Sync>>;
 
 /// The entry of one permit in the store.
@@ -62,33 +64,33 @@ struct StoreEntry {
     permits: Arc<StorePermits>,
     /// The key's name in the store.
     text: String,
-    /// The name of this entry, which no other has.
+    /// The name of this entry; no other entry has the same name.
     name: String,
     _after: After,
 }
 
-/// A permit for one request of a key in flight, out of the permits that all machines share. It is
-/// held until it is dropped.
+/// A permit for one request of a key in flight, out of the permits that all machines share. The
+/// permit is held until it is dropped.
 ///
 /// Created by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). A permit owns all its
-/// data, so a task or a response body can carry it.
+/// data, so a task or a response body can own the permit.
 ///
 /// While the permit lives, a task renews it in the store after each third of the
 /// [lifetime](crate::SharedBuilder::lifetime). Dropping the permit returns it in the background,
-/// from any thread; [`release`](Self::release) waits for that. If the store does not answer, the
-/// task asks again until it does. If the process dies, the runtime ends or the store can't be
-/// reached for that long, the permit is free when the lifetime is over.
+/// from any thread; [`release`](Self::release) waits until it has been returned. If the store does
+/// not answer, the task asks again until it does. If the process dies, the runtime ends, or the
+/// store stays unreachable, the permit becomes free at the end of its lifetime.
 ///
-/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) is held as long as its
-/// process runs.
+/// A permit that is never dropped is held as long as its process runs, for example after
+/// [`std::mem::forget`] or in a task that hangs.
 #[must_use = "a permit that is dropped at once is given back"]
 pub struct SharedPermit {
     decision: Decision,
-    /// The permit of the limiter on this machine for the same request, so that this limiter knows
-    /// the traffic when it takes over.
+    /// The permit that this machine's limiter granted for the same request. It lets the limiter
+    /// know the traffic when it has to decide.
     local: Option<Permit>,
     stored: Option<Stored>,
-    // Fields are dropped in their order.
+    // Fields are dropped in the order of their declaration.
     after: After,
 }
 
@@ -98,7 +100,7 @@ struct Stored {
     end: Sender<()>,
     task: JoinHandle<()>,
     permits: Arc<StorePermits>,
-    /// Until when the permit is surely held, in microseconds since the limit was built.
+    /// The time until which the permit is surely held, in microseconds since the limit was built.
     until: Arc<AtomicU64>,
 }
 
@@ -109,7 +111,7 @@ pub(super) struct PermitReply {
     pub(super) out: u64,
 }
 
-/// Returns the decision on one permit, by a reply that states how many other permits were out.
+/// Returns the decision on one permit. The reply reports how many other permits were out.
 pub(super) fn decision(limit: u64, reply: PermitReply, source: DecisionSource) -> Decision {
     let outcome = if reply.is_granted { Outcome::Allowed } else { Outcome::Denied };
     Decision::from(DecisionParts {
@@ -149,7 +151,7 @@ impl StorePermits {
         answer
     }
 
-    /// Takes a permit of the key in the store, in a separate task.
+    /// Acquires a permit of the key in the store, in a separate task.
     pub(super) async fn hold(
         self: &Arc<Self>,
         text: String,
@@ -161,7 +163,7 @@ impl StorePermits {
         let (answer, answered) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(entry.live(Arc::clone(&until), answer, ended));
-        // An error means that the runtime has ended, and the task with it.
+        // An error means that the runtime has ended, and the task with the runtime.
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
         let stored = Some(Stored { end, task, permits: Arc::clone(self), until });
         let decision = decision(self.limit, reply, DecisionSource::Store);
@@ -193,7 +195,7 @@ impl StoreEntry {
             }
         }
         if may_be_held && self.give_back().await.is_err() {
-            // A separate task retries, because `release` waits for one request only.
+            // A separate task retries, because `release` waits for only one request.
             tokio::spawn(self.give_back_later());
         }
     }
@@ -202,7 +204,7 @@ impl StoreEntry {
         self.permits.ask(&self.text, "release", &self.name).await
     }
 
-    /// Asks until the store answers, or until the entry has expired by itself.
+    /// Repeats the request until the store answers, or until the entry has expired.
     async fn give_back_later(self) {
         let StorePermits { lifetime, deadline, .. } = *self.permits;
         let over = Instant::now() + lifetime;
@@ -216,7 +218,7 @@ impl StoreEntry {
         }
     }
 
-    /// Holds the permit for another lifetime. A permit that was lost is taken again, if one is
+    /// Extends the permit by another lifetime. If the permit was lost, acquires it again if one is
     /// free.
     async fn renew(&self, until: &AtomicU64) -> Result<PermitReply, Failure> {
         let sent = self.permits.elapsed();
@@ -224,7 +226,7 @@ impl StoreEntry {
         if let Ok(reply) = &asked {
             let lifetime = u64::try_from(self.permits.lifetime.as_micros()).unwrap_or(u64::MAX);
             let end = if reply.is_granted { sent.saturating_add(lifetime) } else { 0 };
-            // ORDERING: relaxed; one number, which only this task writes.
+            // ORDERING: relaxed; this is a single number, which only this task writes.
             until.store(end, Relaxed);
         }
         asked
@@ -232,12 +234,12 @@ impl StoreEntry {
 }
 
 impl SharedPermit {
-    /// Creates a permit that only the limiter on this machine knows, or that nobody knows.
+    /// Creates a permit that is counted only by the limiter on this machine, or not at all.
     pub(super) fn of_fallback(decision: Decision, local: Option<Permit>, after: After) -> Self {
         Self { decision, local, stored: None, after }
     }
 
-    /// Adds the permit of the limiter on this machine for the same request.
+    /// Adds the permit that this machine's limiter granted for the same request.
     pub(super) fn with(self, local: Option<Permit>) -> Self {
         Self { local, ..self }
     }
@@ -256,12 +258,12 @@ impl SharedPermit {
         &self.decision
     }
 
-    /// Returns whether the permit is surely held: whether the store has confirmed it within the
-    /// last lifetime, or this machine's limiter has given it.
+    /// Returns whether the permit is surely held. This is the case if the store has confirmed the
+    /// permit within the last lifetime, or if this machine's limiter has granted it.
     ///
-    /// The result becomes false when no renewal was answered for a whole lifetime, and true again
-    /// when a renewal finds a free permit. Work that must never run beside too much other work
-    /// should stop when the result is false.
+    /// The result becomes false when no renewal was answered for a whole lifetime. It becomes true
+    /// again when a renewal finds a free permit. If your work must never run at the same time as
+    /// too much other work, stop it when the result is false.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -279,8 +281,8 @@ impl SharedPermit {
         }
     }
 
-    /// Returns the permit, and waits until the store has answered or the deadline has passed. If
-    /// the store has not answered, it is asked again in the background.
+    /// Returns the permit. Waits until the store has answered or the deadline has passed. If the
+    /// store has not answered, a background task asks it again.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -294,7 +296,7 @@ impl SharedPermit {
         drop(local);
         if let Some(Stored { end, task, .. }) = stored {
             drop(end);
-            // An error means that the runtime ends.
+            // An error means that the runtime is ending.
             let _ = task.await;
         }
         drop(after);

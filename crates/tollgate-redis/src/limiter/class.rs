@@ -1,5 +1,5 @@
-//! [`Class`]: one class of callers of a limit, with its quota, the names of its keys, and the state
-//! that this machine keeps.
+//! [`Class`]: one class of callers of a limit, with its quota, the names of its keys, and its state
+//! on this machine.
 
 use crate::core::{self, Core, Request};
 use crate::health::{Problem, StoreProblem};
@@ -27,8 +27,8 @@ pub(crate) enum Mode {
 }
 
 impl Class {
-    /// Checks a request, at `now` or by the limit's own clock. A request at a time that the caller
-    /// chooses bypasses the lease.
+    /// Checks a request at `now`, or at the time of the limit's own clock. If the caller chooses
+    /// the time, the request bypasses the lease.
     pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
         match (&self.mode, now) {
             (Mode::Lease(leases), None) => leases.check(request).await,
@@ -47,7 +47,7 @@ impl Class {
         }
     }
 
-    /// Returns the quota by which `decision` was made: the fallback's share, or the class's own.
+    /// Returns the quota that `decision` used: the fallback's share, or the class's own quota.
     #[cfg(feature = "wait")]
     pub(crate) fn quota_of(&self, decision: &Decision) -> Quota {
         let local = match decision.source() {
@@ -57,7 +57,8 @@ impl Class {
         local.unwrap_or(self.quota)
     }
 
-    /// Gives back at most `request.cost` of the tokens that `decision` took, to their origin.
+    /// Gives back at most `request.cost` of the tokens that `decision` took. The tokens return to
+    /// the store or to this machine, wherever they were taken.
     pub(crate) async fn refund(&self, request: Request<'_>, decision: &Decision, now: Option<Tick>) {
         let Request { name, text, cost } = request;
         let tokens = decision.charged().min(cost);
@@ -91,8 +92,8 @@ impl Class {
 
     pub(crate) async fn reset(&self, name: Name, text: &str) -> Result<(), StoreProblem> {
         let deleted = self.core.client.delete(text, self.core.deadline()).await;
-        // This follows the deletion, because tokens that this machine leased or pushed before the
-        // deletion belong to the deleted state.
+        // This machine's state is reset after the deletion. Tokens that were leased or pushed
+        // before the deletion belong to the deleted state.
         self.core.fallback.reset(&name);
         match &self.mode {
             Mode::Exact => {}
@@ -105,14 +106,14 @@ impl Class {
         })
     }
 
-    /// Admits nothing for a key for as long as `time`.
+    /// Pauses a key for `time`.
     pub(crate) async fn pause(
         &self,
         request: Request<'_>,
         time: Duration,
         now: Option<Tick>,
     ) -> Result<(), StoreProblem> {
-        // The time is rounded up. A pause beyond the last tick ends with it.
+        // The time is rounded up. A pause that would end after the last tick ends at the last tick.
         let most = Tick::MAX.as_nanos() / 1000;
         let micros = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(most).min(most);
         if micros == 0 {
@@ -125,7 +126,7 @@ impl Class {
                 self.core.ask(request.text, Op::Pause { time: micros }, now).await.map(drop)
             }
         };
-        // The store grants no lease of a paused key, so the forgotten leases are the last ones.
+        // The store grants no lease of a paused key, so no new lease can follow the forgotten ones.
         if let Mode::Lease(leases) = &self.mode {
             leases.forget(&request.name);
         }
@@ -141,7 +142,7 @@ impl Class {
         }
     }
 
-    /// Adds the tokens of the class that this machine holds.
+    /// Adds the tokens of the class that this machine has leased or not yet synchronized.
     pub(crate) fn add_to(&self, stats: &mut SharedStats) {
         match &self.mode {
             Mode::Exact => {}
@@ -150,7 +151,7 @@ impl Class {
         }
     }
 
-    /// Checks requests in the given order, in as few round trips as the servers allow.
+    /// Checks requests in the given order. Uses as few round trips as the servers allow.
     pub(crate) async fn check_many(&self, requests: &[Request<'_>], now: Option<Tick>) -> Vec<Decision> {
         let Mode::Unsynced(counts) = &self.mode else {
             return core::check_all(&self.core, requests, now).await;
@@ -163,7 +164,8 @@ impl Class {
     }
 }
 
-/// Returns why the store has not confirmed an operation, and whether the store has answered.
+/// Returns the reason why the store has not confirmed an operation, and whether the store has
+/// answered.
 fn reason(failure: Failure) -> (String, bool) {
     match failure {
         Failure::Unavailable => ("no connection to the store".to_owned(), false),

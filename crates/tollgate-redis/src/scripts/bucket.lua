@@ -2,14 +2,14 @@
 --
 -- A token is `unit` units, and each microsecond refills `leak` units. Both are whole numbers, so
 -- nothing is ever rounded.
--- State: "debt time unit leak", a string: `debt` units were missing at `time`, in the units of the
--- quota that wrote it. A check leaves at most the burst missing, a forced charge up to `most`
--- tokens. During a pause, " end" follows.
+-- State: "debt time unit leak", a string. At `time`, `debt` units were missing, in the units of the
+-- quota that wrote the state. After a check, at most the burst is missing; after a forced
+-- charge, at most `most` tokens. During a pause, " end" follows.
 --
 -- ARGV: op now unit leak burst most grace | check: cost extra hold | peek: cost | force: tokens
 -- | refund: tokens until | pause: time
--- Answer: granted extra debt now asked left (`now` is the key's time, not before `asked`; `extra`
--- of force is the charged amount; `left` is how long the key is paused)
+-- Answer: granted extra debt now asked left (`now` is the key's time, which is not before `asked`;
+-- for force, `extra` is the charged amount; `left` is the rest of the pause)
 
 local op, unit, leak, burst, most, grace =
   ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -30,9 +30,9 @@ if state then
   if not owed then return redis.error_reply('TOLLGATE the key holds no bucket') end
   paused = tonumber(till) or 0
   owed, time, units, leaks = tonumber(owed), tonumber(time), tonumber(units), tonumber(leaks)
-  -- A caller whose clock is behind does not drain again what others have drained. The server's own
-  -- clock may step back. The bucket then continues from the new time, which is stored immediately:
-  -- otherwise nothing would drain until the old time.
+  -- If a caller's clock is behind, the caller must not drain again what other callers have drained.
+  -- The server's own clock may step back. The bucket then continues from the new time, which is
+  -- stored immediately. Otherwise, nothing would drain until the old time.
   back = by_server and time > now
   if time > now and not by_server then now = time end
   debt = leaked(owed, now - time, leaks)
@@ -76,10 +76,10 @@ elseif op ~= 'refund' then
   if op == 'check' and granted == 1 then
     local wanted, hold = tonumber(ARGV[9]), tonumber(ARGV[10])
     if wanted > 0 and left == 0 then
-      -- Tokens that may be spent until `hold` is over are charged as if they were spent then.
+      -- Tokens that may be spent until `hold` has passed are charged as if they were spent then.
       local held = math.max(debt, leak * hold)
       local room = math.floor((capacity - held) / unit) - cost
-      -- At most half of the remaining tokens, so that other machines also find some.
+      -- At most half of the remaining tokens are leased, so that other machines also find some.
       extra = math.max(math.min(wanted, math.ceil(room / 2)), 0)
       if extra > 0 then debt = held end
     end
@@ -89,8 +89,8 @@ elseif op ~= 'refund' then
     write()
   end
 elseif debt > 0 then
-  -- Tokens that have refilled since then can't be given back: see the rule in the library. The
-  -- rounding never gives back too much.
+  -- Tokens that have refilled since the charge can't be given back: see the rule in the library.
+  -- The rounding never gives back too much.
   local tokens, till = tonumber(ARGV[8]), tonumber(ARGV[9])
   local held = 0
   if till > now then held = (till - now) * leak - (leak - 1) end

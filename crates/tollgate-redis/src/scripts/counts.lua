@@ -1,12 +1,13 @@
--- The unsynchronized counts: the admissions of the nodes in a window, added up.
+-- The unsynchronized counts: the sum of the nodes' admissions in a window.
 --
--- State: a hash. "w:node" is the number of tokens that a node reports as admitted in window w; "w"
--- is the sum. A node always sends its whole count: a count that is sent twice counts once, and a
--- store that has lost the count gets it back. "paused" is the end of a pause.
+-- State: a hash. "w:node" is the number of tokens that a node reports as admitted in window w, and
+-- "w" is the sum of all nodes. A node always sends its whole count. A count that is sent twice
+-- therefore counts once, and a store that has lost the count receives it again. "paused" is the end
+-- of a pause.
 --
 -- ARGV: op now period grace node window count | push: - | take: cost limit sliding | pause: time
--- Answer: granted before total previous share now left (`before` is the node's count as it was
--- found, `share` its part of `previous`; `left` is how long the key is paused)
+-- Answer: granted before total previous share now left (`before` is the node's count before
+-- this call, and `share` is the node's part of `previous`; `left` is the rest of the pause)
 
 local op, period, grace, node = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local now = clock(ARGV[2])

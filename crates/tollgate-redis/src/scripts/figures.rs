@@ -1,10 +1,10 @@
-//! The figures of a decision, computed from the state in a script's answer. They are computed here,
-//! where integers have 128 bits, and not on the server.
+//! The figures of a decision, computed from the state in a script's answer. This computation uses
+//! integers of 128 bits, which the server does not have.
 
 use std::time::Duration;
 use tollgate::Outcome;
 
-/// A time that is longer than any wait, and small enough for sums.
+/// A time longer than any wait, but small enough for sums.
 pub(super) const NEVER: u128 = 1 << 62;
 
 /// Converts microseconds to a duration.
@@ -28,7 +28,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Changes the figures of a denial to the figures of a key that is paused for `left` more.
+    /// Changes the figures of a denial, because the key is paused for another `left` microseconds.
     pub(super) fn hold_back(&mut self, left: u128) {
         self.remaining = 0;
         self.wait = self.wait.map(|wait| wait.max(left));
@@ -44,7 +44,8 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Computes the figures. `behind` is how much earlier than the key's time the request was made.
+    /// Computes the figures. `behind` is the difference between the key's time and the earlier time
+    /// of the request.
     pub(super) fn figures(
         &self,
         outcome: Outcome,
@@ -116,8 +117,8 @@ impl Windows {
         }
     }
 
-    /// Returns the offset into the pair's window from which `cost` fits, if it fits before the
-    /// window ends.
+    /// Returns the offset into the pair's window after which `cost` fits. Returns `None` if the
+    /// cost does not fit before the window ends.
     fn fits_after(&self, pair: Pair, cost: u128) -> Option<u128> {
         let free = self.limit.checked_sub(pair.present)?.checked_sub(cost)?;
         if pair.previous <= free || !self.sliding {

@@ -1,15 +1,15 @@
--- The sliding log: every admission of the last period, so that any trailing period is counted
--- exactly.
+-- The sliding log: it stores every admission of the last period, so that any trailing period is
+-- counted exactly.
 --
--- State: a sorted set. Admissions are members "n:cost" with their time as the score; n makes them
--- unique. Four more members have negative scores: 'sum' (the sum of all costs, negated, minus one),
--- 'next' (the last n, counted from -2^53), 'seen' (the latest time at which the log was used,
--- negated), and 'paused' (the end of a pause, negated).
+-- State: a sorted set. An admission is a member "n:cost" whose score is the time; n makes the
+-- member unique. Four more members have negative scores: 'sum' (the sum of all costs, negated,
+-- minus one), 'next' (the last n, counted from -2^53), 'seen' (the latest time at which the log was
+-- used, negated), and 'paused' (the end of a pause, negated).
 --
 -- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | force: tokens
 -- | refund: tokens time | pause: time
--- Answer: granted extra held now wait reset left (`extra` of force is the charged amount: a log has
--- no debt; `left` is how long the key is paused)
+-- Answer: granted extra held now wait reset left (for force, `extra` is the charged amount, because
+-- a log has no debt; `left` is the rest of the pause)
 
 local op, period, limit, grace = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local now, by_server = clock(ARGV[2])
@@ -51,7 +51,7 @@ if sum > 0 and cutoff >= 0 then out = redis.call('ZRANGEBYSCORE', key, 0, number
 local held = sum
 for _, member in ipairs(out) do held = held - cost_of(member) end
 
--- Returns how long it takes until `tokens` of the held tokens have left the window.
+-- Returns the time until `tokens` of the held tokens have left the window.
 local function until_out(tokens)
   -- Usually one admission is enough.
   local from, count = 0, 4
@@ -66,7 +66,7 @@ local function until_out(tokens)
   end
 end
 
--- Returns how long it takes until nothing counts any more.
+-- Returns the time until no admission counts any more.
 local function until_idle()
   return tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]) + period - now
 end
@@ -81,7 +81,7 @@ elseif (cost <= limit - held and (left == 0 or op == 'force')) or cost == 0 then
   granted = 1
   local hold = tonumber(ARGV[9])
   if op == 'check' and left == 0 then
-    -- At most half of the remaining tokens, so that other machines also find some.
+    -- At most half of the remaining tokens are leased, so that other machines also find some.
     extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((limit - held - cost) / 2)), 0)
   end
   if op ~= 'peek' and cost + extra > 0 then
@@ -94,7 +94,7 @@ elseif (cost <= limit - held and (left == 0 or op == 'force')) or cost == 0 then
       serial = serial + 1
     end
     if cost > 0 then admit(now, cost) end
-    -- Tokens that may be spent until `hold` is over count as if they were spent then.
+    -- Tokens that may be spent until `hold` has passed count as if they were spent then.
     if extra > 0 then admit(now + hold, extra) end
     redis.call('ZADD', key, number(serial - 1), 'next', unpack(entries))
     reset = until_idle()

@@ -1,10 +1,10 @@
--- The permits in flight: at most `limit` permits of a key are out at once.
+-- The permits in flight. At most `limit` permits of a key are out at once.
 --
--- State: a sorted set. A member is the name of a permit, and its score the time at which the
--- permit's lifetime is over.
+-- State: a sorted set. Each member is the name of a permit, and its score is the time at which the
+-- permit's lifetime ends.
 --
 -- ARGV: op name lifetime grace | hold: limit | release: - | count: -
--- Answer: granted out (`out` is how many were out before)
+-- Answer: granted out (`out` is the number of permits that were out before)
 
 local op, name, lifetime, grace = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local key = KEYS[1]

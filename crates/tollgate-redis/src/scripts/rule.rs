@@ -1,8 +1,8 @@
-//! [`Rule`]: an algorithm under a quota, in the numbers of its script: whole microseconds, and
-//! integers below 2^53.
+//! [`Rule`]: an algorithm under a quota, in the numbers of its script. All of them are whole
+//! microseconds or integers below 2^53.
 //!
 //! A script answers with its state, from which [`figures`](super::figures) computes a decision.
-//! This saves work on the server.
+//! Computing the decision here saves work on the server.
 
 use super::figures::{Bucket, Figures, NEVER, Pair, Windows, duration};
 use super::script::{Call, Script};
@@ -11,24 +11,24 @@ use smallvec::SmallVec;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Outcome, Quota, SingleLimiter, Tick};
 
-/// Doubles below this number are exact, with room for one sum.
+/// Doubles below this number are exact and leave room for one sum.
 const EXACT: u64 = 1 << 52;
-/// The largest divisor of the scripts' long division.
+/// The limit of the divisors in the scripts' long division.
 const DIVISOR: u64 = 1 << 49;
-/// The maximum number of admissions of a log. A script visits the admissions that have left the
+/// The maximum number of admissions of a log. A script visits all admissions that have left the
 /// window, and the server answers no other client meanwhile.
 const LOG: u64 = 100_000;
-/// How long an idle state is kept after it ends, because the clocks of servers differ.
+/// How long an idle state is kept after its end, because the clocks of servers differ.
 const GRACE_MS: u64 = 1000;
 
-/// The bounds of the time for which leased tokens may be spent, in microseconds.
+/// The bounds on how long leased tokens may be spent, in microseconds.
 const SHORTEST_HOLD: u64 = 50_000;
 const LONGEST_HOLD: u64 = 10_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A token is `unit` units; each microsecond refills `leak`. Up to `most` tokens may be
-    /// missing: the burst and the debt.
+    /// A token is `unit` units, and each microsecond refills `leak` units. Up to `most` tokens may
+    /// be missing: the burst and the debt.
     Bucket {
         unit: u64,
         leak: u64,
@@ -52,21 +52,21 @@ enum Kind {
 /// The operation that a script performs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op<'d> {
-    /// Charges `cost` tokens and, if that is more than zero, up to `lease` more, which are spent
-    /// later.
+    /// Charges `cost` tokens. If `cost` is more than zero, also charges up to `lease` tokens, which
+    /// are spent later.
     Check { cost: u64, lease: u64 },
     /// Returns the decision of a check without charging.
     Peek { cost: u64 },
-    /// Charges as many of `tokens`, which are already spent, as room and debt allow.
+    /// Charges tokens that are already spent: as many of `tokens` as room and debt allow.
     Force { tokens: u64 },
     /// Gives back `tokens` of the tokens that a decision took.
     Refund { decision: &'d Decision, tokens: u64 },
-    /// Admits nothing for this time, in microseconds.
+    /// Pauses the key for this time, in microseconds.
     Pause { time: u64 },
 }
 
-/// A script's answer: the decision, the tokens that were leased with it, and how long they may be
-/// spent.
+/// A script's answer: the decision, the number of tokens leased with the decision, and how long
+/// these tokens may be spent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) decision: Decision,
@@ -80,12 +80,12 @@ pub(crate) struct Rule {
     script: Script,
     /// How long leased tokens may be spent, in microseconds.
     hold: u64,
-    /// The shortest time for which a machine with leases repeats a denial, in microseconds.
+    /// The minimum time for which a machine with leases repeats a denial, in microseconds.
     rest: u64,
 }
 
 impl Rule {
-    /// `max_debt` is how far a forced charge may exceed the capacity.
+    /// `max_debt` is the number of tokens by which a forced charge may exceed the capacity.
     pub(crate) fn new(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Result<Self, Refused> {
         let kind = Kind::new(algorithm, quota)?.with_debt(algorithm, max_debt)?;
         let body = match kind {
@@ -96,18 +96,18 @@ impl Rule {
         Ok(Self { kind, script: Script::new(body), hold: 0, rest: 0 })
     }
 
-    /// Sets how long leases of `lease` tokens last, or returns an error if such leases are not
+    /// Sets how long leases of `lease` tokens last. Returns an error if such leases are not
     /// possible.
     pub(crate) fn lease(&mut self, lease: u64) -> Result<(), Refused> {
         let capacity = self.capacity();
         let refused = |most| Err(Refused::Lease { lease, most });
         let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
         let hold = match self.kind {
-            // A leaky queue assigns each request its turn, and only the store knows that turn.
+            // A leaky queue assigns a turn to each request, and only the store knows that turn.
             Kind::Bucket { queue: true, .. } => {
                 return Err(Refused::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
             }
-            // The other half stays for machines without a lease.
+            // The other half is left for machines without a lease.
             _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
             // The lease lasts until the end of the window.
             Kind::Window { .. } => 0,
@@ -132,9 +132,9 @@ impl Rule {
             }
         };
         self.hold = u64::try_from(hold).unwrap_or(LONGEST_HOLD);
-        // Tokens may refill one by one. A store that has just denied a request is not asked for
-        // each of them. The pause lets several tokens refill, but never so many that the bucket
-        // would be full.
+        // Tokens may refill one by one. After a denial, this machine must not ask the store for
+        // each of these tokens. The pause lets several tokens refill, but never so many that the
+        // bucket would be full.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => {
@@ -146,12 +146,12 @@ impl Rule {
         Ok(())
     }
 
-    /// Returns the shortest time for which a denial is repeated.
+    /// Returns the minimum time for which a denial is repeated.
     pub(crate) fn rest(&self) -> Duration {
         Duration::from_micros(self.rest)
     }
 
-    /// Returns the most tokens that one request can take.
+    /// Returns the maximum cost of one request.
     pub(crate) fn capacity(&self) -> u64 {
         match self.kind {
             Kind::Bucket { burst, .. } => burst,
@@ -159,7 +159,7 @@ impl Rule {
         }
     }
 
-    /// Returns the period of windows in microseconds, and whether they slide.
+    /// Returns the period of windows in microseconds, and whether the windows slide.
     pub(crate) fn windows(&self) -> Option<(u64, bool)> {
         match self.kind {
             Kind::Window { period, sliding, .. } => Some((period, sliding)),
@@ -167,7 +167,7 @@ impl Rule {
         }
     }
 
-    /// Returns the letter of the kind of state in the names of keys.
+    /// Returns the letter that names this kind of state in the names of keys.
     pub(crate) fn letter(&self) -> char {
         match self.kind {
             Kind::Bucket { .. } => 'b',
@@ -176,7 +176,7 @@ impl Rule {
         }
     }
 
-    /// Returns the commands that the script runs besides TIME.
+    /// Returns the commands that the script runs, except TIME.
     pub(crate) fn commands(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Bucket { .. } => &["get", "set", "del"],
@@ -187,7 +187,7 @@ impl Rule {
         }
     }
 
-    /// Returns the call of the script. Without a time, the script uses the server's time.
+    /// Returns the call of the script. If there is no `now`, the script uses the server's time.
     pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op<'_>, now: Option<Tick>) -> Call<'s> {
         let name = match op {
             Op::Check { .. } => "check",
@@ -219,8 +219,9 @@ impl Rule {
         }
     }
 
-    /// Returns the number by which a script finds a charge again: the time until which a bucket
-    /// holds the charge, the window that counted it, or the time at which it was logged.
+    /// Returns the number that identifies a charge in the script. For a bucket, this is the time
+    /// until which the bucket holds the charge. For a window, this is the window that counted the
+    /// charge. For a log, this is the time of the charge.
     fn held(&self, decision: &Decision) -> u64 {
         let micros = |tick: Tick| tick.as_nanos() / 1000;
         let until = micros(decision.at() + decision.reset_after());
@@ -231,7 +232,7 @@ impl Rule {
         }
     }
 
-    /// Interprets a script's numbers as the answer to a request, or returns `None` if they are
+    /// Interprets a script's numbers as the answer to a request. Returns `None` if the numbers are
     /// malformed.
     pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: DecisionSource) -> Option<Answer> {
         let numbers: SmallVec<[u128; 8]> =
@@ -311,7 +312,7 @@ impl Kind {
             || quota.capacity() == 0
             || !has_burst && quota.explicit_burst().is_some()
         {
-            // Limiters in memory also refuse this quota, and their error states the reason.
+            // Limiters in memory also refuse this quota. Their error states the reason.
             SingleLimiter::builder(quota).algorithm(algorithm).build()?;
         }
         if has_burst {
@@ -348,7 +349,7 @@ impl Kind {
                 (most, allowed)
             }
             Self::Log { .. } => {
-                // A log in memory has no debt either, and its error states the reason.
+                // A log in memory has no debt either. Its error states the reason.
                 SingleLimiter::builder(Quota::per_second(1)).algorithm(algorithm).max_debt(debt).build()?;
                 return Ok(self);
             }

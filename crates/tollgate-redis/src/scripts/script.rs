@@ -6,10 +6,10 @@ use std::io::Write;
 use std::sync::Arc;
 use tollgate::Tick;
 
-/// The answer of a script, stored inline up to the most numbers that any script returns.
+/// The answer of a script. Stored inline up to the maximum number of values that a script returns.
 pub(crate) type Reply = SmallVec<[i64; 8]>;
 
-/// A script and its digest. A server that has run the script before knows it by the digest.
+/// A script and its digest. A server that has already run the script recognizes the digest.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     code: Arc<str>,
@@ -17,7 +17,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Joins a script's body to the functions that all scripts share.
+    /// Joins the body of a script to the functions that all scripts share.
     pub(crate) fn new(body: &str) -> Self {
         let code = format!("{}\n{body}", include_str!("common.lua"));
         let digest = Hashed::new(&code).get_hash().into();
@@ -25,14 +25,14 @@ impl Script {
     }
 }
 
-/// The reason why there is no answer.
+/// The reason why a request has no answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Failure {
     /// The request was not sent.
     Unavailable,
-    /// The server did not execute the request, for this reason.
+    /// The server did not execute the request. The text is the server's reason.
     Server(String),
-    /// The request may have been executed, or may still be.
+    /// The server may have executed the request, or may still execute it.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Call<'s> {
     args: Args,
 }
 
-/// The arguments of a call, one after the other, and where each argument ends.
+/// The arguments of a call, concatenated, and the offset at which each argument ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Args {
     bytes: Vec<u8>,
@@ -75,7 +75,8 @@ impl<'s> Call<'s> {
         self.end()
     }
 
-    /// Appends a time in microseconds, or an empty text, which stands for the server's time.
+    /// Appends a time in microseconds. Without a time, appends an empty text, so that the script
+    /// uses the server's time.
     pub(crate) fn time(self, now: Option<Tick>) -> Self {
         match now {
             Some(now) => self.number(now.as_nanos() / 1000),
@@ -88,7 +89,8 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Returns the command: by digest, or with the whole script for a server that does not know it.
+    /// Returns the command. If `whole` is true, the command contains the whole script, for a server
+    /// that does not know the digest.
     pub(crate) fn command(&self, whole: bool) -> Cmd {
         let mut cmd = match whole {
             true => redis::cmd("EVAL"),
@@ -104,12 +106,13 @@ impl<'s> Call<'s> {
     }
 }
 
-/// Returns whether an error means that the server does not know the script, and so did not run it.
+/// Returns true if an error means that the server does not know the script, and therefore did not
+/// run the script.
 pub(crate) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// Parses the numbers of an answer.
+/// Parses the numbers in an answer.
 pub(crate) fn reply(value: Value) -> Result<Reply, RedisError> {
     let Value::Array(values) = value.extract_error()? else { return Err(no_numbers()) };
     let number = |value| if let Value::Int(number) = value { Ok(number) } else { Err(no_numbers()) };

@@ -1,5 +1,5 @@
--- Returns the numbers, from 1, of the commands in ARGV that the user of this connection may not run
--- on the key. Deletes the key, which a trial of a limit's script has written.
+-- Returns the positions, from 1, of the commands in ARGV that this connection's user may not run on
+-- the key. Deletes the key, which the trial of a limit's script has written.
 
 local refused = {}
 for number, command in ipairs(ARGV) do

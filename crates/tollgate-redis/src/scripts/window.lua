@@ -1,13 +1,14 @@
--- The windows: fixed window, sliding window. Window n holds the microseconds from n * period to (n
--- + 1) * period.
+-- The windows: fixed window, sliding window. Window n contains the microseconds from n * period to
+-- (n + 1) * period.
 --
 -- State: "number previous present period", a string. A fixed window does not use `previous`. During
 -- a pause, " end" follows.
 --
 -- ARGV: op now period limit sliding grace | check: cost extra - | peek: cost | force: tokens most
 -- | refund: tokens number | pause: time
--- Answer: granted extra number previous present now left (`now` is as given or read; `extra` of
--- force is the charged amount, until `most` tokens are taken; `left` is how long the key is paused)
+-- Answer: granted extra number previous present now left (`now` is the given time or the server's
+-- time; for force, `extra` is the charged amount, until `most` tokens are taken; `left` is the rest
+-- of the pause)
 
 local op, period, limit, sliding, grace =
   ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
@@ -24,11 +25,11 @@ if state then
   n, before, count, length = tonumber(n), tonumber(before), tonumber(count), tonumber(length)
   local here = math.floor(now / length)
   if by_server and n > here + 1 then
-    -- The server's clock has stepped back far. The counts are moved to the current window and
-    -- stored immediately: otherwise each window until the old time would move them again.
+    -- The server's clock has stepped far back. The counts are moved to the current window and
+    -- stored immediately. Otherwise, each window until the old time would move them again.
     n, back = here, true
   elseif n > here then
-    -- The time is earlier than the key's time: the request is judged at the beginning of the key's
+    -- The time is earlier than the key's time, so the request is judged at the start of the key's
     -- window.
     now, here = n * length, n
   end
@@ -40,8 +41,8 @@ if state then
   if length == period then
     number, previous, present = n, before, count
   else
-    -- The state was written under another quota: the counts that apply now are moved to the current
-    -- window.
+    -- The state was written under another quota. The counts that still apply are moved to the
+    -- current window.
     number = math.floor(now / period)
     present = count
     if sliding then present = count + weighed(before, now - n * length, length) end
@@ -76,7 +77,7 @@ elseif op ~= 'refund' then
   local cost = tonumber(ARGV[7])
   if cost == 0 or left == 0 and cost <= free then granted = 1 end
   if op == 'check' and granted == 1 then
-    -- At most half of the remaining tokens, so that other machines also find some.
+    -- At most half of the remaining tokens are leased, so that other machines also find some.
     if left == 0 then extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0) end
     present = present + cost + extra
     if cost + extra > 0 then write() end

@@ -20,7 +20,7 @@ use tollgate::{Decision, DecisionSource, Limiter, Tick};
 pub(crate) struct State {
     pub(crate) core: Arc<Core>,
     pub(crate) script: Script,
-    /// The identity of this machine in the store, different in each process.
+    /// The identity of this machine in the store. It differs in each process.
     pub(crate) node: String,
     pub(crate) most: u64,
     pub(crate) limit: u64,
@@ -40,19 +40,18 @@ pub(crate) struct State {
     pub(crate) woken: Notify,
     pub(crate) urgent: Notify,
     pub(crate) pushing: AtomicBool,
-    /// In microseconds since `start`.
+    /// Its times are in microseconds since `start`.
     pub(crate) recovery: Recovery,
-    /// The pauses that this machine has learned of, at the store's times. This limiter limits
-    /// nothing else.
+    /// The pauses known to this machine, at the store's times. This limiter has no other use.
     pub(crate) pauses: Limiter<Name>,
-    /// Whether there was any pause; without one, checks need not look for pauses.
+    /// Whether any key was ever paused. If not, checks need not look for pauses.
     pub(crate) has_paused: AtomicBool,
 }
 
 /// The count of one window of a key, with the data that the tasks need.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    /// The key, its name in the store, and the window.
+    /// The key, the key's name in the store, and the window.
     pub(crate) name: Name,
     pub(crate) text: Box<str>,
     pub(crate) window: u64,
@@ -83,7 +82,7 @@ impl State {
 
     /// Returns the store's time, in microseconds since the Unix epoch.
     pub(crate) fn now(&self) -> u64 {
-        // ORDERING: relaxed; one number.
+        // ORDERING: relaxed; this is a single number.
         self.origin.load(Relaxed).saturating_add(self.elapsed())
     }
 
@@ -91,7 +90,8 @@ impl State {
         now.or_else(|| self.core.now()).map_or_else(|| self.now(), |now| now.as_nanos() / 1000)
     }
 
-    /// Adjusts the clock to an answer: the store's time was `now` at some moment since `sent`.
+    /// Adjusts the clock to an answer, which shows that the store's time was `now` at some moment
+    /// after `sent`.
     pub(crate) fn adjust_clock(&self, now: u64, sent: u64) {
         let (earliest, latest) = (now.saturating_sub(self.elapsed()), now.saturating_sub(sent));
         // ORDERING: relaxed, as in `now`.
@@ -109,7 +109,7 @@ impl State {
             return Some(count);
         }
         self.sweep(window);
-        // ORDERING: relaxed; a count.
+        // ORDERING: relaxed; this is only a count.
         if self.size.load(Relaxed) >= self.max_keys {
             return None;
         }
@@ -120,7 +120,7 @@ impl State {
         self.counts.peek_with(&key, |_, count| Arc::clone(count))
     }
 
-    /// Returns the admissions of the previous window, as far as this machine knows.
+    /// Returns the admissions of the previous window that this machine knows of.
     pub(crate) fn before(&self, name: Name, window: u64) -> u64 {
         if !self.sliding {
             return 0;
@@ -136,10 +136,10 @@ impl State {
         u64::try_from(weighed).unwrap_or(u64::MAX)
     }
 
-    /// Returns how many microseconds the pause of a key lasts from `now` on, as far as this machine
+    /// Returns how many microseconds after `now` the pause of a key ends, as far as this machine
     /// knows.
     pub(crate) fn paused(&self, name: Name, now: u64) -> u64 {
-        // ORDERING: relaxed; a check that does not see the flag precedes the first pause.
+        // ORDERING: relaxed; if a check does not see the flag, it precedes the first pause.
         if !self.has_paused.load(Relaxed) {
             return 0;
         }
@@ -159,11 +159,11 @@ impl State {
         }
     }
 
-    /// Removes windows that no longer count, once in each window.
+    /// Removes windows that no longer count. Does so once in each window.
     pub(crate) fn sweep(self: &Arc<Self>, window: u64) {
-        // A caller may pass a time that is far ahead of the other callers' times.
+        // A caller may pass a time far ahead of the times that other callers pass.
         let window = window.min(self.now() / self.period);
-        // ORDERING: relaxed; it only bounds the number of tasks.
+        // ORDERING: relaxed; the value only bounds the number of tasks.
         if self.swept.fetch_max(window, Relaxed) >= window {
             return;
         }
@@ -174,14 +174,15 @@ impl State {
                 left += u64::from(of + 1 >= window);
                 of + 1 >= window
             });
-            // ORDERING: relaxed; a count. The next sweep counts windows that were inserted
-            // meanwhile.
+            // ORDERING: relaxed; this is only a count. Windows inserted during this sweep are
+            // counted by the next sweep.
             state.size.store(left, Relaxed);
         });
     }
 
-    /// Returns the decision of a request in `window`, which has `present` tokens after the request
-    /// and follows a window that had `before` tokens. The key is paused for `paused` microseconds.
+    /// Returns the decision on a request in `window`. The window has `present` tokens after the
+    /// request, and the window before it had `before` tokens. The key is paused for `paused`
+    /// microseconds.
     pub(crate) fn decision(
         &self,
         granted: bool,
@@ -208,7 +209,7 @@ impl State {
     pub(crate) fn unsynced(&self) -> SharedStats {
         let mut stats = SharedStats::default();
         self.each(|count| {
-            // A window that no longer counts adds to no overshoot.
+            // A window that no longer counts can't add to an overshoot.
             if !self.is_of_interest(count) {
                 return;
             }

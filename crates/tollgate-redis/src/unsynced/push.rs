@@ -1,5 +1,5 @@
-//! Pushing counts to the store: one task pushes them in batches, and repeats until the store
-//! confirms.
+//! Pushing counts to the store. One task pushes the counts in batches, and repeats until the store
+//! confirms them.
 
 use super::counts::{Counted, State};
 use crate::core::Request;
@@ -11,15 +11,16 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::Tick;
 
-/// The mean time for which counts are gathered before a push. Each pause is drawn at random between
-/// half and one and a half times this value.
+/// The mean time for which counts are gathered before a push. Each pause is random, between half of
+/// this value and one and a half times this value.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The maximum number of counts in one write.
 const BATCH: usize = 128;
 /// How long the store keeps an idle state.
 pub(crate) const GRACE_MS: u64 = 1000;
 
-/// The right to push a count. Dropping it queues the count again if it is not confirmed.
+/// The right to push a count. Dropping it queues the count again if the store has not confirmed the
+/// count.
 pub(crate) struct PushPermit<'s> {
     state: &'s State,
     count: &'s Arc<Counted>,
@@ -27,8 +28,8 @@ pub(crate) struct PushPermit<'s> {
 }
 
 impl<'s> PushPermit<'s> {
-    /// Creates the permit of a caller that [`Count::push`](crate::words::count::Count::push) has
-    /// admitted.
+    /// Creates the permit of a caller to which [`Count::push`](crate::words::count::Count::push)
+    /// gave the right to push.
     pub(crate) fn new(state: &'s State, count: &'s Arc<Counted>) -> Self {
         Self { state, count, answered: false }
     }
@@ -67,7 +68,7 @@ impl State {
     /// Queues `count` for a push, and starts the task if it is not running.
     pub(crate) fn push_later(self: &Arc<Self>, count: &Arc<Counted>) {
         self.enqueue(count);
-        // ORDERING: relaxed; it only bounds the number of tasks.
+        // ORDERING: relaxed; the flag only bounds the number of tasks.
         if !self.pushing.load(Relaxed) && !self.pushing.swap(true, Relaxed) {
             tokio::spawn(PushTask(Arc::downgrade(self)).run());
         }
@@ -75,7 +76,7 @@ impl State {
     }
 
     /// Pushes the queued counts, batch by batch, until the store does not answer. Counts that are
-    /// queued meanwhile wait for the next round.
+    /// queued during the push wait for the next round.
     pub(crate) async fn push_round(&self) -> PushOutcome {
         let mut rounds = self.dirty.len().div_ceil(BATCH);
         let mut outcome = PushOutcome::Nothing;
@@ -101,7 +102,7 @@ impl State {
         if counts.is_empty() {
             return PushOutcome::Nothing;
         }
-        // The permits are guards, so that a dropped future also returns them.
+        // The permits are guards, so a dropped future also returns them.
         let mut permits: Vec<_> = counts.iter().map(|count| PushPermit::new(self, count)).collect();
         let told: Vec<u64> = counts.iter().map(|count| count.send()).collect();
         let calls: Vec<_> =
@@ -132,8 +133,8 @@ impl State {
         count.window + 1 >= self.now() / self.period
     }
 
-    /// Applies the store's answer for a count, after `told` was reported and the store granted
-    /// `more`.
+    /// Applies the store's answer to a push. The push reported `told` tokens, and the store granted
+    /// `more` tokens.
     fn apply(&self, permit: &mut PushPermit<'_>, reply: &CountsReply, told: u64, more: u64, sent: u64) {
         let count = permit.count;
         permit.answered = true;
@@ -143,8 +144,8 @@ impl State {
             self.recovery.begin(self.elapsed());
             self.push_all_again();
         }
-        // After a grant whose answer was lost, the store has counted more tokens for this machine
-        // than it has admitted.
+        // If the answer to a grant was lost, the store has counted more tokens for this machine
+        // than this machine has admitted.
         let own = reply.before.max(told) + more;
         let others = reply.total.saturating_sub(own);
         if self.recovers() {
@@ -165,7 +166,7 @@ impl State {
             let before = Counted::new(count.name, &count.text, window);
             before.note_others(others);
             if self.counts.insert_sync(key, Arc::new(before)).is_ok() {
-                // ORDERING: relaxed; a count.
+                // ORDERING: relaxed; this is only a count.
                 self.size.fetch_add(1, Relaxed);
             }
         }
@@ -183,7 +184,7 @@ impl State {
         self.woken.notify_one();
     }
 
-    /// Queues one count that the store could lose, so that a machine without requests also notices
+    /// Queues one count that the store could lose. A machine without requests thereby also notices
     /// a new connection.
     fn push_one_again(&self) {
         self.counts.iter_sync(|_, count| {
@@ -195,8 +196,8 @@ impl State {
         });
     }
 
-    /// Returns whether it is too soon to treat an answer as a confirmation, because other machines
-    /// still have to report again the counts that the store has lost.
+    /// Returns true if it is too soon to treat an answer as a confirmation, because other machines
+    /// still have to repeat their reports of counts that the store has lost.
     fn recovers(&self) -> bool {
         self.recovery.is_on(self.elapsed())
     }
@@ -216,7 +217,7 @@ impl State {
     ) -> Result<(), Failure> {
         let here = self.at(now);
         self.note_pause(request.name, here, time);
-        // A pause reports no admission, so it needs no permit.
+        // A pause reports no admission, so it requires no permit.
         let call = Call::new(&self.script, request.text).text("pause").time(now.or_else(|| self.core.now()));
         let call = call.number(self.period).number(GRACE_MS).text(&self.node).number(here / self.period);
         let answer = self.core.client.call(&call.number(0).number(time), deadline).await;
@@ -234,8 +235,8 @@ impl State {
         }
     }
 
-    /// Asks the store for `cost` tokens. Returns whether they were granted, and how many tokens are
-    /// present then.
+    /// Asks the store for `cost` tokens. Returns whether they were granted, and the number of
+    /// tokens that are then present.
     pub(crate) async fn take(
         &self,
         mut permit: PushPermit<'_>,
@@ -263,9 +264,9 @@ impl State {
                 Ok((reply.granted, count.fields().present()))
             }
             Err(failure) => {
-                // After an unknown failure, the store may have counted tokens that were not
-                // admitted. It then counts more for this machine than the machine has admitted,
-                // until the machine's count reaches it.
+                // After an unknown failure, the store may have counted tokens that this machine did
+                // not admit. The store's count for this machine is then too high, until the
+                // machine's own count reaches it.
                 if failure != Failure::Unknown {
                     count.unsent();
                 }
@@ -279,14 +280,14 @@ impl State {
 /// The store's answer to a push.
 struct CountsReply {
     granted: bool,
-    /// The count that the store had of this machine.
+    /// The store's count for this machine, before the push.
     before: u64,
     total: u64,
     previous: u64,
-    /// This machine's part of `previous`.
+    /// This machine's share of `previous`.
     share: u64,
     now: u64,
-    /// How long the key is paused, in microseconds.
+    /// How long the key stays paused, in microseconds.
     left: u64,
 }
 
@@ -300,7 +301,7 @@ impl CountsReply {
     }
 }
 
-/// The task that pushes. It ends with the limiter.
+/// The task that pushes counts. It ends with the limiter.
 struct PushTask(Weak<State>);
 
 impl PushTask {
@@ -309,8 +310,8 @@ impl PushTask {
         loop {
             let Some(state) = self.0.upgrade() else { return };
             if state.dirty.is_empty() {
-                // The wait has a timeout, because the limiter ends only when this task does not
-                // hold it.
+                // The wait has a timeout because the limiter can end only while this task does not
+                // own it.
                 if timeout(INTERVAL * 10, state.woken.notified()).await.is_err() {
                     state.push_one_again();
                 }
@@ -318,7 +319,7 @@ impl PushTask {
             }
             let pause = INTERVAL.mul_f32(0.5 + fastrand::f32());
             if outcome == PushOutcome::Unanswered || state.recovers() {
-                // The store does not answer, or recovers, so hurrying is pointless.
+                // The store does not answer or is recovering, so hurrying is pointless.
                 sleep(pause).await;
             } else {
                 let _ = timeout(pause, state.urgent.notified()).await;
@@ -329,8 +330,8 @@ impl PushTask {
 }
 
 impl Drop for PushTask {
-    /// This also runs when the runtime ends: the next request, in another runtime, starts a new
-    /// task.
+    /// This also runs when the runtime ends. The next request, in another runtime, then starts a
+    /// new task.
     fn drop(&mut self) {
         if let Some(state) = self.0.upgrade() {
             // ORDERING: relaxed, as in `push_later`.

@@ -1,27 +1,28 @@
-//! The admissions of this machine in one window of a key, and its knowledge of other machines.
+//! The admissions of this machine in one window of a key, and the known admissions of other
+//! machines.
 //!
 //! # State
 //!
-//! One word:
+//! The state is one word:
 //!
 //! | bits | field |
 //! |---|---|
-//! | 0 to 17 | *local*: tokens that were admitted and not yet reported to the store |
-//! | 18 to 35 | *in flight*: tokens that were reported to the store, which has not answered |
-//! | 36 to 63 | *total*: the admissions of all machines, this one's share included, by the last answer; it never decreases |
+//! | 0 to 17 | *local*: tokens that were admitted but not yet reported to the store |
+//! | 18 to 35 | *in flight*: tokens that were reported to the store, which has not answered yet |
+//! | 36 to 63 | *total*: the admissions of all machines in the last answer, including this machine's share; it never decreases |
 //!
-//! Beside the word is *confirmed*: the tokens that this machine has admitted and the store has
-//! confirmed. Only the holder of the right to push writes it. Total less confirmed is the number of
-//! tokens that other machines have admitted.
+//! A second word is *confirmed*: the number of tokens that this machine has admitted and the store
+//! has confirmed. Only the owner of the right to push writes it. Total minus confirmed is the
+//! number of tokens admitted by other machines.
 //!
 //! # Invariants
 //!
 //! 1. local + in flight is at most `max_unsynced`.
-//! 2. A token is admitted by the compare-and-swap that adds it to local, and only if total, in
+//! 2. A compare-and-swap admits a token by adding the token to local. It does so only if total, in
 //!    flight, local and this token are together within the limit.
 //! 3. The admissions of this machine are confirmed + in flight + local, except for tokens given
-//!    back. Each report to the store contains that sum, so it does not matter how often it is sent,
-//!    or whether the store has received the last one.
+//!    back. Each report to the store contains that sum. It therefore does not matter how often a
+//!    report is sent, or whether the store has received the last report.
 //! 4. Tokens leave *in flight* when the store has confirmed them, or when it is certain that the
 //!    store has not received them.
 //! 5. The known admissions of other machines never decrease, even if the store has lost them.
@@ -30,17 +31,17 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | *pushed* | `pushed` | `push` | confirmed, as the previous holder of the right left it; otherwise the store would be told less than was admitted | `tellers_race_and_the_store_is_told_all` |
+//! | *pushed* | `pushed` | `push` | confirmed, as the previous owner of the right left it; otherwise the report to the store would be less than the admissions | `tellers_race_and_the_store_is_told_all` |
 //! | *refused* | `push` that fails | `pushed` | the admissions so far: the caller that returns the right reports them | `tellers_race_and_the_store_is_told_all` |
-//! | *queued* | `enqueue` | `dequeued` | the admissions so far: the task that takes a count out of the queue reports them | none: admissions are read by a compare-and-swap, and loom's compare-and-swaps take effect where they are made |
+//! | *queued* | `enqueue` | `dequeued` | the admissions so far: the task that dequeues a count reports them | none: admissions are read by a compare-and-swap, and loom's compare-and-swaps take effect where they are made |
 //! | *confirmed* | `confirm`, on confirmed | `note_others` | the word, in which the confirmed tokens are part of the total | none: as for *queued*; without the edge, tokens would be counted twice until the window ends |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
 
 const BITS: u32 = 18;
-/// The most tokens that may be unsynchronized.
+/// The maximum number of tokens that may be unsynchronized.
 pub const MOST_UNSYNCED: u64 = (1 << BITS) - 1;
-/// The largest limit. A total can be above the limit.
+/// The maximum limit. A total may exceed the limit.
 pub const MOST_LIMIT: u64 = MOST_TOTAL / 2;
 const MOST_TOTAL: u64 = u64::MAX >> (2 * BITS);
 
@@ -64,7 +65,7 @@ pub struct Fields {
 pub enum Full {
     /// The limit is reached, as far as this machine knows.
     Limit,
-    /// The store must answer first.
+    /// The store must answer before more tokens can be admitted.
     Unsynced,
 }
 
@@ -93,12 +94,12 @@ impl Fields {
 
 impl Count {
     pub fn fields(&self) -> Fields {
-        // ORDERING: relaxed; the word is the whole state, here and below.
+        // ORDERING: relaxed, here and below; the word is the whole state.
         Fields::of(self.word.load(Relaxed))
     }
 
-    /// Applies `step` to the word. This method is lock-free: a retry means that another update has
-    /// succeeded.
+    /// Applies `step` to the word. This method is lock-free, because a retry means that another
+    /// update has succeeded.
     fn update<T>(&self, step: impl Fn(Fields) -> Result<Fields, T>) -> Result<Fields, T> {
         // ORDERING: relaxed, as in `fields`.
         let mut word = self.word.load(Relaxed);
@@ -112,7 +113,8 @@ impl Count {
         }
     }
 
-    /// Admits `cost` tokens, if they stay within `limit` and at most `most` are unsynchronized.
+    /// Admits `cost` tokens if they stay within `limit` and at most `most` tokens are then
+    /// unsynchronized.
     pub fn admit(&self, cost: u64, limit: u64, most: u64) -> Result<Fields, Full> {
         self.update(|fields| {
             if fields.present().saturating_add(cost) > limit {
@@ -125,7 +127,7 @@ impl Count {
         })
     }
 
-    /// Takes back up to `tokens` that were not reported to the store.
+    /// Takes back up to `tokens` tokens that have not been reported to the store.
     pub fn give_back(&self, tokens: u64) {
         let _ = self.update(|fields| match fields.local.min(tokens) {
             0 => Err(()),
@@ -133,10 +135,10 @@ impl Count {
         });
     }
 
-    /// Takes the right to push, or returns `false` if another caller has it.
+    /// Acquires the right to push. Returns `false` if another caller owns it.
     pub fn push(&self) -> bool {
-        // ORDERING: acquire side of *pushed*, release side of *refused*. A preceding load might see
-        // an old value, and then no caller would push the tokens of this caller.
+        // ORDERING: acquire side of *pushed*, release side of *refused*. If a load came first, it
+        // might see an old value, and then no caller would push the tokens of this caller.
         !self.pushing.swap(true, AcqRel)
     }
 
@@ -146,8 +148,8 @@ impl Count {
         self.pushing.swap(false, AcqRel);
     }
 
-    /// Moves the local tokens to *in flight* and returns the sum to report to the store. This
-    /// method and those below require the right to push, unless they state otherwise.
+    /// Moves the local tokens to *in flight*, and returns the sum to report to the store. This
+    /// method and the methods below require the right to push, unless they state otherwise.
     pub fn send(&self) -> u64 {
         let sent =
             self.update(|fields| Ok::<_, ()>(Fields { local: 0, in_flight: fields.unsynced(), ..fields }));
@@ -167,8 +169,8 @@ impl Count {
             let others = fields.total.saturating_sub(before).max(others);
             Ok::<_, ()>(Fields { in_flight: 0, total: others.saturating_add(own), ..fields })
         });
-        // ORDERING: release side of *confirmed*. It is stored last, because a reader that sees it
-        // sooner would count tokens twice, in flight and here.
+        // ORDERING: release side of *confirmed*. This value is stored last. A reader that saw it
+        // sooner would count tokens twice: in flight and as confirmed.
         self.confirmed.store(own, Release);
     }
 
@@ -178,8 +180,8 @@ impl Count {
             self.update(|fields| Ok::<_, ()>(Fields { local: fields.unsynced(), in_flight: 0, ..fields }));
     }
 
-    /// Records the admissions of other machines, as another answer reports them. Does not require
-    /// the right to push.
+    /// Records the admissions of other machines from the answer to another request. This method
+    /// does not require the right to push.
     pub fn note_others(&self, others: u64) {
         let total = others.saturating_add(self.confirmed());
         let _ = self.update(|fields| match total > fields.total {
@@ -188,10 +190,10 @@ impl Count {
         });
     }
 
-    /// Takes the right to queue the count, or returns `false` if the count is already queued.
+    /// Acquires the right to queue the count. Returns `false` if the count is already queued.
     pub fn enqueue(&self) -> bool {
-        // ORDERING: release side of *queued*. A swap reads the newest value: either the count is
-        // still queued, or the task that dequeued it has not yet read what there is to push.
+        // ORDERING: release side of *queued*. A swap reads the newest value. Therefore either the
+        // count is still queued, or the task that dequeued it has not yet read the tokens to push.
         !self.queued.swap(true, AcqRel)
     }
 
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(count.send(), 3);
         count.unsent();
         assert_eq!(count.fields(), Fields { local: 3, in_flight: 0, total: 0 });
-        // A push without an answer is repeated with the old count and the tokens added since.
+        // A push without an answer is repeated with the old count plus the tokens added since then.
         assert_eq!(count.send(), 3);
         count.admit(1, 10, 5).unwrap();
         assert_eq!(count.send(), 4);

@@ -1,6 +1,6 @@
 //! The words of shared limits: leased tokens, counts to push, and the recovery of a store.
 //!
-//! Nothing here needs a runtime or a store, and no file imports from outside the folder.
+//! This folder needs no runtime and no store, and its files import nothing from outside the folder.
 //! `loom-tests/shared` can therefore compile the folder again for the model checker, as a crate
 //! whose root is this file.
 

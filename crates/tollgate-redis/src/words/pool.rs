@@ -1,10 +1,11 @@
-//! [`TokenPool`]: tokens of one key that were leased in advance.
+//! [`TokenPool`]: the tokens of one key that were leased in advance.
 //!
 //! # State
 //!
-//! A pool has two *leases*, so that the next lease can arrive while the last one is still being
-//! spent. Each lease is one word: the time until which its tokens may be spent, and their number.
-//! The leases stay separate, because tokens are valid only for the time that they were charged for.
+//! A pool contains two *leases*, so that the next lease can arrive while the last one is still
+//! being spent. Each lease is one word, which contains the number of tokens and the time until
+//! which they may be spent. The leases stay separate, because tokens are valid only for the time
+//! for which they were charged.
 //!
 //! | bits | field |
 //! |---|---|
@@ -13,41 +14,43 @@
 //!
 //! # Invariants
 //!
-//! 1. A token is spent by the compare-and-swap that takes it out, and only while the lease's time
-//!    is not over.
-//! 2. A lease is stored only by the holder of the right to ask the store, by a compare-and-swap, in
-//!    place of a lease that is spent or over. If neither lease is spent or over, because tokens
-//!    were given back meanwhile, the new tokens are added to one of them, until the earlier of both
-//!    times.
-//! 3. A token goes back only into a lease that expires no later than the lease it came from.
+//! 1. A compare-and-swap spends a token by removing the token from the lease. It does so only
+//!    before the lease's time has ended.
+//! 2. Only the owner of the right to ask the store stores a lease, by a compare-and-swap. The new
+//!    lease replaces a lease that is spent or has ended. If there is no such lease, because tokens
+//!    were given back meanwhile, the new tokens are added to one of the leases. They then expire at
+//!    the earlier of the two times.
+//! 3. A token goes back only into a lease that expires no later than the lease from which the token
+//!    came.
 //!
 //! # Progress
 //!
-//! Spending and filling are lock-free: a compare-and-swap fails because another one has succeeded.
-//! A caller that finds no tokens while another caller asks the store waits for that answer, as it
-//! would for its own.
+//! Spending and filling are lock-free, because a failed compare-and-swap means that another one has
+//! succeeded. If a caller finds no tokens while another caller asks the store, it waits for that
+//! answer, as it would for its own.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | *filled* | `put`, on the lease | `give_back` | a thread that sees a new lease also sees that a lease has arrived, or is arriving; otherwise a token that is given back would live as long as the new lease | `fill_races_give_back_and_no_token_outlives_its_lease` |
-//! | *asked* | `asked` | `ask` | the arrival time of the last lease: the record that the next lease is arriving follows it | none: in loom a store takes effect where it is made, and never before an earlier store of another thread |
+//! | *filled* | `put`, on the lease | `give_back` | a thread that sees a new lease also sees that a lease has arrived or is arriving; otherwise a token that is given back would live as long as the new lease | `fill_races_give_back_and_no_token_outlives_its_lease` |
+//! | *asked* | `asked` | `ask` | the arrival time of the last lease, which precedes the record that the next lease is arriving | none: in loom a store takes effect where it is made, and never before an earlier store of another thread |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
 
-/// The length of a tick in nanoseconds; the time of a lease is rounded down to whole ticks.
+/// The length of a tick in nanoseconds. The end of a lease is rounded down to whole ticks.
 pub const TICK: u64 = 1_000_000;
 const TOKEN_BITS: u32 = 24;
 /// The last tick, after 34 years.
 pub const LAST: u64 = u64::MAX >> TOKEN_BITS;
-/// The most tokens of a lease.
+/// The maximum number of tokens in a lease.
 pub const MOST: u64 = (1 << TOKEN_BITS) - 1;
 
 #[derive(Debug, Default)]
 pub struct TokenPool {
     leases: [AtomicU64; 2],
-    /// When the last lease arrived, in ticks; [`LAST`] while it is being stored.
+    /// The time at which the last lease arrived, in ticks; [`LAST`] while the lease is being
+    /// stored.
     filled: AtomicU64,
     asking: AtomicBool,
 }
@@ -74,8 +77,8 @@ impl Lease {
 }
 
 impl TokenPool {
-    /// Takes `cost` tokens out of one lease, preferably the lease that expires first. Returns the
-    /// number of tokens that are left in both.
+    /// Removes `cost` tokens from one lease, preferably the lease that expires first. Returns the
+    /// number of tokens that are left in both leases.
     pub fn spend(&self, cost: u64, now: u64) -> Option<u64> {
         for index in self.order(now) {
             // ORDERING: relaxed; the word is the whole state of a lease.
@@ -84,7 +87,7 @@ impl TokenPool {
                 let lease = Lease::of(word);
                 let Some(rest) = lease.at(now).checked_sub(cost) else { break };
                 let next = Lease { tokens: rest, ..lease }.word();
-                // ORDERING: relaxed, as above. It publishes nothing.
+                // ORDERING: relaxed, as above. The exchange publishes nothing.
                 match self.leases[index].compare_exchange_weak(word, next, Relaxed, Relaxed) {
                     Ok(_) => return Some(self.held(now)),
                     Err(found) => word = found,
@@ -94,12 +97,13 @@ impl TokenPool {
         None
     }
 
-    /// Returns the tokens that can be spent at `now`.
+    /// Returns the number of tokens that can be spent at `now`.
     pub fn held(&self, now: u64) -> u64 {
         self.both(Relaxed).map(|lease| lease.at(now)).iter().sum()
     }
 
-    /// Returns the indices of the leases; the lease that has tokens and expires first is in front.
+    /// Returns the indices of the leases. The first index is the lease that has tokens and expires
+    /// first.
     fn order(&self, now: u64) -> [usize; 2] {
         let [first, second] = self.both(Relaxed);
         let is_later = second.at(now) > 0 && (first.at(now) == 0 || second.until < first.until);
@@ -107,17 +111,17 @@ impl TokenPool {
     }
 
     fn both(&self, ordering: Ordering) -> [Lease; 2] {
-        // ORDERING: the caller's.
+        // ORDERING: chosen by the caller.
         [0, 1].map(|index| Lease::of(self.leases[index].load(ordering)))
     }
 
-    /// Takes the right to ask the store, or returns `false` if another caller has it.
+    /// Acquires the right to ask the store. Returns `false` if another caller owns it.
     pub fn ask(&self) -> bool {
         // ORDERING: acquire side of *asked*.
         !self.asking.load(Relaxed) && !self.asking.swap(true, AcqRel)
     }
 
-    /// Returns the right to ask.
+    /// Returns the right to ask the store.
     pub fn asked(&self) {
         // ORDERING: release side of *asked*.
         self.asking.store(false, Release);
@@ -128,11 +132,11 @@ impl TokenPool {
         self.both(Relaxed).iter().any(|lease| lease.at(now) == 0)
     }
 
-    /// Adds a lease; requires the right to ask.
+    /// Adds a lease. Requires the right to ask.
     ///
     /// Tokens of the replaced lease may have been spent until this moment, whatever the time was at
-    /// the call. The arrival time of the lease is therefore read again after the lease is stored,
-    /// and until then no tokens can be given back.
+    /// the call. The arrival time is therefore read again after the lease has been stored, and no
+    /// tokens can be given back until then.
     pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) {
         // ORDERING: relaxed; this store precedes the store of the lease, the release side of
         // *filled*.
@@ -142,12 +146,12 @@ impl TokenPool {
         self.filled.store(clock(), Relaxed);
     }
 
-    /// Stores a lease in place of a lease that is spent or over.
+    /// Stores a lease in place of a lease that is spent or has ended.
     fn put(&self, lease: Lease, now: u64) {
         loop {
             let both = self.both(Relaxed);
             let empty = both.iter().position(|lease| lease.at(now) == 0);
-            // Tokens were given back to a lease that was spent.
+            // If there is no such lease, tokens were given back to a spent lease.
             let index = empty.unwrap_or(usize::from(both[1].until > both[0].until));
             let next = match empty {
                 Some(_) => lease,
@@ -164,16 +168,17 @@ impl TokenPool {
         }
     }
 
-    /// Puts back tokens that were spent at `spent`, if their lease is still known and is not over.
+    /// Puts back tokens that were spent at `spent`, if their lease is still known and has not
+    /// ended.
     pub fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
         // ORDERING: acquire side of *filled*.
         let both = self.both(Acquire);
-        // Among the leases that were valid at `spent`, the one that expires first is chosen: its
+        // Of the leases that were valid at `spent`, this chooses the lease that expires first. Its
         // end is no later than either lease allowed.
         let until = both.iter().map(|lease| lease.until).filter(|&until| until > spent).min();
         let Some(index) = both.iter().position(|lease| Some(lease.until) == until) else { return false };
-        // ORDERING: relaxed; if one of these leases is newer than the charge, this value is newer
-        // as well, by the acquire side above.
+        // ORDERING: relaxed; if one of these leases is newer than the charge, then this value is
+        // also newer, because of the acquire side above.
         if self.filled.load(Relaxed) >= spent {
             return false;
         }
@@ -231,10 +236,10 @@ mod tests {
         assert_eq!(pool.spend(2, 3), Some(3));
         assert!(pool.give_back(2, 3, 4));
         assert_eq!(pool.held(4), 5);
-        // After another lease the lease of the charge is unknown.
+        // After another lease has arrived, the lease of the charge is unknown.
         pool.fill(5, 20, || 5);
         assert!(!pool.give_back(1, 3, 6) && pool.held(6) == 10);
-        // The same holds when the lease is over.
+        // The same is true after the lease has ended.
         let pool = TokenPool::default();
         pool.fill(5, 10, || 0);
         pool.fill(5, 20, || 0);
@@ -270,7 +275,7 @@ mod tests {
             steps in proptest::collection::vec((0..4_u8, 1..6_u64, 1..8_u64, 0..3_u64), 1..60)
         ) {
             let pool = TokenPool::default();
-            // The latest end of each token that was leased and is not yet spent.
+            // The latest possible end of each token that was leased and is not yet spent.
             let mut leased: Vec<u64> = Vec::new();
             let mut spent: Vec<(u64, u64)> = Vec::new();
             let mut now = 1;
@@ -314,7 +319,7 @@ mod tests {
                             spent.fetch_add(3, SeqCst);
                             times += 1;
                             // The thread counts its own iterations. If it counted spent tokens, a
-                            // thread that runs alone might loop for ever.
+                            // thread that runs alone might loop forever.
                             if times % 7 == 0 && pool.give_back(3, 1, 1) {
                                 spent.fetch_sub(3, SeqCst);
                             }

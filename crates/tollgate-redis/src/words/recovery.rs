@@ -1,29 +1,29 @@
-//! Whether the store may have lost reported counts, and how long all machines have to report them
-//! again.
+//! Records whether the store may have lost reported counts, and how much time all machines have to
+//! report them again.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | *noticed* | `notice`, on the connection | the same | the end of the recovery: a thread that finds the connection known also finds that end; otherwise an answer of a store that has lost everything would be treated as a confirmation | `connections_are_noticed_with_the_time_to_recover` |
+//! | *noticed* | `notice`, on the connection | the same | the end of the recovery: a thread that knows the connection also sees that end; otherwise the answer of a store that has lost everything would be treated as a confirmation | `connections_are_noticed_with_the_time_to_recover` |
 
 use super::atomics::{Acquire, AtomicU64, Relaxed, Release};
 
-/// How long other machines may take to report again what the store has lost, in microseconds.
+/// How long other machines may take to repeat their reports of lost counts, in microseconds.
 const TIME: u64 = 2_000_000;
 
 /// The state of a recovery. All times are in microseconds since the same moment.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    /// The connection of the last answer; 0 before the first.
+    /// The connection of the last answer, or 0 before the first answer.
     connection: AtomicU64,
-    /// Until this time an answer confirms nothing.
+    /// The time until which no answer is a confirmation.
     until: AtomicU64,
 }
 
 impl Recovery {
     /// Records an answer over `connection`. If the connection is new, the store behind it may have
-    /// lost everything, and a recovery begins. Returns whether one begins.
+    /// lost everything, and a recovery starts. Returns true if a recovery starts.
     pub fn notice(&self, connection: u64, now: u64) -> bool {
         // ORDERING: acquire side of *noticed*.
         let before = self.connection.load(Acquire);
@@ -34,14 +34,14 @@ impl Recovery {
         if is_another {
             self.begin(now);
         }
-        // ORDERING: release side of *noticed*, so it is stored last.
+        // ORDERING: release side of *noticed*. This value is therefore stored last.
         self.connection.store(connection, Release);
         is_another
     }
 
-    /// Begins a recovery, because the store has lost something.
+    /// Starts a recovery, because the store has lost counts.
     pub fn begin(&self, now: u64) {
-        // ORDERING: relaxed; one number.
+        // ORDERING: relaxed; this is a single number.
         self.until.store(now + TIME, Relaxed);
     }
 
@@ -51,7 +51,8 @@ impl Recovery {
         now < self.until.load(Relaxed)
     }
 
-    /// Returns whether the recovery is so recent that another report of a loss means the same loss.
+    /// Returns true if the recovery started so recently that another report of a loss refers to the
+    /// same loss.
     pub fn has_just_begun(&self, now: u64) -> bool {
         // ORDERING: relaxed, as in `begin`.
         now + TIME * 3 / 4 < self.until.load(Relaxed)

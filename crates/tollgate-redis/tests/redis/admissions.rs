@@ -1,9 +1,9 @@
-//! The admissions of several processes, on their common clock.
+//! The admissions of several processes, measured by their common clock.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Returns nanoseconds of the monotonic clock, which all processes of a machine share.
+/// Returns the nanoseconds of the monotonic clock, which all processes of a machine share.
 pub(crate) fn now() -> u64 {
     nanos(ClockId::Monotonic)
 }
@@ -33,10 +33,11 @@ impl Admissions {
         self.0.len() as u64
     }
 
-    /// Calls `check` with the length of each interval from the beginning of one admission to the
-    /// end of another, and with the number of admissions that were surely in the interval.
+    /// Calls `check` for each interval from the start of one admission to the end of another.
+    /// `check` receives the interval's length and the number of admissions that were surely in the
+    /// interval.
     fn each_interval(&self, check: impl Fn(u64, u64)) {
-        // Each tenth beginning is enough: a lasting excess is visible from many beginnings.
+        // Every tenth start is enough, because a lasting excess is visible from many starts.
         for first in self.0.iter().step_by(10) {
             let within = self.0.iter().filter(|admission| admission.begin >= first.begin);
             for (count, admission) in (1..).zip(within) {
@@ -45,7 +46,7 @@ impl Admissions {
         }
     }
 
-    /// Asserts that any interval has at most the burst and the refill.
+    /// Asserts that every interval contains at most the burst and the refill.
     #[track_caller]
     pub(crate) fn assert_bucket(&self, burst: u64, per_second: u64) {
         self.each_interval(|time, count| {
@@ -54,7 +55,7 @@ impl Admissions {
         });
     }
 
-    /// Asserts that any trailing period has at most the limit.
+    /// Asserts that every trailing period contains at most the limit.
     #[track_caller]
     pub(crate) fn assert_log(&self, limit: u64, period: Duration) {
         let period = u64::try_from(period.as_nanos()).unwrap();
@@ -63,20 +64,20 @@ impl Admissions {
         });
     }
 
-    /// Returns, for each window of the wall clock between these moments, how many admissions were
-    /// surely in the window, and how many possibly.
+    /// Returns two numbers for each window of the wall clock between these moments: how many
+    /// admissions were surely in the window, and how many were possibly in it.
     pub(crate) fn windows(&self, period: Duration, begun: u64, ended: u64) -> Vec<(u64, u64)> {
         let period = u64::try_from(period.as_nanos()).unwrap();
         let ahead = nanos(ClockId::Realtime) - now();
         let window = |time: u64| (time + ahead) / period;
         let number =
             |admissions: &dyn Fn(&&Admission) -> bool| self.0.iter().filter(admissions).count() as u64;
-        // The first and the last window are left out, because the load covers only a part of them.
+        // The first and the last window are omitted, because the load covers only a part of them.
         (window(begun) + 1..window(ended))
             .map(|this| {
                 let surely = number(&|one| window(one.begin) == this && window(one.end) == this);
-                // The server's clock is read between the beginning and the end, except for a
-                // lease's last tick.
+                // The server's clock is read between the start and the end of the admission, except
+                // for the last tick of a lease.
                 let possibly = number(&|one| window(one.begin) <= this && window(one.end) >= this);
                 (surely, possibly)
             })

@@ -1,5 +1,5 @@
-//! A server that is down costs a few deadlines and not one for each request. The fallback decides
-//! meanwhile.
+//! If a server is down, only a few requests wait for their deadline. The fallback decides all
+//! others.
 
 use crate::load::{AGES, DEADLINE, Limiter, on_client, on_server, patient, store_answers};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tollgate_testing::store::wait::{run, until_async};
 
 fn limiter(client: &Client, limit: u64, algorithm: Algorithm, on_failure: WhenUnavailable) -> Limiter {
     let builder = Limiter::builder(client, "breaker", Quota::new(limit, AGES));
-    // Longer than a healthy server ever takes.
+    // A healthy server always answers within this time.
     let deadline = Duration::from_secs(10);
     builder.algorithm(algorithm).when_unavailable(on_failure).deadline(deadline).build().unwrap()
 }
@@ -39,13 +39,12 @@ fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes
             "10,000 checks took {took:?}: {} deadlines, {connections} connections, {bytes} bytes",
             stats.unanswered - known.unanswered
         );
-        // On a busy machine the checks take their time, but far less than a deadline for each
-        // check.
+        // On a busy machine the checks need some time, but far less than a deadline for each check.
         assert!(took < 200 * DEADLINE, "{took:?}");
         assert_eq!(stats.unanswered - known.unanswered, 3);
         assert_eq!(stats.by_fallback - known.by_fallback, 10_000);
-        // Probes run one after the other, with pauses that double, and are half a second at least
-        // in the end.
+        // Probes run one after the other. Their pauses double, and finally last at least half a
+        // second.
         let most = 10 + 2 * took.as_secs();
         assert!(connections <= most && bytes <= 1_000 * most, "{connections} connections, {bytes} bytes");
         assert_eq!(client.stats().breaker_trips - opened, 1);
@@ -66,8 +65,9 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
         let took = begun.elapsed();
         println!("10,000 checks at a time took {took:?}");
-        // The checks are created and dropped one by one. On a busy machine this takes more than the
-        // deadline. One after the other, the checks would wait for 10,000 deadlines.
+        // The checks are created and dropped one by one. On a busy machine this requires more than
+        // the deadline. If the checks waited one after the other, they would wait for 10,000
+        // deadlines.
         assert!(took < 200 * DEADLINE, "{took:?}");
         let begun = Instant::now();
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
@@ -79,7 +79,7 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
 }
 
 /// The pauses between probes are random and grow. A server that had only stopped responding answers
-/// over its old connection, so no machine waits for the end of a pause.
+/// over its old connection, so no machine waits until a pause ends.
 #[test]
 fn a_server_that_goes_on_is_used_at_once_over_its_old_connection() {
     on_server(async |server| {
@@ -97,8 +97,7 @@ fn a_server_that_goes_on_is_used_at_once_over_its_old_connection() {
             proxy.passed().connections >= before + 6
         })
         .await;
-        // This attempt fails after 100 ms, and the next attempt follows 320 ms later at the
-        // earliest.
+        // This attempt fails after 100 ms. The next attempt follows at least 320 ms later.
         sleep(Duration::from_millis(150)).await;
         let (attempts, resumed) = (proxy.passed().connections, Instant::now());
         proxy.set(Mode::Pass);
@@ -130,7 +129,7 @@ fn a_policy_answers_as_it_was_told_to_and_is_counted() {
             assert_eq!((stats.by_store, stats.by_fallback, stats.store_errors), (1, 10, 0));
             assert_eq!(stats.unanswered + stats.unsent, 10, "{stats:?}");
         }
-        // A charge that was not counted is not refunded.
+        // A charge that was not counted must not be refunded.
         open.refund("alice", &open.check("alice").await).await;
         server.restart();
         store_answers(&open, "bob").await;
@@ -148,8 +147,8 @@ fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
                 .into_iter()
                 .map(|algorithm| limiter(&client, 100, algorithm, WhenUnavailable::Local { share }))
                 .collect();
-            // Some algorithms keep their states under the same name, so each algorithm has its own
-            // key here.
+            // Some algorithms store their states under the same name, so each algorithm uses its
+            // own key here.
             for (number, limiter) in limiters.iter().enumerate() {
                 let key = number.to_string();
                 for _ in 0..taken {

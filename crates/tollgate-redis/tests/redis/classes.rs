@@ -1,5 +1,5 @@
-//! Classes of callers: each has its quota in the store, in leases, in unsynchronized counts and in
-//! the fallback.
+//! Classes of callers. Each class has its quota in the store, in leases, in unsynchronized counts
+//! and in the fallback.
 
 use crate::load::{
     AGES, Limiter, exhaust, on_client, on_each_client, on_each_server, on_server, patient, patiently, spend,
@@ -35,7 +35,7 @@ fn a_key_that_changes_its_class_begins_anew_and_returns_to_what_it_used() {
             let limiter = builder(&client, &format!("changed-{algorithm}"), algorithm).build().unwrap();
             let [free, paid] = classes(&limiter);
             assert_eq!(exhaust(&free, "alice").await, FREE, "{algorithm}");
-            // Tokens that the other class has used do not count here.
+            // Tokens used in the other class do not count here.
             assert_eq!(paid.check_n("alice", 30).await.remaining(), 70, "{algorithm}");
             assert!(!limiter.check("alice").await.is_allowed());
             assert_eq!(paid.peek("alice").await.remaining(), 70);
@@ -145,7 +145,7 @@ fn leases_of_machines_with_other_quotas_of_a_class_exceed_neither() {
             assert_eq!(by_old, 30, "{algorithm}");
             let mut by_new = spend(&new, "alice", 30).await;
             assert_eq!(by_new, 30, "{algorithm}");
-            // The old machine admits only the tokens that it had leased before.
+            // The old machine admits only the tokens that it had already leased.
             let leased = old.stats().leased;
             let more = exhaust(&old, "alice").await;
             assert!(more <= leased, "{algorithm}: {more}, of {leased}");
@@ -171,7 +171,7 @@ fn unsynced_counts_of_machines_with_other_quotas_of_a_class_are_added_up() {
                 assert!(new.check("alice").await.is_allowed(), "{algorithm}");
             }
             new.flush().await;
-            // The old machine admits these tokens before it learns of the others' counts.
+            // The old machine admits these tokens before it learns of the counts of others.
             let by_old = exhaust(&old, "alice").await;
             assert!(by_old <= UNSYNCED, "{algorithm}: {by_old}");
             old.flush().await;
@@ -201,8 +201,8 @@ fn unsynced_counts_of_machines_with_other_periods_are_separate() {
     });
 }
 
-/// Two machines check one key in two classes at a time, from many tasks, until both classes are
-/// exhausted. Returns the number of tokens that each class admitted.
+/// Two machines check one key in two classes at the same time, from many tasks, until both classes
+/// are exhausted. Returns the number of tokens that each class admitted.
 async fn race(machines: &[Limiter; 2]) -> [u64; 2] {
     let tasks = (0..32).map(|number| {
         let index = number / 2 % 2;
@@ -210,7 +210,7 @@ async fn race(machines: &[Limiter; 2]) -> [u64; 2] {
         let class = if index == 0 { free } else { paid };
         tokio::spawn(async move { (index, exhaust(&class, "alice").await) })
     });
-    // All tasks are spawned before the first is awaited.
+    // All tasks are spawned before the first one is awaited.
     let tasks: Vec<_> = tasks.collect();
     let mut admitted = [0, 0];
     for task in join_all(tasks).await {
@@ -242,7 +242,7 @@ fn leases_of_two_classes_never_exceed_either_quota() {
             let machines = clients.each_ref().map(|client| builder(client, &name, algorithm).lease(5));
             let machines = machines.map(|builder| builder.build().unwrap());
             let [free, paid] = race(&machines).await;
-            // Leased tokens may be left on a machine that has been denied.
+            // A machine that was denied may still have leased tokens.
             assert!(free <= FREE && paid <= PAID && paid > PAID / 2, "{algorithm}: {free} {paid}");
             let stats = machines.each_ref().map(|machine| machine.stats());
             assert!(stats.iter().any(|stats| stats.by_lease > 0), "{stats:?}");
@@ -312,7 +312,7 @@ fn the_fallback_of_a_class_has_its_share_of_its_own_quota() {
             let limiter = builder.when_unavailable(share).build().unwrap();
             let [free, paid] = classes(&limiter);
             store_answers(&limiter, "known").await;
-            // The fallback of a class knows the admissions of the store for that class.
+            // The fallback of a class knows the store's admissions for that class.
             assert!(paid.check_n("alice", 20).await.is_allowed());
             server.kill();
             assert_eq!(exhaust(&paid, "alice").await, PAID / 2 - 20, "{algorithm}");
@@ -365,7 +365,7 @@ fn a_class_that_cannot_be_is_refused_by_name() {
     assert!(zero.starts_with("class \"none\": 0 tokens would deny every request"), "{zero}");
     let burst = refused(|builder| builder.class("burst", Quota::per_second(5).burst(9)));
     assert!(burst.starts_with("class \"burst\": "), "{burst}");
-    // The limit's own quota must allow the requested lease; the quota of a class need not.
+    // The limit's own quota must allow the requested lease. The quota of a class need not allow it.
     let lease = refused(|builder| builder.lease(6));
     assert_eq!(lease, "invalid lease of 6 tokens: expected 1 to 5 under this quota");
     let fine = builder(&client, "fine", Algorithm::FixedWindow).class("tiny", Quota::per_second(1)).lease(5);

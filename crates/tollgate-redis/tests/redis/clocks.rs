@@ -1,4 +1,4 @@
-//! Clocks that differ, and step back.
+//! Clocks that differ or step back.
 
 use crate::load::{Limiter, on_each_client};
 use futures_util::future::join_all;
@@ -8,10 +8,12 @@ use tollgate_redis::{Client, SharedBuilder};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::until_async;
 
-/// How far clocks step back, in microseconds: far longer than a test waits for a condition.
+/// How far clocks step back, in microseconds. This is much longer than a test waits for a
+/// condition.
 const BACK: u64 = 600_000_000;
 
-/// Three tokens a minute, so that the store keeps the state even while a busy machine is slow.
+/// Allows three tokens a minute, so that the store keeps the state even while a busy machine is
+/// slow.
 fn builder(client: &Client, algorithm: Algorithm) -> SharedBuilder<Limiter> {
     let builder = Limiter::builder(client, algorithm.to_string(), Quota::per_minute(3));
     builder.algorithm(algorithm).deadline(Duration::from_secs(5))
@@ -28,8 +30,8 @@ fn with_the_clients_clock_the_server_is_not_asked_for_its_time() {
                 assert_eq!(decision.source(), DecisionSource::Store);
                 admitted += u64::from(decision.is_allowed());
             }
-            // Four requests may fit, if a window ends between them, or a machine takes a third of a
-            // minute.
+            // Four requests may fit if a window ends between them, or if a machine needs a third of
+            // a minute.
             assert!((3..=4).contains(&admitted), "{algorithm}: {admitted}");
         }
         assert_eq!(server.calls("time"), 0);
@@ -42,7 +44,7 @@ fn with_the_clients_clock_the_server_is_not_asked_for_its_time() {
 #[test]
 fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
     on_each_client(async |_server, client| {
-        // The time is the beginning of a window, which the store then keeps for a minute.
+        // The time is the start of a window, which the store then keeps for a minute.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 60 * 60;
         let at = |seconds: u64| Tick::from(Duration::from_secs(seconds));
         for algorithm in Algorithm::ALL {
@@ -50,7 +52,7 @@ fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
             for allowed in [true, true, true, false] {
                 assert_eq!(limiter.at(at(now)).check("alice").await.is_allowed(), allowed, "{algorithm}");
             }
-            // Such a check is judged at the time of the check before it.
+            // Such a check is judged at the time of the preceding check.
             for behind in [1, 2, 120, 86_400] {
                 let decision = limiter.at(at(now - behind)).check("alice").await;
                 assert_eq!(
@@ -97,7 +99,7 @@ fn into_the_future(server: &Server, algorithm: Algorithm, key: &str) {
 fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twice() {
     on_each_client(async |server, client| {
         let steps_back = async |algorithm: Algorithm| {
-            // The period is long enough that nothing refills while the state is moved.
+            // The period is long enough that nothing refills while the state is being moved.
             let period = Duration::from_secs(6);
             let quota = Quota::new(3, period);
             let limiter: Limiter = Limiter::builder(&client, algorithm.to_string(), quota)
@@ -122,7 +124,7 @@ fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twic
             })
             .await;
             println!("{algorithm}: said {wait:?}, took {:?}", begun.elapsed());
-            // The key does not stay for the time by which the clock stepped back.
+            // The key must not stay for the time by which the clock stepped back.
             let left = server.ask::<i64>(&["PTTL", &key]);
             assert!(left <= 14_000, "{algorithm}: {left} ms");
         };

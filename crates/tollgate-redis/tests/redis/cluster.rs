@@ -1,4 +1,5 @@
-//! Clusters: every key is requested from its node, and a fault of a node affects only its own keys.
+//! Clusters. Each key is requested from its node, and a fault of a node affects only the keys of
+//! that node.
 
 use crate::load::{AGES, DEADLINE, Limiter, Load, patiently, share_of_store, store_answers};
 use futures_util::future::join_all;
@@ -50,12 +51,13 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         for node in cluster.nodes() {
             node.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "+@all"]);
         }
-        // One node is named and reports the others, which are asked as the same user.
+        // The client knows one node, which reports the others. The client asks them as the same
+        // user.
         let first = cluster.nodes()[0].address();
         let client = patiently(Client::cluster([format!("redis://limiter:secret@{first}")]));
         client.connect().await.unwrap();
 
-        // The keys cover all slots, one by one and together.
+        // The keys cover all slots. They are checked one by one and together.
         for algorithm in Algorithm::ALL {
             let limiter = limiter(&client, algorithm, Duration::from_secs(5));
             let keys: Vec<_> = (0..100).map(|number| format!("{algorithm}{number}")).collect();
@@ -75,7 +77,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
             assert!(master.ask::<String>(&["CLIENT", "LIST"]).contains("user=limiter"));
         }
 
-        // One slot has moved, and another is being moved.
+        // One slot has moved, and another slot is being moved.
         let limiter = patient(&client);
         let (key, name) = ("wanderer", named("wanderer"));
         let left = async |expected: u64| {
@@ -99,12 +101,12 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         cluster.finish_move(moving);
         left(LIMIT - 15).await;
         cluster.fail_over(&name);
-        // The replica has everything that was replicated.
+        // The replica has all data that were replicated.
         store_answers(&limiter, key).await;
         limiter.reset(key).await.unwrap();
         left(LIMIT).await;
         assert_eq!(limiter.stats().unanswered, 0);
-        // The client has learned the moves by now, so no node redirects it any more.
+        // By now the client has learned of the moves, so no node redirects it any more.
         let moved = || -> u64 {
             cluster
                 .nodes()
@@ -127,10 +129,11 @@ fn count_moved(info: String) -> u64 {
     figure.map_or(0, |figure| figure.trim().parse().unwrap())
 }
 
-/// Loads keys of all nodes, takes one node away, and checks the answers for the others' keys.
+/// Puts keys of all nodes under load, takes one node away, and examines the answers for the keys of
+/// the other nodes.
 async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl FnOnce(&Server)) {
     let cluster = Cluster::start(program);
-    // By default all nodes refuse to answer while some slots have no master.
+    // By default, all nodes refuse to answer while some slots have no master.
     for node in cluster.nodes() {
         node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }
@@ -150,7 +153,7 @@ async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl Fn
     until_async("a failover", async || {
         sleep(Duration::from_millis(20)).await;
         recovered = begun.elapsed();
-        // An answer from before the fault was noticed does not count.
+        // An answer does not count if it arrived before the fault was noticed.
         limiter.check(&lost).await.source() == DecisionSource::Store && recovered > Duration::from_millis(500)
     })
     .await;
@@ -166,7 +169,7 @@ async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl Fn
     );
     theirs.assert_timely(DEADLINE);
     its.assert_timely(DEADLINE);
-    // The other nodes notice after a second, and vote.
+    // The other nodes notice the fault after a second, and then vote.
     assert!(recovered < 3 * its.recovery(), "{recovered:?}");
     assert!(share_of_store(&theirs.checks) > 0.97, "{}", share_of_store(&theirs.checks));
     assert!(share_of_store(&its.between(begun + recovered, over)) > 0.8);
@@ -187,14 +190,14 @@ fn a_master_that_hangs_takes_no_other_keys_with_it_and_has_a_successor() {
     run(without_one(Program::Redis, Server::stop, Server::resume));
 }
 
-/// A deadline that answers keep even on a busy machine.
+/// A deadline that is met even on a busy machine.
 const LONG: Duration = Duration::from_millis(500);
 
 #[test]
 fn a_request_whose_answer_was_lost_is_not_repeated() {
     run(async {
         let cluster = Cluster::start(Program::Redis);
-        // Clients learn the addresses of proxies.
+        // Clients learn the addresses of the proxies instead of the servers' addresses.
         let mut proxies = Vec::new();
         for node in cluster.nodes() {
             let proxy = FaultProxy::start(node.address()).await;
@@ -214,7 +217,7 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
                 cluster.nodes()[0].ask::<u16>(&["CLUSTER", "KEYSLOT", &format!("tollgate:c:w:={key}")]);
             usize::from(slot) * 3 / 16_384
         };
-        // For each master, a key that is on another master.
+        // For each master, finds a key that is on another master.
         let elsewhere = [0, 1, 2].map(|holder| {
             let mut keys = (0..).map(|number| format!("other{number}"));
             keys.find(|key| holder_of(key) != holder).unwrap()
@@ -226,7 +229,7 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
             .enumerate()
         {
             let key = format!("alice{round}");
-            // Requests that are late from here on have an unknown fate.
+            // From here on, late requests have an unknown fate.
             let before = limiter.stats();
             store_answers(&limiter, &key).await;
             for key in &elsewhere {
@@ -277,10 +280,10 @@ fn a_cluster_that_is_not_there_costs_no_more_than_a_server_that_is_not() {
         for number in 0..1_000 {
             assert_eq!(limiter.check(&number.to_string()).await.source(), DecisionSource::Policy);
         }
-        // Few of the checks have waited for their deadline.
+        // Few of the checks wait for their deadline.
         assert!(begun.elapsed() < 200 * DEADLINE, "{:?}", begun.elapsed());
         assert!(Client::cluster(Vec::<String>::new()).build().is_err());
-        // The error of a server that is not a cluster states so.
+        // If a server is not a cluster, the error states this.
         let server = Server::start();
         let refused = Client::cluster([server.url()]).build().unwrap().connect().await.unwrap_err();
         assert!(refused.to_string().contains("cluster"), "{refused}");

@@ -1,5 +1,5 @@
-//! A check is never slower than its deadline, whatever the server does. When the server recovers,
-//! it answers checks again without any call to the limiter.
+//! A check never exceeds its deadline, whatever the server does. After the server has recovered, it
+//! answers checks again without any call to the limiter.
 
 use crate::load::{DEADLINE, Limiter, Load, median, on_server, patient, share_of_store, store_answers};
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use tollgate_testing::store::wait::{run, until_async};
 
 /// How long a fault is observed after its effect has appeared.
 const FAULT: Duration = Duration::from_millis(500);
-/// How long a fault lasts that ends by itself: far longer than it takes to appear and be observed.
+/// How long a temporary fault lasts. This is much longer than the fault takes to appear and to be
+/// observed.
 const LASTS: Duration = Duration::from_secs(4);
 
 /// The breaker's reaction to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
-    /// The server is no longer asked.
+    /// The client no longer asks the server.
     Open,
-    /// The store is reachable again before the fault is over.
+    /// The store is reachable again before the fault ends.
     Heals,
-    /// Answers arrive, but are not decisions.
+    /// The server answers, but its answers are not decisions.
     Refused,
     Any,
 }
@@ -33,8 +34,8 @@ fn limiter(client: &Client) -> Arc<Limiter> {
     Arc::new(Limiter::builder(client, "deadlines", quota).deadline(DEADLINE).build().unwrap())
 }
 
-/// Loads a server, causes and ends the fault, and examines all checks. `lasts` is the length of a
-/// fault that ends by itself.
+/// Puts a server under load, causes and ends a fault, and examines all checks. `lasts` is the
+/// duration of a temporary fault.
 async fn endure(
     name: &str,
     limiter: Arc<Limiter>,
@@ -83,7 +84,7 @@ async fn endure(
     assert!(back < ended.recovery(), "{name}: back after {back:?}");
     ended.assert_timely(DEADLINE);
     match expect {
-        // These checks take microseconds, except while the machine does something else.
+        // These checks need microseconds, except while the machine does something else.
         Expect::Open => {
             assert!(median(&during) < Duration::from_millis(1), "{name}: {:?}", median(&during));
             assert!(share_of_store(&during) < 0.01, "{name}: the fault is none");
@@ -182,13 +183,13 @@ fn bytes_that_come_one_by_one() {
 
 #[test]
 fn answers_that_are_always_late() {
-    // Probes are answered in time and checks are not, so the server is asked less and less often.
+    // Probes are answered in time but checks are not, so the server is probed less and less often.
     run(with_proxy(Mode::Delay(DEADLINE * 4 / 5), Expect::Any));
 }
 
 #[test]
 fn a_master_that_becomes_a_replica_and_a_master_again() {
-    // The master does not exist: the server keeps its data, and refuses writes.
+    // There is no such master, so the server keeps its data and refuses writes.
     let demote = |server: &Server| drop(server.command(&["REPLICAOF", "127.0.0.1", "1"]));
     let promote = |server: &Server| drop(server.command(&["REPLICAOF", "NO", "ONE"]));
     run(with_server("read only", Expect::Refused, demote, promote));
@@ -218,7 +219,7 @@ fn a_server_that_is_busy_with_a_script() {
 #[test]
 fn a_server_that_is_flushed_of_its_scripts_under_load_answers_all_the_same() {
     on_server(async |server| {
-        // No check may be late here on a busy machine.
+        // No check may be late here, even on a busy machine.
         let deadline = Duration::from_secs(20);
         let builder = Limiter::builder(&patient(server.url()), "deadlines", Quota::per_second(1_000_000));
         let limiter = Arc::new(builder.deadline(deadline).build().unwrap());

@@ -1,4 +1,4 @@
-//! The example of classes, in two processes.
+//! The example of classes, run by two processes.
 
 use crate::load::{on_each_server, patient};
 use serde_json::json;
@@ -38,7 +38,7 @@ fn a_free_caller_is_admitted_ten_times_by_two_processes_in_all() {
         let said = nodes.finish();
         let time = begun.elapsed();
         let admitted = |class: usize| said.iter().map(|said| said[class].as_u64().unwrap()).sum::<u64>();
-        // On a very busy machine, tokens return meanwhile.
+        // On a very busy machine, tokens refill during the test.
         let most = |limit: u64| limit + limit * (time.as_secs() + 1) / 60;
         assert!((10..=most(10)).contains(&admitted(0)), "{said:?} in {time:?}");
         assert!((1_000..=most(1_000)).contains(&admitted(1)), "{said:?} in {time:?}");

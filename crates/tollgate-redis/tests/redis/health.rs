@@ -1,4 +1,4 @@
-//! Problems that would keep the store from answering checks are found before the first check.
+//! Problems that would prevent the store from answering checks are found before the first check.
 
 use crate::load::{AGES, Limiter, on_client, on_each_server, on_server, patient, patiently, store_answers};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tollgate_testing::store::server::Server;
 use tollgate_testing::store::setup::Setup;
 use tollgate_testing::store::wait::{run, until_async};
 
-/// The rights that a limiter needs, according to the crate's page.
+/// The rights that a limiter requires, according to the crate's page.
 const RIGHTS: &str = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zmscore +zrange +zrangebyscore \
                       +zremrangebyscore +zcount +pexpire +hmget +hkeys +hset +hdel +pttl";
 
-/// Creates a user with these rights on keys of this pattern.
+/// Creates a user with these rights on the keys that match this pattern.
 fn set_user(server: &Server, keys: &str, rights: &[&str]) {
     let mut words = vec!["ACL", "SETUSER", "limiter", "reset", "on", ">secret", keys, "-@all"];
     words.extend(RIGHTS.split_whitespace().chain(rights.iter().copied()));
@@ -95,7 +95,7 @@ fn each_command_that_a_user_lacks_is_named() {
             assert!(text.contains(&format!("`ACL SETUSER limiter +{command}`")), "{text}");
             assert!(text.contains(&server.address().to_string()) && text.contains("`health`"), "{text}");
         }
-        // A limit that no longer exists is not tried, and a limit needs only its own commands.
+        // A limit that no longer exists is not tried, and a limit requires only its own commands.
         drop(limits);
         let _bucket = limiter(&client, Algorithm::TokenBucket);
         set_user(&server, "~tollgate:*", &["-zadd", "-hset"]);
@@ -181,7 +181,7 @@ fn limits_may_be_built_before_or_after_a_client_connects() {
         client.connect().await.unwrap();
         let _permits = permits(&client);
         assert_eq!(client.health().await, []);
-        // A replica is also found without a limit.
+        // A replica is also found if there is no limit.
         let replica = Setup::new(program).line(&format!("replicaof 127.0.0.1 {}", server.address().port()));
         let replica = replica.start();
         let client = patient(replica.url());
@@ -213,7 +213,8 @@ fn a_read_only_replica_is_refused() {
         }
         replica.command(&["REPLICAOF", "NO", "ONE"]);
         client.connect().await.unwrap();
-        // A primary that becomes a replica is tried on the connection that replaces the broken one.
+        // If a primary becomes a replica, it is tried over the connection that replaces the broken
+        // one.
         let limiter = limiter(&client, Algorithm::TokenBucket);
         store_answers(&limiter, "alice").await;
         replica.command(&["REPLICAOF", host, &port.to_string()]);
@@ -225,7 +226,7 @@ fn a_read_only_replica_is_refused() {
     });
 }
 
-/// Exhausts 400 keys, fills the server, and returns how many of the keys are admitted again.
+/// Exhausts 400 keys and fills the server. Returns how many of the keys are admitted again.
 async fn forgotten(server: &Server, limiter: &Limiter) -> usize {
     let keys: Vec<_> = (0..400).map(|number| number.to_string()).collect();
     for key in &keys {
@@ -233,7 +234,7 @@ async fn forgotten(server: &Server, limiter: &Limiter) -> usize {
     }
     let value = "x".repeat(10_000);
     for number in 0..2_000 {
-        // This is refused without a policy that makes room.
+        // The server refuses this unless its policy makes room.
         let _ = server.try_ask::<redis::Value>(&["SET", &format!("filler:{number}"), &value, "EX", "1000"]);
     }
     let mut admitted = 0;
@@ -276,7 +277,7 @@ fn a_policy_is_read_from_the_configuration_if_the_user_may_read_only_that() {
         };
         assert_eq!(policies(&["+info"]).await, 1);
         assert_eq!(policies(&["+config|get"]).await, 1);
-        // A user who may read neither is not warned, and not refused.
+        // A user who may read neither setting is not warned and not refused.
         assert_eq!(policies(&[]).await, 0);
     });
 }
@@ -291,10 +292,10 @@ fn a_full_server_denies_throttled_keys_and_leaves_admissions_to_the_fallback() {
             server.command(&["CONFIG", "SET", "maxmemory", "4mb"]);
             let limiter = limiter(&client, algorithm);
             assert_eq!(client.health().await, []);
-            // The fallback denies here; no state was forgotten.
+            // The fallback denies here. No state was forgotten.
             assert_eq!(forgotten(&server, &limiter).await, 0, "{algorithm}");
             assert_eq!(limiter.check("0").await.source(), DecisionSource::Store, "{algorithm}");
-            // The last filler may have been refused because of the memory of a client's buffer.
+            // The last filler may have been refused because a client's buffer used the memory.
             server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
             let before = limiter.stats();
             assert_eq!(limiter.check("new").await.source(), DecisionSource::Policy, "{algorithm}");
@@ -320,7 +321,7 @@ fn a_server_that_comes_up_later_is_tried_then() {
         server.kill();
         let error = client.connect().await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
-        // A task keeps trying.
+        // A task continues to try.
         let problems = client.stats().problems;
         assert_eq!(problems, [error]);
         assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
@@ -356,7 +357,7 @@ fn a_server_that_says_nothing_is_a_problem_at_the_first_look() {
     });
 }
 
-/// The text names the servers as they were given, without user and password.
+/// The text names the servers as the caller specified them, but without user and password.
 #[test]
 fn a_server_without_a_connection_is_named() {
     run(async {
@@ -396,7 +397,7 @@ fn each_primary_of_a_cluster_is_tried() {
         client.connect().await.unwrap();
         assert_eq!(client.stats().problems, []);
         let server = &cluster.nodes()[1];
-        // The rights that the crate's page names are enough.
+        // The rights named on the crate's page are enough.
         for node in cluster.nodes() {
             set_user(node, "~tollgate:*", &["+cluster|slots", "+asking"]);
         }

@@ -1,4 +1,4 @@
-//! A connection that ends while it is idle is no failure of the store: the next request waits for a
+//! A connection that ends while idle is not a failure of the store. The next request waits for a
 //! new connection, in every mode and topology.
 
 use crate::load::{
@@ -17,7 +17,7 @@ use tollgate_testing::store::sentinel::{NAME, Watched};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{run, run_in_turn, until, until_async};
 
-/// Longer than a healthy server ever takes.
+/// A healthy server always answers within this time.
 const PATIENT: Duration = Duration::from_secs(10);
 
 fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<SharedLimiter<str>> {
@@ -25,13 +25,13 @@ fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<S
     builder.when_unavailable(WhenUnavailable::Deny).deadline(PATIENT)
 }
 
-/// Ends the connections of a client, as a server or a balancer does after some quiet time, and
-/// waits until the client has noticed it.
+/// Ends the connections of a client, as a server or a load balancer does after a quiet time. Waits
+/// until the client has noticed it.
 async fn end_connections(client: &Client, servers: &[&Server]) {
     until_async("its connections have ended", async || {
         for server in servers {
             let list: String = server.ask(&["CLIENT", "LIST", "TYPE", "normal"]);
-            // The sentinels' connections have names and are kept: a sentinel considers a server
+            // The sentinels' connections have names and are kept. A sentinel considers a server
             // lost if the server ends them.
             for unnamed in list.lines().filter(|line| line.contains(" name= ")) {
                 let id = unnamed.split([' ', '=']).nth(1).unwrap();
@@ -67,7 +67,7 @@ async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
         end_connections(client, servers).await;
         assert_eq!(leases.check(&format!("alice {turn}")).await.source(), DecisionSource::Store);
 
-        // The store is asked for this many tokens at once, and it has lost nothing.
+        // This request asks the store for all of its tokens at once. The store has lost nothing.
         end_connections(client, servers).await;
         assert!(counts.check_n("alice", 10).await.is_allowed());
 
@@ -122,7 +122,7 @@ fn an_idle_connection_to_a_master_behind_sentinels_may_end() {
     });
 }
 
-/// The end of the connection has arrived, but the only thread of the runtime had no time to see it.
+/// The end of the connection has arrived, but the runtime's only thread was too busy to see it.
 #[test]
 fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
     run_in_turn(async {
@@ -139,8 +139,8 @@ fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
     });
 }
 
-/// New connections are impossible, so a check that finds no connection must yield its thread: the
-/// end of the runtime waits for the thread.
+/// New connections are impossible, so a check that finds no connection must yield its thread. The
+/// end of the runtime waits for that thread.
 #[test]
 fn a_runtime_ends_under_a_check_that_finds_its_connection_ended() {
     let server = Server::start();
@@ -152,7 +152,7 @@ fn a_runtime_ends_under_a_check_that_finds_its_connection_ended() {
     let task = Arc::downgrade(&limiter);
     runtime.spawn(async move {
         has_begun.send(()).unwrap();
-        // This blocks the thread; the other thread drops the task of the connection.
+        // This call blocks the thread. The other thread drops the task of the connection.
         until("its connection has ended", || !limiter.client().stats().connected);
         let _ = limiter.check("alice").await;
     });
@@ -161,7 +161,7 @@ fn a_runtime_ends_under_a_check_that_finds_its_connection_ended() {
     until("the check is dropped", || task.strong_count() == 0);
 }
 
-/// Requests that were under way are not sent again, because the server may have executed them.
+/// Requests under way are not sent again, because the server may have executed them.
 #[test]
 fn a_connection_that_ends_under_a_request_leaves_its_fate_unknown() {
     on_server(async |server| {
@@ -184,8 +184,8 @@ fn a_connection_that_ends_under_a_request_leaves_its_fate_unknown() {
     });
 }
 
-/// The next request notices a server that went away while the connection was idle, at the cost of
-/// one attempt to connect.
+/// A server disappeared while the connection was idle. The next request notices this, at the cost
+/// of one attempt to connect.
 #[test]
 fn a_server_that_went_away_meanwhile_is_known_to_be_away_after_one_attempt() {
     on_client(async |server, client| {

@@ -1,5 +1,5 @@
-//! Permits in flight on several machines: never more than the limit, and none is lost for longer
-//! than a lifetime.
+//! Permits in flight on several machines. There are never more than the limit, and no permit is
+//! lost for longer than a lifetime.
 
 use crate::load::{on_client, on_each_client, on_each_server, on_server, patient, patiently};
 use futures_util::future::join_all;
@@ -16,10 +16,10 @@ use tollgate_testing::store::wait::{run, until, until_async};
 
 type Jobs = SharedInFlight<str>;
 
-/// Longer than any test, so that no permit expires by itself.
+/// Longer than any test, so that no permit expires during a test.
 const LONG: Duration = Duration::from_secs(3_600);
-/// So short that tests see renewals, and so long that a busy machine meets the deadline, which is a
-/// sixth of it.
+/// Short enough that tests see renewals. Long enough that a busy machine meets the deadline, which
+/// is a sixth of this lifetime.
 const SHORT: Duration = Duration::from_secs(6);
 
 fn builder(client: &Client, limit: u64, lifetime: Duration) -> SharedBuilder<SharedInFlight<str>> {
@@ -31,7 +31,7 @@ fn jobs(client: &Client, limit: u64) -> Jobs {
     builder(client, limit, LONG).build().unwrap()
 }
 
-/// Advances the time for the places in the store, by moving their ends.
+/// Advances the time for the places in the store, by moving the ends of their lifetimes.
 fn pass(server: &Server, time: Duration) {
     let micros = time.as_micros();
     for (key, _) in server.keys_with_ttl() {
@@ -69,7 +69,7 @@ fn tasks_on_two_clients_never_hold_more_than_the_limit_at_once() {
                 held
             })
         });
-        // All tasks are spawned before the first is awaited.
+        // All tasks are spawned before the first one is awaited.
         let tasks: Vec<_> = tasks.collect();
         let held: u64 = join_all(tasks).await.into_iter().map(Result::unwrap).sum();
         assert!(held >= 100, "{held}");
@@ -79,12 +79,12 @@ fn tasks_on_two_clients_never_hold_more_than_the_limit_at_once() {
     });
 }
 
-/// The oracle is a list of the given permits, each with its end.
+/// The oracle is a list of the granted permits. Each permit has an end.
 #[test]
 fn random_permits_are_given_as_an_oracle_gives_them() {
     const STEP: Duration = Duration::from_secs(600);
     on_each_client(async |server, client| {
-        // The lifetimes end between two steps, so that the duration of the test does not matter.
+        // All lifetimes end between two steps, so the duration of the test does not matter.
         let lifetimes = [STEP * 7 / 2, STEP * 3 / 2];
         let machines = [3, 5].into_iter().zip(lifetimes);
         let machines = machines.map(|(limit, lifetime)| builder(&client, limit, lifetime).build().unwrap());
@@ -146,7 +146,7 @@ fn the_places_of_a_killed_process_come_back_after_the_lifetime_and_not_before() 
     run(async {
         let jobs = jobs(&patient(server.url()), 2);
         assert!(jobs.acquire("alice").await.is_err());
-        // This is far less than the lifetime of the processes that start this one.
+        // This is far less than the lifetime of the processes that started this process.
         let minute = Duration::from_secs(60);
         pass(&server, LONG - minute);
         assert!(jobs.acquire("alice").await.is_err());
@@ -206,7 +206,7 @@ fn a_permit_whose_place_went_to_another_is_not_held_until_one_is_free() {
         let permit = ours.acquire("alice").await.unwrap();
         let other = loop {
             pass(&server, SHORT);
-            // On a busy machine a renewal may precede the other permit.
+            // On a busy machine, a renewal may arrive before the request for the other permit.
             if let Ok(other) = theirs.acquire("alice").await {
                 break other;
             }
@@ -238,7 +238,7 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
     on_client(async |server, client| {
         let patient = jobs(&client, 1);
         assert_eq!(patient.in_flight("alice").await, 0);
-        // The answer is late, and its permit is returned.
+        // The answer is late, and the permit in it is returned.
         let hasty = builder(&client, 1, LONG).deadline(Duration::from_millis(50)).build().unwrap();
         server.stop();
         assert_eq!(hasty.acquire("alice").await.unwrap_err().decision().source(), DecisionSource::Policy);
@@ -256,8 +256,8 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
     });
 }
 
-/// While the breaker is open nothing is sent. Permits that were given late, or that ended
-/// meanwhile, are therefore returned when the store answers again.
+/// While the breaker is open, nothing is sent. Some permits are granted late, and some end
+/// meanwhile. They are therefore returned when the store answers again.
 #[test]
 fn places_given_or_ended_while_the_store_stands_still_go_back_when_it_answers() {
     on_client(async |server, client| {
@@ -389,7 +389,7 @@ fn while_the_store_is_away_the_fallback_decides() {
         .await;
         let held = local.acquire("alice").await.unwrap();
         server.kill();
-        // The local limiter knows the permit that the store has given.
+        // The local limiter knows the permit that the store has granted.
         let second = local.acquire("alice").await.unwrap();
         assert!(second.is_held());
         assert_eq!(local.in_flight("alice").await, 2);
@@ -423,7 +423,7 @@ fn what_cannot_be_is_refused_with_what_is_allowed() {
         assert_eq!((refused.setting(), refused.to_string()), ("lifetime", text));
     }
     assert!(jobs().lifetime(day).build().is_ok() && jobs().lifetime(day / 288_000).build().is_ok());
-    // After a late renewal there must be time for another.
+    // After a late renewal, there must be time for another renewal.
     let slow = jobs().deadline(Duration::from_secs(60));
     assert!(refused(slow).to_string().ends_with("expected 360s to 86400s"));
     let late = refused(jobs().deadline(Duration::from_secs(61)));

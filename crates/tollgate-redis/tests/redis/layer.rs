@@ -1,5 +1,5 @@
-//! Shared limits of a layer, over sockets: costs that the response states, streams that are cut
-//! off, and places in flight, with stores that are slow, stopped or killed.
+//! Shared limits of a layer, over sockets. Responses report their costs, streams are cut off, and
+//! responses hold places in flight. The stores are slow, stopped or killed.
 
 use crate::load::{AGES, on_client, on_each_client, on_each_server, on_server, patient};
 use axum::Router;
@@ -32,7 +32,7 @@ const EVENT: &str = "data: x\n\n";
 /// Longer than any test.
 const PATIENT: Duration = Duration::from_secs(50);
 
-/// A machine with a web server behind a layer. The server ends with the test.
+/// A machine that runs a web server behind a layer. The server ends with the test.
 struct Machine {
     address: SocketAddr,
     /// A permit opens the gate.
@@ -46,8 +46,8 @@ impl Drop for Machine {
     }
 }
 
-/// `/events/5` streams 5 events, `/gated/5` does so once the gate is open, `/usage/5/7` streams 5
-/// and then states a cost of 7, and `/header/7` states the cost in a header.
+/// `/events/5` streams 5 events. `/gated/5` streams them once the gate is open. `/usage/5/7`
+/// streams 5 events and then reports a cost of 7. `/header/7` reports a cost of 7 in a header.
 async fn answer(State(gate): State<Arc<Semaphore>>, uri: Uri) -> Response {
     let mut parts = uri.path().split('/').skip(1);
     let (kind, mut number) = (parts.next().unwrap(), || parts.next().map_or(0, |it| it.parse().unwrap()));
@@ -84,7 +84,7 @@ impl Machine {
         Self { address, gate, task }
     }
 
-    /// Sends a request on its own connection, which ends when the task is dropped.
+    /// Sends a request over its own connection, which ends when the task is dropped.
     async fn ask(&self, path: &str) -> (http::Response<Incoming>, Connection) {
         let stream = TokioIo::new(TcpStream::connect(self.address).await.unwrap());
         let (mut sender, connection) = http1::handshake(stream).await.unwrap();
@@ -103,7 +103,7 @@ impl Machine {
     }
 }
 
-/// A connection of a client, which hangs up when it is dropped.
+/// A client's connection. Dropping it hangs up.
 struct Connection(JoinHandle<()>);
 
 impl Drop for Connection {
@@ -166,7 +166,7 @@ fn responses_are_settled_with_the_store_by_every_algorithm() {
                 assert_eq!(charged(&limiter).await, sum, "{algorithm} {path}");
             }
             assert_eq!(*told.lock().unwrap(), [7, 3, 35, 4].map(Some));
-            // A client that hangs up in mid-stream pays for the events that were sent.
+            // A client that hangs up in mid-stream pays for the sent events.
             let (response, connection) = machine.ask("/events/1000000000").await;
             let mut body = response.into_body();
             body.frame().await.unwrap().unwrap();
@@ -194,7 +194,7 @@ fn an_endless_stream_ends_when_the_shared_budget_is_spent() {
             let machine = Machine::with(layer.build().unwrap()).await;
             let (status, passed) = machine.events("/events/1000000000").await;
             assert_eq!(status, StatusCode::OK);
-            // Events that were sent while the store was asked exceed the limit: by at most the
+            // Events sent while the store was being asked may exceed the limit, by at most the
             // capacity.
             assert!((LIMIT..=2 * LIMIT).contains(&passed), "{passed}");
             until_async("it is settled", async || !told.lock().unwrap().is_empty()).await;
@@ -230,7 +230,8 @@ fn a_stream_goes_on_while_the_store_is_silent_and_is_settled_when_it_answers() {
         let (response, _connection) = machine.ask("/gated/90").await;
         server.stop();
         machine.gate.add_permits(1);
-        // The whole body arrives, although the store has not answered since the head.
+        // The whole body arrives, although the store has not answered since the response's head was
+        // sent.
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(body.len(), 90 * EVENT.len());
         server.resume();
@@ -255,7 +256,7 @@ fn a_stream_whose_store_is_gone_goes_on_as_the_limit_says() {
             let machine = Machine::start([settled(&limiter, ResponseCost::events().cut_off())]).await;
             let (response, _connection) = machine.ask("/gated/1000000000").await;
             server.kill();
-            // The store is known to be gone.
+            // Waits until the client knows that the store is gone.
             until_async("the breaker is open", async || {
                 let _ = limiter.peek(&key()).await;
                 client.stats().breakers_open > 0
@@ -268,7 +269,7 @@ fn a_stream_whose_store_is_gone_goes_on_as_the_limit_says() {
                 let Some(frame) = body.frame().await else { break };
                 events += (frame.unwrap().into_data().unwrap().len() / EVENT.len()) as u64;
             }
-            // The grant of the store, the tokens of the local limiter, and the capacity.
+            // The sum of the store's grant, the local limiter's tokens, and the capacity.
             let most = ESTIMATE + local + LIMIT;
             assert!(!is_cut || events <= most, "{when:?}: {events}");
             assert!(is_cut || events >= 3 * LIMIT, "{when:?}: {events}");
@@ -311,7 +312,7 @@ fn responses_on_two_machines_hold_their_places_until_their_ends() {
             let what = format!("{out} are out");
             until_async(&what, async || jobs[0].in_flight(&key).await == out).await;
         };
-        // One client hangs up, and one response ends.
+        // One client hangs up, and another response ends.
         drop((first, connection));
         until_out(1).await;
         assert_eq!(machines[1].events("/events/5").await, (StatusCode::OK, 5));

@@ -1,5 +1,5 @@
-//! Leases: never over the limit, whichever machines spend, die or lose their connection, and with
-//! few round trips.
+//! Leases. They never exceed the limit, whichever machines spend, die or lose their connection, and
+//! they need few round trips.
 
 use crate::admissions::{Admission, Admissions, now};
 use crate::load::{self, AGES, on_server, patient};
@@ -80,17 +80,17 @@ fn spending_node() {
 /// The admissions of several processes under full load.
 struct Run {
     admitted: Admissions,
-    /// Checks that were denied.
+    /// The number of denied checks.
     denied: u64,
-    /// The first admission.
+    /// The time of the first admission.
     begun: u64,
     /// The time at which the processes were told to stop.
     ended: u64,
 }
 
 impl Run {
-    /// Returns whether nothing was left for most checks, so that nearly all of the limit must have
-    /// been admitted. A very busy machine makes too few checks for that.
+    /// Returns true if most checks found no tokens, so that nearly all of the limit must have been
+    /// admitted. On a very busy machine, there are too few checks for that.
     fn is_greedy(&self) -> bool {
         let is_greedy = self.denied > self.admitted.len();
         if !is_greedy {
@@ -135,7 +135,7 @@ fn run_processes(
         admitted.extend(of_node.into_iter().map(|(begin, end)| Admission { begin, end }));
     }
     let begun = admitted.iter().map(|admission: &Admission| admission.begin).min().unwrap();
-    // EVAL loads the script, and the failed EVALSHA before it also counts as a call.
+    // EVAL loads the script. The failed EVALSHA before it also counts as a call.
     let calls = server.calls("evalsha");
     println!("{algorithm}: {} admitted in {checks} checks, by {calls} calls", admitted.len());
     assert!(calls * 3 < checks, "{algorithm}: {calls} calls for {checks} checks");
@@ -167,8 +167,8 @@ fn a_lease_is_charged_until_its_end() {
             while early.stats().leased < 60 {
                 let _ = early.check("key").await;
             }
-            // Waits nearly until the lease ends: by then the bucket has refilled the lease's
-            // charge.
+            // Waits nearly until the lease ends. By then, the bucket has refilled the charge for
+            // the lease.
             tokio::time::sleep(Duration::from_millis(85)).await;
             let begin = now();
             let mut admitted = 0;
@@ -219,7 +219,7 @@ fn processes_that_share_a_sliding_window_stay_within_it_in_each() {
     for &(surely, _) in &windows {
         assert!(surely <= 1000, "{windows:?}");
     }
-    // At this demand the estimate admits the limit in every period.
+    // At this demand, the estimate admits the limit in every period.
     assert!(run.admitted.len() > 2000 || !run.is_greedy(), "{}", run.admitted.len());
 }
 
@@ -256,7 +256,7 @@ fn a_process_that_is_killed_takes_no_more_with_it_than_its_leases() {
     assert!(first + second <= 2000 - leased && first + second >= 2000 - 200, "{first} {second} {leased}");
 }
 
-/// Returns three machines of this process, behind one proxy.
+/// Returns three machines in this process, behind one proxy.
 async fn machines(
     server: &Server,
     quota: Quota,
@@ -272,7 +272,7 @@ async fn machines(
     (proxy, machines)
 }
 
-/// Makes this many checks on each machine and returns how many were admitted.
+/// Sends this many checks to each machine and returns how many were admitted.
 async fn spend(machines: &[SharedLimiter<str>], checks: u64) -> u64 {
     let mut admitted = 0;
     for _ in 0..checks {
@@ -310,8 +310,7 @@ fn without_a_store_only_leases_are_spent() {
             let rest = spend(&machines, 1200).await;
             let (all, held) = (before + after + rest, leased(&machines));
             assert!(all <= 1000, "{mode:?}: {before} {after} {rest}");
-            // No more tokens are lost than the charges and leases of requests that reached the
-            // store meanwhile.
+            // At most the charges and leases of requests that reached the store meanwhile are lost.
             let lost = 1000 - all - held;
             assert!(lost <= 21 * calls, "{mode:?}: {lost} lost in {calls} calls, {held} held");
             println!("{mode:?}: {lost} lost in {calls} calls, {held} held");
@@ -329,7 +328,7 @@ fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
         let after = spend(&machines, 100).await;
         assert!(after <= left + 60, "{after} of {left}");
         server.restart();
-        // The server has lost its state: the limit is admitted once more, and never more than that.
+        // The server has lost its state, so the limit is admitted once more, but never exceeded.
         until_async("it is reached again", async || {
             machines.iter().all(|machine| machine.client().stats().connected) || spend(&machines, 0).await > 0
         })
@@ -344,7 +343,7 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
     on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let url = server.url_at(proxy.address());
-        // A busy machine keeps this deadline. After a shorter deadline the fallback would deny.
+        // A busy machine meets this deadline. After a shorter deadline, the fallback would deny.
         let build = |_| builder(&url, Quota::new(600, AGES), Algorithm::FixedWindow, 20).build().unwrap();
         let machines: Vec<_> = (0..3).map(build).map(Arc::new).collect();
         for machine in &machines {
@@ -379,15 +378,16 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
         for number in 0..30 {
             let machine = Arc::clone(&machine);
             tasks.push(tokio::spawn(async move {
-                // The tasks start one after the other, so that some take over from tasks whose time
-                // is over.
+                // The tasks start one after the other. Some therefore take over from tasks whose
+                // time has run out.
                 tokio::time::sleep(Duration::from_millis(number * 20)).await;
                 let begun = Instant::now();
                 let check = async {
                     let _ = machine.check("key").await;
                     begun.elapsed()
                 };
-                // A timer runs beside the check, because on a busy machine both are late.
+                // A timer runs at the same time as the check, because on a busy machine both are
+                // late.
                 let timer = async {
                     tokio::time::sleep(deadline).await;
                     begun.elapsed()
@@ -416,8 +416,8 @@ fn requests_that_are_given_up_take_no_leases_with_them() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             };
-            // The cost is more than the leases ever hold, so that the store must be asked. The
-            // request is given up once it has reached the store.
+            // The cost is more than the leases ever hold, so the store must be asked. The request
+            // is given up once it has reached the store.
             tokio::select! {
                 decision = machine.check_n("key", 45) => assert!(decision.is_allowed()),
                 () = arrives => {}
@@ -436,7 +436,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
         let quota = Quota::per_second(1000).burst(500);
         let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
         let (idle, busy) = (build(), build());
-        // A machine that requests more than any lease could pay hoards no leases.
+        // A machine hoards no leases if its requests cost more than any lease could pay.
         for cost in [1, 1, 1, 1, 1, 1, 1, 1, 60, 60, 60] {
             let _ = idle.check_n("key", cost).await;
             assert!(idle.stats().leased <= 100, "{}", idle.stats().leased);
@@ -460,7 +460,8 @@ fn what_remains_is_told_with_what_is_held() {
         for taken in 1..=100 {
             let decision = limiter.check("key").await;
             assert!(decision.is_allowed());
-            // While the next lease is in flight, its tokens are neither here nor there.
+            // While the next lease is in flight, its tokens are counted neither as remaining nor as
+            // taken.
             let off = 100 - taken - i64::try_from(decision.remaining()).unwrap();
             assert!((-20..=20).contains(&off), "{taken} taken, {} remain", decision.remaining());
         }
@@ -469,7 +470,7 @@ fn what_remains_is_told_with_what_is_held() {
         let again = limiter.check("key").await;
         let between = begun.elapsed();
         assert_eq!((denied.source(), again.source()), (DecisionSource::Store, DecisionSource::Lease));
-        // The denial is remembered for at most a second, but its retry time is reported in full.
+        // The denial is remembered for at most a second, but its whole retry time is reported.
         let (told, retold) = (denied.retry_after().unwrap(), again.retry_after().unwrap());
         assert!(told.abs_diff(retold) < Duration::from_millis(100) + between, "{told:?} {retold:?}");
         // A check of no tokens returns the store's state.
@@ -490,7 +491,8 @@ fn charges_are_given_back_where_they_came_from() {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {
             let limiter = builder(&server.url(), Quota::new(100, AGES), algorithm, 10).build().unwrap();
             if algorithm == Algorithm::SlidingLog {
-                // A charge that the store made together with a lease is refunded without the lease.
+                // If the store made a charge together with a lease, a refund of the charge does not
+                // include the lease.
                 let first = limiter.check("key").await;
                 let second = limiter.check("key").await;
                 assert_eq!((first.source(), second.source()), (DecisionSource::Store, DecisionSource::Store));

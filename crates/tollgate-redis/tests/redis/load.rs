@@ -1,4 +1,5 @@
-//! A limiter under steady load, and the latency of its checks before, during and after a fault.
+//! A limiter under steady load. The latency of its checks is measured before, during and after a
+//! fault.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,16 +14,16 @@ use tollgate_testing::store::wait::{run, until_async};
 
 pub(crate) type Limiter = SharedLimiter<str>;
 
-/// The deadline of the limiters of these tests: longer than a busy machine takes for most answers.
+/// The deadline of the limiters in these tests. Even on a busy machine, most answers arrive sooner.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(150);
-/// The additional time that a check may take on a machine that is busy with other tests, besides
-/// the lateness of a timer.
+/// The additional time that a check may need on a machine that is busy with other tests. The
+/// lateness of a timer is added to it.
 pub(crate) const MARGIN: Duration = Duration::from_millis(100);
-/// How soon after a fault the store answers again: probes are at most a second and a half apart.
+/// How soon after a fault the store answers again. Probes are at most a second and a half apart.
 const RECOVERY: Duration = Duration::from_secs(4);
 
-/// A period in which almost nothing refills, and which ends only once in years, so that admissions
-/// can be counted.
+/// A period in which almost nothing refills. It ends only once in years, so admissions can be
+/// counted.
 pub(crate) const AGES: Duration = Duration::from_secs(1_000 * 86_400);
 
 /// Returns whether an algorithm is a bucket, which may have a burst.
@@ -39,7 +40,7 @@ pub(crate) async fn exhaust(limiter: &Limiter, key: &str) -> u64 {
     admitted
 }
 
-/// Makes this many checks and returns how many were admitted.
+/// Sends this many checks and returns how many were admitted.
 pub(crate) async fn spend(limiter: &Limiter, key: &str, checks: u64) -> u64 {
     let mut admitted = 0;
     for _ in 0..checks {
@@ -53,7 +54,7 @@ pub(crate) fn on_server(test: impl AsyncFnOnce(Server)) {
     run(test(Server::start()));
 }
 
-/// Runs a test with a server and a client that waits long for the server.
+/// Runs a test with a server and a client that waits a long time for the server.
 pub(crate) fn on_client(test: impl AsyncFnOnce(Server, Client)) {
     on_server(async |server| {
         let client = patient(server.url());
@@ -66,7 +67,7 @@ pub(crate) fn on_each_server(test: impl AsyncFn(Server)) {
     for_each_server(|program| test(Server::of(program)));
 }
 
-/// Runs a test with a server of each program and a client that waits long for the server.
+/// Runs a test with a server of each program, and a client that waits a long time for the server.
 pub(crate) fn on_each_client(test: impl AsyncFn(Server, Client)) {
     on_each_server(async |server| {
         let client = patient(server.url());
@@ -74,19 +75,19 @@ pub(crate) fn on_each_client(test: impl AsyncFn(Server, Client)) {
     });
 }
 
-/// Returns a client that leaves a machine that is busy with other tests enough time to connect.
-/// With the default of 100 ms, which tests of lost networks use, the fallback would decide on such
-/// a machine.
+/// Returns a client that has enough time to connect even if the machine is busy with other tests.
+/// The default of 100 ms, which tests of lost networks use, is too short for such a machine, and
+/// the fallback would decide.
 pub(crate) fn patient(url: impl Into<String>) -> Client {
     patiently(Client::builder(url))
 }
 
-/// Builds a client of a cluster or of sentinels, as [`patient`] does of one server.
+/// Builds a client of a cluster or of sentinels, like [`patient`] for one server.
 pub(crate) fn patiently(builder: ClientBuilder) -> Client {
     builder.connection_timeout(Duration::from_secs(2)).build().unwrap()
 }
 
-/// One check: its begin, its duration, and the source of its answer.
+/// One check: its start, its duration, and the source of its answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
     pub(crate) begun: Instant,
@@ -113,8 +114,8 @@ impl Load {
             let key = key.into();
             let (limiter, checks, over) = (Arc::clone(limiter), Arc::clone(&checks), Arc::clone(&over));
             tasks.push(tokio::spawn(async move {
-                // The ordering is relaxed, here and below: the flag is independent of all other
-                // data.
+                // The ordering is relaxed, here and below, because the flag is independent of all
+                // other data.
                 while !over.load(Ordering::Relaxed) {
                     let begun = Instant::now();
                     let source = limiter.check(&key).await.source();
@@ -156,14 +157,14 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Asserts that no check took longer than its deadline and the lateness of the machine.
+    /// Asserts that no check exceeded its deadline by more than the lateness of the machine.
     #[track_caller]
     pub(crate) fn assert_timely(&self, deadline: Duration) {
         let most = deadline + MARGIN + self.late;
         assert!(self.slowest() < most, "{:?}, allowed {most:?}", self.slowest());
     }
 
-    /// Returns how soon after a fault the store answers again on this machine: each step, from a
+    /// Returns how soon after a fault the store answers again on this machine. Each step, from a
     /// probe to the answer of a check, may be as late as a timer was.
     pub(crate) fn recovery(&self) -> Duration {
         RECOVERY + 20 * self.late
@@ -173,8 +174,8 @@ impl Ended {
         self.checks.iter().map(|check| check.took).max().expect("there were checks")
     }
 
-    /// Returns the checks that began and ended between the two moments. The store may answer a
-    /// check that is under way when a fault ends.
+    /// Returns the checks that started and ended between the two moments. If a check is under way
+    /// when a fault ends, the store may answer it.
     pub(crate) fn between(&self, from: Instant, to: Instant) -> Vec<Check> {
         let is_between = |check: &&Check| check.begun >= from && check.begun + check.took < to;
         self.checks.iter().filter(is_between).copied().collect()
@@ -193,7 +194,7 @@ pub(crate) fn share_of_store(checks: &[Check]) -> f64 {
     by_store as f64 / checks.len() as f64
 }
 
-/// Checks until the store answers, and returns how long that took.
+/// Sends checks until the store answers, and returns how long that took.
 pub(crate) async fn store_answers(limiter: &Limiter, key: &str) -> Duration {
     let begun = Instant::now();
     let by_store = async || limiter.check(key).await.source() == DecisionSource::Store;

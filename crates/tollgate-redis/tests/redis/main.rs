@@ -1,8 +1,8 @@
-//! Tests with real servers, Redis and Valkey, that are killed, stopped, disconnected and moved. The
-//! harness for these faults is tested first.
+//! Tests with real servers. The servers run Redis and Valkey, and are killed, stopped, disconnected
+//! and moved. The harness for these faults is tested first.
 //!
-//! They need `redis-server` (Debian's package `redis-server`). They also run with Valkey, if
-//! `valkey-server` is on the path or named by `TOLLGATE_VALKEY_SERVER`.
+//! The tests require `redis-server` (Debian's package `redis-server`). They also run with Valkey if
+//! `valkey-server` is on the path or `TOLLGATE_VALKEY_SERVER` names it.
 
 #![cfg(unix)]
 

@@ -1,4 +1,4 @@
-//! Client processes that keep to the limits of a server: a short trial of `make bench-outbound`.
+//! Client processes that obey the limits of a server: a short trial of `make bench-outbound`.
 
 #[path = "../../benches/outbound/trial.rs"]
 mod trial;
@@ -8,14 +8,14 @@ use std::process::Command;
 use std::time::Duration;
 use trial::{Keys, Plan, child, run};
 
-/// The entry of a client process: a test that does nothing unless a trial has started it.
+/// The entry point of a client process. This test does nothing unless a trial has started it.
 #[test]
 fn a_process_of_clients_does_what_it_is_told() {
     child();
 }
 
-/// A busy machine counts a late request as refused or not served, so the bounds are wider than
-/// those of the full trial.
+/// On a busy machine, a late request counts as refused or not served. The bounds are therefore
+/// wider than in the full trial.
 fn keep_to_the_servers_quotas(keys: Keys) {
     let (warm_up, measured) = (Duration::from_secs(4), Duration::from_secs(8));
     let plan = Plan { clients: 50, warm_up, measured, keys };

@@ -1,4 +1,4 @@
-//! Paused keys, in each mode of a shared limit. `vectors` tests that the store and a limiter in
+//! Paused keys in each mode of a shared limit. `vectors` tests that the store and a limiter in
 //! memory make the same decisions.
 
 use crate::load::{on_each_client, on_server, patient};
@@ -16,7 +16,7 @@ fn builder(url: String, algorithm: Algorithm) -> SharedBuilder<SharedLimiter<str
     builder.algorithm(algorithm).deadline(PATIENT).when_unavailable(WhenUnavailable::Deny)
 }
 
-/// Returns whether this is the denial of a key that was paused for `time` since `since`, or later.
+/// Asserts that this is the denial of a key that was paused for `time`, at `since` or later.
 #[track_caller]
 fn is_held_back(decision: &Decision, time: Duration, since: Instant) {
     let wait = decision.retry_after().unwrap();
@@ -45,8 +45,8 @@ fn a_pause_holds_on_all_machines_until_its_end_or_a_reset() {
     });
 }
 
-/// The store keeps the state of an idle key for a second after the state stops counting, and the
-/// state of a paused key until its pause has ended.
+/// The store keeps the state of an idle key for a second after the state stops counting. It keeps
+/// the state of a paused key until the pause has ended.
 #[test]
 fn the_store_keeps_the_pause_of_an_idle_key_until_its_end() {
     on_server(async |server| {

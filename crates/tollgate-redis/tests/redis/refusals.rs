@@ -21,14 +21,14 @@ fn with_deadline(client: &Client, algorithm: Algorithm, deadline: Duration) -> L
     builder.when_unavailable(WhenUnavailable::Deny).readable_keys().deadline(deadline).build().unwrap()
 }
 
-/// Asserts that the fallback decides, and does so soon.
+/// Asserts that the fallback decides, and that it does so soon.
 async fn falls_back(client: &Client) -> Limiter {
     let limiter = with_deadline(client, Algorithm::TokenBucket, DEADLINE);
     let begun = Instant::now();
     for _ in 0..100 {
         assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
     }
-    // Few of the checks have waited for their deadline.
+    // Few of the checks wait for their deadline.
     assert!(begun.elapsed() < 50 * DEADLINE, "{:?}", begun.elapsed());
     limiter
 }
@@ -165,7 +165,8 @@ fn a_user_may_do_only_what_the_limiter_needs() {
             assert_eq!(limiter.check("alice").await.source(), DecisionSource::Store, "{algorithm}");
             limiter.reset("alice").await.unwrap();
         }
-        // Without permissions the request is refused, not unknown.
+        // If permissions are missing, the server refuses the request, so the fate of the request is
+        // known.
         server.command(&["ACL", "SETUSER", "limiter", "-@all", "+ping"]);
         let limiter = limiter(&client, Algorithm::TokenBucket);
         assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);

@@ -1,5 +1,5 @@
-//! Reservations of shared limits: reserving, recording, settling and dropping them, and owners that
-//! die.
+//! Reservations of shared limits. They are reserved, recorded, settled and dropped, and their
+//! owners may die.
 
 use crate::load::{
     AGES, Limiter, has_burst, on_client, on_each_client, on_each_server, patient, patiently, store_answers,
@@ -27,8 +27,8 @@ fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<S
         .when_unavailable(WhenUnavailable::Deny)
 }
 
-/// Returns limiters of every algorithm, with a debt if the algorithm allows one, exact, and with
-/// leases if the algorithm grants them.
+/// Returns limiters of every algorithm. Each has a debt if the algorithm allows one. Each algorithm
+/// is exact in one limiter and has leases in another, if the algorithm grants them.
 fn limiters(client: &Client, debt: u64) -> Vec<(String, Algorithm, Limiter)> {
     let mut limiters = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -44,7 +44,8 @@ fn limiters(client: &Client, debt: u64) -> Vec<(String, Algorithm, Limiter)> {
     limiters
 }
 
-/// Returns the tokens of a key that the store has left, and those that this machine has leased.
+/// Returns the number of remaining tokens of a key: those in the store, and those that this machine
+/// has leased.
 async fn left(limiter: &Limiter, key: &str) -> u64 {
     limiter.peek(key).await.remaining() + limiter.stats().leased
 }
@@ -70,7 +71,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
     on_each_client(async |_server, client| {
         for (name, algorithm, limiter) in limiters(&client, 30) {
             let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 30 };
-            // The cost is more than a lease ever has, so that the store decides.
+            // The cost is more than any lease can hold, so the store decides.
             let settled = limiter.reserve("alice", 90).await.unwrap().commit(150).await;
             let leased = limiter.stats().leased;
             assert_eq!(settled, Settlement { charged: 100 + debt - leased, unpaid: 50 - debt + leased });
@@ -78,7 +79,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
             assert_eq!(denied.outcome(), Outcome::Denied, "{name}");
             assert_eq!(limiter.peek("alice").await.remaining(), 0, "{name}");
             assert_eq!(limiter.force("alice", 1).await, 0, "{name}");
-            // An owed token is paid back before others return.
+            // An owed token is paid back before other tokens return.
             if has_burst(algorithm) && leased == 0 {
                 let second = AGES / u32::try_from(LIMIT).unwrap();
                 let wait = limiter.peek("alice").await.retry_after().unwrap();
@@ -88,7 +89,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
     });
 }
 
-/// In another project's proxy, requests that were then refused drained their bucket.
+/// In another project's proxy, refused requests drained their bucket.
 #[test]
 fn a_refused_reservation_drains_nothing() {
     on_each_client(async |_server, client| {
@@ -103,13 +104,14 @@ fn a_refused_reservation_drains_nothing() {
             assert_eq!(left(&limiter, "alice").await, 40, "{name}");
             held.release().await;
             assert_eq!(left(&limiter, "alice").await, 100, "{name}");
-            // A machine with leases remembers a denial, and forgets it when it gives tokens back.
+            // A machine with leases remembers a denial, and forgets it after giving tokens back.
             assert!(limiter.check_n("alice", 60).await.is_allowed(), "{name}");
         }
     });
 }
 
-/// In another project, a client that hung up early got everything back, and so paid for nothing.
+/// In another project, a client that hung up early received all tokens back, and so paid for
+/// nothing.
 #[test]
 fn a_drop_keeps_what_was_reserved_or_recorded() {
     on_each_client(async |_server, client| {
@@ -126,7 +128,7 @@ fn a_drop_keeps_what_was_reserved_or_recorded() {
             // Any thread may drop a response body.
             std::thread::spawn(move || drop(held)).join().unwrap();
             until_async("the rest is back", async || left(&limiter, "alice").await == 50).await;
-            // No more tokens than that returned, and none of the first reservation.
+            // No more tokens return, and none from the first reservation.
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert_eq!(left(&limiter, "alice").await, 50, "{name}");
         }
@@ -150,7 +152,8 @@ fn a_drop_after_its_runtime_keeps_everything() {
     });
 }
 
-/// A stream is cut exactly when its budget is spent: neither a record late, nor a record early.
+/// A stream is cut exactly when its budget is spent, neither a record too late nor a record too
+/// early.
 #[test]
 fn a_record_is_refused_at_the_limit_and_changes_nothing() {
     on_each_client(async |server, client| {
@@ -172,7 +175,7 @@ fn a_record_is_refused_at_the_limit_and_changes_nothing() {
             let never = held.record(u64::MAX).await.unwrap_err().decision();
             assert_eq!(never.outcome(), Outcome::TooCostly, "{algorithm}");
             assert!(held.record(4).await.is_ok(), "{algorithm}: a smaller one fits");
-            // Tokens that growth has charged are not given back.
+            // Tokens charged for growth are not given back.
             assert_eq!(held.commit(5).await, Settlement { charged: 68, unpaid: 0 }, "{algorithm}");
             assert_eq!(limiter.peek("alice").await.remaining(), 32, "{algorithm}");
         }
@@ -184,7 +187,7 @@ fn from_now(time: Duration) -> Tick {
     Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + time)
 }
 
-/// In other projects, a late refund was taken from the next window, or from charges of others.
+/// In other projects, a late refund was taken from the next window or from charges made by others.
 #[test]
 fn a_settlement_after_its_window_gives_nothing_of_others_back() {
     on_each_client(async |_server, client| {
@@ -193,14 +196,15 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
             let late = |name: &str| {
                 let builder =
                     Limiter::builder(&client, format!("{algorithm}-{name}"), Quota::new(LIMIT, period));
-                // The clock is behind the other machines' clocks, so the request is judged at their
-                // time.
+                // This clock is behind the other machines' clocks, so the request is judged at the
+                // other machines' time.
                 builder.algorithm(algorithm).deadline(Duration::from_secs(5)).client_clock().build().unwrap()
             };
             let limiter = late("over");
             let held = limiter.reserve("alice", 60).await.unwrap();
             let then = from_now(2 * period);
-            // Other callers charge more than the reservation held, so there is enough to take.
+            // Other callers charge more than the reservation, so a wrong refund would find enough
+            // tokens.
             assert!(limiter.at(then).check_n("alice", 70).await.is_allowed(), "{algorithm}");
             held.release().await;
             assert_eq!(limiter.at(then).peek("alice").await.remaining(), 30, "{algorithm}");
@@ -276,7 +280,7 @@ fn open_reservations_on_two_clients_never_hold_more_than_the_bound() {
                     held
                 })
             });
-            // All tasks are spawned before the first is awaited.
+            // All tasks are spawned before the first one is awaited.
             let tasks: Vec<_> = tasks.collect();
             let held: Vec<SharedReservation> =
                 join_all(tasks).await.into_iter().flat_map(|held| held.unwrap()).collect();
@@ -288,7 +292,7 @@ fn open_reservations_on_two_clients_never_hold_more_than_the_bound() {
     });
 }
 
-/// The tokens that are missing at the end are the exact sum of the settlements.
+/// At the end, the number of missing tokens is exactly the sum of the settlements.
 #[test]
 fn random_reservations_on_two_clients_leave_the_exact_sum() {
     const ENOUGH: u64 = 1_000_000;
@@ -349,7 +353,7 @@ fn several_limits_are_reserved_grow_and_settle_all_or_none() {
     for_each_server(async |program| {
         let server = Server::of(program);
         let client = patient(server.url());
-        // The other limits are on their own servers.
+        // The other limits are on different servers.
         let cluster = Cluster::start(program);
         let nodes = patiently(Client::cluster(cluster.urls()));
         let wide = builder(&client, "wide", Algorithm::TokenBucket).max_debt(20);
@@ -366,7 +370,7 @@ fn several_limits_are_reserved_grow_and_settle_all_or_none() {
         assert_eq!(remaining().await, (200, 50));
         let mut held = SharedReservationSet::reserve(limits(160, 20)).await.unwrap();
         assert_eq!(remaining().await, (40, 30));
-        // The first limit has grown before the second one denies.
+        // The first limit grows before the second one denies.
         assert_eq!(held.record(|limit| [170, 55][limit]).await.unwrap_err().index(), Some(1));
         assert_eq!(remaining().await, (40, 30));
         assert_eq!(held.record(|limit| [201, 5][limit]).await.unwrap_err().index(), Some(0));
@@ -406,7 +410,7 @@ fn an_unsynced_count_gives_back_what_the_store_was_not_told() {
             limiter.flush().await;
             held.release().await;
             assert_eq!(limiter.peek("alice").await.remaining(), 30, "{algorithm}: the store was told");
-            // Only as many tokens as there is room for are charged: there is no debt.
+            // There is no debt, so at most the remaining room is charged.
             assert_eq!(limiter.force("alice", 45).await, 30, "{algorithm}");
             assert_eq!(limiter.force("alice", 1).await, 0, "{algorithm}");
         }
@@ -443,7 +447,7 @@ fn largest_debt(refused: &SharedError) -> u64 {
 #[test]
 fn the_largest_debt_is_exact_in_the_store() {
     on_each_client(async |_server, client| {
-        // A token takes a prime number of microseconds, so that no rounding goes unnoticed.
+        // A token refills in a prime number of microseconds, so any rounding is noticed.
         let quota = Quota::new(1, Duration::from_micros(1_000_000_007));
         for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::SlidingLog) {
             let build = |name: &str, debt| {
@@ -506,7 +510,8 @@ fn a_store_that_is_away_gives_nothing_back_and_the_fallback_is_charged() {
         server.kill();
         assert_eq!(local.peek("carol").await.remaining(), 20, "the local limiter knows of it");
         assert_eq!(held.commit(5).await, Settlement { charged: 5, unpaid: 0 }, "what it was asked");
-        // The local limiter has half of the quota and of the debt, and knows the earlier charges.
+        // The local limiter has half of the quota and half of the debt, and knows the earlier
+        // charges.
         assert_eq!(more.commit(50).await, Settlement { charged: 40, unpaid: 10 });
         assert_eq!(denied.commit(50).await, Settlement { charged: 20, unpaid: 30 });
         let held = local.reserve("bob", 40).await.unwrap();

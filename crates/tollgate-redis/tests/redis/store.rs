@@ -1,4 +1,4 @@
-//! The entries in the store: every key has a namespace, has a bounded size, does not reveal its
+//! The entries in the store. Every key has a namespace and a bounded size, does not reveal its
 //! owner, and expires.
 
 use crate::load::{AGES, Limiter, on_client, on_each_client};
@@ -8,7 +8,7 @@ use tollgate_redis::{SharedBuilder, SharedLimiter};
 use tollgate_testing::store::server::field;
 use tollgate_testing::store::wait::until_async;
 
-/// So long that no state ends while a busy machine makes the next one.
+/// Long enough that no state ends while a busy machine creates the next one.
 const PERIOD: Duration = AGES;
 
 type Set = fn(SharedBuilder<SharedLimiter<str>>) -> SharedBuilder<SharedLimiter<str>>;
@@ -28,7 +28,7 @@ fn ways() -> Vec<(Algorithm, &'static str, Set)> {
     ways
 }
 
-/// Uses all operations on one key.
+/// Uses every operation on one key.
 async fn use_all(limiter: &Limiter, key: &str) {
     for cost in [1, 3, 0, 10, 60, 200] {
         let decision = limiter.check_n(key, cost).await;
@@ -59,7 +59,7 @@ fn every_key_is_namespaced_bounded_and_expires_about_when_its_state_is_over() {
             let mine: Vec<_> = keys.iter().filter(|(key, _)| key.starts_with(&prefix)).collect();
             assert_eq!(mine.len(), 4, "{prefix} {mine:?}");
             for (key, left) in mine {
-                // A state lasts for at most two windows, and one more second.
+                // A state lasts for at most two windows and one more second.
                 let (least, most) = (500, 2 * i64::try_from(PERIOD.as_millis()).unwrap() + 1_000);
                 assert!((least..=most).contains(left), "{key} has {left} ms left");
                 assert_eq!(key.len(), prefix.len() + 2 + 32, "{key}");
@@ -82,7 +82,8 @@ fn a_state_is_gone_when_it_is_over() {
             let limiter = set(builder.algorithm(algorithm)).deadline(Duration::from_secs(5)).build().unwrap();
             use_all(&limiter, "alice").await;
         }
-        // After two windows and a second: the store removes expired keys ten times a second.
+        // The entries expire after two windows and a second. The store removes expired keys ten
+        // times a second.
         until_async("all are gone", async || server.keys_with_ttl().is_empty()).await;
         let info: String = server.ask(&["INFO", "stats"]);
         let expired: usize = field(&info, "expired_keys").unwrap().parse().unwrap();

@@ -1,5 +1,5 @@
-//! One server, with a password, with TLS; and a master that sentinels watch. The tests of clusters
-//! are in `cluster`.
+//! Several topologies: one server, with a password or with TLS, and a master that sentinels watch.
+//! The tests of clusters are in `cluster`.
 
 use crate::load::{
     AGES, DEADLINE, Limiter, Load, median, on_server, patient, patiently, share_of_store, store_answers,
@@ -52,11 +52,11 @@ fn one_server_with_and_without_a_password_and_a_database() {
 
 #[test]
 fn a_server_with_tls_is_trusted_by_those_who_trust_its_authority() {
-    // Some builds of Valkey lack TLS; the client is the same.
+    // Some builds of Valkey lack TLS. The client is the same for both servers.
     run(async {
         let authority = Authority::new();
         let server = Setup::new(Program::Redis).tls(&authority).password("secret").start();
-        // A TLS handshake takes its time on a busy machine.
+        // A TLS handshake may be slow on a busy machine.
         let builder = || Client::builder(server.url()).connection_timeout(Duration::from_secs(2));
         let trusting = builder().root_certificate(authority.pem()).build().unwrap();
         works(&trusting).await;
@@ -77,7 +77,7 @@ fn a_server_with_tls_is_trusted_by_those_who_trust_its_authority() {
 fn tls_to_a_server_that_speaks_none_is_refused_in_time() {
     on_server(async |server| {
         let client = Client::open(server.url().replace("redis:", "rediss:")).unwrap();
-        // Neither side sends anything more, so without a limit the client would wait for ever.
+        // Neither side sends anything else, so a client without a timeout would wait forever.
         let refused = timeout(Duration::from_secs(60), client.connect()).await.expect("it ends").unwrap_err();
         println!("{refused}");
         let refused = Client::builder(server.url()).root_certificate("no certificate").build().unwrap_err();

@@ -22,7 +22,7 @@ fn limiter(client: &Client, deadline: Duration) -> Limiter {
     builder.deadline(deadline).build().unwrap()
 }
 
-/// Returns the number of tokens that the store has counted for alice, read without any fault.
+/// Returns the number of tokens that the store has counted for alice. No fault disturbs this query.
 async fn counted(server: &Server) -> u64 {
     let limiter = limiter(&patient(server.url()), Duration::from_secs(5));
     let peeked = limiter.peek("alice").await;
@@ -42,13 +42,13 @@ enum Executed {
     Some,
 }
 
-/// Loses the answers. Repeats this with another server if the machine was so busy that the breaker
-/// had opened before, and not all requests were sent.
+/// Loses the answers. The machine may be so busy that the breaker opens earlier and some requests
+/// are not sent. In that case, repeats the test with another server.
 async fn lose(mode: Mode, in_one: bool, executed: Executed) {
     while !has_lost(mode, in_one, executed).await {}
 }
 
-/// Returns whether all requests whose answers were to be lost were sent.
+/// Returns true if all requests whose answers were to be lost were sent.
 async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
     let server = Server::start();
     let proxy = FaultProxy::start(server.address()).await;
@@ -60,7 +60,8 @@ async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
         false => join_all((0..LOST).map(|_| limiter.check("alice"))).await,
     };
     let known = by_store(&ask().await);
-    // On a busy machine some of these requests may have been late: their fate is also unknown.
+    // On a busy machine, some of these requests may have been late. Their fate is then also
+    // unknown.
     let before = limiter.stats().unanswered;
     proxy.set(mode);
     assert_eq!(by_store(&ask().await), 0, "{mode:?}");
@@ -77,7 +78,7 @@ async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
         Executed::All => {
             until_async("all were executed", async || counted(&server).await >= known + LOST as u64).await;
         }
-        // Requests in flight have arrived by now, if they ever do.
+        // By now, every request in flight that can arrive has arrived.
         _ => sleep(2 * DEADLINE).await,
     }
     let counted = counted(&server).await;
@@ -217,8 +218,8 @@ fn a_batch_that_loses_its_script_half_way_is_counted_once() {
         let client = server.client();
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
-        // A server reads a large batch in parts, and serves others between the parts. The flushes
-        // are slow enough that the server sometimes knows the script when a batch begins.
+        // A server reads a large batch in parts, and serves other clients between the parts. The
+        // flushes are slow enough that the server sometimes knows the script when a batch starts.
         let flushing = std::thread::spawn(move || {
             let mut connection = client.get_connection().unwrap();
             while !ended.load(Ordering::Relaxed) {

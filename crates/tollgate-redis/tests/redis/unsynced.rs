@@ -1,5 +1,5 @@
-//! Unsynchronized counts: they exceed the limit by no more than their bound, and none is lost or
-//! counted twice.
+//! Unsynchronized counts. They exceed the limit by no more than their bound, and no count is lost
+//! or counted twice.
 
 use crate::load::{self, AGES, on_server};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn limiter(url: &str, algorithm: Algorithm, period: Duration, deadline: Duration
         .unwrap()
 }
 
-/// Connects. A busy machine may need more than one attempt.
+/// Connects the client. A busy machine may need more than one attempt.
 async fn connected(limiter: &SharedLimiter<str>) {
     until_async("it is connected", async || limiter.client().connect().await.is_ok()).await;
 }
@@ -83,7 +83,7 @@ fn counting_node() {
         for task in tasks {
             windows.iter_mut().zip(runtime.block_on(task).unwrap()).for_each(|(all, more)| add(all, more));
         }
-        // Waits until the store has confirmed everything: after a new connection the machine
+        // Waits until the store has confirmed everything. After a new connection, the machine
         // accepts no confirmations for some time.
         let begun = Instant::now();
         while limiter.stats().unsynced > 0 && begun.elapsed() < Duration::from_secs(60) {
@@ -94,7 +94,7 @@ fn counting_node() {
     });
 }
 
-/// Returns the store's counts: the sum of all nodes in each window.
+/// Returns the store's counts: for each window, the sum of all nodes.
 fn counted(server: &Server) -> Windows {
     let keys = server.keys_with_ttl();
     assert!(keys.len() <= 1 && keys.iter().all(|(_, left)| *left > 0), "{keys:?}");
@@ -112,8 +112,8 @@ fn counted(server: &Server) -> Windows {
     shares
 }
 
-/// Runs several processes under demand above the limit, while `happen` runs. Returns the admissions
-/// and the denials in each window.
+/// Runs several processes under demand above the limit, and runs `happen` meanwhile. Returns the
+/// admissions and the denials in each window.
 fn run_processes(
     algorithm: Algorithm,
     period: Duration,
@@ -150,13 +150,14 @@ fn run_processes(
         let counted = counted(&server);
         let last = all.keys().next_back().unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() / period.as_nanos();
-        // A busy machine may take so long that the window no longer counts, and is dropped.
+        // A busy machine may take so long that the window no longer counts and is dropped.
         assert!(
             counted.get(last) == all.get(last) || now > u128::from(last + 1),
             "the store's sum of the last window: {counted:?}, {all:?}"
         );
         for (window, sum) in &counted {
-            // The previous window is still there, unless it was lost after it stopped counting.
+            // The previous window is still in the store, unless it was lost after it stopped
+            // counting.
             assert!(sum <= all.get(window).unwrap_or(&0), "counted twice in {window}: {counted:?}, {all:?}");
         }
     });
@@ -167,8 +168,8 @@ fn run_processes(
     [all, denied]
 }
 
-/// Returns the admissions in the windows that were complete and undisturbed, and whose demand
-/// exceeded the limit: a busy machine may request less.
+/// Returns the admissions in complete, undisturbed windows whose demand exceeded the limit. A busy
+/// machine may send too few requests to exceed the limit.
 fn inner([admitted, denied]: &[Windows; 2]) -> Vec<u64> {
     let (first, last) = (admitted.keys().next().unwrap(), admitted.keys().next_back().unwrap());
     let is_inner = |window: &u64| first < window && window < last && denied.contains_key(window);
@@ -180,7 +181,7 @@ fn inner([admitted, denied]: &[Windows; 2]) -> Vec<u64> {
 
 const SECOND: Duration = Duration::from_secs(1);
 const DEADLINE: Duration = Duration::from_millis(100);
-/// A deadline that a busy machine meets.
+/// A deadline that even a busy machine meets.
 const PATIENT: Duration = Duration::from_secs(10);
 
 #[test]
@@ -194,7 +195,7 @@ fn in_calm_each_window_is_filled_and_the_bound_holds() {
 #[test]
 fn in_calm_windows_that_slide_are_filled_nearly_and_the_bound_holds() {
     let windows = run_processes(Algorithm::SlidingWindow, 2 * SECOND, 5, SECOND, async |_, _| {});
-    // The estimate admits the limit about once in each period, apart from its error.
+    // Apart from its error, the estimate admits the limit about once in each period.
     let inner = inner(&windows);
     let sum: u64 = inner.iter().sum();
     assert!(sum >= LIMIT * inner.len() as u64 * 7 / 10, "{windows:?}");
@@ -239,7 +240,7 @@ fn the_bound_holds_over_a_slow_network_and_while_the_server_is_stopped() {
     run_processes(Algorithm::FixedWindow, SECOND, 5, Duration::from_millis(200), happen);
 }
 
-/// Makes this many checks and returns how many were admitted.
+/// Sends this many checks and returns how many were admitted.
 async fn spend(limiter: &SharedLimiter<str>, checks: u64) -> u64 {
     load::spend(limiter, "key", checks).await
 }
@@ -260,7 +261,7 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
         assert_eq!(spend(&busy, 1).await, 1);
         until_async("all is told", async || idle.stats().unsynced + busy.stats().unsynced == 0).await;
         tokio::task::block_in_place(|| server.restart());
-        // The demand starts at once, and lasts longer than the recovery.
+        // The demand starts immediately and lasts longer than the recovery.
         let mut admitted = [400; 2];
         let begun = Instant::now();
         let is_over = |admitted: &[u64]| admitted.iter().all(|&admitted| admitted >= LIMIT);
@@ -283,7 +284,7 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
 #[test]
 fn no_check_waits_while_there_is_room_though_the_server_is_away() {
     run(async {
-        // So long that a waiting check can be distinguished from a check on a busy machine.
+        // Long enough to distinguish a waiting check from a check on a busy machine.
         let deadline = 2 * SECOND;
         let server = Server::start();
         let proxy = FaultProxy::start(server.address()).await;
@@ -305,11 +306,11 @@ fn no_check_waits_while_there_is_room_though_the_server_is_away() {
         let stats = limiter.stats();
         assert_eq!((stats.unsynced, stats.most_unsynced), (MOST, MOST));
         assert!(stats.unsynced_sent <= MOST);
-        // The next check is denied, by the deadline.
+        // The next check is denied by its deadline.
         let begun = Instant::now();
         assert!(!limiter.check("key").await.is_allowed());
         assert!(begun.elapsed() < 2 * deadline, "{:?}", begun.elapsed());
-        // Without a reachable store, nothing hangs or spins.
+        // If the store is unreachable, nothing hangs or spins.
         let begun = Instant::now();
         limiter.flush().await;
         assert!(begun.elapsed() < 2 * deadline, "{:?}", begun.elapsed());
@@ -396,10 +397,10 @@ fn requests_that_are_given_up_leave_nothing_untold() {
                 _ => 0,
             };
         }
-        // No further request is made.
+        // No further request is sent.
         until_async("all is told", async || limiter.stats().unsynced == 0).await;
         let counted = counted(&server).values().sum::<u64>();
-        // The store may have counted more than was admitted, never less.
+        // The store may have counted more than was admitted, but never less.
         assert!(counted >= admitted && counted <= admitted + 5 * (MOST + 5), "{counted} for {admitted}");
     });
 }

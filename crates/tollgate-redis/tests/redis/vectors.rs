@@ -1,5 +1,4 @@
-//! The store and this process make the same decisions about the same requests at the same
-//! microseconds.
+//! The store and this process make the same decisions on the same requests, to the microsecond.
 
 use crate::load::{has_burst, patient};
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use tollgate_redis::{Client, SharedLimiter};
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::server::Server;
 
-/// A generator of numbers from a seed, so that a failure can be repeated.
+/// A generator of numbers. It starts from a seed, so that a failure can be repeated.
 struct Numbers(u64);
 
 impl Numbers {
@@ -20,7 +19,7 @@ impl Numbers {
     }
 }
 
-/// Returns the limiter in this process. Its windows begin at the same times as the store's windows.
+/// Returns the limiter in this process. Its windows start at the same times as the store's windows.
 fn limiter(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Limiter<String, ExactKeys<String>> {
     let builder = Limiter::builder(quota).algorithm(algorithm).max_debt(max_debt);
     let has_windows = matches!(algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindow);
@@ -28,7 +27,7 @@ fn limiter(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Limiter<String,
     builder.exact_keys().build().unwrap()
 }
 
-/// Returns the figures of a decision, with times in whole microseconds as in the store: waits are
+/// Returns the figures of a decision. Times are whole microseconds, as in the store, and waits are
 /// rounded up.
 fn figures(decision: &Decision) -> String {
     let micros = |time: Duration| time.as_nanos().div_ceil(1000);
@@ -55,7 +54,8 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
         Quota::new(1, Duration::from_secs(30 * 24 * 3600)),
     ];
     if has_burst(algorithm) {
-        // A token does not take a whole number of microseconds, and several arrive in one.
+        // A token does not refill in a whole number of microseconds, or several tokens refill
+        // in one.
         quotas.extend([
             Quota::per_second(7).burst(3),
             Quota::per_hour(999).burst(40),
@@ -68,11 +68,12 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
     quotas
 }
 
-/// How long the store keeps an expired state, by its own clock. The requests have their own times.
+/// How long the store keeps an expired state, measured by its own clock. The requests have their
+/// own times.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// Runs requests of a key in the store and here, and compares each answer. With some seeds the
-/// quota belongs to a class, and the limit has another quota.
+/// Runs the same requests of a key in the store and in this process, and compares each answer. With
+/// some seeds, the quota belongs to a class, and the limit has another quota.
 ///
 /// Returns false if the machine was so slow that the store may have removed the state.
 async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u64, attempt: u32) -> bool {
@@ -80,8 +81,8 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let is_class = seed % 3 == 2;
     let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 2 * (seed % 4) };
     let there: SharedLimiter<str> =
-        // The deadline is long, because on a busy machine the server may be late, and then the
-        // fallback decides.
+        // The deadline is long because the server may be late on a busy machine. The fallback would
+        // then decide.
         SharedLimiter::builder(client, name, if is_class { Quota::per_hour(3) } else { quota })
             .class(if is_class { "paid" } else { "other" }, quota)
             .algorithm(algorithm)
@@ -94,7 +95,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let mut numbers = Numbers(seed);
     let period = u64::try_from(quota.period().as_micros()).unwrap();
     let mut micros = if seed.is_multiple_of(2) { 1_790_000_000_000_000 } else { 5 * period + 17 };
-    // The store's bucket rounds refunds if several tokens arrive in one microsecond.
+    // If several tokens refill in one microsecond, the store's bucket rounds refunds.
     let refunds = quota.period().as_micros().is_multiple_of(quota.tokens().into());
     let mut charges: Vec<(Decision, Decision)> = Vec::new();
     // The store keeps the state until this time.
@@ -187,7 +188,7 @@ fn the_store_decides_as_the_rules_do() {
         for algorithm in Algorithm::ALL {
             for quota in quotas(algorithm) {
                 for seed in 0..6 {
-                    // The deadline of the test ends attempts in vain.
+                    // The test's deadline ends futile attempts.
                     let mut attempts = 0..;
                     while !run_alike(&client, algorithm, quota, seed, attempts.next().unwrap()).await {}
                 }

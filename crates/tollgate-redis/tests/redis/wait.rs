@@ -14,8 +14,8 @@ use tollgate_wait::{WaitError, WaitQueue};
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// Callers that wait on one machine are served in their order, at the pace of the store; callers
-/// that leave cost nothing.
+/// Callers on one machine are served in their order, as fast as the store allows. Callers that
+/// leave cost nothing.
 #[test]
 fn callers_wait_for_a_shared_limit_in_their_order() {
     on_each_client(async |_server, client| {
@@ -34,13 +34,13 @@ fn callers_wait_for_a_shared_limit_in_their_order() {
                 shared.until_ready("alice").await.unwrap();
                 list.lock().unwrap().push(number);
             }));
-            // The caller has its place in the queue, or is done.
+            // The caller is in the queue or has finished.
             while queues.waiting() + order.lock().unwrap().len() <= number {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 assert!(begin.elapsed() < Duration::from_secs(60));
             }
         }
-        // Every other caller hangs up, except the first, which may be asking the store at this
+        // Every other caller hangs up, except the first one, which may be asking the store at this
         // moment.
         callers.iter().skip(2).step_by(2).for_each(|caller| caller.abort());
         let never = queues.until_n("alice", 2).await;
@@ -78,7 +78,7 @@ fn callers_with_a_deadline_wait_behind_the_share_that_stands_in_for_the_store() 
     });
 }
 
-/// A local limiter with half of the quota replaces the store, and callers wait at half of the rate.
+/// A local limiter with half of the quota replaces the store, so callers wait at half of the rate.
 #[test]
 fn a_wait_is_told_at_the_rate_of_the_share_that_stands_in() {
     run(async {
@@ -95,7 +95,7 @@ fn a_wait_is_told_at_the_rate_of_the_share_that_stands_in() {
             for _ in 0..3 {
                 assert!(queue.until_ready("alice").await.is_ok());
             }
-            // Five callers wait, and each gets a token after two minutes.
+            // Five callers wait, and each receives a token after two minutes.
             let callers: Vec<_> = (0..5)
                 .map(|_| {
                     let queue = Arc::clone(&queue);
@@ -118,7 +118,7 @@ fn a_wait_is_told_at_the_rate_of_the_share_that_stands_in() {
             callers.iter().for_each(|caller| caller.abort());
         }
 
-        // The window may be ahead of the store by two tokens. The share has five.
+        // The window may be ahead of the store by two tokens. The share has five tokens.
         let builder = SharedLimiter::builder(&client, "window", Quota::new(10, AGES))
             .algorithm(Algorithm::FixedWindow)
             .max_unsynced(2);
@@ -135,8 +135,8 @@ fn a_wait_is_told_at_the_rate_of_the_share_that_stands_in() {
     });
 }
 
-/// The local share has four tokens, and the store eight (with leases, which a small burst does not
-/// allow, 30 and 60).
+/// The local share has four tokens, and the store has eight. (With leases, they have 30 and 60,
+/// because a small burst does not allow leases.)
 #[test]
 fn nobody_is_told_never_while_the_store_comes_and_goes() {
     on_server(async |server| {
@@ -196,7 +196,7 @@ fn jobs(client: &Client, limit: u64) -> Arc<WaitQueue<SharedInFlight<str>>> {
     Arc::new(queue.recheck(LONG).patience(LONG))
 }
 
-/// One job of at most two that hold a permit at once, even if the job hangs up.
+/// One of at most two jobs that hold a permit at once, even if the job hangs up.
 struct Work(Arc<AtomicU64>);
 
 impl Work {
@@ -212,7 +212,7 @@ impl Drop for Work {
     }
 }
 
-/// Permits pass from one caller to the other here. A caller wakes when the store has a permit.
+/// Here, permits pass from one caller to the next. A caller wakes when the store has a permit.
 #[test]
 fn a_shared_permit_that_is_dropped_is_in_the_store_when_the_next_is_woken() {
     on_client(async |_server, client| {
@@ -229,7 +229,7 @@ fn a_shared_permit_that_is_dropped_is_in_the_store_when_the_next_is_woken() {
     });
 }
 
-/// Only woken callers ask here, so a permit that returned unnoticed would end the test.
+/// Here, only woken callers ask, so the test would fail if a permit returned unnoticed.
 #[test]
 fn each_shared_permit_that_comes_back_goes_to_the_next_of_this_machine() {
     on_each_client(async |_server, client| {
@@ -252,7 +252,7 @@ fn each_shared_permit_that_comes_back_goes_to_the_next_of_this_machine() {
                 until_async("it waits or has begun", came).await;
             }
         }
-        // Some callers hang up, among them callers that ask at this moment.
+        // Some callers hang up, including callers that are asking at this moment.
         callers.iter().skip(8).step_by(3).for_each(|caller| caller.abort());
         for caller in join_all(callers).await {
             assert!(caller.is_ok() || caller.unwrap_err().is_cancelled());
@@ -290,7 +290,7 @@ fn a_permit_that_another_machine_gives_back_is_found_at_the_interval() {
     });
 }
 
-/// Both are charged or none, by the store and while the store is unreachable.
+/// Either both are charged or none, by the store and while the store is unreachable.
 #[test]
 fn a_shared_rate_and_a_shared_permit_are_taken_together() {
     on_client(async |server, client| {
@@ -299,7 +299,7 @@ fn a_shared_rate_and_a_shared_permit_are_taken_together() {
         let jobs = SharedInFlight::<str>::builder(&client, "jobs", 2).deadline(Duration::from_secs(2));
         let jobs = jobs.lifetime(LONG).build().unwrap();
         let queue = Arc::new(WaitQueue::new((rate.clone(), jobs.clone())).recheck(LONG).patience(LONG));
-        // Most callers ask in vain at first, when there are tokens and no permit.
+        // At first, most callers ask in vain, while there are tokens but no permit.
         let callers = (0..20).map(|_| {
             let queue = Arc::clone(&queue);
             tokio::spawn(async move {

@@ -1,5 +1,6 @@
-//! The response fields of the layer, for any names, quotas, costs and requests: a strict parser
-//! accepts them, they contain the figures of the decision, and `Retry-After` is true.
+//! The response fields of the layer, for any names, quotas, costs and requests. A strict parser
+//! must accept the fields, they must contain the figures of the decision, and `Retry-After` must be
+//! true.
 
 use super::input::Input;
 use super::rule::quota;
@@ -16,10 +17,10 @@ use tollgate_http::program::{Fault, fault};
 use tollgate_http::{DecisionEvent, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 use tower::{Layer, ServiceExt};
 
-/// The largest Integer of structured fields.
+/// The maximum Integer in structured fields.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 const MAX_REQUESTS: usize = 12;
-/// The clock ends some centuries on, so the test can't wait longer than this.
+/// The clock ends after some centuries, so the test can't wait longer than this.
 const MAX_WAIT: u64 = 100_000_000;
 
 pub fn body(data: &[u8]) {
@@ -34,7 +35,7 @@ pub fn body(data: &[u8]) {
         site.clock.advance(Duration::from_nanos(input.number() >> 8));
         let asked = Asked::read(&mut input);
         let Some(wait) = site.ask(&asked, false) else { continue };
-        // There are no other requests, so a request passes after the wait that the response stated.
+        // There are no other requests, so the request must pass after the stated wait.
         if wait <= MAX_WAIT {
             site.clock.advance(Duration::from_secs(wait));
             site.ask(&asked, true);
@@ -42,7 +43,7 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// Returns a name that a layer accepts, or any text.
+/// Returns either a name that a layer accepts, or any text.
 fn name(input: &mut Input<'_>) -> String {
     let bytes: Vec<u8> = (0..input.below(12)).map(|_| input.byte()).collect();
     match input.below(8) {
@@ -57,7 +58,7 @@ fn is_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
-/// The decision of one limit about a request.
+/// The decision of one limit on a request.
 type Said = (String, Option<Decision>);
 
 struct Site {
@@ -71,7 +72,8 @@ struct Site {
 }
 
 impl Site {
-    /// Returns `None` if a limiter or the layer refuses the configuration, with a helpful message.
+    /// Returns `None` if a limiter or the layer refuses the configuration. The refusal must have a
+    /// helpful message.
     fn new(names: &[String], flags: u8, input: &mut Input<'_>) -> Option<Self> {
         let clock = ManualClock::new();
         clock.set(Tick::from_nanos(input.number() >> 4));
@@ -99,8 +101,8 @@ impl Site {
         Some(Self { layer, clock, shown, told, legacy, plain })
     }
 
-    /// Sends a request and checks the response. Returns how long to wait, if the request was
-    /// refused and waiting helps.
+    /// Sends a request and checks the response. If the request was refused and waiting helps,
+    /// returns how long to wait.
     fn ask(&self, asked: &Asked, passes: bool) -> Option<u64> {
         self.told.lock().unwrap().clear();
         let handler = tower::service_fn(|_: Request<()>| {
@@ -146,7 +148,8 @@ impl Site {
         assert_eq!(left.iter().map(|(name, left, _)| (name.clone(), *left)).collect::<Vec<_>>(), stated);
         for ((_, decision), (_, _, after)) in decided.iter().zip(&left) {
             if decision.is_allowed() {
-                // More is available by then. A refused request states no later time than its own.
+                // More tokens are available at the stated time. A refused request never states a
+                // later time than its own wait.
                 assert!(
                     after.is_none_or(|after| after >= 1 && wait.is_none_or(|wait| after <= wait)),
                     "{left:?}"
@@ -161,7 +164,7 @@ impl Site {
         assert_eq!(names, shown);
         for ((_, tokens, window), (_, quota)) in policies.iter().zip(&self.shown) {
             match window {
-                // The rate equals the quota's rate, to the last digit.
+                // The stated rate equals the quota's rate exactly.
                 Some(window) => {
                     let told = u128::from(*tokens) * quota.period().as_nanos();
                     let stated = u128::from(quota.tokens()) * u128::from(*window) * 1_000_000_000;
@@ -202,7 +205,7 @@ impl Site {
         }
     }
 
-    /// Asserts that a sentence for people shows a name like Rust's `Debug`.
+    /// Asserts that a sentence for people contains a name in the form of Rust's `Debug`.
     fn names_one(&self, sentence: &str, names: &[&str]) {
         assert!(names.iter().any(|name| sentence.contains(&format!("{name:?}"))), "{sentence} {names:?}");
     }
@@ -215,7 +218,7 @@ fn number(value: &HeaderValue) -> u64 {
     number
 }
 
-/// Returns the wait that is stated to a refused client: whole seconds, at least one.
+/// Returns the wait that a response states to a refused client: whole seconds, and at least one.
 fn wait(decision: &Decision) -> Option<u64> {
     let wait = decision.retry_after().filter(|_| !decision.is_allowed())?;
     Some(u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1))
@@ -266,7 +269,7 @@ fn built(builder: RateLimitBuilder, names: &[String]) -> Option<RateLimitLayer> 
     }
 }
 
-/// A request, which can be sent any number of times.
+/// A request that can be sent any number of times.
 struct Asked {
     head: bool,
     grpc: bool,

@@ -1,5 +1,5 @@
-//! The client's address behind proxies: any bytes as the client's claim, followed by entries of
-//! proxies whose meaning is known.
+//! The client's address behind proxies. The client claims any bytes. The proxies then append
+//! entries whose meaning is known.
 
 use super::input::Input;
 use http::{HeaderName, HeaderValue, Request};
@@ -18,21 +18,22 @@ pub fn body(data: &[u8]) {
     if let Some(known) = case.known(&claimed) {
         assert_eq!(found, known, "{claimed:?} {case:?}");
     }
-    // A client that claims nothing has the same address, if only the proxies decide the address.
+    // If only the proxies decide the address, a client that claims nothing has the same address.
     if case.decided_by_proxies() {
         assert_eq!(case.client(b""), found, "{claimed:?} {case:?}");
     }
 }
 
-/// The proxies in front of a service, and the entries they wrote.
+/// The proxies in front of a service, and the entries that they wrote.
 #[derive(Debug)]
 struct Case {
     field: ForwardedField,
-    /// `None` if the networks of [`trusted`] are trusted instead.
+    /// The number of trusted hops. If it is `None`, the networks of [`trusted`] are trusted
+    /// instead.
     hops: Option<usize>,
     peer: Option<IpAddr>,
     ipv6_prefix: u8,
-    /// In the order of writing, so the first is the leftmost.
+    /// The entries in the order of writing. The first entry is the leftmost.
     written: Vec<Entry>,
     /// Whether the claim is on a separate line.
     own_line: bool,
@@ -42,14 +43,14 @@ struct Case {
 #[derive(Debug)]
 struct Entry {
     text: String,
-    /// The address that the entry means, or `None` if the entry names no address.
+    /// The address in the entry, or `None` if the entry contains no address.
     address: Option<IpAddr>,
-    /// The separator from the previous entry, or `None` if the entry begins a line.
+    /// The separator from the previous entry, or `None` if the entry starts a new line.
     joined: Option<&'static str>,
 }
 
-/// Returns whether a trusted proxy has this address. The function examines only the first byte, so
-/// that it shares no code with the subject of the test.
+/// Returns whether a trusted proxy has this address. This function examines only the first byte, so
+/// that it shares no code with the tested code.
 fn trusted(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[0] == 10,
@@ -67,7 +68,7 @@ fn cut(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     octets.into()
 }
 
-/// Returns the bytes that a server would accept as a line of a field.
+/// Replaces the bytes that a server would not accept in a line of a field.
 fn sendable(bytes: &[u8]) -> Vec<u8> {
     bytes
         .iter()
@@ -96,7 +97,7 @@ impl Case {
         Self { field, hops, peer, ipv6_prefix, written, own_line: flags & 16 != 0 }
     }
 
-    /// Returns all addresses on the path, the last one first, as far as they are known for sure.
+    /// Returns all addresses on the path that are known for sure. The last one is first.
     fn on_the_way(&self) -> Vec<Option<IpAddr>> {
         let written = self.written.iter().rev().map(|entry| entry.address);
         match self.hops {
@@ -105,7 +106,8 @@ impl Case {
         }
     }
 
-    /// Returns the index at which the walk ends, if it ends at an entry of a trusted proxy.
+    /// Returns the index at which the walk ends. Returns `None` unless the walk ends at an entry
+    /// that a trusted proxy wrote.
     fn end(&self) -> Option<usize> {
         let way = self.on_the_way();
         match self.hops {
@@ -118,8 +120,8 @@ impl Case {
         self.end().is_some()
     }
 
-    /// Returns the address of the client, or `None` if the address depends on bytes that only the
-    /// parser can interpret.
+    /// Returns the address of the client. Returns `None` if the address depends on bytes that only
+    /// the parser can interpret.
     fn known(&self, claimed: &[u8]) -> Option<Option<IpAddr>> {
         let mut way = self.on_the_way();
         let end = match self.end() {
@@ -137,8 +139,8 @@ impl Case {
         Some(client.map(|client| cut(client, self.ipv6_prefix)))
     }
 
-    /// Returns the client's claims, the last one first, if the claims are a plain list of addresses
-    /// or empty.
+    /// Returns the client's claims, starting with the last one. Returns `None` unless the claims
+    /// are empty or a plain list of addresses.
     fn claims(&self, claimed: &[u8]) -> Option<Vec<Option<IpAddr>>> {
         let text = str::from_utf8(claimed).ok()?;
         let entries =
@@ -177,7 +179,7 @@ impl Case {
     fn lines(&self, claimed: &[u8]) -> Vec<Vec<u8>> {
         let mut lines = if claimed.is_empty() { Vec::new() } else { vec![claimed.to_vec()] };
         for (index, entry) in self.written.iter().enumerate() {
-            // Even the first proxy may append to the client's line.
+            // Even the first proxy may append its entry to the client's line.
             let joined = entry.joined.filter(|_| index > 0 || !self.own_line);
             match (joined, lines.last_mut()) {
                 (Some(comma), Some(line)) => line.extend_from_slice(comma.as_bytes()),
@@ -220,7 +222,8 @@ fn spelled(address: IpAddr, input: &mut Input<'_>) -> String {
     }
 }
 
-/// Returns an element of `Forwarded` with `for` and other pairs, some of which resemble `for`.
+/// Returns an element of `Forwarded` that contains `for` and other pairs. Some of the other pairs
+/// resemble `for`.
 fn pairs(node: &str, input: &mut Input<'_>) -> String {
     let name = ["for", "For", "FOR"][input.below(3)];
     let quoted = match input.below(3) {
@@ -249,7 +252,7 @@ fn pairs(node: &str, input: &mut Input<'_>) -> String {
 fn networks(text: &str) {
     let texts: Vec<&str> = text.lines().collect();
     let proxies = TrustedProxies::networks(texts.iter().copied());
-    // The list has only networks in the usual notation. For other lists, the test only requires
+    // Each network in this list has the usual notation. For any other list, the test only requires
     // that nothing panics.
     let plain: Option<Vec<(IpAddr, u8)>> = texts.iter().map(|text| plain_network(text)).collect();
     if let Err(refused) = check(&proxies) {
@@ -260,8 +263,8 @@ fn networks(text: &str) {
     let everybody = [true, false].into_iter().any(|ipv4| leave_nobody_out(&plain, ipv4));
     assert_eq!(accepted, !plain.is_empty() && !everybody, "{texts:?}");
     for &(address, prefix) in &plain {
-        // These are the network's own address, an address that differs in its last bit, and the
-        // first address after the prefix.
+        // These are the network's own address, an address that differs in the prefix's last bit,
+        // and an address that differs in the first bit after the prefix.
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let neighbours =
             [prefix.checked_sub(1), (prefix < bits).then_some(prefix)].map(|bit| flipped(address, bit));
@@ -273,7 +276,7 @@ fn networks(text: &str) {
     }
 }
 
-/// Returns the bits of an address, from the first one.
+/// Returns the bits of an address, starting with the first bit.
 fn bits(address: IpAddr) -> Vec<bool> {
     let octets = match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -287,8 +290,8 @@ fn holds((network, prefix): (IpAddr, u8), asked: IpAddr) -> bool {
     network.len() == asked.len() && network.iter().zip(&asked).take(prefix.into()).all(|(a, b)| a == b)
 }
 
-/// Returns whether the networks of a family contain all of its addresses. The function walks a
-/// tree, down to the point where a network contains all addresses below, or no network begins.
+/// Returns whether the networks of a family contain all of its addresses. This function walks a
+/// tree. It stops where a network contains all addresses below, or where no network starts.
 fn leave_nobody_out(networks: &[(IpAddr, u8)], ipv4: bool) -> bool {
     let prefixes = networks.iter().filter(|(address, _)| address.is_ipv4() == ipv4);
     let prefixes: Vec<Vec<bool>> =
@@ -329,7 +332,7 @@ fn flipped(address: IpAddr, bit: Option<u8>) -> IpAddr {
     }
 }
 
-/// Parses an address and the length of a prefix, neither of which may be IPv4-mapped: a mapped
+/// Parses an address and the length of a prefix. Neither may be IPv4-mapped, because a mapped
 /// network belongs to a different family than it seems to.
 fn plain_network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix) = match text.split_once('/') {

@@ -1,5 +1,5 @@
-//! The heads of messages through `tollgate proxy`: every forwarded head has only one possible
-//! reading, and contains nothing that only the proxy may state.
+//! The heads of messages that pass through `tollgate proxy`. Every forwarded head must have only
+//! one possible reading, and must not contain anything that only the proxy may state.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -13,7 +13,7 @@ use tollgate_http::{ForwardedField, PeerAddr, TrustedProxies};
 
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 4711);
 
-/// Fields that end at the proxy in every message.
+/// Fields that the proxy never forwards, in any message.
 const NEVER: [&str; 6] = [
     "keep-alive",
     "proxy-connection",
@@ -31,8 +31,8 @@ const ORIGIN: [&str; 6] = [
     "x-real-ip",
 ];
 
-/// The first byte chooses the settings. A message follows as it is sent, with trailers in place of
-/// its body.
+/// The first byte selects the settings. The other bytes are a message, which has trailers in place
+/// of its body.
 pub fn body(data: &[u8]) {
     let (&chosen, message) = data.split_first().unwrap_or((&0, &[]));
     let is_chosen = |bit: u8| chosen >> bit & 1 == 1;
@@ -63,7 +63,7 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// Reads fields up to an empty line, without the fields that hyper would refuse.
+/// Parses fields up to an empty line. Omits the fields that hyper would refuse.
 fn fields<'d>(lines: &mut impl Iterator<Item = &'d [u8]>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in lines.take_while(|line| !line.is_empty()).take(64) {
@@ -106,7 +106,7 @@ fn is_plain(outgoing: &Outgoing, given: &HeaderMap, origin: &[&str]) {
     for name in ORIGIN.iter().filter(|name| !origin.contains(name)) {
         assert!(!headers.contains_key(*name), "{name}: {outgoing:?}");
     }
-    // All other fields are as the client has sent them.
+    // All other fields must be as the client sent them.
     let own = ["via", "host", "content-length", "cookie", "te", "connection", "upgrade"];
     for name in
         headers.keys().filter(|name| !own.contains(&name.as_str()) && !ORIGIN.contains(&name.as_str()))

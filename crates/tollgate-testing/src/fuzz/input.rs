@@ -1,6 +1,6 @@
-//! [`Input`]: reads the bytes of a fuzzer as numbers.
+//! [`Input`] reads the bytes of a fuzzer as numbers.
 
-/// The remaining bytes; when they are used up, zeros follow.
+/// The remaining bytes. When they are used up, zeros follow.
 pub struct Input<'d>(pub &'d [u8]);
 
 impl Input<'_> {
@@ -19,8 +19,8 @@ impl Input<'_> {
         usize::from(self.byte()) % count
     }
 
-    /// Returns any number, small ones as likely as large ones: reads the number of bits, then the
-    /// bits.
+    /// Returns any number. Small numbers are as likely as large ones, because this method first
+    /// reads the number of bits, and then the bits.
     pub fn number(&mut self) -> u64 {
         let bits = u32::from(self.byte()) % 65;
         let bytes: [u8; 8] =
@@ -29,7 +29,7 @@ impl Input<'_> {
         if bits == 64 { number } else { number & ((1 << bits) - 1) }
     }
 
-    /// Returns a share of `of` in 64ths, from none to nearly four times.
+    /// Returns a number of 64ths of `of`, from none to nearly four times `of`.
     pub fn share(&mut self, of: u64) -> u64 {
         let share = u128::from(of) * u128::from(self.byte()) / 64;
         u64::try_from(share).unwrap_or(u64::MAX)

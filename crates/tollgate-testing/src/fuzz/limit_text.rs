@@ -1,4 +1,5 @@
-//! The proxy's `--limit`: parsing and printing are inverse, and an error states what is allowed.
+//! The proxy's `--limit`. Parsing and printing must be inverse operations, and an error must state
+//! what is allowed.
 
 use super::input::Input;
 use super::rule;
@@ -27,7 +28,7 @@ pub fn body(data: &[u8]) {
 fn any_text(text: &str) {
     match parse_named_limit(text) {
         Ok(limit) => {
-            // This prints the parsed limit and parses it again. The spaces of a text don't matter.
+            // This prints the parsed limit and parses it again. The spaces in a text don't matter.
             assert_eq!(limit.to_string().parse(), Ok(limit.clone()), "{text:?}");
             let again = parse_named_limit(&spaced(&limit.to_string(), &mut Input(text.as_bytes())));
             let again = again.unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
@@ -44,7 +45,7 @@ fn any_text(text: &str) {
     }
 }
 
-/// Returns a text with other spaces after the name of the limit, except between quotes.
+/// Returns the text with different spaces after the name of the limit. Spaces between quotes stay.
 fn spaced(text: &str, input: &mut Input<'_>) -> String {
     let (name, rest) = text.split_once('=').expect("a limit has a name");
     let mut is_quoted = false;
@@ -64,11 +65,11 @@ fn spaced(text: &str, input: &mut Input<'_>) -> String {
     format!("{space}{name}{space}={space}{rest}{space}")
 }
 
-/// Asserts that the layer accepts the limit, or states what it would accept.
+/// Asserts that the layer accepts the limit, or that its error states what it would accept.
 fn enforced(limit: LimitText) {
     let settings = LayerSettings { limits: vec![limit], max_keys: 16, ..LayerSettings::default() };
-    // The limit is built as a local limit and as a shared one. A client connects only when it is
-    // used.
+    // The limit is built both as a local limit and as a shared limit. A client does not connect
+    // before it is used.
     let shared = SharedSettings {
         url: "redis://127.0.0.1".to_owned(),
         deadline: Duration::from_millis(50),
@@ -96,7 +97,7 @@ fn message(failure: Failure) -> String {
     }
 }
 
-/// Returns the text of any limit, as it is printed.
+/// Returns the text of any limit, in the form in which it is printed.
 fn limit(input: &mut Input<'_>) -> String {
     let name = ["all", "per-ip", "a b", "by ip", "burst", "+", "ü else"][input.below(7)];
     let mut text = format!("{name}={}", allowances(input));
@@ -120,7 +121,7 @@ fn allowances(input: &mut Input<'_>) -> String {
         _ => {}
     }
     let rates = 1 + input.below(3);
-    // Several rates have different periods.
+    // If there are several rates, they must have different periods.
     let rate = |number: usize, input: &mut Input<'_>| match (rates, number as u64) {
         (1, _) => quota(input),
         (_, number) => Quota::new(
@@ -145,7 +146,7 @@ fn quota(input: &mut Input<'_>) -> Quota {
     if quota.period().is_zero() || quota.period() > Quota::MAX_PERIOD { Quota::per_day(1) } else { quota }
 }
 
-/// Returns the classes of a limit, and the rule that finds the class of a request.
+/// Returns the classes of a limit, and the rule that selects the class of a request.
 fn classes(input: &mut Input<'_>) -> (String, String) {
     let first = input.below(6);
     let class = |number: usize, input: &mut Input<'_>| {
@@ -182,14 +183,14 @@ fn parts(input: &mut Input<'_>, class_by: &str) -> String {
     parts.join("+")
 }
 
-/// Returns the requests that a limit applies to, and the requests that are exempt.
+/// Returns the requests to which a limit applies, and the exempt requests.
 fn scopes(input: &mut Input<'_>) -> String {
     let mut text = String::new();
     if input.below(2) == 0 {
         text += &format!(" for {}", scope(input));
     }
     if input.below(3) == 0 {
-        // At least some of the requests of the limit remain.
+        // Not all requests of the limit may be exempt.
         text += &format!(" except {} header x-exempt", scope(input).replace(" or ", " header x-exempt or "));
     }
     text

@@ -1,4 +1,4 @@
-//! The log reader of `tollgate replay`: any bytes as any log. Every line must be counted once.
+//! The log reader of `tollgate replay`, with any bytes as a log. Every line must be counted once.
 
 use super::input::Input;
 use tollgate::{Algorithm, WhenFull};
@@ -7,7 +7,7 @@ use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::report::write_text;
 use tollgate_cli::replay::{Cost, Format, Input as Log, LimiterSettings, Replay, Settings, TimeUnit, Wanted};
 
-/// Uses the first bytes as the arguments and the others as the log.
+/// Uses the first bytes as the arguments and the other bytes as the log.
 pub fn body(data: &[u8]) {
     let mut input = Input(data);
     let keys = ["ip", "path", "user", "user-agent", "status", "nonsense"];

@@ -1,5 +1,5 @@
-//! The text of a quota: parsing and printing are inverse, and an error states the position and the
-//! reason.
+//! The text of a quota. Parsing and printing must be inverse operations, and an error must state
+//! the position and the reason.
 
 use super::input::Input;
 use super::rule::quota;
@@ -23,7 +23,7 @@ pub fn body(data: &[u8]) {
         }
     }
     let _ = text.parse::<Algorithm>();
-    // This is the inverse direction. A longer period than any limiter accepts may also be too long
+    // This is the inverse direction. A period that is too long for any limiter may also be too long
     // for the text.
     let quota = quota(&mut Input(data));
     if quota.period() <= Quota::MAX_PERIOD && !quota.period().is_zero() {

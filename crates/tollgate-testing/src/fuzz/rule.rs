@@ -1,4 +1,4 @@
-//! A rule against its oracle: any quota, any times, any costs, refunds and resets.
+//! Compares a rule with its oracle, for any quota, times, costs, refunds and resets.
 
 use super::input::Input;
 use crate::oracle::{END, Oracle, PACKED};
@@ -7,17 +7,18 @@ use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
 
 /// If an interval is not a whole number of nanoseconds, a bucket may be early by this many
-/// nanoseconds, and late by this many if a time steps back.
+/// nanoseconds. If a time steps back, the bucket may also be late by this many.
 const SLACK: u64 = 2;
 
-/// The most calls: more calls find nothing new, and the oracle takes time in their square.
+/// The maximum number of calls. More calls find nothing new, and the oracle's running time is
+/// quadratic in the number of calls.
 const CALLS: usize = 64;
 
 pub fn algorithm(input: &mut Input<'_>) -> Algorithm {
     PACKED[input.below(PACKED.len())]
 }
 
-/// Returns any quota, including impossible ones.
+/// Returns any quota, including quotas that no rule accepts.
 pub fn quota(input: &mut Input<'_>) -> Quota {
     let period = match input.below(4) {
         0 => Duration::from_secs(1),
@@ -99,7 +100,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the earliest and the latest time at which a decision may be correct.
+    /// Returns the earliest and the latest time for which a decision may be correct.
     fn around(&self) -> (u64, u64) {
         match self.oracle.is_exact() {
             true => (self.now, self.now),
@@ -134,7 +135,7 @@ impl Run<'_> {
         decision
     }
 
-    /// Asserts that a retry passes at the retry time, and not a nanosecond earlier.
+    /// Asserts that a retry passes at the retry time, but not a nanosecond earlier.
     fn is_true(&mut self, denial: &Decision, word: Word, cost: u64) {
         let Some(wait) = denial.retry_after() else { return };
         let then = denial.at() + wait;
@@ -148,7 +149,7 @@ impl Run<'_> {
         }
     }
 
-    /// Charges, and refunds a part.
+    /// Charges a cost, and immediately refunds a part of the charge.
     fn refund_at_once(&mut self, cost: u64) {
         let before = self.oracle.charges();
         let decision = self.check(cost);
@@ -160,7 +161,8 @@ impl Run<'_> {
             return;
         }
         if decision.reset_after() == Duration::MAX {
-            // The part of a charge beyond the end of time is unknown, so less is given back.
+            // The part of a charge beyond the end of time is unknown, so fewer tokens are given
+            // back.
             return;
         }
         self.word = refunded;

@@ -1,10 +1,10 @@
-//! Runs the body of a fuzz target on the saved inputs, and on some thousands of variations.
+//! Runs the body of a fuzz target on the saved inputs and on thousands of variations.
 
 use std::fs;
 use std::path::Path;
 use std::thread;
 
-/// Prints the bytes on which a body has failed.
+/// Prints the bytes for which a body failed.
 struct Tried<'d>(&'d str, &'d [u8]);
 
 impl Drop for Tried<'_> {
@@ -15,7 +15,7 @@ impl Drop for Tried<'_> {
     }
 }
 
-/// A linear congruential generator (Knuth, MMIX), high bits.
+/// A linear congruential generator (Knuth, MMIX). Only its high bits are used.
 struct Random(u64);
 
 impl Random {
@@ -29,8 +29,8 @@ impl Random {
     }
 }
 
-/// Runs `body` on each saved input of `target`, then on `more` inputs derived from them and from
-/// random bytes. Each run uses the same inputs.
+/// Runs `body` on each saved input of `target`. Then runs `body` on `more` inputs, which are random
+/// or derived from the saved inputs. Each test run uses the same inputs.
 pub fn try_all(target: &str, body: impl Fn(&[u8]), more: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
@@ -52,7 +52,7 @@ pub fn try_all(target: &str, body: impl Fn(&[u8]), more: usize) {
     }
 }
 
-/// Returns the beginning of one input and the end of another, with some bytes changed.
+/// Returns the start of one input followed by the end of another, with some bytes changed.
 fn variation(random: &mut Random, saved: &[Vec<u8>]) -> Vec<u8> {
     let (one, other) = (&saved[random.below(saved.len())], &saved[random.below(saved.len())]);
     let (end, begin) = (random.below(one.len() + 1), random.below(other.len() + 1));

@@ -1,16 +1,16 @@
-//! A linearizability checker: is there a legal order that explains what several threads observed of
-//! one key?
+//! A linearizability checker. It searches for a legal order that explains what several threads
+//! observed of one key.
 //!
 //! A *history* consists of the calls and answers of each thread, with one stamp before and one
-//! after each call. It is *linearizable* if every call can be given a moment between its stamps
-//! such that, in the order of these moments, every answer is the answer of a limiter without
-//! threads. The search is the algorithm of Wing and Gong ("Testing and verifying concurrent
-//! objects", 1993), with the memo of dead ends that Lowe added ("Testing for linearizability",
-//! 2017).
+//! after each call. A history is *linearizable* if each call can be assigned a moment between its
+//! stamps, so that the following holds: in the order of these moments, every answer is the answer
+//! of a limiter without threads. The search is the algorithm of Wing and Gong ("Testing and
+//! verifying concurrent objects", 1993), with the memo of dead ends that Lowe added ("Testing for
+//! linearizability", 2017).
 //!
-//! The limiter without threads is either the oracle, which decides from the definition of an
-//! algorithm ([`ByDefinition`]), or the pure rule itself ([`ByRule`]), which also knows the worth
-//! of a late refund and every figure of a decision.
+//! There are two limiters without threads. The oracle decides from the definition of an algorithm
+//! ([`ByDefinition`]). The pure rule ([`ByRule`]) also knows the worth of a late refund and every
+//! figure of a decision.
 
 use super::Oracle;
 use std::collections::HashSet;
@@ -54,9 +54,9 @@ impl From<Decision> for Answer {
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub thread: usize,
-    /// All threads wait for each other between two rounds.
+    /// The round of the call. All threads wait for each other between two rounds.
     pub round: usize,
-    /// Stamps of one counter, so no two are equal.
+    /// The stamps before and after the call. They are values of one counter, so no two are equal.
     pub called: u64,
     pub returned: u64,
     pub call: Call,
@@ -74,11 +74,11 @@ impl Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denials {
     /// The state at the moment of the call, as for every other answer. This holds when the stamps
-    /// order memory: then every call sees the calls that returned before it.
+    /// order memory, because every call then sees the calls that returned before it.
     OnThePresent,
-    /// Also a state that has just passed: it may miss refunds and resets of other threads, and
+    /// Also a state that has just passed. It may miss refunds and resets of other threads, but
     /// nothing else. The figures of the denial are the figures of that state. The state must
-    /// include the thread's own calls, and all calls of earlier rounds.
+    /// include the thread's own calls and all calls of earlier rounds.
     OnAMomentAgo,
 }
 
@@ -86,13 +86,14 @@ pub enum Denials {
 pub trait Sequential {
     type State: Clone + Eq + Hash;
     fn fresh(&self) -> Self::State;
-    /// Makes the call. Returns false if its answer differs.
+    /// Replays the call. Returns false if the call's answer differs.
     fn replay(&self, state: &mut Self::State, event: &Event) -> bool;
-    /// Returns whether such a check is denied, with any figures.
+    /// Returns whether a check of `cost` at `now` is denied. The figures of the denial do not
+    /// matter.
     fn denies(&self, state: &Self::State, cost: u64, now: Tick) -> bool;
 }
 
-/// The oracle. It is exact if refunds have the same time as their charges, without a reset in
+/// The oracle. It is exact if each refund has the same time as its charge, without a reset in
 /// between.
 pub struct ByDefinition(pub Oracle);
 
@@ -171,7 +172,8 @@ impl Sequential for ByRule {
     }
 }
 
-/// Returns a legal order of the calls, as indices into `history`, if there is one.
+/// Returns a legal order of the calls, as indices into `history`. Returns `None` if there is no
+/// legal order.
 pub fn legal_order<S: Sequential>(limiter: &S, history: &[Event], denials: Denials) -> Option<Vec<usize>> {
     assert!(history.len() <= 64, "a history of {} calls is too long", history.len());
     let mut search = Search {
@@ -189,11 +191,12 @@ struct Search<'h, S: Sequential> {
     limiter: &'h S,
     history: &'h [Event],
     denials: Denials,
-    /// The calls whose moments are chosen, in order.
+    /// The calls to which moments are already assigned, in order.
     order: Vec<usize>,
-    /// The state before the first of these calls, and after each.
+    /// The state before the first of these calls, and the state after each of them.
     states: Vec<S::State>,
-    /// The dead ends: the calls whose moments are chosen, as bits, and the state after them.
+    /// The dead ends. Each consists of the calls to which moments are assigned, as bits, and the
+    /// state after these calls.
     dead: HashSet<(u64, S::State)>,
 }
 
@@ -212,7 +215,7 @@ impl<S: Sequential> Search<'_, S> {
         }
         for index in (0..self.history.len()).filter(open) {
             let event = &self.history[index];
-            // A call that began after another had returned follows that call.
+            // If a call began after another call had returned, it follows that call.
             if event.called > first_return {
                 continue;
             }
@@ -231,7 +234,7 @@ impl<S: Sequential> Search<'_, S> {
             self.order.pop();
             self.states.pop();
         }
-        // The state does not record what a denial may have missed, so the state proves a dead end
+        // A state does not record what a denial may have missed. It therefore proves a dead end
         // only under `OnThePresent`.
         if self.denials == Denials::OnThePresent {
             self.dead.insert((done, state));
@@ -239,14 +242,14 @@ impl<S: Sequential> Search<'_, S> {
         false
     }
 
-    /// Returns whether this is a denial that is correct except for the calls that it may have
+    /// Returns true if this is a denial that is correct except for the calls that it may have
     /// missed.
     fn rests_on_a_moment_ago(&self, event: &Event) -> bool {
         if self.denials == Denials::OnThePresent || !event.was_denied() {
             return false;
         }
-        // Without a refund or a reset in between, the check would also be denied now, and only the
-        // figures are older.
+        // If there is no refund or reset in between, the check must also be denied now. Only its
+        // figures are then older.
         let Call::Check { cost, now } = event.call else { return false };
         let state = self.states.last().expect("there is one before the first");
         let mut explained = self.limiter.denies(state, cost, now);
@@ -285,15 +288,14 @@ mod tests {
         Event { thread, round: 1, called, returned, call, answer: None }
     }
 
-    /// Checks a history of a limit of two in a second, by the oracle and by the rule, which must
-    /// agree.
+    /// Checks a history against a limit of two per second. The oracle and the rule must agree.
     fn is_legal(history: &[Event], denials: Denials) -> bool {
         let quota = Quota::per_second(2);
         let verdicts = PACKED.map(|algorithm| {
             let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
             let oracle = legal_order(&ByDefinition(Oracle::new(algorithm, quota, 0)), history, denials);
-            // A refund needs a decision, which differs between algorithms; here the decision is a
-            // bucket's.
+            // A refund needs a decision, which differs between algorithms. The decision here
+            // belongs to a bucket.
             if !algorithm.has_windows() {
                 assert_eq!(legal_order(&ByRule(rule), history, denials).is_some(), oracle.is_some());
             }
@@ -334,7 +336,7 @@ mod tests {
         assert!(!is_legal(&of_thread(1), Denials::OnThePresent));
         assert!(is_legal(&of_thread(1), Denials::OnAMomentAgo));
         assert!(!is_legal(&of_thread(0), Denials::OnAMomentAgo));
-        // It may not miss a refund of an earlier round either.
+        // A denial may not miss a refund of an earlier round either.
         let mut later = of_thread(1);
         later[2].round = 2;
         assert!(!is_legal(&later, Denials::OnAMomentAgo));

@@ -1,9 +1,9 @@
-//! Slow, exact rate limiters that are obviously right, as a reference for the fast ones.
+//! Slow, exact rate limiters that are obviously correct. They are the reference for the fast ones.
 //!
-//! Each oracle keeps the plain list of its admissions and answers one question, *does this cost fit
-//! at this time?*, directly from the algorithm's definition, in exact integers. All figures
-//! (remaining tokens, retry and reset times) are found by binary search over that answer, so the
-//! oracles repeat none of the closed forms of the fast rules.
+//! Each oracle stores the plain list of its admissions. It answers one question: *does this cost
+//! fit at this time?* The answer follows directly from the algorithm's definition, in exact
+//! integers. A binary search over that answer finds all figures (remaining tokens, retry and reset
+//! times). The oracles therefore repeat none of the closed forms of the fast rules.
 
 pub mod history;
 pub mod permits;
@@ -16,7 +16,7 @@ pub const END: u64 = 1 << 61;
 /// The algorithms whose state is one word.
 pub const PACKED: [Algorithm; 5] = Algorithm::PACKED;
 
-/// The tokens of an admitted request, in the order of arrival.
+/// The tokens of one admitted request. Charges are stored in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Charge {
     at: u64,
@@ -30,7 +30,7 @@ pub struct Oracle {
     limit: i128,
     period: i128,
     capacity: u64,
-    /// How far a forced charge may exceed the capacity.
+    /// The number of tokens by which a forced charge may exceed the capacity.
     debt: u64,
     phase: i128,
     charges: Vec<Charge>,
@@ -58,25 +58,25 @@ impl Oracle {
         self.capacity
     }
 
-    /// Returns whether the emission interval is a whole number of nanoseconds. The rules promise
-    /// exactness only then.
+    /// Returns whether the emission interval is a whole number of nanoseconds. Otherwise, the rules
+    /// do not promise exactness.
     pub fn is_exact(&self) -> bool {
         self.algorithm.has_windows()
             || self.algorithm == Algorithm::SlidingLog
             || self.period % self.limit == 0
     }
 
-    /// Returns whether a request of `cost` at `now` fits beside the admissions so far.
+    /// Returns whether a request of `cost` at `now` fits in addition to the admissions so far.
     pub fn fits(&self, now: u64, cost: u64) -> bool {
         cost <= self.capacity && self.fits_beyond(now, cost, 0)
     }
 
-    /// Returns the most of `tokens` that a forced charge takes at `now`.
+    /// Returns how many of `tokens` a forced charge takes at `now`.
     pub fn forced(&self, now: u64, tokens: u64) -> u64 {
         last(0, tokens.min(self.capacity + self.debt), |cost| self.fits_beyond(now, cost, self.debt))
     }
 
-    /// Returns whether `cost` would fit if there were `debt` tokens more.
+    /// Returns whether `cost` would fit if there were another `debt` tokens.
     fn fits_beyond(&self, now: u64, cost: u64, debt: u64) -> bool {
         if cost == 0 {
             return true;
@@ -90,8 +90,9 @@ impl Oracle {
         }
     }
 
-    /// Checks a bucket as an arrival curve: for every earlier charge, the tokens taken from that
-    /// charge on, including this request, are at most the burst and the refill since then.
+    /// Checks a bucket as an arrival curve. For every earlier charge, sums the tokens taken since
+    /// that charge, including the charge and this request. The sum must be at most the burst plus
+    /// the refill since then.
     fn fits_bucket(&self, now: u64, cost: u64, capacity: i128) -> bool {
         let mut taken = i128::from(cost);
         self.charges.iter().rev().all(|charge| {
@@ -101,8 +102,8 @@ impl Oracle {
         })
     }
 
-    /// Returns the window of `now`, or of the latest charge if that is later: a key never returns
-    /// to an earlier window.
+    /// Returns the window of `now`. If the latest charge is in a later window, returns that window,
+    /// because a key never returns to an earlier one.
     fn window(&self, now: u64) -> i128 {
         let window = |at: u64| (i128::from(at) + self.phase).div_euclid(self.period);
         self.charges.iter().map(|charge| window(charge.at)).fold(window(now), i128::max)
@@ -113,8 +114,8 @@ impl Oracle {
         u64::try_from((self.window(now) * self.period - self.phase).max(0)).unwrap()
     }
 
-    /// Returns the tokens that were charged in `window`. Each charge counts in the latest window
-    /// reached by then.
+    /// Returns the number of tokens that were charged in `window`. Each charge counts in the latest
+    /// window reached by then.
     fn charged_in(&self, window: i128) -> i128 {
         let mut latest = i128::MIN;
         let mut sum = 0;
@@ -131,7 +132,7 @@ impl Oracle {
         self.charged_in(self.window(now)) + i128::from(cost) <= limit
     }
 
-    /// Checks a sliding window: the previous window's charges are weighted by the part of the
+    /// Checks a sliding window. The charges of the previous window are weighted by the part of that
     /// window that a trailing period still covers.
     fn fits_sliding(&self, now: u64, cost: u64, limit: i128) -> bool {
         let window = self.window(now);
@@ -141,8 +142,9 @@ impl Oracle {
         weighted + (self.charged_in(window) + i128::from(cost)) * self.period <= limit * self.period
     }
 
-    /// Checks a sliding log: a plain list of the admissions. Each admission, including this
-    /// request, is at its own time or at the time of the previous one, whichever is later.
+    /// Checks a sliding log, which is a plain list of the admissions. Each admission, including
+    /// this request, counts at its own time or at the time of the previous admission, whichever is
+    /// later.
     fn fits_log(&self, now: u64, cost: u64) -> bool {
         let counted = self.counted();
         let now = counted.last().copied().unwrap_or(0).max(now);
@@ -151,7 +153,7 @@ impl Oracle {
         in_window.map(|(_, charge)| i128::from(charge.cost)).sum::<i128>() + i128::from(cost) <= self.limit
     }
 
-    /// Returns the times at which a sliding log counts the charges.
+    /// Returns the time at which a sliding log counts each charge.
     fn counted(&self) -> Vec<u64> {
         let mut latest = 0;
         let times = self.charges.iter().map(|charge| {
@@ -161,8 +163,8 @@ impl Oracle {
         times.collect()
     }
 
-    /// Removes up to `tokens` of the tokens that a sliding log counts at a time. The charges stay,
-    /// and so does the time.
+    /// Removes up to `tokens` of the tokens that a sliding log counts at `time`. The charges and
+    /// their times stay.
     pub fn give_back(&mut self, time: u64, mut tokens: u64) {
         let counted = self.counted();
         for (_, charge) in counted.iter().zip(&mut self.charges).filter(|(at, _)| **at == time) {
@@ -183,14 +185,14 @@ impl Oracle {
         self.charges.remove(index);
     }
 
-    /// Removes `tokens` from a charge at the time of the charge, for a bucket. The key's latest
-    /// time stays.
+    /// Removes `tokens` from a charge of a bucket, at the time of the charge. The key's latest time
+    /// does not change.
     pub fn refund(&mut self, index: usize, tokens: u64) {
         let charge = &mut self.charges[index];
         charge.cost = charge.cost.saturating_sub(tokens);
     }
 
-    /// Removes all charges. The latest window stays, and so does the latest time of a log.
+    /// Removes all charges. The latest window does not change, nor does the latest time of a log.
     pub fn reset(&mut self) {
         if self.algorithm.has_burst() {
             self.charges.clear();
@@ -203,28 +205,28 @@ impl Oracle {
         self.charges.len()
     }
 
-    /// Returns the most that fits at `now`.
+    /// Returns the largest cost that fits at `now`.
     pub fn remaining(&self, now: u64) -> u64 {
         last(0, self.capacity, |cost| self.fits(now, cost))
     }
 
-    /// Returns the first time from `now` on at which `cost` fits.
+    /// Returns the first time, not before `now`, at which `cost` fits.
     pub fn fits_at(&self, now: u64, cost: u64) -> Option<u64> {
         first(now, END, |at| self.fits(at, cost))
     }
 
-    /// Returns the first time from `now` on at which everything fits.
+    /// Returns the first time, not before `now`, at which the whole capacity fits.
     pub fn idle_at(&self, now: u64) -> Option<u64> {
         self.fits_at(now, self.capacity)
     }
 
-    /// Returns when the bucket's present content will have leaked: the turn of the next request in
-    /// a queue.
+    /// Returns the time at which the present content of the bucket has leaked. In a queue, this is
+    /// the turn of the next request.
     pub fn turn_at(&self, now: u64) -> Option<u64> {
         self.idle_at(now)
     }
 
-    /// Returns the most tokens that were admitted between two times as far apart as `span`, both
+    /// Returns the maximum number of tokens admitted between two times that are `span` apart, both
     /// included.
     pub fn most_within(&self, span: u64) -> u64 {
         let mut times: Vec<_> = self.charges.clone();
@@ -239,7 +241,8 @@ impl Oracle {
     }
 }
 
-/// Returns the smallest of `low..=high` that has a property which, once true, stays true.
+/// Returns the smallest number of `low..=high` for which `is_true` holds. If it holds for a number,
+/// it must hold for all larger numbers.
 fn first(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> Option<u64> {
     if low > high || !is_true(high) {
         return None;
@@ -251,8 +254,8 @@ fn first(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> Option<u
     Some(low)
 }
 
-/// Returns the largest of `low..=high` that has a property which `low` has and which, once false,
-/// stays false.
+/// Returns the largest number of `low..=high` for which `is_true` holds. It must hold for `low`. If
+/// it does not hold for a number, it must not hold for any larger number.
 fn last(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = high - (high - low) / 2;

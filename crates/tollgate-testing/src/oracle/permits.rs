@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct Permits {
     pub limit: u64,
-    /// The places of each permit that is out, by the permit's key and number.
+    /// The number of places that each permit occupies, by the permit's key and number.
     out: BTreeMap<(u64, u64), u64>,
     taken: u64,
 }
@@ -24,24 +24,24 @@ impl Permits {
         self.out(key) + places <= self.limit
     }
 
-    /// Takes a permit, and returns its number.
+    /// Takes a permit and returns the permit's number.
     pub fn take(&mut self, key: u64, places: u64) -> u64 {
         self.taken += 1;
         self.out.insert((key, self.taken), places);
         self.taken
     }
 
-    /// Gives a permit back. Nothing happens if the permit is void.
+    /// Gives a permit back. Does nothing if the permit is void.
     pub fn give_back(&mut self, key: u64, number: u64) {
         self.out.remove(&(key, number));
     }
 
-    /// Makes the permits of the keys that `is_one` selects void.
+    /// Voids the permits of all keys for which `is_one` is true.
     pub fn reset(&mut self, is_one: impl Fn(u64) -> bool) {
         self.out.retain(|&(key, _), _| !is_one(key));
     }
 
-    /// Returns how many keys have a permit out.
+    /// Returns the number of keys that have a permit out.
     pub fn keys(&self) -> usize {
         let mut keys: Vec<u64> = self.out.keys().map(|&(key, _)| key).collect();
         keys.dedup();

@@ -1,5 +1,5 @@
-//! A certificate authority for tests, which no system trusts, and certificates for servers at
-//! 127.0.0.1.
+//! A certificate authority for tests, and certificates for servers at 127.0.0.1. No system trusts
+//! the authority.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use redis::TlsCertificates;
@@ -23,7 +23,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Returns the setting by which a client trusts this authority, and no other.
+    /// Returns the setting with which a client trusts only this authority.
     pub fn trusted(&self) -> TlsCertificates {
         TlsCertificates { client_tls: None, root_cert: Some(self.pem().into_bytes()) }
     }

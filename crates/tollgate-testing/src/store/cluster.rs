@@ -1,5 +1,5 @@
-//! A cluster of three masters and their replicas on loopback, whose slots can be moved and whose
-//! masters can be killed.
+//! A cluster of three masters and their replicas on loopback. A test can move slots and kill
+//! masters.
 
 use super::program::Program;
 use super::server::{Server, field};
@@ -15,8 +15,8 @@ pub struct Cluster {
     nodes: Vec<Server>,
 }
 
-/// A slot that is being moved from one master to another; the old master answers ASK for keys that
-/// have moved.
+/// A slot that is being moved from one master to another. The old master answers ASK for keys that
+/// have already moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     pub slot: u16,
@@ -25,12 +25,12 @@ pub struct Move {
 }
 
 impl Cluster {
-    /// Starts the cluster, and waits until all nodes agree that all slots are served and all
+    /// Starts the cluster. Waits until all nodes agree that all slots are served and that all
     /// replicas are in sync.
     #[track_caller]
     pub fn start(program: Program) -> Self {
-        // A node fails over within seconds, even if the replica has not heard from its master for a
-        // while.
+        // A failover happens within seconds, even if the replica has not heard from its master for
+        // a while.
         let node = || {
             let setup = Setup::new(program).role(Role::Cluster);
             setup.line("cluster-node-timeout 1000").line("cluster-replica-validity-factor 0").start()
@@ -43,7 +43,7 @@ impl Cluster {
     #[track_caller]
     fn join(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
-            // The epochs differ from the start: otherwise the nodes would need seconds to agree on
+            // The epochs differ from the start. Otherwise, the nodes would need seconds to agree on
             // them.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
             if number < MASTERS {
@@ -71,7 +71,7 @@ impl Cluster {
         self.wait_until_whole();
     }
 
-    /// Waits until every running node sees all slots served by masters with one replica each.
+    /// Waits until every running node sees all slots served by masters that have one replica each.
     #[track_caller]
     pub fn wait_until_whole(&self) {
         until("the cluster is whole", || {
@@ -106,7 +106,7 @@ impl Cluster {
         self.running().next().expect("a node").ask(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// Returns the master of a key's slot, as all running nodes see it.
+    /// Returns the master of a key's slot, on which all running nodes agree.
     #[track_caller]
     pub fn master_of(&self, key: &str) -> &Server {
         let slot = self.slot_of(key);
@@ -120,7 +120,8 @@ impl Cluster {
         found("the master has a replica", || self.agreed(slot)?.get(1).map(|it| self.node(*it)))
     }
 
-    /// Returns the master and the replicas of a slot, if all running nodes agree on them.
+    /// Returns the master and the replicas of a slot. Returns `None` unless all running nodes agree
+    /// on them.
     fn agreed(&self, slot: u16) -> Option<Vec<SocketAddr>> {
         let mut seen = self.running().map(|node| {
             let slots = slots(node).ok()?;
@@ -151,7 +152,7 @@ impl Cluster {
         master
     }
 
-    /// Promotes the replica of a key's master while both run, and waits until this is done. Nothing
+    /// Promotes the replica of a key's master while both run, and waits for the promotion. Nothing
     /// is lost.
     #[track_caller]
     pub fn fail_over(&self, key: &str) -> SocketAddr {
@@ -160,7 +161,8 @@ impl Cluster {
         self.wait_for_failover(key, from)
     }
 
-    /// Moves a key's slot with all its keys to another master. The old master then answers MOVED.
+    /// Moves a key's slot to another master, with all keys in the slot. The old master then answers
+    /// MOVED.
     #[track_caller]
     pub fn move_slot_of(&self, key: &str) -> Move {
         let moving = self.begin_move_of(key);
@@ -168,7 +170,7 @@ impl Cluster {
         moving
     }
 
-    /// Begins to move a key's slot. The old master answers ASK for keys that it does not have.
+    /// Starts moving a key's slot. The old master answers ASK for keys that it does not have.
     #[track_caller]
     pub fn begin_move_of(&self, key: &str) -> Move {
         let slot = self.slot_of(key);
@@ -185,14 +187,14 @@ impl Cluster {
         Move { slot, from: from.address(), to: to.address() }
     }
 
-    /// Moves one key of a slot that is being moved.
+    /// Moves one key in a slot that is being moved.
     #[track_caller]
     pub fn migrate(&self, moving: Move, key: &str) -> Value {
         let port = moving.to.port().to_string();
         self.node(moving.from).command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000", "REPLACE"])
     }
 
-    /// Moves the remaining keys, and waits until all nodes know the new master.
+    /// Moves the remaining keys. Waits until all nodes know the new master.
     #[track_caller]
     pub fn finish_move(&self, moving: Move) {
         let number = moving.slot.to_string();
@@ -205,7 +207,7 @@ impl Cluster {
             }
             keys.iter().for_each(|key| drop(self.migrate(moving, key)));
         }
-        // The new master is told first, so that the slot has an owner at every moment.
+        // The new master receives the command first, so that the slot has an owner at every moment.
         to.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
         from.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
         until("all nodes know of the move", || {
@@ -219,17 +221,17 @@ fn is_ok(node: &Server) -> bool {
     info.is_ok_and(|info| field(&info, "cluster_state") == Some("ok"))
 }
 
-/// Returns whether a node is a master, or a replica that has all of its master's data.
+/// Returns true if a node is a master, or a replica that has all of its master's data.
 fn is_in_step(node: &Server) -> bool {
     let info: RedisResult<String> = node.try_ask(&["INFO", "replication"]);
     info.is_ok_and(|info| matches!(field(&info, "master_link_status"), None | Some("up")))
 }
 
-/// A range of slots with the same nodes.
+/// A range of slots that the same nodes serve.
 struct Slots {
     first: u16,
     last: u16,
-    /// The master, and then its replicas.
+    /// The master, followed by its replicas.
     nodes: Vec<SocketAddr>,
 }
 

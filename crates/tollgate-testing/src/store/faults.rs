@@ -1,11 +1,11 @@
-//! A proxy between a client and a server that delays, drops, freezes and breaks connections.
+//! A proxy between a client and a server. It delays, drops, freezes and breaks connections.
 //!
 //! # Invariants
 //!
-//! 1. Bytes that a connection has lost in one direction are never delivered, and neither is
-//!    anything later in that direction: with a gap in the stream, a client would mistake one
-//!    request's reply for another's. Such a connection is lost for good; new connections follow the
-//!    current mode.
+//! 1. If a connection has lost bytes in one direction, neither these bytes nor any later bytes in
+//!    that direction are delivered. With a gap in the stream, a client would mistake one request's
+//!    reply for another's. Such a connection never recovers. New connections follow the current
+//!    mode.
 //! 2. In every mode, no byte is forwarded twice or out of order.
 //! 3. When the proxy is dropped, all its connections are closed.
 
@@ -25,27 +25,27 @@ use tokio::time::{Instant, sleep, sleep_until};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Pass,
-    /// All bytes arrive this much later, in each direction. None are lost, and the throughput stays
-    /// the same.
+    /// All bytes arrive this much later, in each direction. No bytes are lost, and the throughput
+    /// stays the same.
     Delay(Duration),
-    /// Nothing passes until the mode is changed, and then everything does: a stalled network that
-    /// recovers.
+    /// Nothing passes until the mode changes, and then everything passes, as in a stalled network
+    /// that recovers.
     Hold,
     /// Connections are accepted and read, but nothing is forwarded or closed.
     BlackHole,
-    /// The present connections are frozen for ever without notice; new connections work. On Linux
-    /// the packets of the frozen connections are lost, so that the system also sees them
-    /// unacknowledged.
+    /// The present connections are frozen forever, without notice. New connections work. On Linux,
+    /// the packets of the frozen connections are lost, so the system also notices that they are not
+    /// acknowledged.
     HalfOpen,
     /// Connections are reset: present connections now, and new connections as soon as they are
-    /// made.
+    /// opened.
     Reset,
-    /// Clients see the end of the server's stream; their own bytes are still forwarded.
+    /// Clients see the end of the server's stream, but their own bytes are still forwarded.
     HalfClose,
-    /// One byte passes in each such period, in each direction.
+    /// In each direction, one byte passes per interval of this length.
     SlowBytes(Duration),
-    /// Requests reach the server, and the replies are dropped, so that the client does not know the
-    /// fate of its requests.
+    /// Requests reach the server, but the replies are dropped. The client therefore does not know
+    /// the fate of its requests.
     DropReplies,
 }
 
@@ -62,19 +62,19 @@ pub struct Passed {
 
 #[derive(Default)]
 struct Shared {
-    /// Duplicates of the clients' sockets, so that a change of the mode reaches them before the
-    /// call returns.
+    /// Duplicates of the clients' sockets. Through them, a change of the mode reaches the sockets
+    /// before the call returns.
     clients: Mutex<HashMap<u64, OwnedFd>>,
     connections: AtomicU64,
     requests: AtomicU64,
     replies: AtomicU64,
 }
 
-// The ordering is relaxed everywhere: these are statistics, and nothing else depends on them.
+// The ordering is relaxed everywhere, because these are statistics on which nothing else depends.
 const ORDER: Ordering = Ordering::Relaxed;
 
-/// The current mode, and the counts of past modes. The counts mark the connections that existed in
-/// a mode, however short the mode was.
+/// The current mode, and how often some modes were set. The counts show which connections existed
+/// while a mode was set, however short the mode was.
 #[derive(Clone, Copy)]
 struct State {
     mode: Mode,
@@ -114,8 +114,8 @@ impl FaultProxy {
         self.address
     }
 
-    /// Changes the mode. When this method returns, the new mode applies to all bytes that are not
-    /// yet delivered.
+    /// Changes the mode. When this method returns, the new mode applies to all bytes that have not
+    /// been delivered.
     pub fn set(&self, mode: Mode) {
         let clients = self.shared.clients.lock().unwrap();
         if mode == Mode::HalfOpen {
@@ -142,7 +142,7 @@ impl FaultProxy {
 }
 
 async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared: Arc<Shared>) {
-    // This set is dropped with the task, and the connections with the set.
+    // This set is dropped with the task, and the connections are dropped with the set.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -151,8 +151,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared
                 let number = shared.connections.fetch_add(1, ORDER);
                 let again = client.as_fd().try_clone_to_owned().expect("a descriptor more");
                 let made = {
-                    // The lock ensures that a connection is made either before a change or after
-                    // it.
+                    // The lock ensures that a connection is opened either before or after a change.
                     let mut clients = shared.clients.lock().unwrap();
                     clients.insert(number, again);
                     *state.borrow()
@@ -168,7 +167,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared
     }
 }
 
-/// The ways in which a connection ends, besides a regular end.
+/// The ways in which a connection ends. `Over` is the regular end.
 enum End {
     Over,
     Frozen,
@@ -204,8 +203,8 @@ async fn connection(mut client: TcpStream, upstream: SocketAddr, state: Seen, ma
     let _ = client.set_zero_linger();
 }
 
-/// Waits until a condition holds, or for ever if the proxy was dropped, because this task then ends
-/// as well.
+/// Waits until a condition holds. If the proxy is dropped, waits forever, because this task then
+/// ends as well.
 async fn until(state: &mut Seen, is_so: impl Fn(&State) -> bool) {
     if state.wait_for(is_so).await.is_err() {
         std::future::pending::<()>().await;
@@ -224,7 +223,8 @@ impl State {
         self.mode == Mode::HalfClose || self.half_closes > made.half_closes
     }
 
-    /// Returns the present fate of bytes of a connection that was made in the state `made`.
+    /// Returns the current fate of the bytes of a connection. The connection was opened in the
+    /// state `made`.
     fn fate(&self, made: &Self, is_request: bool) -> Fate {
         if self.half_opens > made.half_opens || self.resets > made.resets {
             return Fate::Lose;
@@ -250,7 +250,7 @@ struct Way<'s> {
 }
 
 impl Way<'_> {
-    /// Forwards bytes until the sender has ended, and then ends the stream to the receiver.
+    /// Forwards bytes until the sender has ended. Then ends the stream to the receiver.
     async fn carry(self, state: Seen, made: State, count: &AtomicU64) {
         let Self { mut from, mut to, is_request } = self;
         // Reading continues while earlier bytes are delayed.
@@ -275,7 +275,7 @@ impl Way<'_> {
     }
 }
 
-/// Forwards bytes as they arrive, until the receiver may see the end.
+/// Forwards bytes as they arrive. Returns when the receiver may see the end of the stream.
 async fn forward_all(
     mut arrived: mpsc::Receiver<Arrived>,
     to: &mut WriteHalf<'_>,
@@ -289,7 +289,8 @@ async fn forward_all(
             Outcome::Whole => {}
             Outcome::Gone => return,
             Outcome::Hole => {
-                // All bytes are accepted, and neither side is notified.
+                // From here on, all bytes are accepted but not forwarded, and neither side is
+                // notified.
                 while arrived.recv().await.is_some() {}
                 std::future::pending::<()>().await;
             }
@@ -345,7 +346,7 @@ async fn forward(
         tokio::select! {
             biased;
             () = pause => {}
-            // The mode has changed, so the fate of these bytes is decided again.
+            // The mode has changed, so the fate of these bytes must be decided again.
             () = changed => continue,
         }
         let part = if matches!(mode, Mode::SlowBytes(_)) { 1 } else { rest.len() };
@@ -358,15 +359,15 @@ async fn forward(
     Outcome::Whole
 }
 
-/// Makes a socket drop all packets before they are acknowledged. This needs no privileges.
+/// Makes a socket drop all packets before they are acknowledged. This requires no privileges.
 #[cfg(target_os = "linux")]
 fn lose_packets(socket: &OwnedFd) {
-    // The filter has one instruction, which keeps no byte of a packet.
+    // The filter consists of one instruction, which keeps no byte of a packet.
     const RETURN: u16 = 0x06;
     let filter = [socket2::SockFilter::new(RETURN, 0, 0, 0)];
     socket2::SockRef::from(socket).attach_filter(&filter).expect("a filter on an own socket");
 }
 
-/// On other systems a frozen connection is silent, but its packets are acknowledged.
+/// On other systems, a frozen connection is silent, but its packets are acknowledged.
 #[cfg(not(target_os = "linux"))]
 fn lose_packets(_: &OwnedFd) {}

@@ -1,6 +1,6 @@
-//! Several processes that share a server: this test binary, run again for each node.
+//! Several processes that share a server. Each node is this test binary, run again.
 //!
-//! A node is an ignored test, named by its parent. When it is run by hand, it does nothing:
+//! A node is an ignored test, which its parent names. If it is run by hand, it does nothing:
 //!
 //! ```ignore
 //! #[test]
@@ -29,16 +29,17 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The variable that makes a process a node, and contains the node's number.
+/// The environment variable that makes a process a node. It contains the node's number.
 const NUMBER: &str = "TOLLGATE_NODE";
-/// The prefix of the names of the parent's variables.
+/// The prefix of the names of the variables that the parent passes.
 const VARIABLE: &str = "TOLLGATE_NODE_";
-/// The prefix of a node's messages, because the test harness writes to the same pipe.
+/// The prefix of a node's messages. It distinguishes them from the test harness's output to the
+/// same pipe.
 const MARK: &str = "node: ";
 const READY: &str = "ready";
 const GO: &str = "go";
 
-/// The nodes, as their parent sees them. Dropping this kills them.
+/// The nodes, from the parent's side. Dropping this value kills the nodes.
 pub struct Nodes(Vec<Node>);
 
 struct Node {
@@ -55,8 +56,9 @@ impl Drop for Node {
 }
 
 impl Nodes {
-    /// Starts `count` processes that run the ignored test `entry` (its name as the test harness
-    /// prints it) with these variables, and waits until each is [ready](Me::ready).
+    /// Starts `count` processes that run the ignored test `entry` with these variables. `entry` is
+    /// the test's name as the test harness prints it. Waits until each process is
+    /// [ready](Me::ready).
     #[track_caller]
     pub fn start(count: usize, entry: &str, variables: &[(&str, &str)]) -> Self {
         let mut nodes = Self((0..count).map(|number| Node::start(number, entry, variables)).collect());
@@ -67,7 +69,7 @@ impl Nodes {
         nodes
     }
 
-    /// Tells all nodes to begin.
+    /// Tells all nodes to start.
     pub fn go(&mut self) {
         self.tell_all(GO);
     }
@@ -76,9 +78,9 @@ impl Nodes {
         (0..self.0.len()).for_each(|number| self.tell(number, line));
     }
 
-    /// Sends a line to a node, which [`Me::hear`] returns.
+    /// Sends a line to a node. [`Me::hear`] returns the line there.
     pub fn tell(&mut self, number: usize, line: &str) {
-        // A node that was killed receives nothing.
+        // A killed node receives nothing.
         let _ = writeln!(self.0[number].input, "{line}");
     }
 
@@ -89,7 +91,7 @@ impl Nodes {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// Returns the next message of this node, or `None` if none arrives in time.
+    /// Returns the next message of this node. Returns `None` if no message arrives in time.
     #[track_caller]
     pub fn heard_within(&mut self, number: usize, time: Duration) -> Option<Value> {
         let line = self.0[number].said.recv_timeout(time).ok()?;
@@ -122,7 +124,7 @@ impl Nodes {
         let _ = child.wait();
     }
 
-    /// Stops a node (SIGSTOP), like a machine that hangs.
+    /// Stops a node (SIGSTOP), so that it resembles a machine that hangs.
     pub fn stop(&self, number: usize) {
         process::stop(&self.0[number].child);
     }
@@ -155,37 +157,37 @@ impl Node {
     }
 }
 
-/// A node, as it sees itself.
+/// A node, from its own side.
 pub struct Me {
     number: usize,
     told: Receiver<String>,
 }
 
-/// Runs a node. Does nothing in a process that was not started as a node.
+/// Runs a node. Does nothing if this process was not started as a node.
 pub fn node(run: impl FnOnce(&Me)) {
     let Ok(number) = env::var(NUMBER) else { return };
     let (tell, told) = channel();
     thread::spawn(move || {
         std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
-        // The parent has ended, for whatever reason, so the node also ends.
+        // The parent has ended, for whatever reason, so the node must end as well.
         std::process::exit(1);
     });
     run(&Me { number: number.parse().expect("a number"), told });
 }
 
 impl Me {
-    /// Returns the number of the node, from 0 on.
+    /// Returns the number of the node, starting from 0.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Returns a variable that the parent passed.
+    /// Returns the value of a variable that the parent passed.
     #[track_caller]
     pub fn var(&self, name: &str) -> String {
         env::var(format!("{VARIABLE}{name}")).unwrap_or_else(|_| panic!("the parent gave no {name}"))
     }
 
-    /// Reports that everything is prepared, and waits until all nodes are told to go.
+    /// Reports that the preparations are complete. Waits until the parent tells all nodes to start.
     pub fn ready(&self) {
         say_line(READY);
         assert_eq!(self.hear(), GO);
@@ -196,7 +198,8 @@ impl Me {
         self.told.recv().expect("the parent is there")
     }
 
-    /// Returns the next line from the parent, if there is one. This method does not wait.
+    /// Returns the next line from the parent, or `None` if there is none. This method does not
+    /// wait.
     pub fn heard(&self) -> Option<String> {
         self.told.try_recv().ok()
     }
@@ -208,7 +211,7 @@ impl Me {
 }
 
 fn say_line(line: &str) {
-    // The test harness may be in the middle of a line.
+    // The test harness may have written only a part of a line.
     let mut output = std::io::stdout().lock();
     write!(output, "\n{MARK}{line}\n").and_then(|()| output.flush()).expect("the parent listens");
 }

@@ -1,5 +1,5 @@
-//! A server's process. It can be killed, stopped and resumed, and it never outlives the test,
-//! however the test ends.
+//! The process of a server. A test can kill, stop and resume the process. The process never
+//! outlives the test, however the test ends.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::env;
@@ -8,16 +8,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A folder that is removed with its contents when this is dropped.
+/// A folder that is removed with its contents when this value is dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
-        // A test is the file `debug/deps/name` of the target folder.
+        // A test binary is the file `debug/deps/name` in the target folder.
         let program = env::current_exe().expect("a test is a file");
         let target = program.ancestors().nth(3).expect("a test is in the target folder");
         let path = target.join("tmp").join(name);
-        // A crash of the machine may have left a folder of this name.
+        // A crash of the machine may have left a folder with this name.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("the target directory can be written");
         Self(path)
@@ -36,13 +36,13 @@ impl Drop for Folder {
 
 pub struct Process {
     child: Child,
-    /// A shell that kills the server at the end of its input. The input ends when this process
-    /// ends, even if this process is killed.
+    /// A shell that kills the server at the end of the shell's input. The input ends when this
+    /// process ends, even if this process is killed.
     guard: Child,
 }
 
 impl Process {
-    /// Starts the process, with its output in `server.log` of its folder.
+    /// Starts the process. Its output is written to `server.log` in the folder.
     pub fn start(command: &mut Command, folder: &Path) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(folder.join("server.log"))?;
         let mut child =
@@ -84,7 +84,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The guard is killed first: later its process id might belong to another process.
+        // The guard must be killed first, because later the server's process id might belong to
+        // another process.
         for child in [&mut self.guard, &mut self.child] {
             let _ = child.kill();
             let _ = child.wait();
@@ -92,7 +93,7 @@ impl Drop for Process {
     }
 }
 
-/// Stops a process (SIGSTOP), and waits until all its threads have stopped.
+/// Stops a process (SIGSTOP). Waits until all threads of the process have stopped.
 pub fn stop(child: &Child) {
     let id = Pid::from_child(child);
     kill_process(id, Signal::STOP).expect("it runs");

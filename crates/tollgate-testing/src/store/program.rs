@@ -13,13 +13,13 @@ pub enum Program {
 }
 
 impl Program {
-    /// Returns Redis, and Valkey if it is installed; its absence is reported once.
+    /// Returns Redis, and also Valkey if Valkey is installed. If it is missing, reports this once.
     pub fn all() -> Vec<Self> {
         static SAID: Once = Once::new();
         if Self::Valkey.find().is_some() {
             return vec![Self::Redis, Self::Valkey];
         }
-        // Bypasses the test harness, which hides the output of a test that passes.
+        // This bypasses the test harness, which hides the output of passing tests.
         SAID.call_once(|| {
             let said = "valkey-server is not on the path and not named by TOLLGATE_VALKEY_SERVER: Valkey is left out";
             let _ = writeln!(std::io::stderr(), "{said}");
@@ -31,7 +31,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// Panics if the program is not installed, because a test that did not run must not pass.
+    /// Panics if the program is not installed, because a test must not pass without having run.
     #[track_caller]
     pub fn path(self) -> PathBuf {
         self.find().unwrap_or_else(|| match self {
@@ -62,7 +62,7 @@ impl Program {
 /// Runs a test with each program, one after the other.
 pub fn for_each_server<F: Future<Output = ()>>(test: impl Fn(Program) -> F) {
     for program in Program::all() {
-        // This shows the program in the output of a failed test.
+        // If the test fails, this line shows the program in the output.
         eprintln!("with {program:?}");
         wait::run(test(program));
     }

@@ -8,7 +8,7 @@ use redis::RedisResult;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// The name of the service at the sentinel.
+/// The name under which the sentinel knows the master.
 pub const NAME: &str = "tollgate";
 
 pub struct Watched {
@@ -17,7 +17,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts the servers, and waits until the sentinel knows both and the replica is in sync.
+    /// Starts the servers. Waits until the sentinel knows both servers and the replica is in sync.
     #[track_caller]
     pub fn start(program: Program) -> Self {
         let master = Server::of(program);
@@ -50,7 +50,7 @@ impl Watched {
         &self.servers
     }
 
-    /// Returns the URLs of the sentinel, from which clients learn the master's address.
+    /// Returns the URLs of the sentinel. Clients learn the master's address from it.
     pub fn urls(&self) -> Vec<String> {
         vec![self.sentinel.url()]
     }
@@ -61,7 +61,7 @@ impl Watched {
         server.unwrap_or_else(|| panic!("{address} is none of the two servers"))
     }
 
-    /// Returns the master that the sentinel names now.
+    /// Returns the master that the sentinel currently names.
     #[track_caller]
     pub fn master(&self) -> &Server {
         let named = self.named().expect("the sentinel answers");
@@ -81,14 +81,14 @@ impl Watched {
         master.address()
     }
 
-    /// Waits until the sentinel names a master other than `from` in all its answers, and that
+    /// Waits until the sentinel names a master other than `from` in all its answers, and until that
     /// master accepts writes.
     #[track_caller]
     pub fn wait_for_failover(&self, from: SocketAddr) -> SocketAddr {
         found("the sentinel names another master, which is one", || {
             let named = self.named().ok().filter(|named| *named != from)?;
-            // Until the failover is over, the list of masters is older than the address of the
-            // name, and some clients read the list.
+            // Until the failover has ended, the list of masters is older than the address that
+            // belongs to the name. Some clients read the list.
             let listed: HashMap<String, String> =
                 self.sentinel.try_ask(&["SENTINEL", "MASTER", NAME]).ok()?;
             let info: String = self.server(named).try_ask(&["INFO", "replication"]).ok()?;

@@ -1,5 +1,5 @@
-//! One server of a test, on a free port, without files on disk. It can be killed, restarted,
-//! stopped, and queried.
+//! A server for one test. It runs on a free port without files on disk. A test can kill, restart,
+//! stop and query it.
 
 use super::ports;
 use super::process::{Folder, Process};
@@ -13,13 +13,14 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How long the test's own queries wait for an answer. A server may be busy for seconds.
+/// How long the test's own queries wait for an answer. A server may be busy for several seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server that ends when this is dropped. Tests query it over separate connections, which block
-/// the thread for a moment and bypass the faults between the server and its clients.
+/// A server that ends when this value is dropped. Tests query the server over separate connections.
+/// These queries block the thread for a moment, and bypass the faults between the server and its
+/// clients.
 pub struct Server {
-    // The process is dropped before its folder.
+    // The process must be dropped before its folder.
     process: Mutex<Option<Process>>,
     folder: Folder,
     setup: Setup,
@@ -58,7 +59,7 @@ impl Server {
         panic!("ten ports were free, and then were not");
     }
 
-    /// Starts the process and waits until it answers. Returns its log if it ends instead.
+    /// Starts the process and waits until it answers. If the process ends instead, returns its log.
     #[track_caller]
     fn launch(&self) -> Result<(), String> {
         let mut command = Command::new(self.setup.program.path());
@@ -67,7 +68,7 @@ impl Server {
             command.arg("--sentinel");
         }
         let mut process = Process::start(&mut command, self.folder.path()).expect("the program starts");
-        // The answer must come from this process, and not from a process that had the port before.
+        // The answer must not come from a process that used the port before.
         let ours = format!("process_id:{}\r\n", process.id());
         let mut has_ended = false;
         until("the server answers", || {
@@ -95,20 +96,21 @@ impl Server {
         self.address
     }
 
-    /// Returns the server's URL, such as `redis://127.0.0.1:12345`, with the password if there is
-    /// one, and with `rediss://` for TLS.
+    /// Returns the server's URL, such as `redis://127.0.0.1:12345`. The URL contains the password,
+    /// if there is one, and starts with `rediss://` for TLS.
     pub fn url(&self) -> String {
         self.url_at(self.address)
     }
 
-    /// Returns the server's URL with another address, that of a proxy in front of it.
+    /// Returns the server's URL with another address, namely that of a proxy in front of the
+    /// server.
     pub fn url_at(&self, address: SocketAddr) -> String {
         let scheme = if self.setup.authority.is_some() { "rediss" } else { "redis" };
         let password = self.setup.password.as_ref().map(|password| format!(":{password}@"));
         format!("{scheme}://{}{address}", password.unwrap_or_default())
     }
 
-    /// Returns a client that has the password and trusts the authority.
+    /// Returns a client that knows the password and trusts the authority.
     pub fn client(&self) -> Client {
         self.client_at(self.address)
     }
@@ -123,27 +125,27 @@ impl Server {
         .expect("a good URL")
     }
 
-    /// Kills the server immediately (SIGKILL). Its data are lost.
+    /// Kills the server immediately (SIGKILL). The server's data are lost.
     pub fn kill(&self) {
         *self.process.lock().unwrap() = None;
     }
 
-    /// Starts the server on the same port, with its first settings and without any data. A running
-    /// server is killed first.
+    /// Starts the server on the same port, with its first settings and without any data. If the
+    /// server is running, kills it first.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
         self.launch().unwrap_or_else(|log| panic!("it did not start again:\n{log}"));
     }
 
-    /// Stops the server (SIGSTOP): it keeps its connections and the system accepts new ones, but it
-    /// answers nothing.
+    /// Stops the server (SIGSTOP). The server then answers nothing. Its connections stay open, and
+    /// the system accepts new ones.
     pub fn stop(&self) {
         self.process.lock().unwrap().as_ref().expect("it was not killed").stop();
     }
 
-    /// Resumes the server after [`stop`](Self::stop). It then executes all requests that it has
-    /// received meanwhile.
+    /// Resumes the server after [`stop`](Self::stop). The server then executes all requests that
+    /// arrived meanwhile.
     pub fn resume(&self) {
         self.process.lock().unwrap().as_ref().expect("it was not killed").resume();
     }
@@ -158,7 +160,7 @@ impl Server {
         Ok(connection)
     }
 
-    /// Sends a query on its own connection: `try_ask::<i64>(&["GET", "key"])`.
+    /// Sends a query over its own connection: `try_ask::<i64>(&["GET", "key"])`.
     pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connect()?)
     }
@@ -175,8 +177,8 @@ impl Server {
         self.ask(words)
     }
 
-    /// Returns all keys, sorted, with their remaining milliseconds, or -1 for keys that never
-    /// expire.
+    /// Returns all keys, sorted, with their remaining time to live in milliseconds. The time is -1
+    /// for keys that never expire.
     #[track_caller]
     pub fn keys_with_ttl(&self) -> Vec<(String, i64)> {
         let mut connection = self.connect().expect("it runs");
@@ -203,11 +205,11 @@ impl Server {
         }
         let left: Vec<i64> = ask.query(&mut connection).expect("it answers");
         let keys = keys.iter().map(|key| String::from_utf8_lossy(key).into_owned());
-        // -2 stands for a key that has expired meanwhile.
+        // -2 means that the key has expired meanwhile.
         keys.zip(left).filter(|(_, left)| *left != -2).collect()
     }
 
-    /// Returns the processor time that the server has used since it was started.
+    /// Returns the processor time that the server has used since its start.
     #[track_caller]
     pub fn cpu_time(&self) -> Duration {
         let info: String = self.ask(&["INFO", "cpu"]);
@@ -215,8 +217,8 @@ impl Server {
         Duration::from_secs_f64(of("used_cpu_sys") + of("used_cpu_user"))
     }
 
-    /// Returns how often the server has executed this command, including in scripts, such as
-    /// `evalsha`. Refusals count.
+    /// Returns how often the server has executed a command such as `evalsha`, including calls in
+    /// scripts. Refused calls count.
     #[track_caller]
     pub fn calls(&self, command: &str) -> u64 {
         let info: String = self.ask(&["INFO", "commandstats"]);
@@ -225,22 +227,22 @@ impl Server {
         calls.expect("a figure").parse().expect("a figure")
     }
 
-    /// Returns the number of connected clients, without the client of this query.
+    /// Returns the number of connected clients, except the client of this query.
     #[track_caller]
     pub fn clients(&self) -> u64 {
         let info: String = self.ask(&["INFO", "clients"]);
         field(&info, "connected_clients").expect("a figure").parse::<u64>().expect("a figure") - 1
     }
 
-    /// Returns the bytes of a key and its value, with everything that the server keeps about it, or
-    /// `None` if there is no such key.
+    /// Returns the bytes of a key and its value, including everything that the server stores about
+    /// the key. Returns `None` if there is no such key.
     #[track_caller]
     pub fn memory_usage(&self, key: &str) -> Option<u64> {
         self.ask(&["MEMORY", "USAGE", key, "SAMPLES", "0"])
     }
 }
 
-/// Returns the value after `name:` in an answer to INFO.
+/// Returns the value after `name:` in the answer to INFO.
 pub fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }

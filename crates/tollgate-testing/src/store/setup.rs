@@ -1,4 +1,4 @@
-//! [`Setup`]: the settings of a server, before it is started.
+//! [`Setup`]: the settings with which a server is started.
 
 use super::certificates::Authority;
 use super::program::Program;
@@ -13,11 +13,11 @@ pub enum Role {
     Plain,
     /// A node of a cluster.
     Cluster,
-    /// A sentinel, which watches other servers and holds no data.
+    /// A sentinel, which watches other servers and stores no data.
     Sentinel,
 }
 
-/// The settings of one server. Nothing is stored on disk, and the debug command is enabled.
+/// The settings of one server. The server stores nothing on disk, and its debug command is enabled.
 #[derive(Clone)]
 pub struct Setup {
     pub program: Program,
@@ -37,13 +37,13 @@ impl Setup {
         self
     }
 
-    /// Requires this password from clients.
+    /// Makes the server require this password from clients.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// Accepts only TLS, with a certificate of this authority.
+    /// Makes the server accept only TLS, with a certificate issued by this authority.
     pub fn tls(mut self, authority: &Authority) -> Self {
         self.authority = Some(authority.clone());
         self
@@ -59,22 +59,21 @@ impl Setup {
     ///
     /// # Panics
     ///
-    /// Panics if the program is missing, or refuses its configuration.
+    /// Panics if the program is missing or refuses its configuration.
     #[track_caller]
     pub fn start(self) -> Server {
         Server::start_with(self)
     }
 
-    /// Writes the configuration file. `bus` is the port on which the nodes of a cluster talk to
-    /// each other.
+    /// Writes the configuration file. The nodes of a cluster communicate over the port `bus`.
     pub fn write(&self, folder: &Path, port: u16, bus: Option<u16>) {
         let mut lines = vec!["bind 127.0.0.1".to_owned(), format!("dir {}", folder.display())];
         if self.role != Role::Sentinel {
             lines.extend(["save \"\"", "appendonly no", "enable-debug-command yes"].map(str::to_owned));
-            // Otherwise replicas of Redis 7 would wait five seconds for other replicas.
+            // Without this setting, replicas of Redis 7 would wait five seconds for other replicas.
             lines.push("repl-diskless-sync-delay 0".to_owned());
-            // CLUSTER SLOTS names a replica only after its master's first ping, which would
-            // otherwise follow after ten seconds.
+            // CLUSTER SLOTS lists a replica only after its master's first ping. Without this
+            // setting, the ping would follow after ten seconds.
             lines.push("repl-ping-replica-period 1".to_owned());
         }
         if let Some(bus) = bus {

@@ -1,4 +1,4 @@
-//! A runtime with a deadline for each test, and conditions that are polled until they hold.
+//! A runtime with a deadline for each test, and functions that poll a condition until it holds.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -7,22 +7,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 
-/// Far more than any test takes, even on a machine that is ten times as slow or as busy, so that no
-/// test hangs.
+/// The deadline of a test, so that no test hangs. It is much longer than any test takes, even on a
+/// machine that is ten times as slow or as busy.
 pub const TEST: Duration = Duration::from_secs(600);
 
-/// Far more than a condition takes to hold once everything that it depends on has been done.
+/// The deadline of a condition. It is much longer than a condition takes to hold once all its
+/// causes have happened.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The pause between two evaluations of a condition.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Runs a test on its own runtime, which ends its tasks and connections.
+/// Runs a test on its own runtime. The end of the runtime ends the test's tasks and connections.
 pub fn run(test: impl Future<Output = ()>) {
     run_on(Builder::new_multi_thread().worker_threads(2), test);
 }
 
-/// Runs a test on one thread, where all tasks that are ready run in turn.
+/// Runs a test on one thread, where all ready tasks run in turn.
 pub fn run_in_turn(test: impl Future<Output = ()>) {
     run_on(&mut Builder::new_current_thread(), test);
 }
@@ -32,7 +33,7 @@ fn run_on(runtime: &mut Builder, test: impl Future<Output = ()>) {
     runtime.block_on(async { tokio::time::timeout(TEST, test).await }).expect("over in time");
 }
 
-/// Polls a condition until it holds, and blocks the thread meanwhile.
+/// Polls a condition until it holds. Blocks the thread meanwhile.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -42,7 +43,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Polls until there is an answer, and blocks the thread meanwhile.
+/// Polls until there is an answer. Blocks the thread meanwhile.
 #[track_caller]
 pub fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let mut answer = None;
@@ -53,7 +54,7 @@ pub fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     answer.expect("it was waited for")
 }
 
-/// Polls a condition until it holds, without blocking other tasks.
+/// Polls a condition until it holds. Does not block other tasks.
 #[track_caller]
 pub fn until_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     let from = Location::caller();
@@ -66,7 +67,7 @@ pub fn until_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> impl Fut
     }
 }
 
-/// Returns whether a future stays pending for this time, and drops it.
+/// Returns whether a future stays pending for this time. Drops the future.
 pub async fn is_silent<T: Debug>(time: Duration, future: impl Future<Output = T>) -> bool {
     tokio::time::timeout(time, future).await.is_err()
 }

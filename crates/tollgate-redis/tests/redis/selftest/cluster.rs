@@ -1,4 +1,4 @@
-//! A cluster answers MOVED and ASK, and promotes the replica of a dead master; a client follows.
+//! A cluster answers MOVED and ASK, and promotes the replica of a dead master. A client follows.
 
 use redis::RedisResult;
 use redis::cluster::ClusterClient;
@@ -6,7 +6,7 @@ use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::wait::until_async;
 
-/// Returns the word and the rest of a server's error: `MOVED`, `12182 127.0.0.1:13000`.
+/// Returns the error word of a server and the rest of its error: `MOVED`, `12182 127.0.0.1:13000`.
 fn refusal(answer: RedisResult<i64>) -> (String, String) {
     let error = answer.unwrap_err();
     (error.code().unwrap_or_default().to_owned(), error.detail().unwrap_or_default().to_owned())
@@ -23,8 +23,7 @@ fn slots_are_moved_masters_are_replaced_and_a_client_follows() {
         assert_eq!(count.query_async::<i64>(&mut connection).await.unwrap(), 1);
         assert_eq!(cluster.master_of("hits").ask::<i64>(&["GET", "hits"]), 1);
 
-        // In the middle of the move, a key that has moved is requested from the new master, after
-        // ASKING.
+        // In the middle of the move, a moved key is requested from the new master, after ASKING.
         let moving = cluster.begin_move_of("hits");
         cluster.migrate(moving, "hits");
         let (word, detail) = refusal(cluster.node(moving.from).try_ask(&["INCR", "hits"]));
@@ -44,8 +43,8 @@ fn slots_are_moved_masters_are_replaced_and_a_client_follows() {
         assert_ne!(now, again.to);
         assert_eq!(count.query_async::<i64>(&mut connection).await.unwrap(), 5);
 
-        // The old master is now a replica of the new master, and takes its place when the new
-        // master is killed.
+        // The old master is now a replica of the new master. It becomes the master again when the
+        // new master is killed.
         cluster.wait_until_whole();
         let killed = cluster.kill_master_of("hits");
         assert_eq!(cluster.wait_for_failover("hits", killed), again.to);

@@ -1,4 +1,4 @@
-//! A client of a real server sees each fault.
+//! Each fault is visible to a client of a real server.
 
 use crate::load::on_server;
 use redis::aio::MultiplexedConnection;
@@ -10,7 +10,7 @@ use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{is_silent, run, until, until_async};
 
-/// Longer than any expected event takes, and short enough to wait for events that must not happen.
+/// Longer than any expected event takes. Short enough to wait for events that must not happen.
 const SHORT: Duration = Duration::from_millis(100);
 
 async fn connect(server: &Server, proxy: &FaultProxy) -> RedisResult<MultiplexedConnection> {
@@ -23,7 +23,8 @@ async fn incr(connection: &mut MultiplexedConnection) -> RedisResult<i64> {
     redis::cmd("INCR").arg("hits").query_async(connection).await
 }
 
-/// Returns a server, a proxy before it and a connection through both that has been used once.
+/// Returns a server, a proxy in front of the server, and a connection through both that has been
+/// used once.
 async fn connected() -> (Server, FaultProxy, MultiplexedConnection) {
     let server = Server::start();
     let proxy = FaultProxy::start(server.address()).await;
@@ -32,7 +33,7 @@ async fn connected() -> (Server, FaultProxy, MultiplexedConnection) {
     (server, proxy, connection)
 }
 
-/// Returns the server's count, queried past the proxy.
+/// Returns the server's count. The query bypasses the proxy.
 fn hits(server: &Server) -> i64 {
     server.ask(&["GET", "hits"])
 }
@@ -45,8 +46,8 @@ fn what_passes_is_counted() {
         assert_eq!(before.connections, 1);
         assert_eq!(incr(&mut connection).await.unwrap(), 2);
         let now = proxy.passed();
-        // The request is "*2\r\n$4\r\nINCR\r\n$4\r\nhits\r\n" and the reply ":2\r\n". A reply is
-        // counted when it has been written.
+        // The request is "*2\r\n$4\r\nINCR\r\n$4\r\nhits\r\n", and the reply is ":2\r\n". A reply
+        // is counted after it has been written.
         assert_eq!(now.requests - before.requests, 24);
         until("the reply is counted", || proxy.passed().replies - before.replies == 4);
         let _second = connect(&server, &proxy).await.unwrap();
@@ -62,7 +63,7 @@ fn a_delay_is_taken_each_way_and_does_not_add_up() {
         let begun = Instant::now();
         assert_eq!(incr(&mut connection).await.unwrap(), 2);
         assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
-        // Twenty requests at a time take little more than one.
+        // Twenty concurrent requests take little more time than one.
         let begun = Instant::now();
         let all = (0..20).map(|_| {
             let mut connection = connection.clone();
@@ -97,7 +98,7 @@ fn in_a_black_hole_connections_are_made_and_nothing_is_answered() {
         assert!(is_silent(SHORT, async { connect(&server, &proxy).await.is_ok() }).await);
         assert_eq!(proxy.passed().connections, 2);
         assert_eq!(hits(&server), 1);
-        // A connection that has lost bytes never recovers its framing; a new connection works.
+        // A connection that has lost bytes never recovers its framing. A new connection works.
         proxy.set(Mode::Pass);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         let mut new = connect(&server, &proxy).await.unwrap();
@@ -113,7 +114,7 @@ fn a_half_open_connection_is_silent_for_ever_and_new_ones_work() {
         let mut new = connect(&server, &proxy).await.unwrap();
         assert_eq!(incr(&mut new).await.unwrap(), 2);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
-        // Frozen connections stay frozen; new connections are frozen the next time.
+        // Frozen connections stay frozen. New connections are frozen when the mode is set again.
         proxy.set(Mode::Pass);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(incr(&mut new).await.unwrap(), 3);
@@ -134,7 +135,8 @@ fn the_packets_of_a_half_open_connection_are_lost_so_the_systems_own_timeout_see
         let client = Client::open(info).unwrap();
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
         incr(&mut connection).await.unwrap();
-        // A black hole acknowledges the bytes that it swallows.
+        // A black hole acknowledges the bytes that it swallows, but a half-open connection does
+        // not.
         proxy.set(Mode::HalfOpen);
         let failed = timeout(Duration::from_secs(10), incr(&mut connection)).await.expect("it is noticed");
         let error = failed.unwrap_err();
@@ -190,7 +192,7 @@ fn slow_bytes_come_one_by_one() {
         proxy.set(Mode::SlowBytes(interval));
         let begun = Instant::now();
         assert_eq!(incr(&mut connection).await.unwrap(), 2);
-        // The request has 24 bytes and the reply 4.
+        // The request has 24 bytes, and the reply has 4.
         assert!(begun.elapsed() >= 28 * interval, "{:?}", begun.elapsed());
     });
 }
@@ -202,7 +204,7 @@ fn a_dropped_reply_is_of_a_request_that_was_done() {
         proxy.set(Mode::DropReplies);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(hits(&server), 2);
-        // The connection receives no more replies, so a later reply is not mistaken for the lost
+        // The connection receives no more replies, so a later reply can't be mistaken for the lost
         // one.
         proxy.set(Mode::Pass);
         assert!(is_silent(SHORT, incr(&mut connection)).await);

@@ -1,4 +1,4 @@
-//! Processes share a server, begin together, and can be killed, stopped and read.
+//! Processes share a server and start together. They can be killed, stopped and read.
 
 use serde_json::json;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn counting_node() {
 fn nodes_that_count_to_a_thousand_count_exactly() {
     let server = Server::start();
     let mut nodes = Nodes::start(4, "selftest::nodes::counting_node", &[("URL", &server.url())]);
-    // No process begins before it is told to.
+    // No process starts before it is told to start.
     until("they are connected, and nobody else", || server.clients() == 4);
     assert_eq!(server.calls("incr"), 0);
     nodes.go();

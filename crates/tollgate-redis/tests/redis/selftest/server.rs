@@ -1,4 +1,4 @@
-//! Servers start, are killed, stopped and queried; TLS trusts one authority.
+//! Servers can be started, killed, stopped and queried. Over TLS, a client trusts one authority.
 
 use crate::load::on_each_server;
 use redis::{Client, Value};
@@ -56,7 +56,7 @@ fn a_stopped_server_answers_nothing_and_then_everything() {
         let asked = redis::cmd("INCR").arg("hits").to_owned();
         assert!(is_silent(Duration::from_millis(100), asked.query_async::<i64>(&mut connection)).await);
         server.resume();
-        // The request was executed, although its caller stopped waiting.
+        // The server executed the request, although the caller had stopped waiting.
         assert_eq!(asked.query_async::<i64>(&mut connection).await.unwrap(), 2);
     });
 }
@@ -66,7 +66,7 @@ fn a_server_is_asked_for_its_keys_its_memory_its_work_and_its_time() {
     on_each_server(async |server| {
         assert_eq!(server.keys_with_ttl(), []);
         server.command(&["SET", "key-0000", "1"]);
-        // There are enough keys that a scan of a thousand keys a step takes several steps.
+        // There are so many keys that a scan of a thousand keys per step needs several steps.
         let many = "for i = 1, 2499 do redis.call('SET', string.format('key-%04d', i), '1', 'PX', 60000) end";
         server.command(&["EVAL", many, "0"]);
         let keys = server.keys_with_ttl();
