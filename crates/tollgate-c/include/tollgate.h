@@ -1,29 +1,28 @@
 /* tollgate: a lock-free, keyed rate limiter. Written by `make api`: don't edit it.
  *
- * Results. A function that answers a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
- * (1); other functions return 0 for success. A negative number is an error, and then nothing was
- * charged and nothing was written except the message. tollgate_strerror has a text for each number.
- * errno is not used.
+ * Results. A function that decides about a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
+ * (1); other functions return 0 for success. A negative number is an error. After an error, nothing
+ * was charged, and nothing was written except the message. tollgate_strerror describes each
+ * number. The library does not use errno.
  *
- * Threads. Each function says who may call it. No function waits for another thread, and the
- * library starts no thread.
+ * Threads. The comment of each function states which threads may call it. No function waits for
+ * another thread, and the library starts no thread.
  *
- * Keys. A key is any bytes, 0 among them. A key of length 0 is a key like all others, and its
- * pointer may be NULL: it serves for a limit on one resource. Equal bytes are the same key, in C
+ * Keys. A key may be any bytes, including 0. A key of length 0 is a key like any other, and its
+ * pointer may be NULL; use it for a limit on a single resource. Equal bytes are the same key, in C
  * and in Rust.
  *
- * Ownership. The library keeps no pointer that it is given, and returns none but a limiter, which
- * tollgate_limiter_free frees, and static texts.
+ * Ownership. The library keeps no pointer that it is passed. The only pointers that it returns are
+ * limiters, which tollgate_limiter_free frees, and static texts.
  *
- * Structs with a field `size` are filled by the caller: set it to the sizeof of the struct. A later
- * version may append fields, whose zero means the behavior of this one.
+ * Structs. If a struct has a field `size`, the caller sets it to the sizeof of the struct. A later
+ * version may append fields, for which zero means the behavior of this version.
  *
- * Panics of the library do not unwind into C: the function returns TOLLGATE_ERR_PANIC, and what it
- * was asked for may be half done. Where the system refuses memory for a small allocation, the
- * process is aborted.
+ * Panics of the library do not unwind into C. The function returns TOLLGATE_ERR_PANIC, and its work
+ * may be half done. If the system refuses memory for a small allocation, the process is aborted.
  *
- * fork. In a child process a limiter continues as a copy of its own, whatever other threads of the
- * parent were doing. Parent and child do not share what they admit from then on.
+ * fork. In a child process, a limiter continues as an independent copy, whatever other threads of
+ * the parent were doing. From then on, parent and child each count only their own admissions.
  *
  * Unloading. dlclose leaves the shared library in memory, because threads that have used it run its
  * code when they end. */
@@ -43,46 +42,46 @@
 
 
 /**
- * The request may go ahead; its cost was charged. Functions that answer no request return it for
- * success.
+ * The request may go ahead, and its cost was charged. Functions that do not decide about a request
+ * return this number for success.
  */
 #define TOLLGATE_ADMITTED 0
 
 /**
- * The request may not go ahead. Nothing was charged. This is an answer, not an error.
+ * The request may not go ahead, and nothing was charged. This is an answer, not an error.
  */
 #define TOLLGATE_DENIED 1
 
 /**
- * An `outcome` of a decision: the cost is above the capacity, so the request can never pass.
- * Functions return `TOLLGATE_DENIED` for it.
+ * An `outcome` of a decision: the cost is above the capacity, so that the request can never pass.
+ * Functions return `TOLLGATE_DENIED` for this outcome.
  */
 #define TOLLGATE_TOO_COSTLY 2
 
 /**
- * A pointer is NULL that must not be.
+ * A pointer that must not be NULL is NULL.
  */
 #define TOLLGATE_ERR_NULL -1
 
 /**
- * The `size` of a struct is not its `sizeof`, or the length of a key is no length of an object.
+ * The `size` of a struct is not its `sizeof`, or the length of a key is larger than any object.
  */
 #define TOLLGATE_ERR_SIZE -2
 
 /**
- * A quota or an option is out of range or is no such text. The message says which, what is
- * allowed, and the fix.
+ * A quota or an option is out of range, or its text cannot be parsed. The message names it, the
+ * allowed values, and the fix.
  */
 #define TOLLGATE_ERR_SETTING -3
 
 /**
- * There is no memory for the change now. The same call may succeed later.
+ * There is not enough memory for the change. The same call may succeed later.
  */
 #define TOLLGATE_ERR_MEMORY -4
 
 /**
- * A reserved field is not zero, or a struct of a newer version sets what this library does not
- * know.
+ * A reserved field is not zero, or a struct of a newer version sets a field that this library does
+ * not know.
  */
 #define TOLLGATE_ERR_UNKNOWN -5
 
@@ -92,23 +91,23 @@
 #define TOLLGATE_ERR_DECISION -6
 
 /**
- * A fault in the library, which it has reported on stderr. The limiter remains usable.
+ * A fault in the library, which the library has reported on stderr. The limiter remains usable.
  */
 #define TOLLGATE_ERR_PANIC -7
 
 /**
- * A time that never comes, in a field that counts nanoseconds.
+ * The value of a field in nanoseconds for a time that will never be reached.
  */
 #define TOLLGATE_NEVER UINT64_MAX
 
 /**
- * The `source` of a decision: the key's own state.
+ * The `source` of a decision: the state of the key itself.
  */
 #define TOLLGATE_SOURCE_KEY 0
 
 /**
- * The `source` of a decision: the state that new keys share while the table is full, by the option
- * `when_full` of "share".
+ * The `source` of a decision: the state that new keys share while the table is full, if the option
+ * `when_full` is "share".
  */
 #define TOLLGATE_SOURCE_OVERFLOW 1
 
@@ -118,14 +117,15 @@
 #define TOLLGATE_SOURCE_POLICY 2
 
 /**
- * A limiter of many keys. `tollgate_limiter_new` makes it, `tollgate_limiter_free` frees it.
+ * A limiter of many keys. `tollgate_limiter_new` creates it, and `tollgate_limiter_free` frees it.
  *
- * A function that takes it as `const` may be called by any threads at once.
+ * Functions that take the limiter as `const` may be called by any number of threads at once.
  */
 typedef struct tollgate_limiter tollgate_limiter;
 
 /**
- * The options of a limiter. Clear it to zero and set `size`; zero and NULL mean the default.
+ * The options of a limiter. Clear the struct to zero and set `size`. Zero and NULL mean the
+ * default.
  */
 typedef struct tollgate_options {
     /**
@@ -133,12 +133,12 @@ typedef struct tollgate_options {
      */
     size_t size;
     /**
-     * The most keys that are tracked, which bounds the memory: 24 to 32 bytes a key, four times
-     * that while the table grows. 0: one million.
+     * The maximum number of tracked keys. It bounds the memory: 24 to 32 bytes per key, and four
+     * times as much while the table grows. 0 means one million.
      */
     uint64_t max_keys;
     /**
-     * How many tokens a key may owe. 0: none.
+     * The number of tokens that a key may owe. 0 means none.
      */
     uint64_t max_debt;
     /**
@@ -147,22 +147,23 @@ typedef struct tollgate_options {
      */
     const char *algorithm;
     /**
-     * What a new key gets while `max_keys` others are in use: "deny" (the default), "allow", or
-     * "share" for one state that all such keys share.
+     * The policy for new keys while `max_keys` other keys are in use: "deny" (the default),
+     * "allow", or "share" for one state that all such keys share.
      */
     const char *when_full;
     /**
-     * "counter" (the default, the processor's counter, checked against the system's clock),
-     * "system" or "coarse" (up to 10 ms late). None starts a thread.
+     * "counter" (the default: the processor's counter, checked against the system's clock),
+     * "system", or "coarse" (up to 10 ms late). None of the clocks starts a thread.
      */
     const char *clock;
 } tollgate_options;
 
 /**
- * The answer to a request. Set `size` before it is passed to a function; nothing else needs a
- * value. It is written for admissions and denials, and left as it is on an error.
+ * The answer to a request. Set `size` before you pass the struct to a function; no other field
+ * needs a value. Functions write it for admissions and denials, and leave it unchanged on an
+ * error.
  *
- * Times are nanoseconds; `TOLLGATE_NEVER` where none can be promised.
+ * Times are in nanoseconds. `TOLLGATE_NEVER` means that no time can be promised.
  */
 typedef struct tollgate_decision {
     /**
@@ -183,24 +184,25 @@ typedef struct tollgate_decision {
      */
     uint64_t charged;
     /**
-     * The most tokens that can be taken at once.
+     * The maximum number of tokens that can be taken at once.
      */
     uint64_t capacity;
     /**
-     * The tokens left after this decision, from 0 to `capacity`.
+     * The tokens that are left after this decision, from 0 to `capacity`.
      */
     uint64_t remaining;
     /**
-     * How long until the same request passes, if no other comes first: 0 if it was admitted.
+     * The time until the same request would pass, if no other request is charged first. 0 if the
+     * request was admitted.
      */
     uint64_t retry_after_ns;
     /**
-     * How long until all of `capacity` remains, if the key is not charged meanwhile.
+     * The time until all of `capacity` remains, if the key is not charged meanwhile.
      */
     uint64_t reset_after_ns;
     /**
-     * For the algorithm "leaky-queue", how long an admitted request waits before it starts; else
-     * 0.
+     * The time that an admitted request must wait before it starts, for the algorithm
+     * "leaky-queue". 0 for all other algorithms.
      */
     uint64_t start_after_ns;
     /**
@@ -208,19 +210,18 @@ typedef struct tollgate_decision {
      */
     uint64_t at_ns;
     /**
-     * Says that this library has written the decision.
+     * A mark by which the library recognizes a decision that it has written.
      */
     uint64_t mark;
     /**
-     * What `tollgate_refund` needs to know of the charge. Copy it with the struct, and do not
-     * change it.
+     * The charge, for `tollgate_refund`. Copy this field with the struct, and do not change it.
      */
     uint64_t charge[8];
 } tollgate_decision;
 
 /**
- * A key of `tollgate_check_many`: any bytes. A key of length 0 is a key like all others, and its
- * pointer may be NULL.
+ * A key for `tollgate_check_many`, which may be any bytes. A key of length 0 is a key like any
+ * other, and its pointer may be NULL.
  */
 typedef struct tollgate_key {
     /**
@@ -254,11 +255,11 @@ typedef struct tollgate_charge {
      */
     uint64_t cost;
     /**
-     * Where the decision of this limit goes, or NULL.
+     * The place for the decision of this limit, or NULL.
      */
     struct tollgate_decision *decision;
     /**
-     * 0. Later versions may give it a meaning.
+     * Must be 0. Later versions may give these fields a meaning.
      */
     uint64_t reserved[2];
 } tollgate_charge;
@@ -276,14 +277,14 @@ typedef struct tollgate_key_quota {
      */
     size_t key_len;
     /**
-     * The quota as text, such as "100/s burst 20"; NULL if the limiter's quota shall hold for the
-     * key again.
+     * The quota as text, such as "100/s burst 20". NULL removes the key's quota, and the limiter's
+     * quota applies to the key again.
      */
     const char *quota;
 } tollgate_key_quota;
 
 /**
- * What a limiter holds and has done. Set `size` before it is passed to `tollgate_stats_of`.
+ * The figures of a limiter. Set `size` before you pass the struct to `tollgate_stats_of`.
  */
 typedef struct tollgate_stats {
     /**
@@ -291,35 +292,36 @@ typedef struct tollgate_stats {
      */
     size_t size;
     /**
-     * Keys that are tracked.
+     * The number of keys that are tracked.
      */
     uint64_t keys;
     /**
-     * Keys that the table has room for before it grows or forgets idle keys.
+     * The number of keys that the table has room for before it grows or evicts idle keys.
      */
     uint64_t room;
     /**
-     * The most keys that may be tracked.
+     * The maximum number of tracked keys.
      */
     uint64_t max_keys;
     /**
-     * How often the table was replaced: to grow, to forget idle keys, or for a new quota.
+     * The number of times that the table was replaced, to grow, to evict idle keys, or for a new
+     * quota.
      */
     uint64_t turnovers;
     /**
-     * Idle keys that were forgotten, which changes no decision.
+     * The number of idle keys that were evicted. Evicting an idle key changes no decision.
      */
     uint64_t evicted;
     /**
-     * Checks of new keys that found the table full, and were answered by `when_full`.
+     * The number of checks of new keys that found the table full and were answered by `when_full`.
      */
     uint64_t refused;
     /**
-     * Keys that have a quota of their own, tracked or not.
+     * The number of keys that have their own quota, whether they are tracked or not.
      */
     uint64_t own_quotas;
     /**
-     * Bytes taken: the limiter and all that it has allocated.
+     * The size of the limiter and of all memory that it has allocated, in bytes.
      */
     uint64_t bytes;
 } tollgate_stats;
@@ -329,33 +331,36 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library, such as "0.1.0". `TOLLGATE_VERSION` is that of the header.
+ * Returns the version of the library, such as "0.1.0". `TOLLGATE_VERSION` is the version of the
+ * header.
  *
  * Any thread may call it. The text is static.
  */
 const char *tollgate_version(void);
 
 /**
- * The text of a result, for a log. Never NULL.
+ * Returns a text that describes a result, for a log. The text is never NULL.
  *
  * Any thread may call it. The text is static.
  */
 const char *tollgate_strerror(int result);
 
 /**
- * Makes a limiter that enforces `quota` for each key: "100/s", "100/s burst 20", "5/10s",
- * "1000/h strict"; the units are ns, us, ms, s, min, h and d. `options` may be NULL.
+ * Creates a limiter that enforces `quota` for each key. A quota is a text such as "100/s", "100/s
+ * burst 20", "5/10s" or "1000/h strict", with the units ns, us, ms, s, min, h and d. `options` may
+ * be NULL.
  *
- * Returns 0 and writes the handle to `*limiter`; or returns an error, leaves `*limiter` as it is,
- * and writes what is wrong and what is allowed to `message` (cut to `message_size` bytes, with a 0
- * at the end), unless that is NULL. 200 bytes suffice for most messages.
+ * On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error, leaves
+ * `*limiter` unchanged, and writes a text to `message`, unless that is NULL. The text states the
+ * fault and the allowed values. It is cut to `message_size` bytes, including a 0 at the end; 200
+ * bytes suffice for most messages.
  *
- * Any thread may call it. The caller owns the handle and frees it with `tollgate_limiter_free`;
- * texts and options are copied.
+ * Any thread may call it. The caller owns the handle, and must free it with
+ * `tollgate_limiter_free`. Texts and options are copied.
  *
  * Preconditions:
- * Pointers are NULL or valid, texts end with a 0, and `options` has the bytes that its `size`
- * says.
+ * Pointers are NULL or valid, texts end with a 0, and `options` has as many bytes as its `size`
+ * states.
  */
 int tollgate_limiter_new(const char *quota,
                          const struct tollgate_options *options,
@@ -364,28 +369,29 @@ int tollgate_limiter_new(const char *quota,
                          size_t message_size);
 
 /**
- * Frees a limiter, and all it remembers. NULL is ignored.
+ * Frees a limiter and the states of all its keys. NULL is ignored.
  *
- * One thread calls it, once, when no other thread uses the limiter any more. Decisions remain
- * readable.
+ * One thread may call it, once, after all other threads have stopped using the limiter. Decisions
+ * remain readable.
  *
  * Preconditions:
- * `limiter` is NULL or a live handle of `tollgate_limiter_new`, which ends here.
+ * `limiter` is NULL or a live handle from `tollgate_limiter_new`. The handle is invalid
+ * afterwards.
  */
 void tollgate_limiter_free(struct tollgate_limiter *limiter);
 
 /**
- * May `key` do this now? Charges one token if so.
+ * Checks whether a request of `key` may go ahead now, and charges one token if so.
  *
  * Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. `decision` may be NULL, which is
  * faster.
  *
- * Any threads may call it at once, also for one key; no call waits for another. Neither the key
- * nor the decision is kept.
+ * Any number of threads may call it at once, even for the same key. No call waits for another. The
+ * library keeps neither the key nor the decision.
  *
  * Preconditions:
- * `limiter` is a live handle, `key` has `key_len` bytes, and `decision` is NULL or has the bytes
- * that its `size` says.
+ * `limiter` is a live handle, `key` has `key_len` bytes, and `decision` is NULL or has as many
+ * bytes as its `size` states.
  */
 int tollgate_check(const struct tollgate_limiter *limiter,
                    const void *key,
@@ -393,13 +399,13 @@ int tollgate_check(const struct tollgate_limiter *limiter,
                    struct tollgate_decision *decision);
 
 /**
- * `tollgate_check` for `cost` tokens: charges all of them or none. A cost of 0 is admitted and
- * charges nothing.
+ * Like `tollgate_check`, for `cost` tokens, of which it charges all or none. A cost of 0 is
+ * admitted and charges nothing.
  *
- * Any threads may call it at once. Neither the key nor the decision is kept.
+ * Any number of threads may call it at once. The library keeps neither the key nor the decision.
  *
  * Preconditions:
- * As `tollgate_check`.
+ * The preconditions of `tollgate_check` apply.
  */
 int tollgate_check_n(const struct tollgate_limiter *limiter,
                      const void *key,
@@ -408,13 +414,13 @@ int tollgate_check_n(const struct tollgate_limiter *limiter,
                      struct tollgate_decision *decision);
 
 /**
- * `tollgate_check_n` for a key that is a number. It is the same key as the eight bytes of the
+ * Like `tollgate_check_n`, for a key that is a number. The key equals the eight bytes of the
  * number in memory: `tollgate_check_n(limiter, &key, 8, cost, decision)`.
  *
- * Any threads may call it at once. The decision is not kept.
+ * Any number of threads may call it at once. The library does not keep the decision.
  *
  * Preconditions:
- * As `tollgate_check`.
+ * The preconditions of `tollgate_check` apply.
  */
 int tollgate_check_u64(const struct tollgate_limiter *limiter,
                        uint64_t key,
@@ -422,14 +428,14 @@ int tollgate_check_u64(const struct tollgate_limiter *limiter,
                        struct tollgate_decision *decision);
 
 /**
- * `tollgate_check_n` at a time of the caller's own, in nanoseconds, at most 2^61 of them: for one
- * reading of `tollgate_now` for several checks, for tests, and for times of a log. Times may go
- * back.
+ * Like `tollgate_check_n`, at a time that the caller passes, in nanoseconds and at most 2^61. Use
+ * it to make several checks with one reading of `tollgate_now`, in tests, and with times from a
+ * log. The time may be earlier than in a previous call.
  *
- * Any threads may call it at once. Neither the key nor the decision is kept.
+ * Any number of threads may call it at once. The library keeps neither the key nor the decision.
  *
  * Preconditions:
- * As `tollgate_check`.
+ * The preconditions of `tollgate_check` apply.
  */
 int tollgate_check_at(const struct tollgate_limiter *limiter,
                       const void *key,
@@ -439,13 +445,13 @@ int tollgate_check_at(const struct tollgate_limiter *limiter,
                       struct tollgate_decision *decision);
 
 /**
- * What `tollgate_check_n` would answer now. Charges nothing; the figures are those before a
- * charge.
+ * Returns the answer that `tollgate_check_n` would give now. It charges nothing, and the figures
+ * of the decision are those before a charge.
  *
- * Any threads may call it at once. Neither the key nor the decision is kept.
+ * Any number of threads may call it at once. The library keeps neither the key nor the decision.
  *
  * Preconditions:
- * As `tollgate_check`.
+ * The preconditions of `tollgate_check` apply.
  */
 int tollgate_peek(const struct tollgate_limiter *limiter,
                   const void *key,
@@ -454,12 +460,12 @@ int tollgate_peek(const struct tollgate_limiter *limiter,
                   struct tollgate_decision *decision);
 
 /**
- * `tollgate_peek` at a time of the caller's own.
+ * Like `tollgate_peek`, at a time that the caller passes.
  *
- * Any threads may call it at once. Neither the key nor the decision is kept.
+ * Any number of threads may call it at once. The library keeps neither the key nor the decision.
  *
  * Preconditions:
- * As `tollgate_check`.
+ * The preconditions of `tollgate_check` apply.
  */
 int tollgate_peek_at(const struct tollgate_limiter *limiter,
                      const void *key,
@@ -469,16 +475,16 @@ int tollgate_peek_at(const struct tollgate_limiter *limiter,
                      struct tollgate_decision *decision);
 
 /**
- * Gives back at most `tokens` of what the check of `key` that wrote `decision` took; `UINT64_MAX`
- * for all of it. Only what the charge still holds comes back: what has not refilled since. Each
- * charge is refunded once.
+ * Gives back at most `tokens` of the tokens that a check of `key` took when it wrote `decision`;
+ * `UINT64_MAX` gives back all of them. Tokens that have refilled since the check are not given
+ * back. Refund each charge at most once.
  *
- * Returns 0, also if nothing came back, or an error.
+ * Returns 0, even if nothing was given back, or an error.
  *
- * Any threads may call it at once. Neither the key nor the decision is kept.
+ * Any number of threads may call it at once. The library keeps neither the key nor the decision.
  *
  * Preconditions:
- * As `tollgate_check`, and a function of this library has written `decision`.
+ * The preconditions of `tollgate_check` apply. A function of this library has written `decision`.
  */
 int tollgate_refund(const struct tollgate_limiter *limiter,
                     const void *key,
@@ -487,12 +493,12 @@ int tollgate_refund(const struct tollgate_limiter *limiter,
                     uint64_t tokens);
 
 /**
- * `tollgate_refund` at a time of the caller's own.
+ * Like `tollgate_refund`, at a time that the caller passes.
  *
- * Any threads may call it at once. Neither the key nor the decision is kept.
+ * Any number of threads may call it at once. The library keeps neither the key nor the decision.
  *
  * Preconditions:
- * As `tollgate_refund`.
+ * The preconditions of `tollgate_refund` apply.
  */
 int tollgate_refund_at(const struct tollgate_limiter *limiter,
                        const void *key,
@@ -502,18 +508,20 @@ int tollgate_refund_at(const struct tollgate_limiter *limiter,
                        uint64_t now_ns);
 
 /**
- * `tollgate_check` for `count` keys in their order, 32 at a time, which pays when they are not in
- * the processor's caches.
+ * Like `tollgate_check`, for `count` keys in their order. The library looks up 32 keys at a time,
+ * which is faster than single checks if the keys are not in the processor's caches.
  *
- * `results` gets the result of each key, `decisions` its decision; either may be NULL. Set the
- * `size` of the first decision; it holds for all. Returns `TOLLGATE_ADMITTED` if all keys are
- * admitted, `TOLLGATE_DENIED` if any is denied, or an error, and then no key is charged.
+ * Writes the result of each key to `results` and its decision to `decisions`; either may be NULL.
+ * Set the `size` of the first decision, which applies to all of them. Returns `TOLLGATE_ADMITTED`
+ * if all keys are admitted, and `TOLLGATE_DENIED` if any key is denied. If it returns an error, no
+ * key is charged.
  *
- * Any threads may call it at once. Nothing is kept. It allocates a buffer.
+ * Any number of threads may call it at once. The library keeps none of the arguments. The function
+ * allocates a buffer.
  *
  * Preconditions:
- * As `tollgate_check` for each key; `keys`, and `results` and `decisions` unless NULL, have
- * `count` elements.
+ * The preconditions of `tollgate_check` apply to each key. `keys` has `count` elements, and so do
+ * `results` and `decisions` unless they are NULL.
  */
 int tollgate_check_many(const struct tollgate_limiter *limiter,
                         const struct tollgate_key *keys,
@@ -522,28 +530,32 @@ int tollgate_check_many(const struct tollgate_limiter *limiter,
                         struct tollgate_decision *decisions);
 
 /**
- * Asks several limits for one request, which is admitted if all of them admit it, and charged to
- * all or to none. Name each key of a limiter once.
+ * Checks one request against several limits. The request is admitted if all of them admit it, and
+ * it is charged to all of them or to none. Name each key of a limiter at most once.
  *
- * Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED`, or an error, and then nothing is charged. For a
- * denial `denied_by`, unless NULL, gets the index of the limit with the longest wait.
+ * Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. If it returns an error, nothing is
+ * charged. For a denial, writes the index of the limit with the longest wait to `denied_by`,
+ * unless that is NULL.
  *
- * Any threads may call it at once. Nothing is kept. More than 8 limits allocate.
+ * Any number of threads may call it at once. The library keeps none of the arguments. The function
+ * allocates memory for more than 8 limits.
  *
  * Preconditions:
- * `charges` has `count` elements, each as `tollgate_check` needs it.
+ * `charges` has `count` elements. The preconditions of `tollgate_check` apply to each of them.
  */
 int tollgate_check_all(const struct tollgate_charge *charges, size_t count, size_t *denied_by);
 
 /**
- * Replaces the quota of all keys that have none of their own. Tokens that are taken stay taken.
+ * Replaces the quota of all keys that do not have their own quota. Tokens that were taken stay
+ * taken.
  *
- * Returns 0; or an error, with what is wrong in `message`, and the quota is as before.
+ * Returns 0 or an error. On an error, the quota stays as before, and `message` gets a text that
+ * states the fault.
  *
- * Any threads may call it at once, beside checks. The text is copied.
+ * Any number of threads may call it at once, also during checks. The text is copied.
  *
  * Preconditions:
- * As `tollgate_limiter_new`.
+ * The preconditions of `tollgate_limiter_new` apply.
  */
 int tollgate_set_quota(const struct tollgate_limiter *limiter,
                        const char *quota,
@@ -551,15 +563,16 @@ int tollgate_set_quota(const struct tollgate_limiter *limiter,
                        size_t message_size);
 
 /**
- * Gives keys quotas of their own, or removes them. All of it is one change and costs as much as
- * `tollgate_set_quota`, so change many keys by one call.
+ * Sets or removes the quotas of single keys. The call is one change, which costs as much as
+ * `tollgate_set_quota`, so change many keys in one call.
  *
- * Returns 0; or an error, with what is wrong in `message`, and nothing is changed.
+ * Returns 0 or an error. On an error, nothing is changed, and `message` gets a text that states
+ * the fault.
  *
- * Any threads may call it at once, beside checks. Keys and texts are copied.
+ * Any number of threads may call it at once, also during checks. Keys and texts are copied.
  *
  * Preconditions:
- * As `tollgate_limiter_new`; `quotas` has `count` elements.
+ * The preconditions of `tollgate_limiter_new` apply. `quotas` has `count` elements.
  */
 int tollgate_set_key_quotas(const struct tollgate_limiter *limiter,
                             const struct tollgate_key_quota *quotas,
@@ -568,19 +581,20 @@ int tollgate_set_key_quotas(const struct tollgate_limiter *limiter,
                             size_t message_size);
 
 /**
- * The figures of a limiter. It visits all keys.
+ * Writes the figures of a limiter to `stats`. The function visits all keys.
  *
- * Returns 0 or an error. Any threads may call it at once.
+ * Returns 0 or an error. Any number of threads may call it at once.
  *
  * Preconditions:
- * `limiter` is a live handle, and `stats` has the bytes that its `size` says.
+ * `limiter` is a live handle, and `stats` has as many bytes as its `size` states.
  */
 int tollgate_stats_of(const struct tollgate_limiter *limiter, struct tollgate_stats *stats);
 
 /**
- * The time of the limiter's clock, in nanoseconds, for the functions that take a time; 0 for NULL.
+ * Returns the time of the limiter's clock in nanoseconds, for the functions that take a time.
+ * Returns 0 for NULL.
  *
- * Any threads may call it at once.
+ * Any number of threads may call it at once.
  *
  * Preconditions:
  * `limiter` is a live handle or NULL.
