@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
-use tollgate::{InFlight, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Decision, InFlight, Limiter, Quota, SingleLimiter, Tick};
 use tollgate_wait::{WaitError, WaitQueue, Waitable};
 
 fn ms(millis: u64) -> Duration {
@@ -184,16 +184,17 @@ fn a_rate_and_a_permit_are_taken_together_or_not_at_all() {
     assert!(matches!(late, Err(WaitError::TooLong { wait, .. }) if wait >= ms(800)), "{late:?}");
 }
 
-/// After the documented interval, a waiter detects changes that do not wake it: a reset, a larger
-/// quota, and a returned permit that was taken without the queue.
+/// After the documented interval, a waiter detects changes that do not wake it: a refund, a reset,
+/// a larger quota, and a returned permit that was taken without the queue.
 #[test]
 fn a_waiter_asks_again_at_the_stated_interval() {
     let mut simulation = Simulation::new(6);
     let clock = simulation.clock.clone();
     let limiter = || SingleLimiter::builder(Quota::per_hour(1)).clock(clock.clone()).build().unwrap();
-    let goes = |simulation: &mut Simulation, change: &dyn Fn(&SingleLimiter)| {
+    let goes = |simulation: &mut Simulation, change: &dyn Fn(&SingleLimiter, &Decision)| {
         let limiter = limiter();
-        assert!(limiter.check().is_allowed());
+        let charge = limiter.check();
+        assert!(charge.is_allowed());
         let queue = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
         let (shared, went) = (Rc::clone(&queue), Rc::new(Cell::new(false)));
         let slot = Rc::clone(&went);
@@ -201,14 +202,15 @@ fn a_waiter_asks_again_at_the_stated_interval() {
             slot.set(shared.until_ready(&()).await.is_ok());
         });
         simulation.run_for(ms(5_300));
-        change(queue.limiter());
+        change(queue.limiter(), &charge);
         simulation.run_for(ms(699));
         assert!(!went.get());
         simulation.run_for(ms(1));
         assert!(went.get());
     };
-    goes(&mut simulation, &|limiter| limiter.set_quota(Quota::per_hour(2)).unwrap());
-    goes(&mut simulation, &|limiter| limiter.reset());
+    goes(&mut simulation, &|limiter, _| limiter.set_quota(Quota::per_hour(2)).unwrap());
+    goes(&mut simulation, &|limiter, _| limiter.reset());
+    goes(&mut simulation, &|limiter, charge| limiter.refund(charge));
 
     let queue = Rc::new(WaitQueue::with_sleep(jobs(1), simulation.sleeper()).recheck(ms(100)));
     let permit = queue.limiter().acquire_owned(7_u64).unwrap();
