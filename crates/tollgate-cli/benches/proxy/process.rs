@@ -55,8 +55,8 @@ impl Stat {
     fn read(id: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         // The name is in brackets, and may contain any text. The fields after the name are the
-        // state, the parent and so on. Fields 12 and 13 are the times in the program and in the
-        // kernel.
+        // state, the parent and so on. The 12th and 13th of these fields are the times in the
+        // program and in the kernel.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
         Some(Self { parent: fields.get(1)?.parse().ok()?, ticks: ticks(11)? + ticks(12)? })

@@ -73,7 +73,7 @@ pub(crate) enum Court {
 
 /// A thread that runs some of the algorithms.
 pub(crate) struct Bench {
-    /// `None` ends the thread.
+    /// The channel to the thread. The thread ends when this is set to `None`.
     batches: Option<SyncSender<Arc<Case>>>,
     thread: Option<JoinHandle<Result<Judges, Failure>>>,
 }

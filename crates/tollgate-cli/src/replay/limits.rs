@@ -73,7 +73,7 @@ pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The reader of the requests of a log.
+/// Where the requests of a log are read from.
 enum Source {
     Columns(Box<Columns>),
     /// The JSON log of the proxy.
@@ -138,9 +138,10 @@ struct Replay<'s> {
     needs: Vec<Need>,
     log: LogSummary,
     findings: Findings,
-    /// The source of each log; `None` until the log is opened.
+    /// The source of each log, or `None` until the log is opened.
     sources: Vec<Option<Source>>,
-    /// Built when the first log is opened, because it depends on the kind of log.
+    /// The limits, which are built when the first log is opened. They depend on the kind of that
+    /// log.
     engine: Option<Engine>,
     against: Option<Compared>,
     request: Request<()>,

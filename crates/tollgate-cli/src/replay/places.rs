@@ -1,7 +1,7 @@
 //! Tracks the places of a limiter: the keys that would have a state at each time of the log.
 //!
-//! A limiter has room for `--max-keys` keys. A key is idle if it would get the same answers as a
-//! new key. The limiter evicts a key that has been idle for a while, and a new key receives the
+//! A limiter has room for `--max-keys` keys. A key is idle if it would receive the same answers as
+//! a new key. The limiter evicts a key that has been idle for a while, and a new key receives the
 //! place. While time only moves forward, eviction changes no decision. However, the lines of a log
 //! step back in time. When a limiter charges a key that it does not track, it judges the request no
 //! earlier than the time from which all evicted keys are idle. If the limiter of a replay evicted

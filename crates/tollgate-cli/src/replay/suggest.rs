@@ -1,9 +1,9 @@
 //! Suggests a limit for a log: `tollgate suggest`.
 //!
 //! The program tries quotas `N/Ts` for whole numbers N, where T is 1, 2, 5, 10 or 60 seconds. Such
-//! a quota has a rate of N in T seconds, and its burst is T seconds of the rate. A bucket then
-//! contains N requests, and a window of T seconds admits N requests. No rate with such a burst is
-//! left out, because a burst is a whole number of requests.
+//! a quota has a rate of N in T seconds, and its burst is T seconds of the rate. A bucket then has
+//! a capacity of N requests, and a window of T seconds admits N requests. No rate with such a burst
+//! is left out, because a burst is a whole number of requests.
 //!
 //! For each algorithm and each T, [`search`] finds the smallest N that denies no more than is
 //! allowed. A [`row`] replays this quota, so its figures equal those of `tollgate replay`.

@@ -113,9 +113,9 @@ impl Timeline {
         *self = Self { width, first, counts: merged };
     }
 
-    /// Returns the timeline, merged to at most `stretches` stretches. A limit below two counts as
-    /// two. Merging to a single stretch is not always possible, because a boundary may lie between
-    /// two seconds at every width.
+    /// Returns the timeline, merged to at most `stretches` stretches, or to at most two if
+    /// `stretches` is less than two. Merging to a single stretch is not always possible, because a
+    /// boundary may lie between two seconds at every width.
     pub(crate) fn at_most(&self, stretches: usize) -> Self {
         let mut wide = self.clone();
         while wide.counts.len() > stretches.max(2) {

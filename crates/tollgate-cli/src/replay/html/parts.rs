@@ -120,7 +120,7 @@ pub(crate) fn write_legend(passed: &str, denied: &str, page: &mut Markup) {
 }
 
 /// Writes the section about how long denied requests would have had to wait. `more` is the text
-/// below the picture.
+/// below the table.
 pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
     let denied = waits.total();
     if denied == 0 {
@@ -178,7 +178,7 @@ pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, p
             page.row(&[&start, &grouped(stretch.newly_refused), &grouped(stretch.newly_passed)]);
         }
         page.raw("</tbody></table></div>\n");
-        // These names are in plain text.
+        // The names of clients in this table are not hashed.
         if !are_clients_hashed {
             page.raw("<div class=\"scroll\"><table>\n").head(&["client", "newly denied", "newly passed"]);
             for row in changes.top_changed.iter().take(MOST_ROWS) {

@@ -146,7 +146,7 @@ impl OfLimit {
     }
 }
 
-/// The first byte of a written key if its alternative has no number.
+/// The first byte of a written key that has no numbered alternative.
 const ONLY: u8 = u8::MAX;
 
 /// Returns a key as bytes: the number of its alternative, the number of its values, and the values.

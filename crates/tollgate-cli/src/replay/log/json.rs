@@ -188,7 +188,7 @@ struct Column {
     name: String,
     /// The position of the first dot.
     dot: Option<usize>,
-    /// Whether the first record may lack it.
+    /// Whether the first record may lack this field.
     is_optional: bool,
 }
 

@@ -19,7 +19,7 @@ const BAD_LINES_SHOWN: usize = 5;
 /// The counts of one file. `lines` counts all lines, with or without a request.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSummary {
-    /// Safe to print.
+    /// The name of the file, safe to print.
     pub(crate) name: String,
     /// `None` until a line parses.
     pub(crate) format: Option<Format>,

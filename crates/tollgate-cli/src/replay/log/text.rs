@@ -53,8 +53,7 @@ struct Plan {
 /// Reads the records of one log of plain text.
 pub(crate) struct TextRecords {
     format: Format,
-    /// The needed parts of a record. They are kept because a later line of the log may name other
-    /// columns.
+    /// The needed parts of a record, stored because a later line of the log may name other columns.
     wanted: Wanted,
     /// The plan for reading a line, or the reason why a later line `#Fields:` is not sufficient,
     /// such as a missing column.

@@ -34,7 +34,7 @@ pub struct Report {
     pub(crate) cost: &'static str,
     pub(crate) order: &'static str,
     pub(crate) log: Log,
-    /// One per algorithm.
+    /// One outcome per algorithm.
     pub(crate) results: Vec<Outcome>,
     /// Absent if the limit is not compared with another one.
     #[serde(skip_serializing_if = "Option::is_none")]

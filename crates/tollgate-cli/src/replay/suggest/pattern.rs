@@ -26,7 +26,7 @@ pub(crate) enum Pattern {
     Steady { every: Duration },
     /// At least half of the requests in the busiest minute were sent within two seconds.
     Bursts,
-    /// None of these.
+    /// No other pattern applies.
     Mixed,
 }
 

@@ -87,8 +87,8 @@ impl Replayed {
     }
 }
 
-/// Returns the maximum number of requests in one second of the clock, from all clients and from a
-/// single client.
+/// Returns the maximum number of requests in one second of the clock: first for all clients
+/// together, then for a single client.
 pub(crate) fn peaks_of_log(clients: &[Client]) -> (u64, u64) {
     let mut load = Load::default();
     for client in clients {
