@@ -230,7 +230,7 @@ impl<'s> Replay<'s> {
         (1..threads).map_while(|_| records.again().map(LineParser)).collect()
     }
 
-    /// Records that a log was read to its end.
+    /// Records that a log has been read to its end.
     fn read_to(&mut self, file: usize, lines: &Lines<impl Read>, records: Option<&Records>) {
         let counts = lines.counts();
         self.log.files[file].skipped_nuls = counts.skipped;

@@ -21,7 +21,7 @@ pub(crate) enum Entry {
 pub(crate) struct Refusal {
     /// The line of `--quotas`, if the refused quota belongs to a single key.
     line: Option<String>,
-    /// Whether `--max-keys` was refused, and not the quota.
+    /// Whether the limiter refused `--max-keys` rather than the quota.
     is_of_max_keys: bool,
     error: String,
 }
@@ -85,7 +85,7 @@ pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Ve
 ///
 /// # Errors
 ///
-/// A quota that the algorithm does not accept.
+/// Returns an error if the algorithm does not accept the quota.
 pub(crate) fn against(
     settings: &Settings,
     quota: Quota,

@@ -118,7 +118,7 @@ enum Parsed {
 /// The limits of `--against` or `--against-config`.
 struct Compared {
     parts: Vec<LimitPart>,
-    /// Built together with the engine of the first limits.
+    /// The engine of these limits. It is built together with the engine of the first limits.
     engine: Option<Engine>,
     changes: Changes,
 }

@@ -196,7 +196,7 @@ fn the_report_counts_the_keys_of_the_file_and_those_that_the_log_has() {
         assert_eq!(result["key_quotas_without_burst"], if window { 1.into() } else { Value::Null });
     }
 
-    // Without the option, the report does not mention it.
+    // Without the option, the report does not mention quotas of keys.
     for more in [&[][..], &["--compare"], &["--format", "json"], &["--compare", "--format", "json"]] {
         let report = text(&replay(&[&[LOG, "--limit", "30/min"], more].concat()));
         assert!(!report.contains("uotas"), "{report}");

@@ -15,9 +15,9 @@ const BUFFER: usize = 1 << 16;
 /// and `line`.
 pub(crate) struct Rows {
     csv: csv::Writer<Sink>,
-    /// The file's name, for messages; `None` is standard output.
+    /// The file's name for messages, or `None` for standard output.
     name: Option<String>,
-    /// The names of the inputs, if rows begin with one.
+    /// The names of the inputs, if each row starts with such a name.
     files: Option<Vec<String>>,
     number: Vec<u8>,
 }

@@ -20,7 +20,7 @@ pub(crate) struct Facts<'r> {
     pub(crate) timeline: &'r Timeline,
     pub(crate) waits: &'r Waits,
     pub(crate) longest_wait: Duration,
-    /// The limits, as they were written.
+    /// The limits, as the user wrote them.
     pub(crate) limits: &'r [String],
 }
 

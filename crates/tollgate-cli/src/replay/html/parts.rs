@@ -28,7 +28,7 @@ const FEWEST_WAITS: usize = 5;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 
-/// Begins a page.
+/// Starts a page.
 pub(crate) fn begin(title: &str) -> Markup {
     let mut page = Markup::default();
     page.raw(

@@ -14,7 +14,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Counts a denied request. `None` means that it can never pass.
+    /// Counts a denied request. `None` means that the request can never pass.
     pub(crate) fn add(&mut self, wait: Option<Duration>) {
         match wait {
             Some(wait) => {

@@ -14,11 +14,11 @@ use crate::replay::keys::KeyId;
 use crate::replay::settings::Settings;
 use crate::replay::simulation::{Batch, Decided};
 
-/// The figures that are gathered for a page.
+/// The figures that are collected for a page.
 pub(crate) struct Watch {
     /// The settings of a comparison.
     pub(crate) settings: Settings,
-    /// The algorithms besides those of the report.
+    /// The algorithms that the report does not contain.
     pub(crate) beside: Vec<Entry>,
     pub(crate) rates: Rates,
     pub(crate) waits: Waits,

@@ -21,7 +21,7 @@ use crate::replay::log::schema::{Cost, Unopened, Wanted};
 use crate::replay::log::timestamp::{self, TimeUnit};
 use tollgate::Tick;
 
-/// Our names of all columns that are not headers.
+/// Our names for all columns that are not headers.
 pub(crate) const NAMES: [&str; 7] = ["time", "ip", "method", "path", "uri", "host", "duration"];
 
 /// The part of a request that a column contains.
@@ -75,7 +75,8 @@ impl Columns {
     ) -> Result<(Format, Self), Unopened> {
         let wanted = |key: Vec<String>, names| Wanted {
             key,
-            // The limits cut addresses to their prefix themselves.
+            // Addresses are read in full, because the limits themselves shorten them to their
+            // prefix.
             ipv6_prefix: 128,
             trust_hops: settings.trust_hops,
             templates: None,

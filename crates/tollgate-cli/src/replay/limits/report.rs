@@ -23,7 +23,7 @@ pub(crate) struct Findings {
     pub(crate) is_of_proxy: bool,
     /// Whether the requests were sorted by time.
     pub(crate) is_sorted: bool,
-    /// The number of lines that are not about a request.
+    /// The number of lines that describe no request.
     pub(crate) no_requests: u64,
     /// The number of requests that pass in the replay although, according to the log, the proxy
     /// refused them before it had computed the keys of all limits.

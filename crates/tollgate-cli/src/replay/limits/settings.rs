@@ -44,7 +44,8 @@ pub struct LogSettings {
     /// Pairs of our name for a column and its name in the log.
     pub names: Vec<(String, String)>,
     pub unit: TimeUnit,
-    /// With `None`, the unit of the format, or seconds.
+    /// If `None`, durations are in the unit of the format, or in seconds if the format defines no
+    /// unit.
     pub duration_unit: Option<TimeUnit>,
     /// See [`Wanted::trust_hops`](crate::replay::Wanted::trust_hops).
     pub trust_hops: Option<usize>,

@@ -27,7 +27,7 @@ use super::schema::{Cost, Unopened, Wanted};
 use super::timestamp::{self, TimeUnit};
 use crate::printable::{listed, printable};
 
-/// The prefix of our names of headers.
+/// The prefix of our names for headers.
 pub(crate) const HEADER: &str = "header:";
 
 /// Reads the records of one log of JSON lines.

@@ -54,7 +54,7 @@ impl Wanted {
     }
 }
 
-/// The reason why a log's first line did not open it.
+/// The reason why the first line of a log could not open the log.
 #[derive(Debug)]
 pub enum Unopened {
     /// The line is not a record, but the next line may be one.

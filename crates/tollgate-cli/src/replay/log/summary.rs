@@ -102,7 +102,7 @@ impl Shifts {
 pub(crate) struct Leap {
     pub(crate) position: Position,
     pub(crate) ahead: Duration,
-    /// The latest timestamp before it.
+    /// The latest timestamp before the leap.
     from: Tick,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct TextRecords {
     plan: Result<Plan, Reason>,
     pub(crate) writer: KeyWriter,
     stamps: Stamps,
-    /// The columns of the current line, as ranges of the line.
+    /// The byte range of each column in the current line.
     columns: Vec<Range<usize>>,
     duration_unit: Option<TimeUnit>,
 }

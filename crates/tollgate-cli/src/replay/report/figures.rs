@@ -94,7 +94,7 @@ pub(crate) struct File {
     pub(crate) header: u64,
 }
 
-/// Requests without a value of a field of the key.
+/// The number of requests that have no value for a field of the key.
 #[derive(Debug, Serialize)]
 pub(crate) struct MissingField {
     pub(crate) field: String,

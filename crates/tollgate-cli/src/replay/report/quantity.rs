@@ -9,7 +9,7 @@ use std::time::Duration;
 use indicatif::{DecimalBytes, HumanCount};
 use jiff::Timestamp;
 
-/// Formats `1234567` as `1,234,567`. Numbers from 2^64 on have no commas.
+/// Formats `1234567` as `1,234,567`. Numbers of 2^64 and above have no commas.
 pub(crate) fn grouped(number: impl Into<u128>) -> String {
     let number = number.into();
     u64::try_from(number).map_or_else(|_| number.to_string(), |number| HumanCount(number).to_string())

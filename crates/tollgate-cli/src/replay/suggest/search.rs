@@ -8,9 +8,9 @@
 //!   one never costs a second request. A selection that stays within the bound of N also stays
 //!   within the bound of N + 1.
 //! - At any time, a sliding window of N + 1 has counted as many requests in its window as a sliding
-//!   window of N, or one more. If the counts of the previous windows differ by at most one, then the
-//!   room differs by at most one, and never to the disadvantage of N + 1. Therefore no window of
-//!   N + 1 admits fewer requests.
+//!   window of N, or one more. If the counts of the previous windows differ by at most one, then
+//!   the room differs by at most one, and never to the disadvantage of N + 1. Therefore no window
+//!   of N + 1 admits fewer requests.
 //!
 //! If N denies nothing to a key, then a larger N denies nothing to that key either. A larger N
 //! therefore never denies more clients. The test `no_smaller_rate_of_any_row_is_enough` tries all
