@@ -1,10 +1,10 @@
-//! Measures how many lines of Combined Log Format per second `tollgate replay` processes on one
-//! thread: the parser alone, and the whole replay (cutting lines, parsing, the check of the
-//! limiter, the check of the compliant client, all statistics, and the report).
+//! Measures how many lines of Combined Log Format `tollgate replay` processes per second on one
+//! thread. One case is the parser alone. The other is the whole replay: cutting lines, parsing, the
+//! check by the limiter, the check by the compliant client, all statistics, and the report.
 //!
-//! The log is synthetic and in memory, so that no disk is measured. It has clients of very
-//! different activity, various paths and user agents, and timestamps that sometimes step back. The
-//! goal is a million lines per second.
+//! The log is synthetic and in memory, so the speed of a disk has no effect. The clients have very
+//! different activity, paths and user agents vary, and timestamps sometimes step back. The goal is
+//! a million lines per second.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -35,7 +35,7 @@ const AGENTS: [&str; 4] = [
     "UniversalFeedParser/4.2-pre-314-svn +http://feedparser.org/",
 ];
 
-/// A generator of pseudo-random numbers (SplitMix64), which gives the same numbers in every run.
+/// Generates pseudo-random numbers (SplitMix64). Every run generates the same numbers.
 struct Numbers(u64);
 
 impl Numbers {

@@ -1,16 +1,16 @@
 //! Replays access logs through a limiter, to find out what a limit would have done to that traffic.
 //!
-//! Each line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in
-//! batches, and each [`Simulation`](simulation::Simulation) judges the batches. [`report`] presents
-//! the results. Memory grows only with the distinct keys of the log, unless the log is sorted,
-//! which needs 40 bytes per request and half as much again during sorting. Threads ([`parallel`]
-//! for lines, [`judges`] for requests) have few chunks of the log at a time, and change no
-//! decision.
+//! Each line becomes a [`Request`] with a time and a key ([`log`]). Requests are collected in
+//! batches, and each [`Simulation`](simulation::Simulation) judges every batch. [`report`] presents
+//! the results. Memory grows only with the number of distinct keys, unless the log is sorted.
+//! Sorting requires 40 bytes per request, and half as much again while the sort runs. Other threads
+//! may parse lines ([`parallel`]) and judge requests ([`judges`]). They hold only a few chunks of
+//! the log at a time, and they never change a decision.
 //!
 //! For each key, time never runs backwards: a request is judged at its own timestamp, or at the
-//! latest timestamp already seen for its key, whichever is later. The limiter under test evicts
-//! idle keys at the times of the log, so `--max-keys` refuses as many new keys as it would have
-//! refused ([`places`]).
+//! latest timestamp already seen for its key, whichever is later. The simulated limiter evicts idle
+//! keys according to the times of the log. `--max-keys` therefore refuses as many new keys as it
+//! would have refused in production ([`places`]).
 //!
 //! This module replays one quota. [`limits`] replays limits with names, as the proxy enforces them,
 //! and [`suggest`](mod@suggest) finds quotas for a log.
@@ -78,8 +78,9 @@ pub use settings::Settings;
 ///
 /// # Errors
 ///
-/// An input or quotas that cannot be read, a field that no log has, a configuration that no limiter
-/// accepts, a log without a line that parses, or with `strict` any line that does not parse.
+/// Returns an error if an input or the quotas cannot be read, if no log has one of the fields, or
+/// if no limiter accepts the configuration. Also returns an error if no line of a log parses or,
+/// with `strict`, if any line does not parse.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let mut replay = Replay::new(settings)?;
@@ -111,7 +112,7 @@ pub struct Replay<'s> {
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line is about the log, or is a part of a line whose end follows later.
+    /// The line describes the log, or is part of a line that ends later.
     Header,
     Blank,
     Bad(Reason),
@@ -171,7 +172,7 @@ impl<'s> Replay<'s> {
         })
     }
 
-    /// Reads one log to its end. `file` is its index among the inputs.
+    /// Reads one log to its end. `file` is the index of the log among the inputs.
     pub fn read(&mut self, file: usize, from: impl Read, progress: &mut Progress) -> Result<(), Failure> {
         let input = &self.settings.inputs[file];
         let unreadable = |error: io::Error| Failure::reading(input, &error);
@@ -222,14 +223,14 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Returns parsers for other threads. There are none if one thread must read the log.
+    /// Returns parsers for other threads. Returns none if a single thread must read the log.
     fn parsers(&self, records: Option<&Records>) -> Vec<LineParser> {
         let threads = self.settings.threads;
         let Some(records) = records.filter(|_| threads > 1) else { return Vec::new() };
         (1..threads).map_while(|_| records.again().map(LineParser)).collect()
     }
 
-    /// Records that a log was read to its end.
+    /// Records that a log has been read to its end.
     fn read_to(&mut self, file: usize, lines: &Lines<impl Read>, records: Option<&Records>) {
         let counts = lines.counts();
         self.log.files[file].skipped_nuls = counts.skipped;
@@ -242,7 +243,7 @@ impl<'s> Replay<'s> {
         self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
     }
 
-    /// Parses a line with the reader of its log, which is created from the first line of the log.
+    /// Parses a line. The first line of a log creates the reader of that log.
     #[inline]
     fn parse(
         &mut self,
@@ -287,7 +288,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Adds a request to the batch, or to the requests to sort.
+    /// Adds a request to the batch. If the log is sorted, stores the request for sorting instead.
     #[inline]
     fn admit(&mut self, request: Request, key: &[u8], position: Position) -> Result<(), Failure> {
         let Request { at, cost } = request;
@@ -368,8 +369,8 @@ impl Parser for LineParser {
     }
 }
 
-/// Parses a line with the reader of its log. Without a reader, a line that is not blank has no
-/// format.
+/// Parses a line with the reader of its log. If there is no reader yet, any line that is not blank
+/// is reported as having no known format.
 #[inline]
 fn parse(line: &Line<'_>, records: Option<&mut Records>, key: &mut Vec<u8>) -> Parsed {
     let text = match line {

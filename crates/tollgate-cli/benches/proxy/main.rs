@@ -1,12 +1,12 @@
 //! Measures the cost of a proxy and of its limits: `wrk` sends requests to `tollgate proxy`, nginx,
 //! HAProxy and Envoy, each with and without limits, all on this machine.
 //!
-//! Requests to Envoy have one of a million keys, for the limit of the module.
+//! Requests to Envoy contain one of a million keys, because the limit of the module needs a key.
 //!
 //! The load generator, the proxies and the server share the cores. Requests per second therefore
-//! show only how much a proxy loses when limits are added. The cost of a proxy is its processor
-//! time per request, of all its processes, in the program and in the kernel. Subjects take turns,
-//! round by round, and a ratio compares two runs of the same round.
+//! show only how much a proxy loses when limits are added. The cost of a proxy is the processor
+//! time of all its processes per request, in the program and in the kernel. Subjects run in turn in
+//! each round, and a ratio compares two runs of the same round.
 //!
 //! Run it with `make bench-proxy`, or with `cargo bench -p tollgate-cli --bench proxy -- --rounds 9
 //! --seconds 5 --connections 32`.
@@ -29,10 +29,10 @@ use std::thread;
 use subject::Subject;
 use wrk::Run;
 
-/// A limit that no client reaches. It decides, but refuses nothing.
+/// A limit that no client reaches. It checks every request, but refuses none.
 const AMPLE: &str = "10000000/s";
 
-/// The subject that all others are compared with.
+/// The subject with which all others are compared.
 const WITHOUT_LIMITS: &str = "tollgate";
 
 /// Pairs of subjects that are also compared with each other.
@@ -109,7 +109,7 @@ fn measure() -> Result<(), String> {
         wrk::run(subject, 1, plan.connections)?;
     }
     for round in 0..plan.rounds {
-        // Each round begins with a different subject.
+        // Each round starts with a different subject.
         let count = subjects.len();
         for turn in 0..count {
             let subject = &mut subjects[(round + turn) % count];
@@ -122,8 +122,8 @@ fn measure() -> Result<(), String> {
     Ok(())
 }
 
-/// Starts a server that answers every request with a greeting until this process ends, and returns
-/// its address.
+/// Starts a server, and returns its address. Until this process ends, the server answers every
+/// request with a greeting.
 fn server() -> Result<SocketAddr, String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("no address: {error}"))?;
@@ -134,7 +134,7 @@ fn server() -> Result<SocketAddr, String> {
             let listener = tokio::net::TcpListener::from_std(listener).expect("it is a socket");
             loop {
                 let Ok((stream, _)) = listener.accept().await else { continue };
-                // This option only affects latency, and a failure would show in the figures.
+                // This option affects only latency, and the figures would reveal a failure.
                 let _ = stream.set_nodelay(true);
                 let hello = service_fn(async |_| {
                     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello\n"))))

@@ -1,6 +1,6 @@
-//! Other proxies in front of the same server, each with one limit by address that no client
-//! reaches. Each proxy is set up as its documentation advises, keeps its connections to the server,
-//! and logs nothing.
+//! Sets up other proxies in front of the same server. Each proxy has one limit by address that no
+//! client reaches. Each proxy is configured as its documentation advises, keeps its connections to
+//! the server open, and logs nothing.
 
 use crate::process::Process;
 use crate::subject::Subject;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Starts the peers, without and with a limit. A missing peer is reported and left out.
+/// Starts each peer without and with a limit. A missing peer is reported and omitted.
 pub(crate) fn start(upstream: SocketAddr, folder: &Path) -> Result<Vec<Subject>, String> {
     fs::create_dir_all(folder).map_err(|error| format!("no folder {}: {error}", folder.display()))?;
     let mut subjects = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn start(upstream: SocketAddr, folder: &Path) -> Result<Vec<Subject>,
     Ok(subjects)
 }
 
-/// The task of a peer besides its work as a proxy.
+/// What a peer does in addition to proxying.
 #[derive(Clone, Copy, PartialEq)]
 enum With {
     Nothing,
@@ -38,9 +38,9 @@ enum With {
     Limit,
     /// A module for Envoy that does nothing.
     EmptyModule,
-    /// The module of this project for Envoy, with a limit for each of a million keys.
+    /// This project's module for Envoy, with a limit for each of a million keys.
     Module,
-    /// The Lua module of this project for HAProxy, with the limits of its documentation.
+    /// This project's Lua module for HAProxy, with the limits in the module's documentation.
     LuaModule,
 }
 
@@ -71,12 +71,13 @@ impl With {
 struct Peer {
     name: &'static str,
     subjects: &'static [(&'static str, With)],
-    /// The possible locations of the program: a file, or a name on the path.
+    /// The possible locations of the program. Each is a file, or a name on the path.
     programs: &'static [&'static str],
     /// How to install the program.
     from: &'static str,
     config: fn(listen: SocketAddr, upstream: SocketAddr, with: With, folder: &Path) -> String,
-    /// The extension of the configuration file, by which Envoy recognises its language.
+    /// The extension of the configuration file. Envoy recognises the language of the file by its
+    /// extension.
     ending: &'static str,
     /// The arguments before and after the configuration file.
     args: (&'static [&'static str], &'static [&'static str]),

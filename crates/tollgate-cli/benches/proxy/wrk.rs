@@ -16,7 +16,7 @@ pub(crate) fn is_here() -> bool {
     Command::new("wrk").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// Sends requests to a subject for this many seconds, over this many connections.
+/// Sends requests to a subject for `seconds` seconds over `connections` connections.
 pub(crate) fn run(subject: &Subject, seconds: usize, connections: usize) -> Result<Run, String> {
     let before = subject.processor_time();
     let mut wrk = Command::new("wrk");
@@ -52,7 +52,7 @@ pub(crate) fn run(subject: &Subject, seconds: usize, connections: usize) -> Resu
     })
 }
 
-/// Parses a time in the output of `wrk`, and returns it in microseconds.
+/// Parses a time in the output of `wrk`. Returns the time in microseconds.
 fn micros(text: &str) -> Option<f64> {
     let unit = text.find(|c: char| c.is_alphabetic())?;
     let (number, unit) = text.split_at(unit);

@@ -46,7 +46,7 @@ requests of its key are judged at that time). --sort judges in order of time.
 
 NUL bytes that a truncation or a crash has left in a log are skipped, and the report says so.";
 
-/// The end of the help: everything that does not fit beside an option.
+/// The last part of the help, with everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate replay access.log --limit '100/min burst 20'
@@ -273,14 +273,14 @@ enum CostArg {
     Bytes,
 }
 
-/// The value of `--log-format` for which the first lines of a log decide its format.
+/// The value of `--log-format` that makes the first lines of a log determine its format.
 pub(crate) const AUTO: &str = "auto";
 
 pub(crate) fn log_formats() -> PossibleValuesParser {
     PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(Format::name)))
 }
 
-/// Returns the format with this name; for `None`, the first lines of a log decide.
+/// Returns the format with this name, or `None` if the first lines of a log determine the format.
 pub(crate) fn log_format(name: &str) -> Option<Format> {
     Format::ALL.into_iter().find(|format| format.name() == name)
 }
@@ -308,8 +308,8 @@ pub(crate) enum Output {
 pub(crate) enum Replayed {
     /// One quota for each key.
     Quota(Box<Settings>),
-    /// Limits with names. The function adds the file and the line of a setting to a failure about
-    /// it.
+    /// The settings of limits with names, and a function that adds the file and the line of a
+    /// setting to a failure about the setting.
     Limits(Box<limits::Settings>, Box<Located>),
 }
 
@@ -329,8 +329,8 @@ impl ReplayArgs {
         self.config.as_deref()
     }
 
-    /// Adds the limits of the file of `--config`. `located` adds the file and the line to a failure
-    /// that names a setting of the file.
+    /// Adds the limits in the file of `--config`. `located` adds the file and the line to a failure
+    /// that names a setting in the file.
     #[cfg(feature = "proxy")]
     pub(crate) fn with_limits(self, layer: LayerSettings, located: Box<Located>) -> Self {
         Self { from_file: Some(FromFile { layer, located }), ..self }
@@ -598,8 +598,8 @@ pub(crate) fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     Ok(fields)
 }
 
-/// Parses the pairs of `--fields`: our name of a field, which must be one of the `known` fields
-/// that this replay uses, and the log's name.
+/// Parses the pairs of `--fields`: our name for a field, and the log's name. Our name must be one
+/// of the `known` fields, which this replay uses.
 pub(crate) fn parse_names<'n, K: Iterator<Item = &'n str>>(
     text: &str,
     is_known: impl Fn(&str) -> bool,

@@ -1,5 +1,4 @@
-//! The effect of a change of limits: the requests of a log on which two configurations decide
-//! differently.
+//! Compares two configurations: counts the requests of a log on which they decide differently.
 
 use std::collections::HashMap;
 
@@ -10,14 +9,15 @@ use super::timeline::Timeline;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// The decisions that differ, counted by client, by limit and over time.
+/// The differing decisions, counted by client, by limit and over time.
 #[derive(Debug)]
 pub(crate) struct Changes {
     /// Requests that both configurations let pass, or that both refuse.
     pub(crate) same: u64,
     pub(crate) all: Changed,
     pub(crate) by_client: HashMap<Box<[u8]>, Changed, RandomState>,
-    /// Changes by limit. It is the limit that newly refuses a request, or that refused it before.
+    /// The changes by limit. A change counts for the limit that newly refuses the request, or that
+    /// refused it before.
     pub(crate) by_limit: HashMap<String, Changed, RandomState>,
     /// Newly passed and newly refused requests.
     pub(crate) timeline: Timeline,
@@ -57,9 +57,9 @@ impl Changes {
         }
     }
 
-    /// Counts a request. `[before, after]` are whether it passes before and after the change.
-    /// `client` and `limit` are called only if the decision changes. The limit is the one that
-    /// refuses the request, before or after the change.
+    /// Counts a request. `[before, after]` states whether the request passes before and after the
+    /// change. `client` and `limit` are called only if the decision changes. `limit` returns the
+    /// limit that refuses the request, before or after the change.
     pub(crate) fn add<'c>(
         &mut self,
         at: Tick,

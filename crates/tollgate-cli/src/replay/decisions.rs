@@ -1,4 +1,4 @@
-//! Writes every decision as a line of CSV, which other programs can check or plot.
+//! Writes every decision as a line of CSV, so that other programs can check or plot the decisions.
 
 mod identity;
 pub(crate) mod rows;
@@ -46,8 +46,8 @@ impl Decisions {
     ) -> Result<(), Failure> {
         let Self { rows, shape, last_key } = self;
         rows.write(position, |row| {
-            // The printed form of the last key is kept, because requests of one client are often
-            // adjacent.
+            // Adjacent requests often have the same key, so the printed form of the last key is
+            // stored.
             let shown = match last_key.take() {
                 Some((last, shown)) if last == id => shown,
                 _ => shape.show(key),
@@ -63,7 +63,7 @@ impl Decisions {
         })
     }
 
-    /// Flushes the buffered rows. A file appears under its name only now.
+    /// Flushes the buffered rows. Only then does a file appear under its name.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.rows.finish()
     }

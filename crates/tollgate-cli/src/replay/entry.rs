@@ -1,4 +1,4 @@
-//! The algorithms of a replay, which are either simulated or do not accept a limit.
+//! The algorithms of a replay. Each algorithm is either simulated or does not accept a limit.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ pub(crate) enum Entry {
 /// A refused configuration, and the reason.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// The line of `--quotas`, if the refused quota is that of a single key.
+    /// The line of `--quotas`, if the refused quota belongs to a single key.
     line: Option<String>,
-    /// Whether `--max-keys` was refused, and not the quota.
+    /// Whether the limiter refused `--max-keys` rather than the quota.
     is_of_max_keys: bool,
     error: String,
 }
@@ -47,8 +47,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns the algorithms to try. An algorithm that was chosen by name must accept the limit. With
-/// `--compare`, at least one algorithm must accept it.
+/// Returns the algorithms to try. If the user chose an algorithm by name, it must accept the limit.
+/// With `--compare`, at least one algorithm must accept the limit.
 pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Vec<Entry>, Failure> {
     if let Some(algorithm) = settings.algorithm {
         let refused = |refusal: Refusal| Failure::refused(format!("{}: {}", refusal.option(), refusal.error));
@@ -85,7 +85,7 @@ pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Ve
 ///
 /// # Errors
 ///
-/// A quota that the algorithm does not accept.
+/// Returns an error if the algorithm does not accept the quota.
 pub(crate) fn against(
     settings: &Settings,
     quota: Quota,
@@ -108,8 +108,7 @@ fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> 
     if let Some(own) = own {
         let quotas = own.quotas.iter().map(|own| (&*own.key, tried(own.quota)));
         simulation.set_key_quotas(quotas).map_err(|error| {
-            // The error does not contain the key whose quota the limiter refuses, so each quota is
-            // tried alone.
+            // The error does not name the key of the refused quota, so each quota is tried alone.
             let alone = LimiterSettings { max_keys: 1, ..settings.limiter };
             let refused =
                 own.quotas.iter().find(|own| ReplayLimiter::new(algorithm, tried(own.quota), alone).is_err());

@@ -1,8 +1,8 @@
 //! The report of a replay as one page of HTML: `--html`.
 //!
-//! The page loads nothing: it has no script, no font, and no address of the network. No text of a
+//! The page loads nothing: it contains no script, no font, and no network address. No text in a
 //! log, an argument or a file name can become markup ([`markup`]). The size of the page does not
-//! grow with the log, because pictures have a fixed number of columns, and lists are cut.
+//! grow with the log, because pictures have a fixed number of columns, and long lists are cut.
 
 mod chart;
 mod clients;
@@ -48,7 +48,8 @@ impl<'s> Page<'s> {
     ///
     /// # Errors
     ///
-    /// A file that cannot be written, or that is one of the logs or the file of `--quotas`.
+    /// Returns an error if the file cannot be written, or if it is one of the logs or the file of
+    /// `--quotas`.
     pub(crate) fn open(
         settings: &'s HtmlSettings,
         inputs: &[Input],
@@ -61,7 +62,8 @@ impl<'s> Page<'s> {
     ///
     /// # Errors
     ///
-    /// A file that cannot be written, or a system without random numbers for hashes.
+    /// Returns an error if the file cannot be written, or if the system has no random numbers for
+    /// hashes.
     pub(crate) fn write(
         self,
         report: &Report,
@@ -88,7 +90,7 @@ impl<'s> Page<'s> {
     }
 }
 
-/// A page about limits with names, and the counts that are gathered for it.
+/// A page about limits with names, with the counts that are collected for this page.
 pub(crate) struct LimitsPage<'s> {
     settings: &'s HtmlSettings,
     sink: Sink,
@@ -102,7 +104,7 @@ impl<'s> LimitsPage<'s> {
     ///
     /// # Errors
     ///
-    /// Those of [`Page::open`].
+    /// Returns the same errors as [`Page::open`].
     pub(crate) fn open(settings: &'s HtmlSettings, inputs: &[Input]) -> Result<Self, Failure> {
         Ok(Self {
             settings,
@@ -113,8 +115,8 @@ impl<'s> LimitsPage<'s> {
         })
     }
 
-    /// Counts a request. `refused` is `None` if it passed. Otherwise it is the retry-after of the
-    /// request, which is `None` if the request can never pass.
+    /// Counts a request. `refused` is `None` if the request passed. Otherwise, it contains the
+    /// retry-after of the request, or `None` if the request can never pass.
     pub(crate) fn judged(&mut self, at: Tick, refused: Option<Option<Duration>>) {
         self.timeline.count(at.as_nanos() / 1_000_000_000, refused.is_none());
         if let Some(wait) = refused {
@@ -127,7 +129,7 @@ impl<'s> LimitsPage<'s> {
     ///
     /// # Errors
     ///
-    /// Those of [`Page::write`].
+    /// Returns the same errors as [`Page::write`].
     pub(crate) fn write(self, report: &LimitsReport, limits: &[String]) -> Result<(), Failure> {
         let facts = limits_page::Facts {
             settings: self.settings,

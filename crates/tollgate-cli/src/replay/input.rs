@@ -34,7 +34,7 @@ impl Input {
         if argument == Path::new("-") { Self::Stdin } else { Self::File(argument) }
     }
 
-    /// Opens the log. `count` counts the bytes that are read, before they are unpacked.
+    /// Opens the log. `count` is increased by the number of bytes read, before decompression.
     pub(crate) fn open(&self, count: Rc<Cell<u64>>) -> Result<Box<dyn Read>, Failure> {
         Ok(match self {
             Self::Stdin => Box::new(Counted::new(io::stdin().lock(), count)),
@@ -46,7 +46,7 @@ impl Input {
     }
 }
 
-/// Checks whether all files can be read, before hours are spent on some of them. Returns the total
+/// Checks that all files can be read, so that a replay does not fail after hours. Returns the total
 /// size of the inputs, if it is known.
 pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
     let mut length = Some(0);
@@ -58,8 +58,8 @@ pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let metadata = fs::metadata(path).map_err(unreadable)?;
         if metadata.is_file() {
-            // Only files are opened, because opening a pipe and closing it again would break its
-            // writer.
+            // Only files are opened for this check, because opening and closing a pipe would break
+            // its writer.
             File::open(path).map_err(unreadable)?;
             length = length.map(|length| length + metadata.len());
         } else {

@@ -1,7 +1,7 @@
-//! Runs the algorithms of a replay, either on the reading thread or on other threads.
+//! Runs the algorithms of a replay, on the reading thread or on other threads.
 //!
-//! Every batch is sent to all algorithms, and each algorithm takes its batches in order. Threads
-//! therefore change no decision.
+//! Every batch is sent to all algorithms, and each algorithm processes its batches in order. The
+//! number of threads therefore never changes a decision.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 #[cfg(feature = "html")]
 use crate::replay::html::watch::Watch;
 
-/// The most batches that may wait for a thread.
+/// The maximum number of batches that may wait for a thread.
 const WAITING: usize = 64;
 
 /// Algorithms, and the file for their decisions.
@@ -25,7 +25,7 @@ pub(crate) struct Judges {
     witness: Witness,
 }
 
-/// The parts that observe the decisions of the first algorithm.
+/// The observers of the first algorithm's decisions.
 #[derive(Default)]
 pub(crate) struct Witness {
     pub(crate) against: Option<Against>,
@@ -33,7 +33,7 @@ pub(crate) struct Witness {
     pub(crate) watch: Option<Watch>,
 }
 
-/// The quota of `--against`, and the differences that were found.
+/// The quota of `--against`, and the differences found so far.
 pub(crate) struct Against {
     pub(crate) simulation: Box<Simulation>,
     pub(crate) changes: Changes,
@@ -65,7 +65,7 @@ impl Witness {
     }
 }
 
-/// The place where the algorithms run: on this thread, or on other threads.
+/// Where the algorithms run: on this thread, or on other threads.
 pub(crate) enum Court {
     Here(Box<Judges>),
     Threads(Vec<Bench>),
@@ -73,12 +73,12 @@ pub(crate) enum Court {
 
 /// A thread that runs some of the algorithms.
 pub(crate) struct Bench {
-    /// `None` ends the thread.
+    /// The channel to the thread. The thread ends when this is set to `None`.
     batches: Option<SyncSender<Arc<Case>>>,
     thread: Option<JoinHandle<Result<Judges, Failure>>>,
 }
 
-/// A batch, and the number of keys of the log up to the end of the batch.
+/// A batch, and the number of keys in the log up to the end of the batch.
 struct Case {
     batch: Batch,
     keys: usize,
@@ -107,8 +107,8 @@ impl Court {
         Self::Here(Box::new(Judges { entries, decisions, witness }))
     }
 
-    /// Moves the algorithms to at most this many threads, unless a witness must observe the first
-    /// algorithm.
+    /// Moves the algorithms to at most this many threads. Does nothing if a witness must observe
+    /// the first algorithm.
     pub(crate) fn spread(&mut self, threads: usize) {
         let Self::Here(judges) = self else { return };
         if judges.witness.is_there() {
@@ -130,7 +130,7 @@ impl Court {
         *self = Self::Threads(benches);
     }
 
-    /// Decides the requests of the batch, which is empty afterwards. `keys` is the number of keys
+    /// Decides the requests of the batch, and empties the batch. `keys` is the number of keys seen
     /// so far.
     pub(crate) fn judge(&mut self, batch: &mut Batch, keys: usize) -> Result<(), Failure> {
         match self {
@@ -151,8 +151,8 @@ impl Court {
         Ok(())
     }
 
-    /// Waits until all batches are decided, and returns the algorithms in their order, the file of
-    /// decisions, and the witness.
+    /// Waits until all batches are decided. Returns the algorithms in their original order, the
+    /// file of decisions, and the witness.
     pub(crate) fn finish(self) -> Result<(Vec<Entry>, Option<Decisions>, Witness), Failure> {
         let benches = match self {
             Self::Here(judges) => return Ok((judges.entries, judges.decisions, judges.witness)),
@@ -181,7 +181,7 @@ impl Bench {
         Self { batches: Some(batches), thread: Some(thread) }
     }
 
-    /// Ends the thread, if it has not ended yet, and returns its algorithms.
+    /// Ends the thread and returns its algorithms, unless the thread was already ended.
     fn end(&mut self) -> Result<Option<Judges>, Failure> {
         self.batches = None;
         let Some(thread) = self.thread.take() else { return Ok(None) };
@@ -190,8 +190,8 @@ impl Bench {
     }
 }
 
-/// Waits for the thread. Otherwise, the end of the program could stop it before it has removed its
-/// file.
+/// Waits for the thread. Otherwise, the program could end before the thread has removed its
+/// temporary file.
 impl Drop for Bench {
     fn drop(&mut self) {
         self.batches = None;

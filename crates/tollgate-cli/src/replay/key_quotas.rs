@@ -1,9 +1,9 @@
-//! The quotas of single keys, from a file with one CSV record per line: a value for each field of
-//! the key, followed by the limit.
+//! Reads the quotas of single keys from a CSV file. Each line is one record: a value for each field
+//! of the key, followed by the limit.
 //!
-//! A value equals the value in the log byte by byte, and may be `-`, empty, or invalid UTF-8. Paths
-//! and addresses are converted as in the log: a path to the form in which it is counted, or to its
-//! template, and an IPv6 address to its whole network.
+//! A value must equal the value in the log byte by byte, and it may be `-`, empty, or invalid
+//! UTF-8. Paths and addresses are first converted as in the log. A path becomes the form in which
+//! it is counted, or its template, and an IPv6 address becomes its whole network.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,11 +22,11 @@ use crate::replay::log::key::{KeyShape, KeyWriter};
 use crate::replay::log::lines::{Line, Lines, MAX_LINE};
 use crate::replay::log::schema::Wanted;
 
-/// The longest limit that is parsed, in bytes. The error for a longer limit would only fill the
+/// The maximum length of a limit in bytes. For a longer limit, an error message would only fill the
 /// screen.
 const LONGEST_LIMIT: usize = 100;
 
-/// The most characters of a text that are shown.
+/// The maximum number of characters of a text to show.
 const SHOWN: usize = 40;
 
 /// The quotas of one file.
@@ -43,7 +43,7 @@ pub(crate) struct KeyQuota {
     line: u64,
 }
 
-/// Reads the records of a file, and keeps the keys that it has seen.
+/// Reads the records of a file, and remembers the keys of earlier records.
 struct Records<'r> {
     input: &'r Input,
     /// The names of the key's fields.
@@ -61,12 +61,12 @@ struct Given {
 }
 
 impl KeyQuotas {
-    /// Reads the quotas of keys. `wanted` has the fields of a key.
+    /// Reads the quotas of keys. `wanted` defines the fields of a key.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, a line that is not a record of these fields and a limit, or a
-    /// key that occurs twice.
+    /// Returns an error if the file cannot be read, if a line is not a record of these fields and a
+    /// limit, or if a key occurs twice.
     pub(crate) fn read(input: &Input, wanted: &Wanted) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(input.open(Rc::default())?);
@@ -155,7 +155,7 @@ impl Records<'_> {
         }
     }
 
-    /// Returns the error for a line that is not a record of the file.
+    /// Returns the error for a line that is not a valid record.
     fn no_record(&self, line: u64, found: &str) -> Failure {
         let place = place(self.input, line);
         let fields = printable(self.fields.join("+").as_bytes());

@@ -1,7 +1,8 @@
 //! [`ReplayLimiter`]: the limiter of a simulation, with either store of keys.
 //!
-//! It gives the answers of a limiter that runs at the times of the log. It has a state for every
-//! key of the log, and [`Places`] decides which of these keys a limiter would track.
+//! A [`ReplayLimiter`] returns the same answers as a limiter that runs at the times of the log. It
+//! stores a state for every key of the log, and [`Places`] decides which of these keys a limiter
+//! would track.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use tollgate::{Algorithm, ConfigError, Decision, Limiter, Quota, QuotaError, Tic
 use super::keys::KeyId;
 use super::places::Places;
 
-/// A number of keys that fills the memory of any machine first, and that is below the maximum of a
-/// limiter.
+/// The maximum number of keys with a state. Any machine runs out of memory before this number is
+/// reached. It is below the maximum of a limiter.
 const ALL_KEYS: usize = if usize::BITS > 32 { 1 << 31 } else { 1 << 23 };
 
 /// The settings of a limiter besides its quota.
@@ -28,7 +29,7 @@ pub struct LimiterSettings {
 pub(crate) struct ReplayLimiter {
     states: States,
     places: Places,
-    /// A limiter without a free place, whose policy answers for new keys.
+    /// A limiter that is full. Its policy answers requests whose key has no place.
     full: States,
 }
 
@@ -41,27 +42,27 @@ enum States {
 impl ReplayLimiter {
     /// # Errors
     ///
-    /// The reason why the algorithm cannot enforce this quota, or why no limiter tracks that many
-    /// keys.
+    /// Returns the reason if the algorithm cannot enforce this quota, or if no limiter tracks that
+    /// many keys.
     pub(crate) fn new(
         algorithm: Algorithm,
         quota: Quota,
         settings: LimiterSettings,
     ) -> Result<Self, ConfigError> {
         let states = |max_keys| States::new(algorithm, quota, LimiterSettings { max_keys, ..settings });
-        // Building this limiter checks whether a limiter accepts the number of keys.
+        // This limiter is only built to check whether a limiter accepts the number of keys.
         drop(states(settings.max_keys)?);
         let full = states(1)?;
         let _ = full.check_at(b"the key that has the place", 1, Tick::ZERO);
         Ok(Self { states: states(ALL_KEYS)?, places: Places::new(settings.max_keys), full })
     }
 
-    /// Sets quotas of single keys, from the beginning of time.
+    /// Sets the quotas of single keys, in force from tick zero.
     ///
     /// # Errors
     ///
-    /// The reason why the algorithm cannot enforce one of the quotas, or the limiter is out of
-    /// memory.
+    /// Returns an error if the algorithm cannot enforce one of the quotas, or if the limiter is out
+    /// of memory.
     pub(crate) fn set_key_quotas<'k>(
         &self,
         quotas: impl Iterator<Item = (&'k [u8], Quota)>,
@@ -87,7 +88,7 @@ impl ReplayLimiter {
         decision
     }
 
-    /// Returns the number of keys for which the replay has a state.
+    /// Returns the number of keys whose state the replay stores.
     pub(crate) fn len(&self) -> usize {
         match &self.states {
             States::Fingerprints(limiter) => limiter.len(),
@@ -113,7 +114,7 @@ impl States {
             // 0.
             builder = builder.align(WindowAlign::ClockStart);
         }
-        // An algorithm whose state does not fit a word needs exact keys.
+        // An algorithm whose state does not fit in a word requires exact keys.
         Ok(if settings.exact_keys || !Algorithm::PACKED.contains(&algorithm) {
             Self::Exact(Box::new(builder.exact_keys().build()?))
         } else {

@@ -1,17 +1,17 @@
 //! Replays access logs through limits with names, as `tollgate proxy` would have enforced them.
 //!
-//! The limits are the layer of the proxy itself, on a clock that is set to the time of each
-//! request. A request passes only if all limits admit it. If a limit is on requests in flight, the
-//! request holds its places from its arrival for its duration.
+//! The limits are enforced by the proxy's own layer, whose clock is set to the time of each
+//! request. A request passes only if all limits admit it. If a limit applies to requests in flight,
+//! an admitted request occupies its places from its arrival until its duration has passed.
 //!
-//! A log must have the facts that the limits look at: [`need`] lists them, and [`columns`] finds
-//! them. The JSON log of the proxy ([`proxy_log`]) has no headers and no queries, but it has the
-//! key and the class that each limit found. A limit that looks at a header or a query takes its key
-//! and class from this log. The log is sorted by time, because its lines are in the order in which
-//! requests ended.
+//! A log must contain the facts that the limits need: [`need`] lists these facts, and [`columns`]
+//! finds them. The JSON log of the proxy ([`proxy_log`]) contains no headers and no queries, but it
+//! records the key and the class that each limit found. A limit that needs a header or a query
+//! therefore uses the recorded key and class. The proxy writes a line when a request ends, so its
+//! log is sorted by time before the replay.
 //!
-//! Memory grows with the keys that limits track or refuse, with the requests in flight, and, if the
-//! log is sorted, with the log.
+//! Memory grows with the keys that limits track or refuse, and with the requests in flight. If the
+//! log is sorted, memory also grows with the log.
 
 pub(crate) mod columns;
 mod engine;
@@ -57,8 +57,9 @@ use settings::Settings;
 ///
 /// # Errors
 ///
-/// Limits that the proxy would refuse, an input that cannot be read, a log that lacks a fact that a
-/// limit looks at, a log without a line that parses, or with `strict` any line that does not parse.
+/// Returns an error if the proxy would refuse the limits, if an input cannot be read, or if a log
+/// lacks a fact that a limit needs. Also returns an error if no line of a log parses or, with
+/// `strict`, if any line does not parse.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let mut replay = Replay::new(settings)?;
@@ -72,7 +73,7 @@ pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The reader of the requests of a log.
+/// Where the requests of a log are read from.
 enum Source {
     Columns(Box<Columns>),
     /// The JSON log of the proxy.
@@ -107,7 +108,7 @@ impl Parser for Source {
 /// The result of parsing a line.
 enum Parsed {
     Request(Arrived),
-    /// The line is about the log, or is a part of a line whose end follows later.
+    /// The line describes the log, or is part of a line that ends later.
     Header,
     Blank,
     NoRequest,
@@ -117,7 +118,7 @@ enum Parsed {
 /// The limits of `--against` or `--against-config`.
 struct Compared {
     parts: Vec<LimitPart>,
-    /// Built together with the engine of the first limits.
+    /// The engine of these limits. It is built together with the engine of the first limits.
     engine: Option<Engine>,
     changes: Changes,
 }
@@ -137,9 +138,10 @@ struct Replay<'s> {
     needs: Vec<Need>,
     log: LogSummary,
     findings: Findings,
-    /// The source of each log; `None` until the log is opened.
+    /// The source of each log, or `None` until the log is opened.
     sources: Vec<Option<Source>>,
-    /// Built when the first log is opened, because it depends on the kind of log.
+    /// The limits, which are built when the first log is opened. They depend on the kind of that
+    /// log.
     engine: Option<Engine>,
     against: Option<Compared>,
     request: Request<()>,
@@ -192,7 +194,7 @@ impl<'s> Replay<'s> {
         })
     }
 
-    /// Reads one log to its end. `file` is its index among the inputs.
+    /// Reads one log to its end. `file` is the index of the log among the inputs.
     fn read(&mut self, file: usize, from: impl Read, progress: &mut Progress) -> Result<(), Failure> {
         let input = &self.settings.inputs[file];
         let unreadable = |error: io::Error| Failure::reading(input, &error);
@@ -233,7 +235,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Returns parsers for other threads. There are none if one thread must read the log.
+    /// Returns parsers for other threads. Returns none if a single thread must read the log.
     fn parsers(&self, file: usize) -> Vec<Source> {
         let again = |_| match self.sources[file].as_ref()? {
             Source::Columns(columns) => columns.again().map(|columns| Source::Columns(Box::new(columns))),
@@ -428,8 +430,8 @@ impl<'s> Replay<'s> {
         Ok(report)
     }
 
-    /// Returns the limits that take their keys from the log. There are none unless the log is that
-    /// of the proxy.
+    /// Returns the limits whose keys are read from the log. Returns none unless the proxy wrote the
+    /// log.
     fn going_by_log(&self) -> impl Iterator<Item = &LimitPart> {
         let goes_by_log = |part: &&LimitPart| {
             let text = self.settings.layer.limits.iter().find(|text| text.name == part.text_name);
@@ -439,7 +441,7 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Returns the client of a request, which is its address in the form in which limits count it.
+/// Returns the client of a request, that is, its address in the form in which limits count it.
 fn client(request: &Request<()>, ipv6_prefix: u8) -> Box<[u8]> {
     let peer = request.extensions().get::<PeerAddr>().map(|peer| peer.0.ip().to_string());
     let counted = peer.map(|ip| Addresses::new(ipv6_prefix, None).counted(ip.as_bytes()).into_owned());

@@ -1,15 +1,15 @@
-//! The places of a limiter: the keys that would have a state at each time of the log.
+//! Tracks the places of a limiter: the keys that would have a state at each time of the log.
 //!
-//! A limiter has room for `--max-keys` keys. It evicts a key that has been idle for a while, which
-//! means that the key would get the same answers as a new key, and a new key takes the place.
-//! Eviction changes no decision while time goes forward. However, the lines of a log step back in
-//! time, and a limiter charges a key that it does not have no earlier than the time from which all
-//! evicted keys are idle. If the limiter of a replay evicted keys, late lines would be judged later
-//! than their timestamps.
+//! A limiter has room for `--max-keys` keys. A key is idle if it would receive the same answers as
+//! a new key. The limiter evicts a key that has been idle for a while, and a new key receives the
+//! place. While time only moves forward, eviction changes no decision. However, the lines of a log
+//! step back in time. When a limiter charges a key that it does not track, it judges the request no
+//! earlier than the time from which all evicted keys are idle. If the limiter of a replay evicted
+//! keys, it would therefore judge late lines later than their timestamps.
 //!
-//! A replay therefore keeps the states of all keys, and this module separately tracks the keys that
-//! have a place, by the latest time of the log. A request gets the answer of a full limiter if its
-//! key has no place and all places are taken by keys that are not idle yet.
+//! A replay instead stores the states of all keys. This module separately tracks which keys have a
+//! place, according to the latest time of the log. A request receives the answer of a full limiter
+//! if its key has no place, and all places belong to keys that are not idle yet.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +21,7 @@ use tollgate::Tick;
 use super::keys::KeyId;
 use crate::replay::log::summary::LEAP;
 
-/// The time for which a key must be idle before it loses its place: the default
+/// How long a key must be idle before it loses its place: the default
 /// [`grace`](tollgate::Builder::grace) of a limiter.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -30,11 +30,11 @@ pub(crate) struct Places {
     most: usize,
     /// The latest time of the log so far.
     now: Tick,
-    /// The time from which on each key that has a place is idle, by the id of the key.
+    /// For each key with a place, the time from which the key is idle. The index is the key's id.
     idle_from: Vec<Option<Tick>>,
-    /// An entry for each place that is taken, the earliest first. The time of an entry is a lower
-    /// bound of the key's time in `idle_from`: it is the key's idle time when the entry was last
-    /// updated.
+    /// One entry for each occupied place, earliest time first. The time of an entry is the key's
+    /// idle time when the entry was last updated, so it is a lower bound of the key's time in
+    /// `idle_from`.
     taken: BinaryHeap<Reverse<(Tick, KeyId)>>,
 }
 
@@ -43,9 +43,9 @@ impl Places {
         Self { most, now: Tick::ZERO, idle_from: Vec::new(), taken: BinaryHeap::new() }
     }
 
-    /// Returns whether a key that sends a request at this time has a place or may take one.
+    /// Returns whether the key of a request at this time has a place or may occupy a free place.
     pub(crate) fn has_room_for(&mut self, id: KeyId, at: Tick) -> bool {
-        // A time that leaps ahead is the time of the log until an ordinary time follows.
+        // If a time leaps ahead, it is the time of the log only until an ordinary time follows.
         let leapt = at + LEAP < self.now;
         self.now = if leapt { at } else { at.max(self.now) };
         let has_place = self.idle_from.get(id).is_some_and(Option::is_some);
@@ -56,7 +56,7 @@ impl Places {
         self.taken.len() < self.most
     }
 
-    /// Records that a key was charged and is idle from this time on. The key takes a place if it
+    /// Records that a key was charged and becomes idle at this time. The key receives a place if it
     /// has none.
     pub(crate) fn charged(&mut self, id: KeyId, idle_from: Tick) {
         if id >= self.idle_from.len() {
@@ -101,7 +101,7 @@ mod tests {
             assert!(places.has_room_for(id, at(10)));
             places.charged(id, at(12));
         }
-        // The second charge of a key extends the time for which it has its place.
+        // The second charge of a key extends the time for which the key keeps its place.
         places.charged(1, at(14));
         let just_before = Tick::from_nanos(13 * SECOND - 1);
         assert!(!places.has_room_for(2, just_before) && places.has_room_for(1, just_before));

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The time after which a replay begins to show its progress.
+/// How long a replay runs before it shows its progress.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many lines are read between two readings of the clock.
+/// How many lines are processed between two readings of the clock.
 const LINES_PER_LOOK: u64 = 1 << 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,8 @@ enum Phase {
 pub struct Progress {
     bytes_read: Rc<Cell<u64>>,
     phase: Phase,
-    /// The number of lines that were read or, in the second phase, of requests that were judged.
+    /// The number of lines read so far or, in the second phase, the number of requests judged so
+    /// far.
     done: u64,
     started: Instant,
     terminal: bool,
@@ -48,7 +49,7 @@ impl Progress {
         }
     }
 
-    /// Returns the counter of the bytes that were read, which readers update.
+    /// Returns the counter of bytes read. Readers update this counter.
     pub(crate) fn bytes_read(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.bytes_read)
     }
@@ -65,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// Counts a line that was read, or a request that was judged.
+    /// Counts a line or a judged request.
     #[inline]
     pub(crate) fn tick(&mut self) {
         self.done += 1;

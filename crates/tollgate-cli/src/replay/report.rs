@@ -1,4 +1,4 @@
-//! The report of a replay: its figures, which are serialized as JSON, and their text.
+//! Reports a replay, as figures that are serialized as JSON, and as text.
 
 pub(crate) mod changes;
 mod compare;

@@ -19,26 +19,26 @@ pub struct Settings {
     pub key_quotas: Option<Input>,
     /// Another quota, which is compared with `quota`.
     pub against: Option<Quota>,
-    /// With `None`, all algorithms run.
+    /// If `None`, all algorithms run.
     pub algorithm: Option<Algorithm>,
     pub wanted: Wanted,
-    /// With `None`, the first lines of each log decide.
+    /// If `None`, the format is recognised by the first lines of each log.
     pub format: Option<Format>,
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
-    /// The number of threads that read and judge, at least 1.
+    /// How many threads read and judge: at least 1.
     pub threads: usize,
     pub limiter: LimiterSettings,
-    /// The number of the most denied keys to report.
+    /// How many of the most frequently denied keys to report.
     pub top: usize,
-    /// The page of HTML to write, in a build with the feature `html`.
+    /// The HTML page to write. It requires the feature `html`.
     pub html: Option<HtmlSettings>,
 }
 
 impl Settings {
-    /// Returns the quota that this algorithm runs with. In a comparison, windows and logs run
-    /// without bursts, which they do not support.
+    /// Returns the quota with which this algorithm runs. In a comparison, windows and logs run
+    /// without a burst, because they do not support bursts.
     pub(crate) fn tried(&self, quota: Quota, algorithm: Algorithm) -> Quota {
         if self.algorithm.is_none() && !algorithm.has_burst() {
             Quota::new(quota.tokens(), quota.period())

@@ -1,5 +1,4 @@
-//! The simulation of one algorithm: its limiter, the limiter of a compliant client, and the
-//! results.
+//! Simulates one algorithm, with its limiter, the limiter of a compliant client, and the results.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +13,8 @@ use crate::failure::Failure;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Requests that are first parsed, then decided, and then counted together, so that the time of the
-/// limiter can be measured without a clock reading per check.
+/// A batch of requests. The whole batch is parsed, then decided, and then counted. The time spent
+/// in the limiter can therefore be measured without reading a clock for every check.
 #[derive(Default)]
 pub(crate) struct Batch {
     keys: Vec<u8>,
@@ -34,7 +33,7 @@ struct Asked {
 
 impl Batch {
     const SIZE: usize = 256;
-    /// The bytes of keys from which on a batch is full. A single key may be as long as a line.
+    /// The total size of keys at which a batch is full. A single key may be as long as a line.
     const KEY_BYTES: usize = 1 << 20;
 
     #[inline]
@@ -92,11 +91,12 @@ pub(crate) struct Totals {
     pub(crate) denied: u64,
     pub(crate) cost_passed: u128,
     pub(crate) cost_denied: u128,
-    /// Requests that can never pass, because their cost is above the capacity.
+    /// Requests that can never pass, because they cost more than the capacity.
     pub(crate) too_costly: u64,
-    /// Requests of new keys while the table was full, answered by the policy itself.
+    /// Requests with a new key that the policy itself answered, because the table was full.
     pub(crate) answered_by_full_policy: u64,
-    /// Requests of new keys while the table was full, charged to the shared overflow bucket.
+    /// Requests with a new key that were charged to the shared overflow bucket, because the table
+    /// was full.
     pub(crate) charged_to_shared_overflow: u64,
     pub(crate) longest_wait: Option<Wait>,
     /// Requests that a queue admitted with a later start.
@@ -104,12 +104,12 @@ pub(crate) struct Totals {
     pub(crate) longest_delay: Option<Wait>,
 }
 
-/// The results of a client that sends nothing until the retry-after of a denial has passed.
+/// The results of a client that, after each denial, sends nothing until the retry-after has passed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Compliant {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
-    /// Requests of the log that the client would not have sent, because it was waiting.
+    /// Requests of the log that the client would not have sent because it was waiting.
     pub(crate) withheld: u64,
     /// Requests that can never pass, so that waiting does not help.
     pub(crate) too_costly: u64,
@@ -133,7 +133,7 @@ pub(crate) struct Simulation {
     pub(crate) totals: Totals,
     pub(crate) compliant: Compliant,
     pub(crate) timeline: Timeline,
-    /// The number of checks of the main limiter, and the time that they took.
+    /// The number of checks by the main limiter, and their total time.
     pub(crate) checks: u64,
     pub(crate) checking: Duration,
 }
@@ -141,7 +141,7 @@ pub(crate) struct Simulation {
 impl Simulation {
     /// # Errors
     ///
-    /// The reason why the algorithm cannot enforce this quota.
+    /// Returns the reason if the algorithm cannot enforce this quota.
     pub(crate) fn new(
         algorithm: Algorithm,
         quota: Quota,
@@ -176,8 +176,8 @@ impl Simulation {
         self.compliant_limiter.set_key_quotas(quotas)
     }
 
-    /// Decides the requests of a batch in their order, and counts the results. `keys` is the number
-    /// of keys so far.
+    /// Decides the requests of a batch in order, and counts the results. `keys` is the number of
+    /// keys seen so far.
     pub(crate) fn judge(
         &mut self,
         batch: &Batch,
@@ -219,7 +219,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Returns the requests of the batch that was decided last, with the decisions on them.
+    /// Returns the requests of the last decided batch, each with its decision. `batch` must be that
+    /// batch.
     pub(crate) fn decided<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = Decided<'b>> {
         batch.requests.iter().zip(&self.decisions).map(|(asked, decision)| Decided {
             #[cfg(feature = "html")]
@@ -235,7 +236,7 @@ impl Simulation {
         self.per_key[id].denied
     }
 
-    /// Returns the number of keys for which the replay has a state.
+    /// Returns the number of keys whose state the replay stores.
     pub(crate) fn keys_tracked(&self) -> usize {
         self.limiter.len()
     }

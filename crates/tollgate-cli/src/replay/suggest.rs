@@ -1,17 +1,17 @@
 //! Suggests a limit for a log: `tollgate suggest`.
 //!
-//! The program tries quotas `N/Ts`, for whole numbers N and for T of 1, 2, 5, 10 and 60 seconds: a
-//! rate of N in T seconds whose burst is T seconds of the rate. A bucket then holds N requests, and
-//! a window of T seconds admits N. These are all rates with such a burst, because a burst is a
-//! whole number of requests.
+//! The program tries quotas `N/Ts` for whole numbers N, where T is 1, 2, 5, 10 or 60 seconds. Such
+//! a quota has a rate of N in T seconds, and its burst is T seconds of the rate. A bucket then has
+//! a capacity of N requests, and a window of T seconds admits N requests. No rate with such a burst
+//! is left out, because a burst is a whole number of requests.
 //!
 //! For each algorithm and each T, [`search`] finds the smallest N that denies no more than is
-//! allowed. A [`row`] replays this quota, so that its figures are the figures of `tollgate replay`.
+//! allowed. A [`row`] replays this quota, so its figures equal those of `tollgate replay`.
 //! [`pattern`] finds the clients that stand out, and [`config`] writes a file for the proxy.
 //!
-//! Quotas of single keys, costs and the maximum of keys are not taken into account. Without them,
-//! the keys of a log do not depend on each other, and each key is tried alone. Memory grows with
-//! the log, by 8 to 16 bytes for each request ([`trace`]), and with its keys.
+//! Quotas of single keys, costs and the maximum of keys are ignored. Without them, the keys of a
+//! log do not depend on each other, so each key is tried alone. Memory grows by 8 to 16 bytes for
+//! each request in the log ([`trace`]), and with the number of keys.
 
 pub(crate) mod args;
 mod client;
@@ -37,8 +37,8 @@ use trace::Trace;
 ///
 /// # Errors
 ///
-/// An input that cannot be read, a log without a line that parses, a field that no log has, or a
-/// file for the proxy that cannot be written.
+/// Returns an error if an input cannot be read, if no line of a log parses, if no log has one of
+/// the fields, or if the file for the proxy cannot be written.
 pub fn suggest(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let out = config::Target::open(settings)?;

@@ -1,18 +1,19 @@
-//! When requests passed and were denied: counts per stretch of time, in bounded memory.
+//! Counts passed and denied requests per stretch of time, in bounded memory.
 //!
-//! Stretches are as wide as needed for the whole log to fit. The first width is one second. When a
-//! log needs more than [`MAX_STRETCHES`] stretches, neighbours are merged to the next width. Each
-//! width divides the next one, and stretches begin at multiples of their width since the Unix
-//! epoch. Merging therefore never splits a count, and the result does not depend on the order of
-//! the lines.
+//! Stretches are just wide enough for the whole log to fit. The first width is one second. When a
+//! log needs more than [`MAX_STRETCHES`] stretches, neighbouring stretches are merged into
+//! stretches of the next width. Each width divides the next width, and stretches start at multiples
+//! of their width since the Unix epoch. Merging therefore never splits a count, and the result does
+//! not depend on the order of the lines.
 
 use std::collections::VecDeque;
 
-/// The most stretches that are kept while the log is read.
+/// The maximum number of stretches while the log is read.
 const MAX_STRETCHES: u64 = 512;
 
 const DAY: u64 = 86_400;
-/// Widths in seconds, in the units of a calendar. Beyond the last one, the width is doubled.
+/// The widths in seconds, in calendar units. After the last width, each width is twice the one
+/// before.
 const WIDTHS: [u64; 13] = [1, 5, 15, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY];
 
 fn wider(width: u64) -> u64 {
@@ -38,7 +39,7 @@ impl Count {
 pub(crate) struct Timeline {
     /// The width of a stretch in seconds.
     width: u64,
-    /// The first stretch begins at this many times `width` after the Unix epoch.
+    /// The start of the first stretch, as a multiple of `width` since the Unix epoch.
     first: u64,
     counts: VecDeque<Count>,
 }
@@ -113,8 +114,8 @@ impl Timeline {
     }
 
     /// Returns the timeline, merged to at most `stretches` stretches, or to at most two if
-    /// `stretches` is less than two. A timeline cannot always be merged to one stretch, because two
-    /// seconds may be on different sides of a border.
+    /// `stretches` is less than two. Merging to a single stretch is not always possible, because a
+    /// boundary may lie between two seconds at every width.
     pub(crate) fn at_most(&self, stretches: usize) -> Self {
         let mut wide = self.clone();
         while wide.counts.len() > stretches.max(2) {
@@ -123,8 +124,8 @@ impl Timeline {
         wide
     }
 
-    /// Iterates over the stretches in order of time. An item is the Unix second at which a stretch
-    /// begins, and its counts.
+    /// Iterates over the stretches in order of time. Each item contains the Unix second at which a
+    /// stretch starts, and the counts of the stretch.
     pub(crate) fn stretches(&self) -> impl Iterator<Item = (u64, Count)> + '_ {
         (self.first..).map(|at| at * self.width).zip(self.counts.iter().copied())
     }

@@ -1,5 +1,5 @@
-//! Runs the fuzz bodies of the program on saved inputs, and then for a few seconds on new ones.
-//! They cover the logs of `tollgate replay`, the limits of `tollgate proxy`, and the heads of
+//! Runs the program's fuzz bodies on saved inputs, and then for a few seconds on new inputs. The
+//! bodies cover the logs of `tollgate replay`, the limits of `tollgate proxy`, and the heads of
 //! messages that pass the proxy.
 
 #[cfg(feature = "proxy")]

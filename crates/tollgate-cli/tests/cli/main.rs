@@ -1,5 +1,5 @@
-//! Tests of the program from the outside: arguments, logs and requests go in, reports and responses
-//! come out.
+//! Tests the program from the outside, with arguments, logs and requests as input, and reports and
+//! responses as output.
 
 mod fuzz;
 mod program;

@@ -1,8 +1,9 @@
-//! Tests of `tollgate replay` from the outside: arguments and logs go in, a report and an exit code
-//! come out.
+//! Tests `tollgate replay` from the outside, with arguments and logs as input, and a report and an
+//! exit code as output.
 //!
-//! Other tests check that each decision is right. In these tests, the same log in every format,
-//! order and packing must lead to the same decisions, and every refusal must state its reason.
+//! Other tests check that each decision is correct. The tests in this file check two things. The
+//! same log must lead to the same decisions in every format, order and compression. Every refusal
+//! must state its reason.
 
 use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
@@ -13,8 +14,9 @@ use tollgate_testing::paths::{PATHS, RAW_PATHS};
 
 const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];
 
-/// The fields of one line of our log: ip, user, RFC 3339 time, path and bytes. Tests write them in
-/// other formats. These fields contain neither commas nor escapes.
+/// The fields of one line in our log: the ip, the user, the time according to RFC 3339 and in
+/// seconds of Unix time, and the bytes. Tests write these fields in other formats. The fields
+/// contain neither commas nor escapes.
 struct Fields<'l> {
     ip: &'l str,
     user: &'l str,
@@ -23,7 +25,7 @@ struct Fields<'l> {
     bytes: &'l str,
 }
 
-/// Returns the fields of each line, or `None` for a line that does not parse.
+/// Returns the fields of each line. A line that does not parse yields `None`.
 fn fields(log: &str) -> Vec<Option<Fields<'_>>> {
     let line = |line| -> Option<Fields<'_>> {
         let line: &str = line;
@@ -31,7 +33,7 @@ fn fields(log: &str) -> Vec<Option<Fields<'_>>> {
         let clock = words.get(3)?.strip_prefix("[03/Mar/2025:")?;
         let after_request = line.splitn(3, '"').nth(2)?;
         let bytes = after_request.split(' ').nth(2)?;
-        // A line that is cut off has an odd number of quotes.
+        // A cut line has an odd number of quotes.
         let quotes = line.replace("\\\"", "").matches('"').count();
         let [hours, minutes, seconds] =
             [0, 3, 6].map(|at| clock[at..at + 2].parse::<u64>().expect("a clock"));
@@ -185,7 +187,7 @@ fn gzip_is_unpacked_from_files_and_standard_input() {
     encoder.write_all(log().as_bytes()).expect("a vector can be written");
     let packed = encoder.finish().expect("a vector can be written");
     let expected = decisions(&[LOG], "").join("\n");
-    // The format is detected by the first bytes, not by the name.
+    // The first bytes determine the format, and the name does not matter.
     let file = scratch("gzip").join("access.log");
     fs::write(&file, &packed).expect("the target directory can be written");
     let args = [&LIMIT[..], &["--decisions", "-"]].concat();
@@ -257,7 +259,7 @@ fn sorting_goes_by_time_and_keeps_the_order_of_equal_stamps() {
 
 #[test]
 fn time_never_runs_backwards_for_a_key() {
-    // The late line is judged at 00:10, before the only token has refilled.
+    // The late line is judged at 00:10, before the single token has refilled.
     let line = |ip: &str, second: u64| {
         format!("{ip} - - [03/Mar/2025:08:00:{second:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
     };
@@ -276,7 +278,8 @@ fn time_never_runs_backwards_for_a_key() {
 
 #[test]
 fn a_compliant_client_waits_and_is_denied_less() {
-    // One token in 30 s: the second request is denied, and its sender keeps silent until 00:30.
+    // The limit is one token in 30 s. The second request is denied, and the client then sends
+    // nothing until 00:30.
     let log: String = [0, 1, 2, 3, 30, 31]
         .map(|s| format!("a - - [03/Mar/2025:08:00:{s:02} +0000] \"GET / HTTP/1.1\" 200 1\n"))
         .concat();
@@ -364,8 +367,8 @@ fn a_full_table_answers_new_keys_by_its_policy() {
     assert_eq!(passed, 200 - shared + 1, "those who share one state share its one token");
 }
 
-/// Returns the number of requests that are denied because there is no place, and the number of all
-/// denied requests.
+/// Returns the number of requests denied because there is no place, and the number of all denied
+/// requests.
 fn denied(log: &str, args: &[&str]) -> (u64, u64) {
     let args = [args, &["--limit", "3/10s", "--format", "json"]].concat();
     let report = json(&replay_stdin(&args, log.as_bytes()));
@@ -376,8 +379,8 @@ fn denied(log: &str, args: &[&str]) -> (u64, u64) {
 
 #[test]
 fn a_limiter_of_few_places_forgets_keys_at_the_times_of_the_log() {
-    // The log has a new key each second. A key that was charged once is idle after 3 1/3 s, and is
-    // evicted a second later, so five keys have a place at a time.
+    // The log has a new key each second. After one charge, a key is idle after 3 1/3 s, and is
+    // evicted a second later. Therefore, five keys have a place at a time.
     let log: String = (0..2000).map(|second| line_at(&format!("192.0.2.{}", second % 200), second)).collect();
     for store in [&[][..], &["--exact-keys"]] {
         for (places, refused) in [("5", 0), ("200", 0), ("4", 400)] {
@@ -392,13 +395,14 @@ fn a_limiter_of_few_places_forgets_keys_at_the_times_of_the_log() {
 
 #[test]
 fn few_places_change_no_decision_of_a_log_that_steps_back_while_there_is_one_free() {
-    // Each line is up to a minute later than the lines after it, which is much longer than a
-    // limiter waits before it evicts a key.
+    // Each line may be up to a minute later than the lines after it. This is much longer than the
+    // time after which a limiter evicts an idle key.
     let second = |n: u64| 600 + n - n * 7 % 60;
     let log: String = (0..1500).map(|n| line_at(&format!("192.0.2.{}", n % 100), second(n))).collect();
     let rows = |places| decisions(&["--max-keys", places], &log);
     assert_eq!(rows("20"), rows("1000000"));
-    // A timestamp that leaps ahead takes one place, but not the place of another key.
+    // The key of a timestamp that leaps ahead occupies one place, but does not displace another
+    // key.
     let leaping = line_at("198.51.100.1", 1).replace("/2025", "/2035") + &log;
     let rows = |places| decisions(&["--max-keys", places], &leaping);
     assert_eq!(rows("21"), rows("1000000"));
@@ -573,7 +577,7 @@ fn a_real_log_is_replayed_where_there_is_one() {
     assert_eq!((&log["lines"], &log["requests"]), (&10_000.into(), &10_000.into()));
     assert_eq!((&log["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
     assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
-    // The user agent of one line is cut off, and only this replay needs the user agent.
+    // The user agent in one line is cut off. Only this replay needs the user agent.
     let report = json(&replay(&[&[real, "--key", "user-agent", "--format", "json"][..], &LIMIT].concat()));
     assert_eq!(report["log"]["bad_lines"][0]["line"], 8_899);
 }
@@ -641,7 +645,7 @@ fn decisions_go_straight_to_what_is_no_regular_file() {
     assert_eq!(reader.join().expect("reading does not panic").lines().count(), 324);
     text(&replay(&[&[LOG, "--decisions", "/dev/null"][..], &LIMIT].concat()));
 
-    // A link is followed: its target is replaced, not the link.
+    // A link is followed: the linked file is replaced, and the link stays.
     let directory = scratch("link_to_decisions");
     let (file, link) = (directory.join("decisions.csv"), directory.join("link"));
     fs::write(&file, "earlier").expect("the target directory can be written");
@@ -722,7 +726,7 @@ fn line_at(ip: &str, second: u64) -> String {
 
 #[test]
 fn a_disordered_log_is_given_its_size_and_a_plain_note() {
-    // With two tokens per minute, a shift of 50 s is longer than the 30 s in which a token refills.
+    // At two tokens per minute, a token refills in 30 s. A shift of 50 s is longer.
     let log = [line_at("a", 60), line_at("a", 10), line_at("a", 40), line_at("b", 41)].concat();
     let args = ["--limit", "2/min burst 1"];
     let report = text(&replay_stdin(&args, log.as_bytes()));
@@ -784,7 +788,7 @@ fn logs_in_the_wrong_order_and_stamps_that_leap_are_noted() {
     let report = text(&replay_stdin(&["--limit", "1/h"], leaping.as_bytes()));
     let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("standard input:2 is stamped 3652 d"), "{report}");
-    // Days without traffic are not a leap, because the lines after them are as late.
+    // Days without traffic are not a leap, because the following lines are equally late.
     let pause = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035");
     let report = text(&replay_stdin(&["--limit", "1/h"], pause.as_bytes()));
     assert!(!report.contains("is stamped"), "{report}");
@@ -894,7 +898,8 @@ fn every_spelling_of_a_path_is_counted_as_the_proxy_counts_it() {
         let forms: Vec<&str> = paths.iter().map(|&(_, form)| form).collect();
         assert_eq!(keys, forms, "{log}");
     }
-    // Bytes that are not valid text in JSON, in the forms in which servers write them.
+    // These paths contain bytes that are not valid text in JSON. Each path is written in two forms
+    // that servers use.
     let hex = |byte: &u8| match byte {
         b' '..=b'~' if !b"\"\\".contains(byte) => char::from(*byte).to_string(),
         _ => format!("\\x{byte:02X}"),
@@ -951,8 +956,8 @@ fn holes_and_marks_of_a_log_are_part_of_no_key_in_any_format() {
     type Form<'f> = &'f dyn Fn(&str) -> String;
     let logs: [(&str, Form<'_>); 3] = [("", &line), ("", &record), ("time,ip\n", &row)];
     for (header, line) in logs {
-        // The log was truncated by copytruncate, was joined with a log that begins with a byte
-        // order mark, and has holes from crashes inside a line and at the end of a line.
+        // The log was truncated by copytruncate, and was joined with a log that starts with a byte
+        // order mark. Crashes left holes inside a line and at the end of a line.
         let cut = line("192.0.2.9");
         let cut = &cut[..cut.len() / 2];
         let parts = [
@@ -1028,8 +1033,8 @@ fn templates_make_one_key_of_many_paths() {
     assert!(bad.contains("--path-template: invalid path template `/a{id}` at segment 1"), "{bad}");
 }
 
-/// Returns a log that is long enough for other threads to start, with lines of every kind: bad,
-/// blank, too long, and with holes.
+/// Returns a log that is long enough for other threads to start. It contains lines of every kind:
+/// bad lines, blank lines, lines that are too long, and lines with holes.
 fn long_log() -> Vec<u8> {
     let mut log = Vec::new();
     for turn in 0..40 {
@@ -1105,10 +1110,11 @@ fn a_replay_that_is_interrupted_leaves_no_file() {
             .spawn()
             .expect("the program was built");
         let mut stdin = child.stdin.take().expect("it is a pipe");
-        // The log is larger than a pipe, so the program has begun to read.
+        // The log does not fit in a pipe, so the program has started to read when the write
+        // returns.
         stdin.write_all(&long_log()).expect("the program reads");
-        // This signal cannot be handled, so it leaves even less time than Ctrl-C. The test cannot
-        // use Ctrl-C itself, because background jobs of a shell ignore it.
+        // The program cannot handle this signal, so it has even less time than after Ctrl-C. The
+        // test cannot use Ctrl-C itself, because background jobs of a shell ignore Ctrl-C.
         child.kill().expect("it runs");
         let status = child.wait().expect("it ends");
         assert!(!status.success(), "{status}");

@@ -19,8 +19,8 @@ fn decisions(args: &[&str]) -> BTreeMap<u64, bool> {
 /// The numbers of newly refused and newly passed requests, by name.
 type Counts = BTreeMap<String, [u64; 2]>;
 
-/// Counts the changes from one replay to another: the number of unchanged decisions, and the
-/// changes of each address and each minute.
+/// Compares two replays. Returns the number of unchanged decisions, and the changes for each
+/// address and for each minute.
 fn changes(before: &[&str], after: &[&str]) -> (u64, Counts, Counts) {
     let text = log();
     let lines: Vec<&str> = text.lines().collect();
@@ -117,7 +117,7 @@ fn the_file_of_a_proxy_is_compared_with_all_its_settings() {
     let before = ["--config", path];
     let report = the_changes_are_those_of_two_replays(&before, &LIMITS, &["--against-config", path]);
     assert_eq!(report["changes"]["against"], path);
-    // Both limits are from files, as before a reload.
+    // Both limits are read from files, as before a reload.
     let alike = json(&replay(&[LOG, "--config", path, "--against-config", path, "--format", "json"]));
     assert_eq!(
         (&alike["changes"]["newly_refused"], &alike["changes"]["newly_passed"]),

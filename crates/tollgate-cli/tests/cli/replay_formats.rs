@@ -1,14 +1,13 @@
-//! The formats of logs that `tollgate replay` supports. Each format is recognised by its first
-//! lines, in the form that the server documents, whether the lines are wrapped or not. No request
-//! that a client sends can keep its own line out of a report.
+//! Tests the log formats that `tollgate replay` supports. The first lines of a log determine its
+//! format, whether or not the lines are wrapped. The samples have the form that each server
+//! documents. No request that a client sends can keep its own line out of a report.
 
 use crate::program::{json, refusal, replay_stdin, text};
 use proptest::prelude::*;
 use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::{Cost, Input, LimiterSettings, Replay, Settings, TimeUnit, Wanted};
 
-/// A log of two requests: one from 192.0.2.17 for /a?b=c at 10:05:03 on 17 May 2015, and another
-/// one.
+/// A log of two requests. The first is from 192.0.2.17 for /a?b=c at 10:05:03 on 17 May 2015.
 struct Sample {
     format: &'static str,
     log: &'static str,
@@ -181,7 +180,7 @@ const SAMPLES: [Sample; 16] = [
     },
 ];
 
-/// Returns the format that was found, and the keys of the requests.
+/// Returns the recognised format, and the keys of the requests.
 #[track_caller]
 fn keys(log: &[u8], key: &str, more: &[&str]) -> (String, Vec<String>) {
     let args = [&["--limit", "1/h", "--key", key][..], more].concat();
@@ -197,7 +196,8 @@ fn flat(report: &str) -> String {
     report.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the field with the address. Envoy's default format has only a forwarded address.
+/// Returns the field that contains the address. Envoy's default format contains only a forwarded
+/// address.
 fn address_field(sample: &Sample) -> &'static str {
     if sample.format == "envoy" { "forwarded" } else { "ip" }
 }
@@ -217,7 +217,7 @@ fn each_format_is_recognised_by_its_first_lines_in_its_documented_form() {
             assert_eq!((found.as_str(), keys[0].as_str()), (*format, value), "{field} of {log}");
             assert_eq!(keys.len(), 2, "{field} of {log}");
         }
-        // The key is the time, and the format is recognised or given by name.
+        // If the format is specified by name, the time of the first request is also read.
         let args =
             ["--limit", "1/h", "--key", address_field(sample), "--log-format", format, "--format", "json"];
         let report = json(&replay_stdin(&args, log.as_bytes()));
@@ -261,7 +261,7 @@ fn limits_with_names_find_what_each_format_has() {
     );
 }
 
-/// The name of a wrapping, and the function that wraps a line.
+/// The name of a wrapping, and a function that wraps a line.
 type Wrapping = (&'static str, fn(&str) -> String);
 
 /// Returns the wrappings of Docker, Kubernetes and syslog servers.
@@ -290,7 +290,7 @@ fn lines_that_docker_kubernetes_or_syslog_wrapped_are_unwrapped() {
             assert_eq!(keys(log.as_bytes(), address_field(sample), &[]), expected, "{name}: {log}");
         }
     }
-    // A single line that is not wrapped is a bad line, with this reason.
+    // In a wrapped log, a line without wrapping is a bad line, with this reason.
     let (_, wrap) = wrappings()[1];
     let log = SAMPLES[0].log.lines().map(wrap).collect::<String>() + SAMPLES[0].log;
     let report = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
@@ -411,7 +411,7 @@ fn a_log_that_cannot_be_read_says_what_would_help() {
     );
 }
 
-/// The way in which a server writes the bytes that a client sent.
+/// How a server writes the bytes that a client sent.
 type Writes = fn(&[u8]) -> Vec<u8>;
 
 fn hex(byte: u8, prefix: &str) -> Vec<u8> {
@@ -460,7 +460,7 @@ fn iis(text: &[u8]) -> Vec<u8> {
     each(text, |byte| vec![if byte <= b' ' || byte == 0x7f { b'+' } else { byte }])
 }
 
-/// Writes bytes unchanged, except for those that would end the value in a JSON log or hide its end.
+/// Writes bytes unchanged, except for bytes that would end the value in a JSON log or hide its end.
 fn no_quotes(text: &[u8]) -> Vec<u8> {
     each(text, |byte| if b"\"\\".contains(&byte) { b"'".to_vec() } else { vec![byte] })
 }
@@ -469,13 +469,13 @@ fn as_it_is(text: &[u8]) -> Vec<u8> {
     text.to_vec()
 }
 
-/// A line of a server. `%ip`, `%path` (without spaces if the server accepts none) and `%any` stand
-/// for the bytes that a client sends.
+/// A line that a server writes. `%ip`, `%path` and `%any` represent bytes that a client sends.
+/// `%path` contains no spaces if the server accepts none.
 struct Server {
     header: &'static str,
     line: &'static str,
     writes: Writes,
-    /// Whether the path is found whatever the client sends in `%any`.
+    /// Whether the path is found no matter what the client sends in `%any`.
     finds_path: bool,
 }
 
@@ -601,7 +601,7 @@ impl Server {
 }
 
 /// Returns the number of counted requests, the number of lines that were not counted, and the most
-/// denied key.
+/// frequently denied key.
 fn replayed(log: &[u8], key: &str) -> (u64, u64, String) {
     let settings = Settings {
         inputs: vec![Input::Stdin],
@@ -658,7 +658,7 @@ proptest! {
         prop_assert!(top == "203.0.113.66" || top == "192.0.2.1", "{}: {}", top, shown);
         let (_, _, of_sent) = replayed(&[server.header.as_bytes(), &plain, &sent, &sent].concat(), "ip");
         prop_assert_eq!(of_sent, "203.0.113.66", "{}", shown);
-        // The path is the one that was sent, whatever else was sent.
+        // The path equals the path that the client sent, no matter what else the client sent.
         if server.finds_path {
             let quiet = server.line("203.0.113.66", &path, b"agent");
             let log = |line: &[u8]| [server.header.as_bytes(), &plain, line, line].concat();

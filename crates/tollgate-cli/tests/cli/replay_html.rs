@@ -1,4 +1,4 @@
-//! `tollgate replay --html` writes one page that loads nothing, and in which no text of a log
+//! `tollgate replay --html` writes a single page. The page loads nothing, and no text in a log
 //! becomes markup.
 
 use crate::program::{LOG, json, refusal, replay, replay_stdin, scratch, text};
@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// The elements that the page may contain. None of them loads, runs or links to anything.
+/// The elements that are allowed in the page. No element loads anything, runs anything or links to
+/// anything.
 const ELEMENTS: [&str; 38] = [
     "b",
     "body",
@@ -82,7 +83,7 @@ struct Parsed {
     text: String,
 }
 
-/// Parses a page, which must have no errors and no elements or attributes that are not listed
+/// Parses a page. The page must contain no errors, and only the elements and attributes listed
 /// above.
 #[track_caller]
 fn parsed(page: &str) -> Parsed {
@@ -252,7 +253,7 @@ fn no_key_of_a_limit_with_a_name_becomes_an_element_or_an_attribute() {
     );
 }
 
-/// Returns a log with these paths and user agents, three requests for each client.
+/// Returns a log in which these texts are paths and user agents. Each client has three requests.
 fn log_with(texts: &[&str]) -> String {
     let line = |text: &&str| {
         format!(

@@ -1,10 +1,11 @@
-//! `tollgate replay` with limits that have names: its decisions, and the logs and limits that it
-//! refuses.
+//! Tests `tollgate replay` with named limits: the decisions, and the logs and limits that the
+//! program refuses.
 
 use crate::program::{LOG, json, refusal, replay, replay_stdin, text};
 use serde_json::Value;
 
-/// Returns the limit that refused each line of a log, or an empty text for a line that passed.
+/// Returns, for each line of a log, the limit that refused the line. The text is empty for a line
+/// that passed.
 #[track_caller]
 fn refused_by(args: &[&str], log: &str) -> Vec<String> {
     let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), log.as_bytes()));
@@ -17,7 +18,7 @@ fn refused_by(args: &[&str], log: &str) -> Vec<String> {
 fn one_limit_by_address_decides_as_the_quota_alone() {
     let quota = json(&replay(&[LOG, "--limit", "30/min burst 10", "--sort", "--format", "json"]));
     let named = json(&replay(&[LOG, "--limit", "a=30/min burst 10 by ip", "--sort", "--format", "json"]));
-    // Two lines are not about requests that a limit would have seen.
+    // Two lines describe no request that a limit would have seen.
     assert_eq!(named["log"]["no_requests"], 2);
     assert_eq!(named["refused"], quota["results"][0]["denied"]);
     assert_eq!(named["limits"][0]["classes"][0]["denied"], named["refused"]);
@@ -54,7 +55,7 @@ fn a_query_parameter_is_found_where_the_log_has_the_whole_target() {
 fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     for (limit, needs) in [
         ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),
-        // The log has a field with this name, but it is not the header.
+        // The log has a field with this name, but the field is not the header.
         ("per-key=1/s by header user", "--limit 'per-key' needs the header `user`"),
         ("jobs=8 at once by ip", "--limit 'jobs' needs the duration of each request"),
         ("vhost=1/s by ip for host a.example", "--limit 'vhost' needs the host"),

@@ -1,8 +1,8 @@
-//! `tollgate replay --decisions`: every single decision equals that of an oracle, on our own log,
-//! and on a real log if there is one next to the checkout.
+//! Every single decision of `tollgate replay --decisions` equals the decision of an oracle. The
+//! logs are our own log, and a real log if there is one next to the checkout.
 //!
-//! The test shares no code with the program: it splits the lines itself, counts the days itself,
-//! and its oracle keeps plain lists.
+//! The test shares no code with the program. It splits the lines and counts the days on its own,
+//! and its oracle uses plain lists.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,7 +15,7 @@ use tollgate_testing::oracle::Oracle;
 /// More keys than any log in this test has.
 const NO_CAP: usize = 1_000_000;
 
-/// The time for which a key is idle before a limiter evicts it.
+/// How long a key is idle before a limiter evicts it.
 const GRACE: u64 = 1_000_000_000;
 
 struct Request {
@@ -48,8 +48,8 @@ fn requests(log: &Path) -> Vec<Request> {
     text.lines().enumerate().filter_map(read).collect()
 }
 
-/// Returns the part of an address that identifies a customer: a whole IPv4 address, or the first 64
-/// bits of an IPv6 address.
+/// Returns the part of an address that identifies a customer: the whole of an IPv4 address, or the
+/// first 64 bits of an IPv6 address.
 fn network(ip: &str) -> String {
     match ip.parse::<Ipv6Addr>() {
         Ok(address) => format!("{:x?}", &address.segments()[..4]),
@@ -97,7 +97,8 @@ struct Run {
     max_keys: usize,
 }
 
-/// Returns the program's decisions, by line: allowed, remaining, nanoseconds until a retry.
+/// Returns the program's decisions. Each consists of the line, whether the request is allowed, the
+/// remaining tokens, and the nanoseconds until a retry.
 fn decisions(
     log: &Path,
     algorithm: Algorithm,
@@ -117,7 +118,7 @@ fn decisions(
     let mut rows = text.lines();
     assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns"));
     let row = |row: &str| {
-        // The row is split from the right, because a key may contain commas.
+        // A key may contain commas, so the row is split from the right.
         let mut cells = row.rsplitn(4, ',');
         let retry = cells.next().unwrap();
         let remaining = cells.next().unwrap().parse().unwrap();
@@ -128,7 +129,7 @@ fn decisions(
     rows.map(row).collect()
 }
 
-/// Returns the quota of a run in the form that this algorithm accepts.
+/// Returns the quota of a run, in the form that this algorithm accepts.
 fn quota(algorithm: Algorithm, run: Run) -> Quota {
     let quota: Quota = run.limit.parse().unwrap();
     if algorithm.has_burst() { quota } else { Quota::new(quota.tokens(), quota.period()) }
@@ -151,7 +152,7 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         order.sort_by_key(|request| request.at);
     }
     let mut oracles: HashMap<String, (Oracle, u64)> = HashMap::new();
-    // The keys that a limiter would not have evicted by now, each with the time from which on it is
+    // The keys that a limiter would not have evicted by now, with the time from which each key is
     // idle.
     let mut places: HashMap<String, u64> = HashMap::new();
     let mut latest_of_all = 0;
@@ -180,7 +181,7 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         if allowed {
             oracle.charge(now, cost);
         }
-        // Without a cap, it does not matter which keys have a place.
+        // If the number of keys is not capped, the set of keys with a place is irrelevant.
         if allowed && cost > 0 && run.max_keys < NO_CAP {
             places.insert(key, oracle.idle_at(now).unwrap());
         }
@@ -188,7 +189,7 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         assert_eq!(remaining, oracle.remaining(now), "{context}");
         let exact = oracle.fits_at(now, cost).map(|then| if allowed { 0 } else { then - now });
         match (retry, exact) {
-            // If an interval is not a whole number of nanoseconds, a bucket may report two
+            // If an interval is not a whole number of nanoseconds, a bucket may report up to two
             // nanoseconds less.
             (Some(retry), Some(exact)) if !oracle.is_exact() => {
                 assert!(retry <= exact && exact - retry <= 2, "{context}: {retry} instead of {exact}");
@@ -211,7 +212,8 @@ const RUNS: [Run; 12] = [
     Run { limit: "1/10min", key: "ip+path", cost: "1", sort: false, max_keys: NO_CAP },
     Run { limit: "2000000/h", key: "ip", cost: "bytes", sort: false, max_keys: NO_CAP },
     Run { limit: "1000003/h", key: "ip", cost: "bytes", sort: true, max_keys: NO_CAP },
-    // Runs with few places: enough for the keys of the real log that are not idle, and not enough.
+    // Runs with few places. The first run has enough places for all keys of the real log that are
+    // not idle. The other two have too few.
     Run { limit: "3/10s", key: "ip", cost: "1", sort: false, max_keys: 60 },
     Run { limit: "3/10s", key: "ip", cost: "1", sort: false, max_keys: 2 },
     Run { limit: "2/20s", key: "ip", cost: "1", sort: true, max_keys: 2 },
@@ -237,12 +239,12 @@ fn all_decisions_equal_the_oracles(log: &Path) {
     assert!(denied > 100 && unplaced > 100, "limits that deny nothing compare little");
 }
 
-/// On a log in order of time, a real limiter with as many places makes the same decisions at the
+/// If a log is sorted by time, a real limiter with as many places makes the same decisions at the
 /// times of the log.
 fn decisions_in_order_are_those_of_a_limiter(log: &Path) {
     let mut requests = requests(log);
     requests.sort_by_key(|request| request.at);
-    // The limiter begins with the log, and its windows are aligned to Unix time.
+    // The limiter starts when the log starts, and its windows are aligned to Unix time.
     let origin = requests[0].at - requests[0].at % 86_400_000_000_000;
     let mut unplaced = 0;
     for (limit, max_keys) in [("2/10s", 20), ("2/10s", 6), ("30/min burst 10", 3)] {
@@ -275,7 +277,7 @@ fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-/// Compares decisions on the real log, if there is one next to the checkout.
+/// Compares decisions on the real log, if the log exists next to the checkout.
 fn on_the_real_log(compare: impl Fn(&Path)) {
     let log = path("../../../shared/data/apache_access.log");
     if log.exists() {

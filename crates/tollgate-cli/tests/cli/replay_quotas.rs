@@ -1,8 +1,9 @@
 //! `tollgate replay --quotas`: keys with their own quotas.
 //!
-//! The oracle is the program without the option. Line by line, a key with its own quota must get
-//! the decisions of a run with that quota as the limit, and all other keys must get the decisions
-//! of a run without the option. Other tests check that decisions under one limit are right.
+//! The oracle is the program without the option. For each line, a key with its own quota must
+//! receive the same decision as in a run with that quota as the limit. All other keys must receive
+//! the same decisions as in a run without the option. Other tests check that decisions under a
+//! single limit are correct.
 
 use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
@@ -15,14 +16,14 @@ use tollgate::{Algorithm, Quota};
 
 const STORES: [&[&str]; 2] = [&[], &["--exact-keys"]];
 
-/// Writes a file of quotas for one test, and returns its name.
+/// Writes a file of quotas for one test, and returns the name of the file.
 fn quotas(test: &str, records: impl AsRef<[u8]>) -> String {
     let file = scratch(&format!("quotas_{test}")).join("quotas.csv");
     fs::write(&file, records).expect("the target directory can be written");
     file.to_str().expect("the target directory has a plain name").to_owned()
 }
 
-/// Returns a limit as this algorithm accepts it: windows and logs have no burst.
+/// Returns the limit in the form that this algorithm accepts. Windows and logs have no burst.
 fn limit_for(algorithm: Algorithm, limit: &str) -> String {
     let quota: Quota = limit.parse().expect("a quota");
     if algorithm.has_burst() {
@@ -32,7 +33,7 @@ fn limit_for(algorithm: Algorithm, limit: &str) -> String {
     }
 }
 
-/// Returns the rows of `--decisions -` and their keys. The keys in these tests have no commas.
+/// Returns the rows of `--decisions -` with their keys. The keys in these tests contain no commas.
 #[track_caller]
 fn decisions(args: &[&str], input: &[u8]) -> Vec<(String, String)> {
     let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), input));
@@ -40,8 +41,8 @@ fn decisions(args: &[&str], input: &[u8]) -> Vec<(String, String)> {
     rows.lines().skip(1).map(|row| (key(row), row.to_owned())).collect()
 }
 
-/// The fields of the key, the common limit, and for each key its record, its printable form and its
-/// quota.
+/// The fields of the key, the common limit, and the keys that have their own quota. Each of these
+/// keys has a record, a printable form and a quota.
 struct Case {
     key: &'static str,
     cost: &'static str,
@@ -143,9 +144,9 @@ fn results(output: &Output) -> Vec<Value> {
     results.clone()
 }
 
-/// For a key that is alone in the log, all figures are those of its own quota, including the
-/// figures of the compliant client, and those of windows in a comparison, which run without the
-/// burst.
+/// If a key is alone in the log, all figures belong to its own quota. This includes the figures of
+/// the compliant client. In a comparison, it also includes the figures of windows, which run
+/// without the burst.
 #[test]
 fn the_compliant_client_and_algorithms_side_by_side_go_by_the_same_quotas() {
     let ip = "203.0.113.66";
@@ -195,7 +196,7 @@ fn the_report_counts_the_keys_of_the_file_and_those_that_the_log_has() {
         assert_eq!(result["key_quotas_without_burst"], if window { 1.into() } else { Value::Null });
     }
 
-    // Without the option, the report does not mention it.
+    // Without the option, the report does not mention quotas of keys.
     for more in [&[][..], &["--compare"], &["--format", "json"], &["--compare", "--format", "json"]] {
         let report = text(&replay(&[&[LOG, "--limit", "30/min"], more].concat()));
         assert!(!report.contains("uotas"), "{report}");
@@ -216,7 +217,7 @@ fn an_ipv6_address_in_the_file_means_its_network() {
     let row = "2001:DB8::17,3/d\n";
     assert_eq!(allowed("network", row, "64"), (3, "2001:db8::/64".to_owned()));
     assert_eq!(allowed("network", row, "48"), (3, "2001:db8::/48".to_owned()));
-    // Each address is a client, and the line of the file is about a fifth one.
+    // Each address is a client of its own, and the record in the file has a fifth address.
     assert_eq!(allowed("network", row, "128"), (4, "2001:db8::1".to_owned()));
     let file = quotas("network_twice", "2001:db8::17,3/d\n192.0.2.1,3/d\n2001:db8::18,5/d\n");
     let message = refusal(&replay(&[LOG, "--limit", "1/d", "--quotas", &file]));
@@ -226,8 +227,8 @@ fn an_ipv6_address_in_the_file_means_its_network() {
     assert!(message.contains(":2: the key 192.0.2.1 already has a quota from line 1"), "{message}");
 }
 
-/// Returns whether `--quotas` admits a second request of each key, after a first request that used
-/// up the common limit.
+/// Returns whether `--quotas` admits a second request of each key, after the first request has
+/// exhausted the common limit.
 #[track_caller]
 fn second_requests(file: &str, keys: &[&[u8]]) -> Vec<bool> {
     let mut log = b"time,who\n".to_vec();
@@ -263,7 +264,7 @@ fn comments_blank_lines_quoted_values_and_missing_ones_are_understood() {
         (b"other", false),
     ];
     assert_eq!(second_requests(&file, &keys.map(|(key, _)| key)), keys.map(|(_, allowed)| allowed));
-    // A field that JSON leaves out is a missing value like any other.
+    // If a JSON record omits a field, the value is missing, as with `null` and `-`.
     let file = quotas("missing", "-,2/d\n");
     let log = "{\"time\":1}\n{\"time\":2,\"who\":null}\n{\"time\":3,\"who\":\"-\"}\n";
     let args = ["--limit", "1/d", "--key", "who", "--quotas", &file];
@@ -293,7 +294,7 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
     let long = format!("a,{}/s\n", "1".repeat(5000));
     let long_line = format!("a,1/s\n{}\n", "x".repeat(2_000_000));
     let long_key = format!("{0},1/s\n{0},1/s\n", "k".repeat(5000));
-    // The arguments, the file, the line that the message names, and parts of the message.
+    // The arguments, the file, the line number in the message, and parts of the message.
     type Row<'r> = (&'r [&'r str], &'r [u8], u32, &'r [&'r str]);
     let table: &[Row<'_>] = &[
         (ip, b"a,1/s\nb\n", 2, &["it has 1 value;", "expected 2 values", "--key ip)"]),
@@ -364,7 +365,8 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
     assert!(no_limit.contains("--limit <QUOTA>"), "{no_limit}");
 }
 
-/// Returns the message of invalid arguments, which clap refuses before the program prints its name.
+/// Returns the message for invalid arguments. clap refuses such arguments before the program prints
+/// its name.
 #[track_caller]
 fn refusal_of_arguments(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(2));
@@ -373,7 +375,8 @@ fn refusal_of_arguments(output: &Output) -> String {
 
 #[test]
 fn an_algorithm_that_refuses_a_key_s_quota_is_left_out_of_the_comparison() {
-    // Of all algorithms, only a sliding window of a second is limited to 32,767 tokens.
+    // Only one algorithm refuses this quota: a sliding window of a second is limited to 32,767
+    // tokens.
     let file = quotas("one_refuses", "a,1/s\nb,40000/s\n");
     let report =
         json(&replay(&[LOG, "--limit", "30/min", "--quotas", &file, "--compare", "--format", "json"]));
@@ -430,8 +433,8 @@ fn a_hundred_thousand_keys_have_quotas_of_their_own() {
     let limit = |key: u64| key % 3 + 1;
     let records: String = (0..KEYS).map(|key| format!("k{key},{}/d\n", limit(key))).collect();
     let file = quotas("many", records);
-    // The log has four requests of each hundredth key, and of as many keys without their own quota.
-    // All requests of the latter pass.
+    // The log has four requests for every hundredth key. Half of these keys have their own quota.
+    // All requests of the other keys pass.
     let keys = || (0..2 * KEYS).step_by(100);
     let log: String =
         (1..=4).flat_map(|second| keys().map(move |key| format!("{second},k{key}\n"))).collect();
@@ -446,7 +449,7 @@ fn a_hundred_thousand_keys_have_quotas_of_their_own() {
     }
 }
 
-/// Quotas do not take places of keys: a limiter of few keys accepts any number of quotas.
+/// Quotas do not occupy the places of keys. A limiter of few keys accepts any number of quotas.
 #[test]
 fn keys_with_quotas_of_their_own_count_as_keys_only_when_they_come() {
     let records: String = (0..1000).map(|key| format!("k{key},2/d\n")).collect();

@@ -1,5 +1,5 @@
-//! The program has the subcommands that it was built with, and explains why the other one is
-//! missing.
+//! The program contains the subcommands that it was built with. It explains why another subcommand
+//! is missing.
 
 use std::process::{Command, Output};
 

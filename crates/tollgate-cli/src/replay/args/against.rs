@@ -58,7 +58,8 @@ impl AgainstArgs {
     ///
     /// # Errors
     ///
-    /// Several quotas, limits with names, or a text that is no quota.
+    /// Returns an error for several quotas, for limits with names, or for a text that is not a
+    /// quota.
     pub(crate) fn quota(&self) -> Result<Option<Quota>, Failure> {
         let shown = |text: &str| printable(text.as_bytes());
         match (&self.limits[..], &self.from_file) {
@@ -74,8 +75,8 @@ impl AgainstArgs {
         }
     }
 
-    /// Returns the limits to compare with `layer`: the limits of `--against` with all other
-    /// settings of `layer`, or everything from the file of `--against-config`.
+    /// Returns the limits to compare with `layer`. These are the limits of `--against` with all
+    /// other settings of `layer`, or everything in the file of `--against-config`.
     ///
     /// # Errors
     ///

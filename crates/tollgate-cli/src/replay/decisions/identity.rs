@@ -1,4 +1,4 @@
-//! Recognises whether two names mean the same regular file, through links, other paths or
+//! Determines whether two names refer to the same regular file, even through links, other paths or
 //! redirection.
 
 use std::fs;
@@ -6,9 +6,9 @@ use std::path::Path;
 
 use same_file::Handle;
 
-/// The identity of a regular file. It is equal for all names of the file. Terminals, pipes and
-/// devices have none: opening a pipe could wait for its writer, and a terminal may be read and
-/// written at the same time.
+/// The identity of a regular file. All names of a file have the same identity. Terminals, pipes and
+/// devices have no identity. Opening a pipe could block until a writer appears, and a terminal may
+/// be read and written at the same time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identity(Handle);
 

@@ -1,4 +1,4 @@
-//! Rows of CSV, each with the position of its request in the logs.
+//! Writes CSV rows. Each row starts with the position of its request in the logs.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::replay::position::Position;
 
 const BUFFER: usize = 1 << 16;
 
-/// A CSV file with one row per request. Its first columns are `file`, if there are several logs,
+/// A CSV file with one row per request. The first columns are `file`, if there are several logs,
 /// and `line`.
 pub(crate) struct Rows {
     csv: csv::Writer<Sink>,
-    /// The file's name, for messages; `None` is standard output.
+    /// The file's name for messages, or `None` for standard output.
     name: Option<String>,
-    /// The names of the inputs, if rows begin with one.
+    /// The names of the inputs, if each row starts with such a name.
     files: Option<Vec<String>>,
     number: Vec<u8>,
 }
@@ -44,7 +44,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Writes the row of a request. `values` writes the columns after its position.
+    /// Writes the row of a request. `values` is called to write the columns after the position.
     pub(crate) fn write(
         &mut self,
         position: Position,
@@ -77,7 +77,7 @@ impl Rows {
         self.csv.write_field(&self.number)
     }
 
-    /// Flushes the buffered rows. A file appears under its name only now.
+    /// Flushes the buffered rows. Only then does a file appear under its name.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let Self { csv, name, .. } = self;
         let written = csv.into_inner().map_err(csv::IntoInnerError::into_error).and_then(Sink::finish);
@@ -86,7 +86,7 @@ impl Rows {
 
     fn done(&self, written: csv::Result<()>) -> Result<(), Failure> {
         written.map_err(|error| {
-            // The conversion of the csv crate would hide the kind of the error.
+            // The csv crate's own conversion would hide the kind of the error.
             let error = match error.into_kind() {
                 csv::ErrorKind::Io(error) => error,
                 other => io::Error::other(format!("{other:?}")),

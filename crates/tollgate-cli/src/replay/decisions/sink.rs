@@ -1,11 +1,11 @@
-//! The target of decisions and of other files that a replay writes: standard output, a device or
-//! pipe, or a file that is replaced only by a complete one.
+//! Opens the target of decisions and of other files that a replay writes. The target is standard
+//! output, a device, a pipe, or a file. A file is replaced only by a complete file.
 //!
-//! The rows of a file are written to a temporary file in the same folder, which is renamed after
-//! the replay has succeeded. A failure therefore leaves the earlier file as it was, and an
-//! incomplete file never has the target's name. On Linux, the temporary file has no name until
-//! then, if the file system allows that: a replay that is stopped, for example by Ctrl-C, leaves
-//! nothing behind.
+//! Rows are written to a temporary file in the same folder as the target. The temporary file is
+//! renamed after the replay has succeeded. After a failure, the earlier file is therefore
+//! unchanged, and an incomplete file never has the target's name. On Linux, the temporary file has
+//! no name before the replay succeeds, if the file system supports files without a name. A replay
+//! stopped by Ctrl-C, for example, then leaves nothing behind.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -27,7 +27,7 @@ pub(crate) enum Sink {
     Replacement(Replacement),
 }
 
-/// A new file. It gets the name of the target if the output is finished, and is removed otherwise.
+/// A new file. It receives the target's name when the output is finished, and is removed otherwise.
 pub(crate) struct Replacement {
     file: Temporary,
     target: PathBuf,
@@ -55,8 +55,8 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// A path that cannot be written, or a file that is also an input or the file of `--quotas`,
-    /// under any name.
+    /// Returns an error if the path cannot be written, or if the file is also an input or the file
+    /// of `--quotas`, under any name.
     pub(crate) fn open(
         option: &str,
         path: &Path,
@@ -82,7 +82,7 @@ impl Sink {
                         )));
                     }
                 }
-                // If the path is a link, the file that it points at is replaced, and not the link.
+                // If the path is a link, the linked file is replaced, and the link stays.
                 let path = fs::canonicalize(path).map_err(unwritable)?;
                 Replacement::beside(path, Some(&target)).map(Self::Replacement).map_err(unwritable)
             }
@@ -123,8 +123,8 @@ impl Write for Sink {
 }
 
 impl Replacement {
-    /// Creates a file in the folder of the target, with the permissions of the `earlier` file, or
-    /// of a new file.
+    /// Creates a file in the target's folder, with the permissions of the `earlier` file or,
+    /// without one, the permissions of a new file.
     fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
         if target.file_name().is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
@@ -160,7 +160,7 @@ impl Replacement {
     }
 }
 
-/// Creates a file with a temporary name in the folder of the target.
+/// Creates a file with a temporary name in the target's folder.
 fn temporary_name<F>(
     target: &Path,
     make: impl FnOnce(&tempfile::Builder<'_, '_>, &Path) -> io::Result<NamedTempFile<F>>,
@@ -172,7 +172,7 @@ fn temporary_name<F>(
     builder.prefix(&hidden).suffix(".tmp");
     #[cfg(unix)]
     {
-        // As any new file; the system takes the bits of the umask away.
+        // The permissions of any new file. The system removes the bits that are set in the umask.
         let as_any = std::os::unix::fs::PermissionsExt::from_mode(0o666);
         builder.permissions(as_any);
     }
@@ -195,14 +195,16 @@ mod unnamed {
 
     use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 
-    /// The folder of the process's descriptors, through which such a file gets a name.
+    /// The folder of the process's file descriptors. A file without a name receives its name
+    /// through this folder.
     const DESCRIPTORS: &str = "/proc/self/fd";
 
-    /// Returns a file in this folder, or `None` if its file system has no files without a name.
+    /// Creates a file without a name in this folder. Returns `None` if the file system does not
+    /// support such files.
     pub(super) fn create(folder: &Path) -> Option<File> {
         let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
         Path::new(DESCRIPTORS).is_dir().then_some(())?;
-        // As any new file; the system takes the bits of the umask away.
+        // The permissions of any new file. The system removes the bits that are set in the umask.
         OpenOptions::new().write(true).mode(0o666).custom_flags(flags).open(folder).ok()
     }
 

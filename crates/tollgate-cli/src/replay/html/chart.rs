@@ -1,4 +1,4 @@
-//! The pictures of a page, whose columns show passed requests with denied requests on top.
+//! Draws the pictures of a page. Their columns show passed requests, with denied requests on top.
 
 use plotters::chart::ChartBuilder;
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
@@ -8,8 +8,8 @@ use plotters::style::{Color, IntoFont, RGBColor};
 use super::markup::Markup;
 use super::svg::{Canvas, DENIED, GRID, INK, PASSED, TEXT};
 
-/// The sizes of a picture. It is drawn for a wide screen and for a phone, and the style of the page
-/// shows one of the two.
+/// The sizes of a picture. Each picture is drawn once for a wide screen and once for a phone, and
+/// the style of the page shows one of the two drawings.
 const SIZES: [(u32, u32, &str); 2] = [
     (720, 260, "<svg class=\"wide\" role=\"img\" viewBox=\"0 0 720 260\">\n"),
     (340, 230, "<svg class=\"narrow\" role=\"img\" viewBox=\"0 0 340 230\">\n"),
@@ -31,7 +31,8 @@ pub(crate) fn columns(columns: &[Column], title: &'static str, markup: &mut Mark
     for (width, height, open) in SIZES {
         markup.raw(open).raw("<title>").text(title).raw("</title>\n");
         let mut picture = Markup::default();
-        // A picture that cannot be laid out is left out. The page still has its table.
+        // A picture that cannot be laid out is omitted. The page still contains the table with the
+        // same counts.
         if draw(columns, (width, height), &mut picture).is_ok() {
             markup.part(&picture);
         }
@@ -96,7 +97,7 @@ fn write_labels(
     for (index, column) in columns.iter().enumerate().step_by(step) {
         let index = i32::try_from(index).unwrap_or(0);
         let middle = left + (right - left) * (2 * index + 1) / (2 * count);
-        // The label of the last column ends at the edge of the picture.
+        // The label of the last column must not extend beyond the edge of the picture.
         let half = i32::try_from(column.label.chars().count()).unwrap_or(0) * 7 / 2;
         let middle = middle.min(right + MARGIN - half);
         area.draw_text(&column.label, &style, (middle, range.1.end + 6))?;

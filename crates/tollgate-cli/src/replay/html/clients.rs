@@ -8,20 +8,20 @@ use crate::failure::Failure;
 use crate::printable::cut;
 use crate::replay::log::key::KeyShape;
 
-/// The longest name that is shown, in characters.
+/// The maximum length of a shown name, in characters.
 const LONGEST: usize = 120;
 
-/// Returns the names under which keys are shown.
+/// Maps keys to the names under which a page shows them.
 pub(crate) struct Clients {
     shape: KeyShape,
-    /// The secret of the hashes, if names are hashed. It is never written.
+    /// The secret key of the hashes, if names are hashed. The secret is never written.
     secret: Option<[u8; 16]>,
 }
 
 impl Clients {
     /// # Errors
     ///
-    /// The system has no random numbers.
+    /// Returns an error if the system has no random numbers.
     pub(crate) fn new(shape: KeyShape, are_hashed: bool) -> Result<Self, Failure> {
         let mut secret = None;
         if are_hashed {
@@ -44,7 +44,7 @@ impl Clients {
         }
     }
 
-    /// Returns the name of a key that is already in its printable form.
+    /// Returns the name of a key whose printable form is given.
     pub(crate) fn shown(&self, key: &str) -> String {
         match &self.secret {
             None => cut(key, LONGEST).into_owned(),

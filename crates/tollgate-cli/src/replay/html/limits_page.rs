@@ -20,7 +20,7 @@ pub(crate) struct Facts<'r> {
     pub(crate) timeline: &'r Timeline,
     pub(crate) waits: &'r Waits,
     pub(crate) longest_wait: Duration,
-    /// The limits, as they were written.
+    /// The limits, as the user wrote them.
     pub(crate) limits: &'r [String],
 }
 
@@ -154,7 +154,7 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
 }
 
 fn write_notes(facts: &Facts<'_>, page: &mut Markup) {
-    // A line that does not parse may contain the name of a client.
+    // A line that does not parse may contain a client's name.
     let bad_lines = if facts.clients.are_hashed() { &[][..] } else { &facts.report.log.bad_lines };
     let bad_lines = bad_lines.iter().map(|bad| format!("{bad} (does not parse)"));
     let notes: Vec<String> = facts.report.notes.iter().take(MOST_FILES).cloned().chain(bad_lines).collect();

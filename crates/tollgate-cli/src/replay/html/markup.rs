@@ -1,6 +1,6 @@
 //! Builds HTML in which no text can become markup.
 //!
-//! Elements and attributes are literals of this program: only a `&'static str` and a number are
+//! Elements and attributes are literals in this program: only a `&'static str` and a number are
 //! written unchanged. All other text is escaped, regardless of its origin.
 
 use std::fmt::{Display, Write};
@@ -51,7 +51,7 @@ impl Markup {
         self
     }
 
-    /// Appends the cells of a row of a table. The first is a heading of the row.
+    /// Appends a row to a table. The first cell is the heading of the row.
     pub(crate) fn row(&mut self, cells: &[&str]) -> &mut Self {
         self.raw("<tr>");
         for (index, cell) in cells.iter().enumerate() {

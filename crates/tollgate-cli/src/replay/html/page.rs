@@ -89,7 +89,8 @@ fn write_figures(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
     parts::write_tiles(tiles, page);
 }
 
-/// Returns a sentence about a client that waits until the retry-after of each denial has passed.
+/// Returns a sentence about a client that, after each denial, waits until the retry-after has
+/// passed.
 fn compliant(facts: &Facts<'_>, figures: &Figures) -> String {
     let compliant = &figures.compliant;
     let sent = compliant.passed + compliant.denied;
@@ -103,7 +104,8 @@ fn compliant(facts: &Facts<'_>, figures: &Figures) -> String {
 }
 
 fn write_rates(facts: &Facts<'_>, main: &Simulation, page: &mut Markup) {
-    // Classes of busiest minutes, each twice as wide as the one before: 1, 2, 3 to 4, 5 to 8.
+    // Counts the keys in classes of busiest minutes. Each class is twice as wide as the one before:
+    // 1, 2, 3 to 4, 5 to 8.
     let mut classes: Vec<(u64, u64)> = Vec::new();
     for id in 0..facts.keys.len() {
         let most = facts.watch.rates.busiest_minute(id).max(1);
@@ -258,7 +260,7 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
 
 fn write_notes(facts: &Facts<'_>, page: &mut Markup) {
     let log = &facts.report.log;
-    // A line that does not parse may contain the name of a client.
+    // A line that does not parse may contain a client's name.
     let bad_lines = if facts.clients.are_hashed() { &[][..] } else { &log.bad_lines };
     let missing = log.missing_key_fields.iter().take(MOST_FILES).map(|missing| {
         let field = cut(&missing.field, LONGEST);

@@ -11,23 +11,24 @@ use crate::replay::report::changes::ChangesReport;
 use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
 use crate::replay::timeline::Timeline;
 
-/// The most columns of the timeline.
+/// The maximum number of columns in the timeline.
 const STRETCHES: usize = 60;
 
-/// The most rows of a list, and the most characters of a text that is not of this program.
+/// The maximum numbers of rows and files in a list, and the maximum number of characters of a text
+/// that does not come from this program.
 pub(crate) const MOST_ROWS: usize = 300;
 pub(crate) const MOST_FILES: usize = 20;
 pub(crate) const LONGEST: usize = 1_000;
 pub(crate) const LONGEST_NAME: usize = 120;
 const LONGEST_COMMAND: usize = 20_000;
 
-/// The fewest classes of waits.
+/// The minimum number of classes of waits to show.
 const FEWEST_WAITS: usize = 5;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 
-/// Begins a page.
+/// Starts a page.
 pub(crate) fn begin(title: &str) -> Markup {
     let mut page = Markup::default();
     page.raw(
@@ -71,7 +72,8 @@ pub(crate) fn write_notes(notes: &[String], page: &mut Markup) {
     page.raw("</ul>\n</section>\n");
 }
 
-/// Begins the section of the settings with the command that created the page, and opens its table.
+/// Starts the section of the settings. Writes the command that created the page, and opens the
+/// table of the section.
 pub(crate) fn begin_settings(settings: &HtmlSettings, page: &mut Markup) {
     page.raw("<section>\n<h2>How this was made</h2>\n<pre><code>");
     page.text(&cut(&settings.command, LONGEST_COMMAND)).raw("</code></pre>\n");
@@ -117,8 +119,8 @@ pub(crate) fn write_legend(passed: &str, denied: &str, page: &mut Markup) {
     page.text(denied).raw("</span></div>\n");
 }
 
-/// Writes the section about the times that denied requests would have had to wait. `more` is the
-/// text below it.
+/// Writes the section about how long denied requests would have had to wait. `more` is the text
+/// below the table.
 pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
     let denied = waits.total();
     if denied == 0 {
@@ -176,7 +178,7 @@ pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, p
             page.row(&[&start, &grouped(stretch.newly_refused), &grouped(stretch.newly_passed)]);
         }
         page.raw("</tbody></table></div>\n");
-        // These names are in plain text.
+        // The names of clients in this table are not hashed.
         if !are_clients_hashed {
             page.raw("<div class=\"scroll\"><table>\n").head(&["client", "newly denied", "newly passed"]);
             for row in changes.top_changed.iter().take(MOST_ROWS) {
@@ -190,8 +192,8 @@ pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, p
     page.raw("</section>\n");
 }
 
-/// Writes a cell with a bar. Its length is proportional to its count, and the bar of `tallest` is
-/// the longest.
+/// Writes a cell with a bar. The length of the bar is proportional to its count. A count of
+/// `tallest` has the longest bar.
 pub(crate) fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Markup) {
     const WIDTH: u128 = 1000;
     let scaled = |count: u64| {

@@ -1,7 +1,7 @@
-//! Draws the shapes that plotters lays out as SVG inside a page.
+//! Draws shapes as SVG inside a page. plotters computes the layout.
 //!
-//! The SVG backend of plotters writes fixed colours. In this backend, a colour stands for a style
-//! class, so that the style of the page chooses colours for a light screen, a dark screen and
+//! The SVG backend of plotters writes fixed colours. In this backend, a colour represents a style
+//! class. The style of the page can then choose colours for a light screen, a dark screen and
 //! paper.
 
 use std::convert::Infallible;

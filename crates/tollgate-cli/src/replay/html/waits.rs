@@ -1,8 +1,8 @@
-//! The retry-after of denied requests, counted in a few classes of time.
+//! Counts denied requests by their retry-after, in a few classes of time.
 
 use std::time::Duration;
 
-/// The ends of the classes, in milliseconds. The last class has no end.
+/// The upper bounds of the classes, in milliseconds. The last class has no upper bound.
 const ENDS: [u64; 9] = [100, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000, 3_600_000];
 
 /// Counts of denied requests by their retry-after.
@@ -14,7 +14,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Counts a denied request. `None` means that it can never pass.
+    /// Counts a denied request. `None` means that the request can never pass.
     pub(crate) fn add(&mut self, wait: Option<Duration>) {
         match wait {
             Some(wait) => {
@@ -30,7 +30,8 @@ impl Waits {
         self.counts.iter().sum::<u64>() + self.never
     }
 
-    /// Iterates over the classes from the shortest. An item is the end of a class, and its count.
+    /// Iterates over the classes, starting with the shortest waits. Each item contains the upper
+    /// bound of a class, and the count of the class.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         ENDS.into_iter().map(Duration::from_millis).map(Some).chain([None]).zip(self.counts)
     }

@@ -1,5 +1,5 @@
-//! Figures for a page that the report does not have, gathered while a log is replayed: the results
-//! of the other algorithms, and the rate and the waits of each key.
+//! Collects additional figures for a page during a replay: the results of the other algorithms, and
+//! the rate and the waits of each key.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::replay::keys::KeyId;
 use crate::replay::settings::Settings;
 use crate::replay::simulation::{Batch, Decided};
 
-/// The figures that are gathered for a page.
+/// The figures that are collected for a page.
 pub(crate) struct Watch {
     /// The settings of a comparison.
     pub(crate) settings: Settings,
-    /// The algorithms besides those of the report.
+    /// The algorithms that the report does not contain.
     pub(crate) beside: Vec<Entry>,
     pub(crate) rates: Rates,
     pub(crate) waits: Waits,
@@ -30,7 +30,7 @@ impl Watch {
         let chosen = settings.algorithm;
         let compared = Settings { algorithm: None, ..settings.clone() };
         let is_beside = |algorithm: Algorithm| chosen.is_some_and(|chosen| chosen != algorithm);
-        // `entries` fails only if no algorithm accepts the quotas, and the algorithm of the report
+        // `entries` fails only if no algorithm accepts the quotas, but the algorithm of the report
         // accepts them.
         let beside =
             entry::entries(&compared, own).unwrap_or_default().into_iter().filter(|entry| match entry {
@@ -46,8 +46,8 @@ impl Watch {
         }
     }
 
-    /// Counts the requests of a batch by the decisions of the report, and runs the other algorithms
-    /// on them. `keys` is the number of keys so far.
+    /// Counts the requests of a batch according to the report's decisions, and runs the other
+    /// algorithms on them. `keys` is the number of keys seen so far.
     pub(crate) fn judge<'b>(
         &mut self,
         batch: &'b Batch,

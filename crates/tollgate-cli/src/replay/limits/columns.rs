@@ -1,5 +1,5 @@
-//! The requests of a log in any format except that of the proxy, read by the columns that the
-//! limits need.
+//! Reads the requests of any log that the proxy did not write, with the columns that the limits
+//! need.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +21,7 @@ use crate::replay::log::schema::{Cost, Unopened, Wanted};
 use crate::replay::log::timestamp::{self, TimeUnit};
 use tollgate::Tick;
 
-/// Our names of all columns that are not headers.
+/// Our names for all columns that are not headers.
 pub(crate) const NAMES: [&str; 7] = ["time", "ip", "method", "path", "uri", "host", "duration"];
 
 /// The part of a request that a column contains.
@@ -36,12 +36,12 @@ enum Slot {
     Header(HeaderName),
 }
 
-/// A request in a line: its time of arrival, and its duration, if the log has one.
+/// The time of a request's arrival, and the duration of the request if the log has one.
 pub(crate) struct Arrived {
     pub(crate) at: Tick,
     pub(crate) duration_ns: u64,
-    /// Whether, according to the log of the proxy, a limit refused the request before the other
-    /// limits were asked.
+    /// Whether, according to the proxy's log, a limit refused the request before the other limits
+    /// were checked.
     pub(crate) is_early_refusal: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Found {
     Request(Arrived),
     /// A line without a request.
     NoRequest,
-    /// A line about the log, or a part of a line whose end follows later.
+    /// A line that describes the log, or part of a line that ends later.
     Header,
 }
 
@@ -67,7 +67,7 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// A line that is not a record, or a log that lacks a fact that a limit needs.
+    /// Returns an error if the line is not a record, or if the log lacks a fact that a limit needs.
     pub(crate) fn open(
         first: &[u8],
         needs: &[Need],
@@ -75,7 +75,8 @@ impl Columns {
     ) -> Result<(Format, Self), Unopened> {
         let wanted = |key: Vec<String>, names| Wanted {
             key,
-            // The limits cut addresses to their prefix themselves.
+            // Addresses are read in full, because the limits themselves shorten them to their
+            // prefix.
             ipv6_prefix: 128,
             trust_hops: settings.trust_hops,
             templates: None,
@@ -103,8 +104,8 @@ impl Columns {
         }
         let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
         let refused = |need: &Need, why: &str| Unopened::Refused(lacking(need, why));
-        // The facts that all logs of requests have come first, because a line without them is not a
-        // request.
+        // The facts that every log of requests has are the first columns, because a line without
+        // them is not a request.
         let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
         for need in basic.into_iter().chain(rare) {
             let (slot, name) = slot(&need.what, format);
@@ -131,8 +132,8 @@ impl Columns {
         Ok((format, Self { records, slots, format, duration_unit }))
     }
 
-    /// Returns a reader of the same log for another thread, or `None` if lines of the log depend on
-    /// earlier lines.
+    /// Returns a reader of the same log for another thread. Returns `None` if lines of the log
+    /// depend on earlier lines.
     pub(crate) fn again(&self) -> Option<Self> {
         let records = self.records.again()?;
         Some(Self {
@@ -195,12 +196,12 @@ fn is_basic(what: &What) -> bool {
     matches!(what, What::Fact(Fact::Ip | Fact::Method | Fact::Path))
 }
 
-/// Returns whether the columns of a format include the request line, which may be any text.
+/// Returns whether a format has a column for the request line. A request line may be any text.
 fn is_text(format: Format) -> bool {
     !format.is_json() && !matches!(format, Format::Csv | Format::W3c)
 }
 
-/// Returns the slot for a need, and our name of its column.
+/// Returns the slot for a need, and our name for its column.
 fn slot(what: &What, format: Format) -> (Slot, String) {
     let (slot, name) = match what {
         What::Fact(Fact::Ip) => (Slot::Ip, "ip"),
@@ -224,8 +225,8 @@ fn slot(what: &What, format: Format) -> (Slot, String) {
     (slot, name.to_owned())
 }
 
-/// Returns the reason why no log of this format has such a column, or `None` if it depends on the
-/// log.
+/// Returns the reason why no log in this format can have such a column. Returns `None` if some logs
+/// in this format may have the column.
 fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
     let is_named = names.iter().any(|(ours, _)| ours == name);
     (matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named)
@@ -276,8 +277,8 @@ pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut http::Req
     }
 }
 
-/// Returns the target of a request. Bytes that a target must not contain are percent-encoded, as in
-/// the proxy.
+/// Returns the target of a request. As in the proxy, bytes that are not allowed in a target are
+/// percent-encoded.
 pub(crate) fn uri(target: &[u8]) -> Uri {
     if let Ok(uri) = Uri::try_from(target) {
         return uri;

@@ -1,4 +1,4 @@
-//! The limits in force: the layer of the proxy, which runs at the times of a log.
+//! Enforces the limits with the proxy's layer, which runs at the times of a log.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -19,7 +19,7 @@ pub(crate) struct Engine {
     layer: RateLimitLayer,
     clock: ManualClock,
     tally: Arc<Mutex<Tally>>,
-    /// Requests that passed and hold places. The request that ends first is at the top.
+    /// Admitted requests that occupy places. The request that ends first is at the top.
     in_flight: BinaryHeap<Reverse<InFlight>>,
     pub(crate) passed: u64,
     pub(crate) refused: u64,
@@ -51,30 +51,30 @@ impl Ord for InFlight {
     }
 }
 
-/// Checks all settings, and returns the parts of limits that enforce them together.
+/// Checks all settings, and returns the limit parts that together enforce the settings.
 ///
 /// # Errors
 ///
-/// Settings that the proxy would refuse.
+/// Returns an error if the proxy would refuse the settings.
 pub(crate) fn parts(settings: &LayerSettings) -> Result<Vec<LimitPart>, Failure> {
     let mut parts = Vec::new();
     let builder = settings.builder_with(|part| {
         parts.push(part.clone());
         program::local(settings, part, None)
     });
-    // The builder refuses limits that are all in shadow mode unless there is a listener.
+    // Without a listener, the builder refuses limits that are all in shadow mode.
     let built = builder.and_then(|builder| builder.on_decision(|_| {}).build());
     built.map_err(|error| refused(&error))?;
     Ok(parts)
 }
 
 impl Engine {
-    /// Builds the limits. If `goes_by_record`, limits that look at a header or a query parameter
-    /// take their key and class from the record of a request.
+    /// Builds the limits. If `goes_by_record` is set, a limit that needs a header or a query
+    /// parameter reads its key and class from the record of a request.
     ///
     /// # Errors
     ///
-    /// Settings that the proxy would refuse.
+    /// Returns an error if the proxy would refuse the settings.
     pub(crate) fn new(
         settings: &LayerSettings,
         parts: &[LimitPart],
@@ -100,9 +100,9 @@ impl Engine {
         Ok(Self { layer, clock, tally, in_flight: BinaryHeap::new(), passed: 0, refused: 0 })
     }
 
-    /// Decides on a request that arrives at `at` and lasts for `duration_ns`. If an earlier request
-    /// had a later time, this request is judged at that time. Returns the time at which the request
-    /// was judged, and its refusal.
+    /// Decides on a request that arrives at `at` and lasts for `duration_ns`. The request is judged
+    /// at the latest time seen so far, if an earlier request arrived later than `at`. Returns the
+    /// time at which the request was judged, and the refusal if there is one.
     pub(crate) fn judge(
         &mut self,
         request: &Request<()>,
@@ -123,7 +123,7 @@ impl Engine {
                 self.passed += 1;
                 (now, None)
             }
-            // Limits of this process never make a request wait.
+            // Limits in this process never make a request wait.
             Checked::Refused(_) | Checked::Waits => {
                 self.refused += 1;
                 (now, locked(&self.tally).refusal.take())

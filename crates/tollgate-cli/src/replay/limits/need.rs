@@ -1,4 +1,4 @@
-//! The facts about each request that the limits need, and the limit that needs each of them.
+//! Lists the facts that the limits need about each request, and which limit needs each fact.
 
 use tollgate_http::program::{self, Fact};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
@@ -8,7 +8,7 @@ use crate::printable::printable;
 /// A fact that a log must have.
 #[derive(Clone, Debug)]
 pub(crate) struct Need {
-    /// The limit or the option that needs the fact, in the words of the arguments.
+    /// The limit or the option that needs the fact, as written in the arguments.
     pub(crate) of: String,
     pub(crate) what: What,
 }
@@ -21,8 +21,8 @@ pub(crate) enum What {
 }
 
 impl Need {
-    /// Returns the needs of the limits of these settings, whose parts are `parts`. A fact that
-    /// several limits need is listed once, for the first of them.
+    /// Returns the facts that the limits in these settings need. `parts` contains the parts of the
+    /// limits. If several limits need a fact, it is listed once, for the first of these limits.
     pub(crate) fn all(settings: &LayerSettings, parts: &[LimitPart]) -> Vec<Self> {
         let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
         let mut needs: Vec<Self> = Vec::new();
@@ -48,7 +48,7 @@ impl Need {
     }
 }
 
-/// Returns whether a limit, or one of its classes, limits requests in flight.
+/// Returns whether a limit, or any of its classes, limits requests in flight.
 fn has_places(part: &LimitPart) -> bool {
     let others = part.classes.iter().map(|(_, allowance)| allowance);
     std::iter::once(&part.allowance).chain(others).any(|it| matches!(it, Allowance::AtOnce(_)))

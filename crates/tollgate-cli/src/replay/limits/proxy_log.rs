@@ -1,7 +1,7 @@
-//! The requests of a log that `tollgate proxy` has written as JSON, with the answers of its limits.
+//! Reads the JSON log of `tollgate proxy`: its requests, and the answers of the limits.
 //!
-//! The values of a line are its ip, method, path and host, followed by the name, the class and the
-//! key of each limit that applied. A missing value is empty.
+//! The values of a line are the ip, method, path and host, followed by the name, class and key of
+//! each limit that applied. A missing value is empty.
 
 use http::Request;
 use http::header::HOST;
@@ -14,8 +14,8 @@ use crate::printable::printable;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::request::Reason;
 
-/// The number of fields of the shape. It makes the shape write each value with its length, for any
-/// number of values.
+/// The number of fields of the shape. With this number, the shape writes the length of each value
+/// before the value, and it accepts any number of values.
 const VALUES: usize = usize::MAX;
 
 #[derive(Deserialize)]
@@ -39,20 +39,20 @@ struct Said {
 }
 
 impl Said {
-    /// Returns whether the limit found no key or blocked the client. It reports this before the
-    /// other limits are asked.
+    /// Returns whether the limit found no key or blocked the client. The proxy reports both cases
+    /// before it checks the other limits.
     fn is_early(&self) -> bool {
         matches!(self.outcome.as_deref(), Some("no-key" | "blocked"))
     }
 }
 
-/// Returns whether a line is from a JSON log of the proxy.
+/// Returns whether the proxy wrote this line in a JSON log.
 pub(crate) fn is_one(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<Line>(line).is_ok()
 }
 
-/// Reads one line, and writes its values into `values`, which must be empty. A request that the
-/// proxy could not read does not count as a request, because no limit has seen it.
+/// Reads one line, and writes its values into `values`, which must be empty. If the proxy could not
+/// read a request, no limit has seen that request, so it does not count.
 pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
     let line: Line = serde_json::from_slice(line).map_err(|error| {
         Reason::from(format!(

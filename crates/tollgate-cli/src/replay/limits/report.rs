@@ -1,5 +1,4 @@
-//! The report of a replay of limits with names: its figures, which are serialized as JSON, and
-//! their text.
+//! Reports a replay of limits with names, as figures that are serialized as JSON, and as text.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -24,12 +23,12 @@ pub(crate) struct Findings {
     pub(crate) is_of_proxy: bool,
     /// Whether the requests were sorted by time.
     pub(crate) is_sorted: bool,
-    /// The number of lines that are not about a request.
+    /// The number of lines that describe no request.
     pub(crate) no_requests: u64,
-    /// The number of requests that pass in the replay, although the proxy refused them before some
-    /// limits had computed a key.
+    /// The number of requests that pass in the replay although, according to the log, the proxy
+    /// refused them before it had computed the keys of all limits.
     pub(crate) passed_without_record: u64,
-    /// The limits that take their keys from the log, and that no line of the log names.
+    /// The limits whose keys are read from the log, but whose names no line of the log contains.
     pub(crate) never_named: Vec<String>,
 }
 
@@ -187,7 +186,7 @@ impl Limit {
         let (keys_refused, top_refused) = limit.most_refused(top);
         let class = |class: &super::tally::OfClass| Class { class: class.name.clone(), counts: class.counts };
         let mut classes: Vec<Class> = limit.classes.iter().map(class).collect();
-        // Sorting makes the order of classes independent of the order of the lines.
+        // Sorting makes the order of the classes independent of the order of the lines.
         classes.sort_by(|one, other| one.class.cmp(&other.class));
         Self {
             limit: limit.name.clone(),

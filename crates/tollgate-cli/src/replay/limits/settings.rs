@@ -20,18 +20,18 @@ pub struct Settings {
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
-    /// The number of threads that parse, at least 1. One thread judges.
+    /// How many threads parse lines: at least 1. A single thread judges the requests.
     pub threads: usize,
-    /// The number of the most refused keys of each limit to report.
+    /// How many of the most frequently refused keys to report for each limit.
     pub top: usize,
-    /// The page of HTML to write, in a build with the feature `html`.
+    /// The HTML page to write. It requires the feature `html`.
     pub html: Option<HtmlSettings>,
 }
 
 /// The limits that [`Settings::layer`] is compared with.
 #[derive(Clone, Debug)]
 pub struct Against {
-    /// The limits as they were written, for the report.
+    /// The text of the limits as the user wrote it, for the report.
     pub name: String,
     pub layer: LayerSettings,
 }
@@ -39,12 +39,13 @@ pub struct Against {
 /// The form of the logs.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// With `None`, the first lines of each log decide.
+    /// If `None`, the format is recognised by the first lines of each log.
     pub format: Option<Format>,
-    /// Pairs of our name of a column and its name in the log.
+    /// Pairs of our name for a column and its name in the log.
     pub names: Vec<(String, String)>,
     pub unit: TimeUnit,
-    /// With `None`, the unit of the format, or seconds.
+    /// If `None`, durations are in the unit of the format, or in seconds if the format defines no
+    /// unit.
     pub duration_unit: Option<TimeUnit>,
     /// See [`Wanted::trust_hops`](crate::replay::Wanted::trust_hops).
     pub trust_hops: Option<usize>,

@@ -12,7 +12,7 @@ pub(crate) struct Tally {
     pub(crate) limits: Vec<OfLimit>,
     /// The number of bits by which an IPv6 address counts.
     ipv6_prefix: u8,
-    /// The refusal of the last request that was checked, if it was refused.
+    /// The refusal of the last checked request, if that request was refused.
     pub(crate) refusal: Option<Refusal>,
 }
 
@@ -30,14 +30,14 @@ pub(crate) struct OfLimit {
     pub(crate) name: String,
     pub(crate) is_shadow: bool,
     pub(crate) classes: Vec<OfClass>,
-    /// The number of refusals of each key, including those that shadow mode prevented. The keys are
-    /// in the form of [`written`].
+    /// How often each key was refused, including refusals that shadow mode prevented. [`written`]
+    /// defines the form of the keys.
     refused_keys: HashMap<Box<[u8]>, u64, foldhash::fast::RandomState>,
-    /// The number of requests of each class that the limit does not have.
+    /// The number of requests for each class that is unknown to the limit.
     pub(crate) unknown_classes: HashMap<String, u64>,
 }
 
-/// The counts of one class of callers. A limit without classes has one class without a name.
+/// The counts of one class of callers. A limit without classes has a single unnamed class.
 #[derive(Default)]
 pub(crate) struct OfClass {
     pub(crate) name: Option<String>,
@@ -55,9 +55,9 @@ pub(crate) struct Counts {
     pub(crate) no_key: u64,
     /// Requests without a key that passed.
     pub(crate) passed_without_key: u64,
-    /// Requests that the limit would have refused if it were not in shadow mode.
+    /// Requests that the limit would have refused without shadow mode.
     pub(crate) would_refuse: u64,
-    /// Requests that this limit had room for, but that another limit refused.
+    /// Requests that this limit would have admitted, but another limit refused.
     pub(crate) refused_by_another: u64,
 }
 
@@ -114,7 +114,7 @@ impl Tally {
         }
     }
 
-    /// Counts a request whose class the limit does not have.
+    /// Counts a request whose class is unknown to the limit.
     pub(crate) fn add_unknown(&mut self, limit: &str, class: &str) {
         if let Some(limit) = self.limits.iter_mut().find(|it| it.name == limit) {
             match limit.unknown_classes.get_mut(class) {
@@ -135,7 +135,7 @@ impl OfLimit {
         &mut self.classes[index]
     }
 
-    /// Returns the number of refused keys, and the most refused keys in printable form.
+    /// Returns the number of refused keys, and the most frequently refused keys in printable form.
     pub(crate) fn most_refused(&self, top: usize) -> (usize, Vec<(String, u64)>) {
         let mut keys: Vec<(&[u8], u64)> =
             self.refused_keys.iter().map(|(key, count)| (&**key, *count)).collect();
@@ -146,7 +146,7 @@ impl OfLimit {
     }
 }
 
-/// The first byte of a written key whose alternative has no number.
+/// The first byte of a written key that has no numbered alternative.
 const ONLY: u8 = u8::MAX;
 
 /// Returns a key as bytes: the number of its alternative, the number of its values, and the values.

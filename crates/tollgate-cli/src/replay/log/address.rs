@@ -1,5 +1,4 @@
-//! Converts the address of a client from the form in a log to the form in which the proxy counts
-//! it.
+//! Converts a client's address from its form in a log to the form in which the proxy counts it.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -16,29 +15,31 @@ static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Debug)]
 pub(crate) struct Addresses {
     ipv6_prefix: u8,
-    /// Whether the number of proxies that have added to a list of addresses is known.
+    /// Whether the number of proxies that appended to a list of addresses is known.
     has_hops: bool,
     by: KeyBy,
-    /// A request whose `X-Forwarded-For` is set to each address in turn. Its key is the address in
-    /// the proxy's form.
+    /// A request whose `X-Forwarded-For` is set to each converted address in turn. The key of this
+    /// request is then the address in the proxy's form.
     request: Request<()>,
 }
 
 impl Addresses {
-    /// Creates a converter for which the client is `hops` addresses from the end of a list.
+    /// Creates a converter. If `hops` is set, the client is the address at this position from the
+    /// end of a list.
     pub(crate) fn new(ipv6_prefix: u8, hops: Option<usize>) -> Self {
         let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(hops.unwrap_or(1)));
         let by = by.ipv6_prefix(ipv6_prefix);
         Self { ipv6_prefix, has_hops: hops.is_some(), by, request: Request::new(()) }
     }
 
-    /// Returns the address by which limits count a client: an IPv6 address as its network, such as
-    /// `2001:db8::/64`, and an IPv4-mapped address as the IPv4 address, each without port, brackets
-    /// and zone. Without hops, a text that is not an address stays as it is, and so does a list of
-    /// several addresses, because the client among them depends on the trusted proxies. With hops,
-    /// a text that names no client is `-`.
+    /// Returns the address by which limits count a client, without port, brackets and zone. An IPv6
+    /// address becomes its network, such as `2001:db8::/64`, and an IPv4-mapped address becomes the
+    /// IPv4 address. Without hops, a text that is not an address is returned unchanged. A list of
+    /// several addresses is also returned unchanged, because finding the client in it depends on
+    /// the trusted proxies. With hops, a text that names no client becomes `-`.
     pub(crate) fn counted<'v>(&mut self, text: &'v [u8]) -> Cow<'v, [u8]> {
-        // An IPv4 address has one spelling, and it counts as a whole even if there are more hops.
+        // An IPv4 address has only one spelling, and a single address counts unchanged even with
+        // several hops.
         if is_ipv4(text) {
             return Cow::Borrowed(text);
         }
@@ -70,8 +71,9 @@ impl Addresses {
     }
 }
 
-/// Returns whether a text is an IPv4 address, by the rules of [`std::net::Ipv4Addr`]. Most keys of
-/// most logs are, and this check takes a third of the time of the conversion.
+/// Returns whether a text is an IPv4 address, according to the rules of [`std::net::Ipv4Addr`].
+/// Most keys in most logs are IPv4 addresses, and this check takes a third of the time of the
+/// conversion.
 fn is_ipv4(text: &[u8]) -> bool {
     let (mut dots, mut digits, mut value) = (0, 0, 0_u16);
     for &byte in text {

@@ -1,7 +1,7 @@
 //! Reads CSV whose first line names the columns.
 //!
-//! A record is one line. A quoted field may contain commas and doubled quotes, but no line break,
-//! so that a stray quote spoils one line and not the rest of the log.
+//! A record is exactly one line. A quoted field may contain commas and doubled quotes, but no line
+//! break. A stray quote therefore spoils only one line, not the rest of the log.
 
 use std::io::{self, Read};
 
@@ -17,8 +17,8 @@ pub(crate) struct CsvRecords {
     line: LineReader,
     record: csv::ByteRecord,
     width: usize,
-    /// The indices of [`Wanted::columns`]: the time, the bytes if they are needed, and the key's
-    /// fields.
+    /// The indices of the columns in [`Wanted::columns`]: the time, the bytes if they are needed,
+    /// and the key's fields.
     columns: Vec<usize>,
     pub(crate) writer: KeyWriter,
     cost: Cost,
@@ -28,7 +28,7 @@ pub(crate) struct CsvRecords {
 impl CsvRecords {
     /// # Errors
     ///
-    /// A first line that is not CSV, or that lacks a needed column.
+    /// Returns an error if the first line is not CSV, or if it lacks a needed column.
     pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let mut line = LineReader::new();
         let mut header = csv::ByteRecord::new();
@@ -68,9 +68,9 @@ impl CsvRecords {
     }
 }
 
-/// Checks whether the line of a log of unknown format is a CSV header, which consists of names and
-/// includes `time`, the name of the time's column. Returns `None` if the line does not look like a
-/// header, and an error with the reason if it looks like one but is none.
+/// Checks whether a line of unknown format is a CSV header. A header consists of names, one of
+/// which is `time`, the name of the time's column. Returns `None` if the line does not look like a
+/// header. Returns the reason as an error if the line looks like a header but is not valid.
 pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Reason>> {
     let mut names = csv::ByteRecord::new();
     LineReader::new().read(line, &mut names).ok()?;
@@ -89,7 +89,7 @@ pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Rea
     })
 }
 
-/// Returns whether these texts look like names, which distinguishes a header from a damaged line of
+/// Returns whether these texts look like names. This distinguishes a header from a damaged line in
 /// another format.
 fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     let is_name = |name: &[u8]| {
@@ -101,7 +101,7 @@ fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     names.len() >= 2 && names.iter().all(|name| is_name(name) && is_short(name))
 }
 
-/// The reader of the csv crate, which gets one line at a time.
+/// Wraps the reader of the csv crate, and passes one line at a time to it.
 pub(crate) struct LineReader {
     reader: csv::Reader<OneLine>,
 }
@@ -111,8 +111,8 @@ pub(crate) struct LineReader {
 struct OneLine {
     text: Vec<u8>,
     read: usize,
-    /// Whether the reader has asked for more than the line, because the line did not end its
-    /// record.
+    /// Whether the reader tried to read beyond the line, because the record did not end with the
+    /// line.
     overread: bool,
 }
 
@@ -132,7 +132,7 @@ impl LineReader {
         let reader = csv::ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
-            // The line end was already removed, and a carriage return inside a line does not end a
+            // The line end was already removed. A carriage return inside a line does not end a
             // record.
             .terminator(csv::Terminator::Any(b'\n'))
             .from_reader(OneLine::default());
@@ -141,8 +141,8 @@ impl LineReader {
 
     /// Reads a line as one record.
     pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
-        // The reader would skip an empty line to search for a record, and would find the end of its
-        // input.
+        // For an empty line, the reader would search for a record in the next line, and find the
+        // end of its input.
         if line.trim_ascii().is_empty() {
             return Err("it is empty".into());
         }
@@ -157,7 +157,7 @@ impl LineReader {
         if whole && matches!(outcome, Ok(true)) {
             return Ok(());
         }
-        // A new reader is needed, because the old one may be in the middle of a record.
+        // The old reader may be in the middle of a record, so it is replaced.
         *self = Self::new();
         Err("a quoted field does not end on its line".into())
     }
@@ -182,7 +182,7 @@ mod tests {
         Ok((request.at.as_nanos(), request.cost, shape.show(&key)))
     }
 
-    /// The time, the cost and the printed key, or a part of the error.
+    /// The time, the cost and the printed key, or part of the error.
     type Expected = Result<(u64, u64, &'static str), &'static str>;
 
     #[test]

@@ -1,5 +1,5 @@
-//! The formats of logs, as tables: the columns of the plain text formats, and the fields of the
-//! JSON logs of known servers. A new format needs a row in a table and a sample in the tests.
+//! Defines the log formats as tables: the columns of the plain text formats, and the fields of the
+//! JSON logs of known servers. To add a format, add a row to a table and a sample to the tests.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::timestamp::TimeUnit;
 pub enum Format {
     Common,
     Combined,
-    /// The format `main` of nginx: Combined, with the field `X-Forwarded-For` at its end.
+    /// The format `main` of nginx: Combined, followed by the field `X-Forwarded-For`.
     NginxMain,
     /// Common, with a virtual host in front.
     VhostCommon,
@@ -23,7 +23,7 @@ pub enum Format {
     Haproxy,
     /// The default format of Envoy.
     Envoy,
-    /// A log that names its columns in a line `#Fields:`, such as the logs of IIS and CloudFront.
+    /// A log whose line `#Fields:` names its columns, such as the logs of IIS and CloudFront.
     W3c,
     Caddy,
     Traefik,
@@ -72,8 +72,8 @@ impl Format {
         }
     }
 
-    /// Returns whether logs of this format name their fields themselves, so that the program has no
-    /// fixed names for them.
+    /// Returns whether each log in this format names its own fields, so the program has no fixed
+    /// names for them.
     pub(crate) fn names_its_fields(self) -> bool {
         matches!(self, Self::Json | Self::Csv)
     }
@@ -93,7 +93,7 @@ impl Format {
         }
     }
 
-    /// Returns how servers escape the bytes of a request that they do not write unchanged.
+    /// Returns how servers escape those bytes of a request that they do not write unchanged.
     pub(crate) fn escapes(self) -> Escapes {
         match self {
             Self::Haproxy => Escapes::Hash,
@@ -114,7 +114,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// The way in which a server escapes bytes that it does not write unchanged.
+/// How a server escapes bytes that it does not write unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Escapes {
     None,
@@ -127,13 +127,14 @@ pub(crate) enum Escapes {
 /// A format of plain text.
 pub(crate) struct Text {
     pub(crate) format: Format,
-    /// The columns, separated by one space. `"name"` is in quotes, and `[name]` is in brackets.
-    /// `{captures}` may be missing, and ends before a quote. A column with the name of a field is
-    /// that field. `request` has the method, the target and the protocol.
+    /// The columns, separated by one space. A column written as `"name"` is in quotes, and a column
+    /// written as `[name]` is in brackets. `{captures}` may be missing, and ends before a quote. If
+    /// a column has the name of a field, it contains that field. `request` contains the method, the
+    /// target and the protocol.
     pub(crate) columns: &'static str,
 }
 
-/// The plain text formats. Each format precedes other formats that also match its lines.
+/// The plain text formats. A format is listed before any other format that also matches its lines.
 pub(crate) const TEXTS: [Text; 8] = [
     Text {
         format: Format::NginxMain,
@@ -166,7 +167,7 @@ pub(crate) const TEXTS: [Text; 8] = [
 /// The types of requests in the first column of [`Format::Alb`].
 pub(crate) const ALB_TYPES: [&[u8]; 6] = [b"http", b"https", b"h2", b"grpcs", b"ws", b"wss"];
 
-/// Our names of the columns of [`Format::W3c`], and their names in the logs, in order of
+/// Our names for the columns of [`Format::W3c`], with their names in the logs in order of
 /// preference. `cs-uri-query` is a part of the field `uri`.
 pub(crate) const W3C_FIELDS: [(&str, &[&str]); 11] = [
     ("ip", &["c-ip"]),
@@ -182,17 +183,17 @@ pub(crate) const W3C_FIELDS: [(&str, &[&str]); 11] = [
     ("duration", &["time-taken"]),
 ];
 
-/// The column of [`Format::W3c`] that distinguishes CloudFront, whose durations are in seconds,
-/// from IIS.
+/// The [`Format::W3c`] column that only CloudFront writes. CloudFront logs durations in seconds,
+/// and IIS does not.
 pub(crate) const CLOUDFRONT_COLUMN: &str = "x-edge-location";
 
 /// The JSON log of a server.
 pub(crate) struct Dialect {
     pub(crate) format: Format,
-    /// Fields that every record of a request has, and that messages of the server lack.
+    /// Fields that occur in every record of a request, but in no message of the server.
     pub(crate) marks: &'static [&'static str],
-    /// Our names of fields, and their names in the log. The first name that occurs in the log's
-    /// first record is used.
+    /// Our names for fields, with their possible names in the log. If a field has several names,
+    /// the first that occurs in the log's first record is used.
     pub(crate) fields: &'static [(&'static str, &'static [&'static str])],
     pub(crate) headers: Headers,
 }
@@ -201,7 +202,7 @@ pub(crate) struct Dialect {
 #[derive(Clone, Copy)]
 pub(crate) enum Headers {
     None,
-    /// The name of a field is this prefix and the capitalised name of the header, as in
+    /// The field's name is this prefix, followed by the capitalised name of the header, as in
     /// `User-Agent`.
     Capitalised(&'static str),
 }

@@ -1,14 +1,14 @@
 //! Reads JSON lines: one object per line, with fields by name.
 //!
-//! A name with dots, such as `request.remote_ip`, means a field of a nested object, unless a field
-//! has exactly that name. Numbers keep their digits as written, so that times are exact. If a field
-//! occurs twice, its first value counts, because servers write the values that they know before the
-//! values that a client sent.
+//! A name with dots, such as `request.remote_ip`, refers to a field of a nested object, unless a
+//! field has exactly that name. Numbers keep their digits as written, so times are exact. If a
+//! field occurs twice, its first value counts, because servers write the values that they know
+//! before the values that a client sent.
 //!
-//! A log begins with the first record that has all needed fields, because the messages that servers
-//! log at their start are not requests. In later records, a field of the key that is missing or
-//! `null` is `-`, as in the other formats. The log of a known server ([`DIALECTS`]) needs no names
-//! from the user, and certain fields distinguish its records of requests from messages.
+//! A log starts with the first record that has all needed fields, because servers also log messages
+//! when they start, and those are not requests. In later records, a missing or `null` field of the
+//! key is read as `-`, as in the other formats. For a known server ([`DIALECTS`]), the user need
+//! not name any fields, and certain fields distinguish the records of requests from messages.
 //!
 //! Some servers write the client's bytes unescaped, so a record may contain bytes that are not
 //! JSON. If all needed fields precede these bytes, the fields are used as they are. Otherwise the
@@ -27,14 +27,14 @@ use super::schema::{Cost, Unopened, Wanted};
 use super::timestamp::{self, TimeUnit};
 use crate::printable::{listed, printable};
 
-/// The prefix of our names of headers.
+/// The prefix of our names for headers.
 pub(crate) const HEADER: &str = "header:";
 
 /// Reads the records of one log of JSON lines.
 pub(crate) struct JsonRecords {
     columns: Columns,
-    /// The number of columns at the end that are not fields of the key, but distinguish a record
-    /// from a message.
+    /// The number of columns at the end that distinguish a record from a message. They are not
+    /// fields of the key.
     marks: usize,
     pub(crate) writer: KeyWriter,
     cost: Cost,
@@ -44,7 +44,7 @@ pub(crate) struct JsonRecords {
 impl JsonRecords {
     /// # Errors
     ///
-    /// A line that is not a record, or that lacks a needed field.
+    /// Returns an error if the line is not a record, or if it lacks a needed field.
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let dialect = DIALECTS.iter().find(|dialect| dialect.format == format);
         let columns = match dialect {
@@ -55,7 +55,7 @@ impl JsonRecords {
         let repaired = repaired(first);
         let values = columns.read(first).or_else(|why| columns.read(repaired.as_deref().ok_or(why)?));
         let values = values.map_err(Unopened::NotARecord)?;
-        // A known server may leave out the field of a header that a request did not have.
+        // A known server may omit the field of a header that a request did not have.
         let needed = |(column, value): &(&Column, &Option<&RawValue>)| !column.is_optional && value.is_none();
         if let Some((column, _)) = columns.0.iter().zip(&values).find(needed) {
             let record: serde_json::Map<String, serde_json::Value> =
@@ -122,8 +122,8 @@ pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
     DIALECTS.iter().find(is_one).map_or(Format::Json, |dialect| dialect.format)
 }
 
-/// Returns the line with an escape in place of each byte that JSON does not allow in a text, which
-/// some servers write. Returns `None` if the line has no such bytes.
+/// Replaces each byte that JSON does not allow in a text by an escape, because some servers write
+/// such bytes. Returns `None` if the line contains no such bytes.
 fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(line.len() + 16);
     let mut is_changed = false;
@@ -156,8 +156,8 @@ fn repaired(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn not_an_object(error: &serde_json::Error) -> Reason {
-    // The message of serde_json ends with a line number, which is meaningless because its input is
-    // one line.
+    // The message of serde_json ends with a line number, which is meaningless because the input is
+    // always a single line.
     let what = error.to_string();
     let what = what.split(" at line ").next().unwrap_or_default();
     let what = printable(what.as_bytes());
@@ -169,7 +169,8 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
         Some(plain) if !plain.contains('\\') => Cow::Borrowed(plain.as_bytes()),
         Some(_) => match serde_json::from_str::<String>(raw) {
             Ok(text) => Cow::Owned(text.into_bytes()),
-            // Half of a surrogate pair is legal in JSON but is not text, so it stays escaped.
+            // JSON allows half of a surrogate pair, which is not valid text. It therefore stays
+            // escaped.
             Err(_) => Cow::Borrowed(raw.as_bytes()),
         },
         None if raw == "null" => Cow::Borrowed(MISSING),
@@ -177,15 +178,17 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// The time, the bytes if they are needed, the key's fields, and the marks of a record.
+/// The columns: the time, the bytes if they are needed, the fields of the key, and the marks of a
+/// record.
 struct Columns(Vec<Column>);
 
-/// A needed field, by its name, or as `first.rest` inside another field.
+/// A needed field, which is found by its name or, if the name is `first.rest`, as the field `rest`
+/// inside the field `first`.
 struct Column {
     name: String,
     /// The position of the first dot.
     dot: Option<usize>,
-    /// Whether the first record may lack it.
+    /// Whether the first record may lack this field.
     is_optional: bool,
 }
 
@@ -194,8 +197,8 @@ impl Columns {
         Self(names.iter().map(|name| Column::new(name.clone(), false)).collect())
     }
 
-    /// Returns the columns of a known server for the wanted fields, with the names that the first
-    /// record uses.
+    /// Returns the columns of a known server for the wanted fields. The first record determines
+    /// which names are used.
     fn of(dialect: &Dialect, first: &[u8], wanted: &Wanted) -> Self {
         let has = |name: &&&str| {
             let asked = Self::new(&[(**name).to_owned()]);
@@ -229,7 +232,7 @@ impl Columns {
     }
 
     /// Returns the values of the columns in a line. If a field occurs twice, its first value
-    /// counts. The rest of the line after all values need not be JSON.
+    /// counts. Once all values have been found, the rest of the line need not be JSON.
     fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
         let mut json = serde_json::Deserializer::from_slice(line);
         let mut found = Picked { values: vec![Found::default(); self.0.len()], is_in_value: false };
@@ -238,8 +241,8 @@ impl Columns {
             self.0.iter().zip(&found.values).map(|(column, found)| found.resolve(column)).collect();
         match read {
             Ok(()) => Ok(values),
-            // The line was cut off after a value. That value may have lost its end, as a number
-            // can.
+            // The line was cut off after a value. The end of the value may be missing: a number,
+            // for example, may have lost digits.
             Err(error) if error.is_eof() && !found.is_in_value => Err(not_an_object(&error)),
             Err(_) if values.iter().all(Option::is_some) => Ok(values),
             Err(error) => Err(not_an_object(&error)),
@@ -275,7 +278,7 @@ struct Picked<'de> {
 #[derive(Clone, Copy, Default)]
 struct Found<'de> {
     exact: Option<&'de RawValue>,
-    /// For a dotted name, the value of the field that its first part names.
+    /// For a dotted name, the value of the field named by the part before the dot.
     outer: Option<&'de RawValue>,
 }
 
@@ -322,8 +325,8 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
             };
             let value = map.next_value::<&'de RawValue>()?;
             picked.is_in_value = false;
-            // A field may be needed twice, for example the bytes as the cost and as a part of the
-            // key.
+            // A field may be needed twice. For example, the bytes may be both the cost and a part
+            // of the key.
             for (column, found) in columns.iter().zip(&mut picked.values) {
                 if column.name == name {
                     found.exact.get_or_insert(value);
@@ -341,8 +344,9 @@ impl Column {
         Self { dot: name.find('.'), name, is_optional }
     }
 
-    /// Returns a value as text. A string loses its quotes. The strings of a list are joined with
-    /// commas, if a known server writes lists in this field. Everything else stays as written.
+    /// Returns a value as text. A string is returned without its quotes. If a known server writes
+    /// lists in this field, the strings of a list are joined with commas. Everything else is
+    /// returned as written.
     fn text<'v>(&self, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
         let raw = value.get();
         let kind = match raw.as_bytes().first() {
@@ -366,7 +370,7 @@ impl Column {
     }
 }
 
-/// The name of a field, which is compared with the columns that name the field or a part of it.
+/// The name of a field. It is compared with the columns that name the field or a part of the field.
 struct Name<'c>(&'c [Column]);
 
 impl<'de, 'c> DeserializeSeed<'de> for Name<'c> {
@@ -409,7 +413,7 @@ mod tests {
         Ok((request.at.as_nanos(), request.cost, KeyShape::new(key.len()).show(&bytes)))
     }
 
-    /// The fields of the key, the line, and its time, cost and printed key.
+    /// The fields of the key, the line, and the line's time, cost and printed key.
     type Row = (&'static [&'static str], &'static str, (u64, u64, &'static str));
 
     #[test]

@@ -1,11 +1,10 @@
 //! The key of a request: the bytes by which the limiter counts, and their printable form.
 //!
-//! The field `path` is counted in the form in which the proxy counts paths, or by its template. The
-//! fields `ip` and `forwarded` are counted in the form in which the proxy counts addresses.
+//! Limits count the field `path` in the same form as the proxy, or by its template. They count the
+//! fields `ip` and `forwarded` in the proxy's form of addresses.
 //!
-//! A single field is the whole key. Several fields are written one after the other, each preceded
-//! by its length, so that keys such as `a|b` + `c` and `a` + `b|c` differ whatever the fields
-//! contain.
+//! A single field is the whole key. Several fields are concatenated, and each field is preceded by
+//! its length. Keys such as `a|b` + `c` and `a` + `b|c` therefore always differ.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ pub(crate) struct KeyShape {
     fields: usize,
 }
 
-/// Writes keys into buffers of the caller, and counts missing values.
+/// Writes keys into the caller's buffers, and counts missing values.
 #[derive(Debug)]
 pub(crate) struct KeyWriter {
     shape: KeyShape,
@@ -79,7 +78,7 @@ impl KeyWriter {
         }
     }
 
-    /// Returns, for each field, the number of keys without a value of the field.
+    /// Returns, for each field, the number of keys in which the field has no value.
     pub(crate) fn missing(&self) -> &[u64] {
         &self.missing
     }
@@ -90,7 +89,7 @@ impl KeyShape {
         Self { fields }
     }
 
-    /// Appends the value of the next field to `key`, which must be empty before the first field.
+    /// Appends the next field's value to `key`, which must be empty before the first field.
     #[inline]
     pub(crate) fn push(self, key: &mut Vec<u8>, value: &[u8]) {
         if self.fields > 1 {
@@ -114,8 +113,8 @@ impl KeyShape {
         })
     }
 
-    /// Returns the printable form of a key: its printable fields, joined by ` + `. Different keys
-    /// have different forms.
+    /// Returns the printable form of a key: the printable values of its fields, joined by ` + `.
+    /// Different keys have different printable forms.
     pub(crate) fn show(self, key: &[u8]) -> String {
         if self.fields == 1 {
             return show_value(key);
@@ -126,8 +125,8 @@ impl KeyShape {
     }
 }
 
-/// Returns the printable form of a value. An empty value is shown as `""`, and a value that is
-/// literally `""` is shown with a backslash in front.
+/// Returns the printable form of a value. An empty value is shown as `""`. A value that literally
+/// is `""` is shown with a backslash in front.
 fn show_value(value: &[u8]) -> String {
     match value {
         b"" => "\"\"".into(),
@@ -136,7 +135,7 @@ fn show_value(value: &[u8]) -> String {
     }
 }
 
-/// Escapes with a backslash each `+` that could be taken for a separator.
+/// Puts a backslash in front of each `+` that could be mistaken for a separator.
 fn escape_separators(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     let mut characters = value.chars().peekable();

@@ -1,8 +1,9 @@
-//! The columns of a line of plain text, as a format or the line `#Fields:` of a log describes them.
+//! Describes the columns of a plain text line, according to a format or to the line `#Fields:` of a
+//! log.
 //!
 //! Clients control parts of their lines. A user's name may contain ` [`, so the time is the text in
-//! brackets before the first quote. A request may contain quotes, so it ends at a quote that a
-//! status follows.
+//! brackets before the first quote. A request may contain quotes, so the end of the request is a
+//! quote that a status follows.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,10 +14,10 @@ use super::formats::{Escapes, Text};
 use super::request::{MISSING, Reason};
 use crate::printable::printable;
 
-/// The beginning of the line that names the columns of a W3C log.
+/// The first word of the line that names the columns of a W3C log.
 pub(crate) const FIELDS_DIRECTIVE: &[u8] = b"#Fields:";
 
-/// The way in which one or several columns are found.
+/// How to find one or several columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The text up to the next space.
@@ -33,8 +34,8 @@ enum Step {
     Quoted,
     /// A text in quotes that a status follows.
     Request,
-    /// A text in quotes in the last column, of a server that writes no other quote in a line. If
-    /// the line is cut off, the text ends with the line.
+    /// A text in quotes in the last column. The server writes no other quote in a line. If the line
+    /// is cut off, the text ends with the line.
     Rest,
     /// Texts in braces, or nothing, before a quote.
     Captures,
@@ -105,8 +106,7 @@ impl Layout {
         self.steps.iter().position(is_enough).map_or(self.steps.len(), |index| index + 1)
     }
 
-    /// Finds the columns of the first `steps`. Returns the index at which the rest of the line
-    /// begins.
+    /// Finds the columns of the first `steps` steps. Returns the index of the rest of the line.
     #[inline]
     pub(crate) fn split(
         &self,
@@ -192,7 +192,7 @@ impl Layout {
 /// `17/May/2015:10:05:03 +0000`
 const STAMP: usize = 26;
 
-/// Splits `ip ident user [time]`. Returns the columns, and the index at which the rest begins.
+/// Splits `ip ident user [time]`. Returns the four columns, and the index of the rest of the line.
 #[inline]
 fn client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     let ip = memchr(b' ', line).ok_or("it does not begin with 'ip ident user ['")?;
@@ -210,7 +210,7 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     let beginning = "it does not begin with 'ip ident user ['";
     let (open, close) = match memmem::find(line, b"] \"") {
         Some(close) => (memrchr(b'[', &line[..close]), close),
-        // The line is cut off, or its request is not in quotes.
+        // The line is cut off, or the request is not in quotes.
         None => {
             let open = memmem::find(line, b" [").map(|space| space + 1);
             let close = open.and_then(|open| memchr(b']', &line[open..]).map(|close| open + close));
@@ -224,13 +224,13 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     let before = line[..open].strip_suffix(b" ").ok_or(beginning)?;
     let space = |from: usize| memchr(b' ', &before[from..]).map(|space| from + space);
     let mut ip = space(0).ok_or(beginning)?;
-    // The first column may be a chain of addresses, as in X-Forwarded-For.
+    // The first column may be a list of addresses, as in X-Forwarded-For.
     while before[..ip].ends_with(b",") {
         ip = space(ip + 1).ok_or(beginning)?;
     }
     let mut ident = space(ip + 1).ok_or(beginning)?;
-    // A user's name may contain spaces. However, if ident is also present, it is more likely that
-    // the first column has spaces, because a client may send any text in X-Forwarded-For.
+    // A user's name may contain spaces. However, if an ident is also present, the spaces are more
+    // likely in the first column, because a client may send any text in X-Forwarded-For.
     if &before[ip + 1..ident] != MISSING && memchr(b' ', &before[ident + 1..]).is_some() {
         ip = memmem::find(before, b" - ").ok_or("the text before the time is not 'ip ident user'")?;
         ident = ip + 2;
@@ -238,10 +238,10 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     Ok(([0..ip, ip + 1..ident, ident + 1..before.len(), open + 1..close], close + 1))
 }
 
-/// Returns the index of the quote that ends a text that begins with a quote. A space or the end of
-/// the line follows this quote, and `ends_before` is true for the rest. Inside the text, `\"` is an
-/// escaped quote, if the server writes such escapes. The server has left any other quote unescaped,
-/// and it also belongs to the text.
+/// Returns the index of the closing quote of a text that starts with a quote. The closing quote is
+/// followed by a space or the end of the line, and `ends_before` is true for the rest of the line.
+/// If the server escapes quotes, `\"` is part of the text. Any other quote was left unescaped by
+/// the server, and is also part of the text.
 #[inline]
 fn quoted(text: &[u8], escapes: Escapes, ends_before: impl Fn(&[u8]) -> bool) -> Option<usize> {
     let mut from = 1;

@@ -1,11 +1,13 @@
-//! Cuts a log into lines, plain or gzip, in bounded memory.
+//! Cuts a log, plain or packed with gzip, into lines in bounded memory.
 //!
-//! A log may have holes, which are read as NUL bytes. `copytruncate` of logrotate leaves a hole at
-//! the beginning, as long as the log was, if the server does not append. A crash leaves a hole
-//! where the file had grown but the bytes had not reached the disk; the line before the hole is
-//! cut, and the next line follows without a line end. NUL bytes at the beginning and the end of a
-//! line are skipped, and a run of [`HOLE`] or more NUL bytes ends the line before it. A shorter run
-//! inside a line belongs to the line, because some servers log the bytes of a client unchanged.
+//! A log may have holes, which are read as NUL bytes. If the server does not append, `copytruncate`
+//! of logrotate leaves a hole at the start of the log. This hole is as long as the log was before.
+//! A crash leaves a hole where the file had grown but the bytes had not reached the disk. The line
+//! before such a hole is cut off, and the next line follows the hole without a line end.
+//!
+//! NUL bytes at the start and the end of a line are skipped. A run of [`HOLE`] or more NUL bytes
+//! ends the line before the run. A shorter run inside a line belongs to the line, because some
+//! servers log a client's bytes unchanged.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -14,12 +16,12 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memmem};
 
-/// The length of the longest line that is parsed. A longer line is skipped without being stored.
+/// The maximum length of a line that is parsed. A longer line is skipped without being stored.
 pub(crate) const MAX_LINE: usize = 1 << 20;
 
 const FIRST_BUFFER: usize = 128 << 10;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// A run of this many NUL bytes is a hole, even inside a line.
+/// The minimum number of adjacent NUL bytes that count as a hole, even inside a line.
 const HOLE: usize = 16;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -30,7 +32,8 @@ pub enum Line<'a> {
     TooLong,
 }
 
-/// The lines of one log. The buffer grows with the longest line, to a little over [`MAX_LINE`].
+/// Reads the lines of one log. The buffer grows with the longest line, to a little more than
+/// [`MAX_LINE`].
 pub struct Lines<R> {
     from: R,
     buffer: Vec<u8>,
@@ -47,18 +50,18 @@ pub struct Lines<R> {
     has_nuls: bool,
 }
 
-/// What was counted of a log so far.
+/// The counts of the part of a log that was read so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) line_ends: u64,
     /// The number of NUL bytes in holes.
     pub(crate) skipped: u64,
-    /// Whether the log has ended in a line without a line end.
+    /// Whether the last line of the log has no line end.
     pub(crate) is_open: bool,
 }
 
 impl Lines<io::Empty> {
-    /// Cuts the lines that are the first `length` bytes of `text`.
+    /// Creates a reader of the first `length` bytes of `text`.
     pub(crate) fn of(text: Vec<u8>, length: usize) -> Self {
         let has_nuls = memchr(0, &text[..length]).is_some();
         Self { end: length, buffer: text, ended: true, has_nuls, ..Self::empty(io::empty()) }
@@ -75,7 +78,7 @@ impl<R: Read> Lines<R> {
         Self { buffer: vec![0; FIRST_BUFFER], ..Self::empty(from) }
     }
 
-    /// Creates a reader of the rest of a log, which continues these counts.
+    /// Creates a reader of the rest of a log, which continues counting from these counts.
     pub(crate) fn continued(from: R, counts: Counts) -> Self {
         let Counts { line_ends, skipped, is_open } = counts;
         Self { line_ends, skipped, is_open, ..Self::new(from) }
@@ -100,26 +103,27 @@ impl<R: Read> Lines<R> {
         Counts { line_ends: self.line_ends, skipped: self.skipped, is_open: self.is_open }
     }
 
-    /// Returns the bytes of the next lines that were already read, and the reader of the rest.
+    /// Returns the bytes that were already read beyond the last returned line, and the source of
+    /// all further bytes.
     pub(crate) fn into_rest(self) -> (Vec<u8>, R) {
         (self.buffer[self.start..self.end].to_vec(), self.from)
     }
 
-    /// Returns the number of the last returned line, counted from 1. Lines with a hole between them
-    /// have the same number, because they have the same number in programs that count line ends.
+    /// Returns the number of the last returned line, counted from 1. Two lines with a hole between
+    /// them have the same number, because other programs number lines by their line ends.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the next line, or `None` after the last line. A last line without a line end also
-    /// counts.
+    /// Returns the next line, or `None` after the last line. The last line need not have a line
+    /// end.
     pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
         self.skip_nuls()?;
         let mut searched = 0;
         loop {
             let unread = &self.buffer[self.start..self.end];
             let line_end = memchr(b'\n', &unread[searched..]).map(|at| searched + at);
-            // A hole may have begun before the new bytes.
+            // A hole may start before the new bytes.
             let from = searched.saturating_sub(HOLE - 1);
             let text = &unread[from..line_end.unwrap_or(unread.len())];
             if self.has_nuls
@@ -174,7 +178,7 @@ impl<R: Read> Lines<R> {
         let nuls = line.iter().rev().take_while(|&&byte| byte == 0).count();
         self.skipped += nuls as u64;
         let line = &line[..line.len() - nuls];
-        // If logs were joined, each of them may begin with a byte order mark.
+        // If several logs were joined, each log may start with a byte order mark.
         let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         if line.len() > MAX_LINE { Line::TooLong } else { Line::Text(line) }
     }
@@ -217,7 +221,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// The magic bytes of packed files, and the names of the programs that unpack them.
+/// The magic bytes of compressed files, and the programs that decompress them.
 const PACKED: [(&[u8], &str); 5] = [
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"\xfd7zXZ", "xz"),
@@ -226,11 +230,11 @@ const PACKED: [(&[u8], &str); 5] = [
     (b"PK\x03\x04", "funzip"),
 ];
 
-/// Unpacks input that begins with gzip's magic bytes, and passes on all other input unchanged.
+/// Decompresses input that starts with gzip's magic bytes, and returns all other input unchanged.
 ///
 /// # Errors
 ///
-/// Input that cannot be read, or that another program must unpack.
+/// Returns an error if the input cannot be read, or if another program must decompress it.
 pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let longest = PACKED.iter().map(|(magic, _)| magic.len()).max().unwrap_or(0) as u64;
     let mut head = Vec::new();
@@ -246,7 +250,7 @@ pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read 
     Ok(if gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
 
-/// A reader that counts the bytes that were read.
+/// A reader that counts the bytes read through it.
 pub(crate) struct Counted<R> {
     from: R,
     count: Rc<Cell<u64>>,
@@ -271,7 +275,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A reader that returns one byte at a time, which is the hardest case for finding line ends.
+    /// A reader that returns one byte at a time. For finding line ends, this is the hardest case.
     struct Drip<'a>(&'a [u8]);
 
     impl Read for Drip<'_> {

@@ -1,8 +1,8 @@
-//! Parses the lines of a log on several threads, and passes them on in their order.
+//! Parses the lines of a log on several threads, and passes on the parsed lines in order.
 //!
-//! The reading thread cuts the log into chunks of whole lines, and sends these to the parsers in
-//! turn. Few chunks exist at a time, so memory does not grow with the log. A line that is longer
-//! than [`MAX_LINE`] ends the parallel part: one thread reads the rest of the log.
+//! The reading thread cuts the log into chunks of whole lines, and sends the chunks to the parsers
+//! in turn. Only a few chunks exist at a time, so memory does not grow with the log. Parallel
+//! parsing ends at a line longer than [`MAX_LINE`]: a single thread reads the rest of the log.
 
 use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,12 +12,12 @@ use memchr::memrchr;
 
 use super::lines::{Counts, Line, Lines, MAX_LINE};
 
-/// The number of lines that one thread reads before the other threads start. A short log is not
-/// worth their start.
+/// The number of lines that a single thread reads before the other threads start. For a short log,
+/// starting threads would cost more than it saves.
 pub(crate) const LINES_ALONE: u64 = 4096;
 const CHUNK: usize = 256 << 10;
-/// The number of chunks that may wait for each parser, and of parsed chunks that may wait behind
-/// it.
+/// The number of chunks that may wait for each parser, and the number of its parsed chunks that may
+/// wait to be received.
 const WAITING: usize = 2;
 
 /// Parses lines.
@@ -25,18 +25,19 @@ pub(crate) trait Parser: Send + 'static {
     /// The result of parsing a line, besides its values.
     type Outcome: Send + 'static;
 
-    /// Parses a line, and writes its values into `values`, which must be empty.
+    /// Parses a line, and writes the values of the line into `values`, which must be empty.
     fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Self::Outcome;
 }
 
-/// A part of a log that ends with a line, and its parsed lines. Chunks are used again, so that
-/// their memory is not allocated anew for each.
+/// A part of a log that consists of whole lines, with its parsed lines. Chunks are reused to avoid
+/// an allocation for each chunk.
 struct Chunk<O> {
-    /// Its first `length` bytes are the lines.
+    /// The first `length` bytes of this buffer are the lines.
     text: Vec<u8>,
     length: usize,
     values: Vec<u8>,
-    /// For each line, its outcome, the end of its values, and its number in the chunk.
+    /// For each line: the outcome, the end of the line's values in `values`, and the line's number
+    /// in the chunk.
     lines: Vec<(O, usize, u64)>,
     counts: Counts,
 }
@@ -51,7 +52,7 @@ impl<O> Chunk<O> {
         self.values.clear();
         let mut cut = Lines::of(std::mem::take(&mut self.text), self.length);
         let mut of_line = Vec::new();
-        // Memory cannot fail to be read.
+        // Reading from memory never fails.
         while let Ok(Some(line)) = cut.next_line() {
             of_line.clear();
             let outcome = parser.parse(&line, &mut of_line);
@@ -64,7 +65,7 @@ impl<O> Chunk<O> {
     }
 }
 
-/// What is left of a log after its chunks: nothing, or lines that could not be cut into chunks.
+/// The rest of a log after the last chunk: nothing, or lines that could not be cut into chunks.
 type Rest<R> = Lines<io::Chain<Cursor<Vec<u8>>, R>>;
 
 /// A parser on its own thread.
@@ -91,13 +92,13 @@ impl<P: Parser> Worker<P> {
     }
 }
 
-/// Parses the rest of a log, whose first lines were read. `take` gets each line in order: what it
-/// says, its values and its number. Returns the parsers, and what is left if it has a line that is
-/// too long.
+/// Parses the rest of a log whose first lines were already read. Calls `take` for each line in
+/// order, with the outcome of the line, its values and its number. Returns the parsers and the
+/// unread rest of the log, which is not empty if a line is too long.
 ///
 /// # Errors
 ///
-/// An error of `take`, or an error of reading, converted by `unreadable`.
+/// Returns the first error of `take`, or a read error converted by `unreadable`.
 pub(crate) fn read<P: Parser, R: Read, E>(
     lines: Lines<R>,
     parsers: Vec<P>,
@@ -116,7 +117,7 @@ pub(crate) fn read<P: Parser, R: Read, E>(
             let mut chunk = spare.pop().unwrap_or_else(Chunk::new);
             match fill(&mut chunk, &mut from, &mut kept) {
                 Ok(true) => {
-                    // A worker that ended has panicked, and its thread says so below.
+                    // A worker ends early only if it panicked. The join below resumes the panic.
                     if workers[sent % workers.len()].chunks.send(chunk).is_err() {
                         break;
                     }
@@ -152,8 +153,10 @@ pub(crate) fn read<P: Parser, R: Read, E>(
     Ok((parsers, lines))
 }
 
-/// Fills a chunk with whole lines. `kept` has what was read and is no whole line. Returns `false` at
-/// the end of the log, or at a line that is too long, which stays in `kept`.
+/// Fills a chunk with whole lines. On entry, `kept` contains the bytes that were read but are not
+/// in any chunk yet. On return, it contains the bytes after the last whole line. Returns `false` at
+/// the end of the log. Also returns `false` at a line that is too long, and leaves the line in
+/// `kept`.
 fn fill<O>(chunk: &mut Chunk<O>, from: &mut impl Read, kept: &mut Vec<u8>) -> io::Result<bool> {
     let Chunk { text, length, .. } = chunk;
     let mut searched = 0;
@@ -183,7 +186,7 @@ fn fill<O>(chunk: &mut Chunk<O>, from: &mut impl Read, kept: &mut Vec<u8>) -> io
     }
 }
 
-/// Reads until `text` is full. Returns whether the log has ended before.
+/// Reads until `text` is full. Returns whether the log ended before that.
 fn read_all(from: &mut impl Read, text: &mut [u8], length: &mut usize) -> io::Result<bool> {
     while *length < text.len() {
         match from.read(&mut text[*length..]) {

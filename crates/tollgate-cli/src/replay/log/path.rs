@@ -1,4 +1,4 @@
-//! Converts the path of a request from the form in a log to the form in which the proxy counts it.
+//! Converts the path of a request from its form in a log to the form in which the proxy counts it.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,9 @@ use tollgate_http::program::{PathTemplates, canonical_path};
 
 use super::formats::Escapes;
 
-/// Returns the path by which limits count a request. `target` is the target that the client sent: a
-/// path with or without a query, a URL, `*`, or the authority of a CONNECT, which has no path.
+/// Returns the path by which limits count a request. `target` is the target as the client sent it:
+/// a path with or without a query, a URL, `*`, or the authority of a CONNECT request, which has no
+/// path.
 pub(crate) fn counted<'v>(target: &'v [u8], templates: Option<&'v PathTemplates>) -> Cow<'v, [u8]> {
     let path = path_of(target);
     match templates {
@@ -28,7 +29,7 @@ fn path_of(target: &[u8]) -> &[u8] {
     &authority[slash..]
 }
 
-/// Returns a text in the form that it had before the server escaped it.
+/// Reverses the escaping by which the server wrote a text.
 pub(crate) fn unescaped(text: &[u8], escapes: Escapes) -> Cow<'_, [u8]> {
     let mark = match escapes {
         Escapes::None => return Cow::Borrowed(text),

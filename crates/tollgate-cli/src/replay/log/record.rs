@@ -10,7 +10,7 @@ use super::text::{self, TextRecords};
 use super::timestamp::TimeUnit;
 use super::wrapped::Unwrapper;
 
-/// The most words in front of a line for which a hint shows how to remove them.
+/// The maximum number of words in front of a line for which a hint explains how to remove them.
 const MOST_WORDS_BEFORE: usize = 6;
 
 /// Reads the records of one log.
@@ -30,8 +30,8 @@ enum Kind {
 }
 
 impl Records {
-    /// Opens a log by its first line, which is the header of a CSV log, the line `#Fields:` of a
-    /// W3C log, and a record of any other log.
+    /// Opens a log by its first line. This line is the header of a CSV log, the line `#Fields:` of
+    /// a W3C log, or a record of any other log.
     pub fn open(first: &[u8], format: Option<Format>, wanted: &Wanted) -> Result<(Format, Self), Unopened> {
         let mut unwrapper = Unwrapper::of(first);
         let first = match &mut unwrapper {
@@ -57,8 +57,8 @@ impl Records {
         Ok((format, Self { unwrapper, kind, format, first, wanted: wanted.clone() }))
     }
 
-    /// Returns a reader of the same log for another thread, or `None` if lines of the log depend on
-    /// earlier lines.
+    /// Returns a reader of the same log for another thread. Returns `None` if lines of the log
+    /// depend on earlier lines.
     pub(crate) fn again(&self) -> Option<Self> {
         if self.unwrapper.is_some() || self.format == Format::W3c {
             return None;
@@ -66,7 +66,7 @@ impl Records {
         Self::open(&self.first, Some(self.format), &self.wanted).ok().map(|(_, records)| records)
     }
 
-    /// Returns, for each field of the key, the number of requests without a value of the field.
+    /// Returns, for each field of the key, the number of requests in which the field has no value.
     pub(crate) fn missing(&self) -> &[u64] {
         match &self.kind {
             Kind::Text(records) => records.writer.missing(),
@@ -83,8 +83,8 @@ impl Records {
         }
     }
 
-    /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` for a
-    /// line about the log, and for a part of a line whose end follows later.
+    /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
+    /// line describes the log, or is part of a line that ends later.
     #[inline]
     pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
         let line = match &mut self.unwrapper {
@@ -128,7 +128,7 @@ fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     })
 }
 
-/// Returns a hint for a line that has a known format after some leading words.
+/// Returns a hint if the line would have a known format without some leading words.
 fn hint(line: &[u8]) -> Option<Reason> {
     let spaces = line.iter().enumerate().filter(|(_, byte)| byte.is_ascii_whitespace());
     let beginnings = spaces.map(|(at, _)| at + 1).take(MOST_WORDS_BEFORE);

@@ -1,4 +1,4 @@
-//! A request that a line of any format describes, and the reason why a line describes none.
+//! Defines a request that a line in any format describes, and the reason why a line describes none.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub struct Request {
     pub cost: u64,
 }
 
-/// Parses a number of bytes; `-` and an empty text are zero.
+/// Parses a number of bytes. A `-` or an empty text is zero.
 pub(crate) fn byte_count(text: &[u8]) -> Result<u64, Reason> {
     if text.is_empty() || text == MISSING {
         return Ok(0);

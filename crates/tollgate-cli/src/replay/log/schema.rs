@@ -1,4 +1,5 @@
-//! The parts of a log that a replay needs, in any format: the fields, the cost, and their names.
+//! Defines the parts of a log that a replay needs in any format: the fields, the cost, and their
+//! names.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::printable::{listed, printable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     One,
-    /// The bytes of the response; zero where the log has `-`.
+    /// The size of the response in bytes, or zero if the log has `-`.
     Bytes,
 }
 
@@ -22,15 +23,15 @@ pub enum Cost {
 pub struct Wanted {
     /// The fields whose values form the key, in this order.
     pub key: Vec<String>,
-    /// The number of bits by which the fields `ip` and `forwarded` count an IPv6 address.
+    /// How many bits of an IPv6 address count for the fields `ip` and `forwarded`.
     pub ipv6_prefix: u8,
-    /// The number of proxies that have added to a list of addresses. The client is this many
-    /// addresses from the end of the list. With `None`, a list counts as it is.
+    /// The number of proxies that appended to a list of addresses. The client is this many
+    /// addresses from the end of the list. If `None`, a list counts as written.
     pub trust_hops: Option<usize>,
-    /// The templates by which the field `path` counts.
+    /// The templates by which the field `path` is counted.
     pub templates: Option<Arc<PathTemplates>>,
     pub cost: Cost,
-    /// Pairs of our name of a field and its name in the log.
+    /// Pairs of our name for a field and its name in the log.
     pub names: Vec<(String, String)>,
     pub unit: TimeUnit,
 }
@@ -41,31 +42,31 @@ impl Wanted {
         self.names.iter().find(|(ours, _)| ours == field).map_or(field, |(_, theirs)| theirs)
     }
 
-    /// Returns our names of the time, the bytes if they are needed, and the key's fields.
+    /// Returns our names for the time, for the bytes if they are needed, and for the key's fields.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &str> {
         let bytes = (self.cost == Cost::Bytes).then_some("bytes");
         std::iter::once("time").chain(bytes).chain(self.key.iter().map(String::as_str))
     }
 
-    /// Returns the names of these fields in a log that names them itself.
+    /// Returns the log's own names for these fields, for a log that names its fields.
     pub(crate) fn columns(&self) -> Vec<String> {
         self.fields().map(|field| self.name_of(field).to_owned()).collect()
     }
 }
 
-/// The reason why a log's first line did not open it.
+/// The reason why the first line of a log could not open the log.
 #[derive(Debug)]
 pub enum Unopened {
-    /// The line is not a record; the next one may be.
+    /// The line is not a record, but the next line may be one.
     NotARecord(Reason),
-    /// The line is about the log, and a later line names the columns.
+    /// The line describes the log, and a later line names the columns.
     Directive,
     /// The log lacks a needed field. The message lists the fields of the log.
     Refused(String),
 }
 
-/// Returns the error for a field that the log lacks. The message lists the `known` fields of the
-/// log.
+/// Returns the error for a field that is missing in the log. The message lists the `known` fields
+/// of the log.
 pub(crate) fn unknown_field<'n>(
     field: &str,
     format: Format,

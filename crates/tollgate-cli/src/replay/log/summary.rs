@@ -1,4 +1,5 @@
-//! The facts about the log that do not depend on the limit: its files, its times, its bad lines.
+//! Collects the facts about the log that do not depend on the limit, such as its files, its times
+//! and its bad lines.
 
 use std::time::Duration;
 
@@ -9,16 +10,16 @@ use super::request::Reason;
 use crate::failure::Failure;
 use crate::replay::position::Position;
 
-/// A timestamp that is ahead of all earlier ones by more than this follows a pause, or it is wrong.
+/// A timestamp more than this far ahead of all earlier timestamps follows a pause, or it is wrong.
 pub(crate) const LEAP: Duration = Duration::from_secs(86_400);
 
-/// The most bad lines that are shown. All bad lines are counted.
+/// The maximum number of bad lines to show. All bad lines are counted.
 const BAD_LINES_SHOWN: usize = 5;
 
-/// The counts of one file. `lines` is the sum of its requests and all other lines.
+/// The counts of one file. `lines` counts all lines, with or without a request.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSummary {
-    /// Safe to print.
+    /// The name of the file, safe to print.
     pub(crate) name: String,
     /// `None` until a line parses.
     pub(crate) format: Option<Format>,
@@ -26,18 +27,19 @@ pub(crate) struct FileSummary {
     pub(crate) requests: u64,
     pub(crate) unparsable: u64,
     pub(crate) blank: u64,
-    /// Lines that are not records: names of columns, and parts of a line whose end follows later.
+    /// Lines that name columns, and parts of a line that ends later.
     pub(crate) header: u64,
     /// The number of skipped NUL bytes in holes.
     pub(crate) skipped_nuls: u64,
     /// Whether the last line has no line end.
     pub(crate) is_open: bool,
-    /// The timestamp of the first request, and the latest timestamp of all requests.
+    /// `begins` is the timestamp of the first request, and `ends` is the latest timestamp of all
+    /// requests.
     pub(crate) begins: Option<Tick>,
     pub(crate) ends: Option<Tick>,
 }
 
-/// A line that did not parse, with the format that was tried.
+/// A line that did not parse. The reason includes the format, if the format of the file is known.
 #[derive(Clone, Debug)]
 pub(crate) struct BadLine {
     pub(crate) position: Position,
@@ -54,22 +56,23 @@ pub(crate) struct LogSummary {
     /// The earliest and the latest timestamp.
     pub(crate) span: Option<(Tick, Tick)>,
     previous: Tick,
-    /// The number of requests with an earlier timestamp than the request before them.
+    /// The number of requests whose timestamp is earlier than that of the previous request.
     pub(crate) stepped_back: u64,
-    /// The largest such step.
+    /// The largest step back between two adjacent requests.
     pub(crate) largest_step: Duration,
-    /// Requests that were judged later than their own timestamp, at the latest time of their key.
+    /// Requests that were judged later than their own timestamp, because an earlier request of
+    /// their key has a later timestamp.
     pub(crate) judged_later_than_stamped: Shifts,
-    /// For each field of the key, the number of requests without a value of the field.
+    /// For each field of the key, the number of requests in which the field has no value.
     pub(crate) missing: Vec<u64>,
-    /// The timestamp that is farthest ahead of all earlier ones, among those that later lines do
-    /// not confirm.
+    /// Of the timestamps that later lines do not confirm, the one that is farthest ahead of all
+    /// earlier timestamps.
     pub(crate) leap: Option<Leap>,
-    /// The last timestamp that was more than [`LEAP`] ahead of all earlier ones.
+    /// The last timestamp that was more than [`LEAP`] ahead of all earlier timestamps.
     suspect: Option<Leap>,
 }
 
-/// The number of requests judged later than their timestamps, and by how much.
+/// How many requests were judged later than their timestamps, and by how much.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shifts {
     pub(crate) requests: u64,
@@ -94,12 +97,12 @@ impl Shifts {
     }
 }
 
-/// A timestamp far ahead of all earlier ones.
+/// A timestamp far ahead of all earlier timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leap {
     pub(crate) position: Position,
     pub(crate) ahead: Duration,
-    /// The latest timestamp before it.
+    /// The latest timestamp before the leap.
     from: Tick,
 }
 
@@ -165,7 +168,7 @@ impl LogSummary {
     ///
     /// # Errors
     ///
-    /// In a strict replay, the first such line.
+    /// In a strict replay, returns an error for the first line that does not parse.
     pub(crate) fn bad_line(&mut self, position: Position, reason: Reason) -> Result<(), Failure> {
         self.files[position.file].unparsable += 1;
         if self.bad_lines.len() < BAD_LINES_SHOWN {
@@ -207,7 +210,7 @@ impl LogSummary {
         self.files.iter().map(|file| file.blank).sum()
     }
 
-    /// Returns the message for a log that has lines but no request.
+    /// Returns the error message for a log that has lines but no request.
     pub(crate) fn nothing_parses(&self) -> String {
         let mut message = format!("no line of the log parses; the first of {}:", self.unparsable());
         for bad in &self.bad_lines {
@@ -251,7 +254,7 @@ mod tests {
     #[test]
     fn a_stamp_that_leaps_is_told_from_a_pause() {
         const DAY: u64 = 86_400_000_000_000;
-        // The timestamps, and the line and the days of the expected leap.
+        // The timestamps, with the line of the expected leap and its length in days.
         type Row = (&'static [u64], Option<(u64, u64)>);
         let table: &[Row] = &[
             (&[0, DAY, 2 * DAY], None),

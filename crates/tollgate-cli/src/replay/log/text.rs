@@ -6,11 +6,12 @@
 //! ip   ident  user  time                          request            status bytes
 //! ```
 //!
-//! A line is read up to the last column that the replay needs, so the rest of the line may have any
-//! form: many sites append their own fields, and a client with a malformed user agent still counts.
-//! Bytes are never assumed to be text. The request need not be an HTTP request line, because
-//! scanners, and browsers that speak TLS to a plain port, send anything. If it does not begin with
-//! a method and a URI, then method, path, uri and protocol are all `-`.
+//! A line is read only up to the last column that the replay needs. The rest of the line may have
+//! any form, because many sites append their own fields. A client with a malformed user agent is
+//! therefore still counted. Bytes are never assumed to be text. The request need not be an HTTP
+//! request line, because scanners, and browsers that speak TLS to a plain port, may send any bytes.
+//! If the request does not begin with a method and a URI, then method, path, uri and protocol are
+//! all `-`.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -38,11 +39,11 @@ enum Source {
     Target(usize, Option<usize>),
 }
 
-/// The columns that are read of each line.
+/// The columns to read from each line.
 #[derive(Debug)]
 struct Plan {
     layout: Layout,
-    /// The number of steps that find all needed columns.
+    /// The number of steps that it takes to find all needed columns.
     steps: usize,
     time: Range<usize>,
     cost: Option<usize>,
@@ -52,14 +53,14 @@ struct Plan {
 /// Reads the records of one log of plain text.
 pub(crate) struct TextRecords {
     format: Format,
-    /// The needed parts, in case a later line of the log names other columns.
+    /// The needed parts of a record, stored because a later line of the log may name other columns.
     wanted: Wanted,
-    /// The error is the reason why a later line `#Fields:` does not suffice: it lacks a needed
-    /// column.
+    /// The plan for reading a line, or the reason why a later line `#Fields:` is not sufficient,
+    /// such as a missing column.
     plan: Result<Plan, Reason>,
     pub(crate) writer: KeyWriter,
     stamps: Stamps,
-    /// The columns of the current line, as ranges of the line.
+    /// The byte range of each column in the current line.
     columns: Vec<Range<usize>>,
     duration_unit: Option<TimeUnit>,
 }
@@ -70,7 +71,7 @@ impl TextRecords {
     ///
     /// # Errors
     ///
-    /// A log without a column for a needed field.
+    /// Returns an error if the log has no column for a needed field.
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let layout = match TEXTS.iter().find(|text| text.format == format) {
             Some(text) => Layout::of(text),
@@ -98,8 +99,8 @@ impl TextRecords {
         self.duration_unit
     }
 
-    /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` for a
-    /// line about the log itself.
+    /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
+    /// line describes the log itself.
     #[inline]
     pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
         if self.format == Format::W3c && line.starts_with(b"#") {
@@ -135,8 +136,8 @@ impl TextRecords {
         Ok(Some(Request { at, cost }))
     }
 
-    /// Reads a line about the log. After a line `#Fields:`, the log has the columns that this line
-    /// names.
+    /// Reads a line that describes the log. A line `#Fields:` replaces the columns of all later
+    /// lines.
     fn directive(&mut self, line: &[u8]) {
         if line.starts_with(FIELDS_DIRECTIVE) {
             let layout = Layout::named_by(line).map_err(Unopened::NotARecord);
@@ -150,11 +151,11 @@ impl TextRecords {
     }
 }
 
-/// Finds the format of plain text whose columns a line has, all of them.
+/// Returns the plain text format whose columns all occur in the line.
 ///
 /// # Errors
 ///
-/// The reason why the line is not in Common Log Format.
+/// Returns the reason why the line is not in Common Log Format, if no format matches.
 pub(crate) fn recognise(line: &[u8]) -> Result<Format, Reason> {
     let mut reason = Reason::from("it has no columns of any format");
     for text in &TEXTS {
@@ -186,8 +187,8 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
             "host" if text.format != Format::Envoy && !column.iter().all(is_of_host) => {
                 return Err("it begins with no virtual host".into());
             }
-            // Texts from clients may contain spaces, but the line by which a format is recognised
-            // must not.
+            // A text sent by a client may contain spaces, but the line that determines the format
+            // must not contain any in this column, except one after each comma.
             "ip" if !matches!(text.format, Format::Alb | Format::Haproxy) => {
                 let spaces = column.iter().filter(|&&byte| byte == b' ').count();
                 if spaces != column.iter().filter(|&&byte| byte == b',').count() {
@@ -200,8 +201,8 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
     let rest = &line[rest..];
     let is_whole = match text.format {
         Format::NginxMain | Format::Envoy => rest.is_empty(),
-        // In Combined Log Format, a quoted referer follows the bytes. Other fields there are
-        // additions of the site.
+        // In Combined Log Format, a quoted referer follows the bytes. After the bytes, other text
+        // is a field that the site added.
         Format::Common | Format::VhostCommon => !rest.starts_with(b" \""),
         _ => true,
     };
@@ -212,7 +213,8 @@ fn is_of_host(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b".-_:[]*".contains(byte)
 }
 
-/// Returns a number without the plus sign that marks a line written before the end of the response.
+/// Returns the number without a leading plus sign. The sign marks a line that was written before
+/// the end of the response.
 fn bare_number(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"+").unwrap_or(text)
 }
@@ -315,7 +317,7 @@ impl<'l> RequestLine<'l> {
         let none = Self { method: MISSING, uri: MISSING, protocol: MISSING };
         let Some(space) = memchr(b' ', request) else { return none };
         let (method, rest) = (&request[..space], &request[space + 1..]);
-        // Methods consist of letters. Some methods of WebDAV also contain a hyphen.
+        // Methods consist of letters, and some WebDAV methods also contain a hyphen.
         let letters = method.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
         // A URI may contain unescaped spaces, so the protocol is the last word of the line.
         let (uri, protocol) = match memrchr(b' ', rest) {
@@ -432,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_line_is_refused_for_what_is_asked_of_it_and_for_nothing_else() {
-        // The needed field, the line, and a part of the reason, if the line is refused.
+        // The needed field, the line, and part of the reason if the line is refused.
         let table: &[(&str, &str, Option<&str>)] = &[
             ("ip", "", Some("ip ident user")),
             ("ip", "192.0.2.1", Some("ip ident user")),

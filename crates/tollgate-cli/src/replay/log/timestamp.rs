@@ -1,7 +1,7 @@
-//! Parses the timestamps of a log: Common Log Format, RFC 3339, or a number of seconds and its
-//! fractions.
+//! Parses the timestamps of a log. A timestamp is written in Common Log Format, according to RFC
+//! 3339, or as a number of seconds with or without a fraction.
 //!
-//! Every timestamp becomes a [`Tick`], in nanoseconds since the Unix epoch, so that windows are
+//! Every timestamp becomes a [`Tick`] in nanoseconds since the Unix epoch. Windows are therefore
 //! aligned to the epoch.
 
 use jiff::Timestamp;
@@ -25,7 +25,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Returns the power of ten that is the number of nanoseconds in one unit.
+    /// Returns the exponent of ten for the number of nanoseconds in one unit.
     fn power(self) -> i64 {
         match self {
             Self::Seconds => 9,
@@ -38,14 +38,14 @@ impl TimeUnit {
 
 /// Parses the timestamps of Common Log Format.
 ///
-/// Adjacent lines usually share their date and zone. The parser therefore keeps the midnight of the
-/// last date, and parses only hours, minutes and seconds. Zones are fixed offsets, so all days have
-/// the same length.
+/// Adjacent lines usually share their date and zone. The parser therefore stores the midnight of
+/// the last date, and parses only hours, minutes and seconds. Zones are fixed offsets, so all days
+/// have the same length.
 #[derive(Debug, Default)]
 struct ClfStamps {
     date: [u8; 11],
     zone: [u8; 5],
-    /// Seconds from the Unix epoch to midnight of `date` in `zone`; `None` before the first
+    /// The midnight of `date` in `zone`, in seconds since the Unix epoch. `None` before the first
     /// timestamp.
     midnight: Option<i64>,
 }
@@ -70,8 +70,9 @@ impl ClfStamps {
     }
 }
 
-/// Parses the timestamps of plain text formats: Common Log Format, RFC 3339, HAProxy, and W3C logs.
-/// The last two have no zone. W3C timestamps are UTC, and HAProxy timestamps are taken for UTC.
+/// Parses the timestamps of the plain text formats: Common Log Format, RFC 3339, HAProxy, and W3C
+/// logs. HAProxy and W3C timestamps have no zone. W3C timestamps are in UTC, and HAProxy timestamps
+/// are assumed to be in UTC.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     clf: ClfStamps,
@@ -114,8 +115,9 @@ impl Stamps {
     }
 }
 
-/// Returns the seconds since midnight, if the timestamp has the usual shape. This function checks
-/// everything except the date and the zone. jiff parses other shapes, which include leap seconds.
+/// Returns the seconds since midnight, if the timestamp has the usual form. This function checks
+/// everything except the date and the zone. Other forms, which include leap seconds, are parsed by
+/// jiff.
 fn time_of_day(stamp: &[u8]) -> Option<i64> {
     let two = |at: usize, limit: i64| {
         let (tens, ones) = (stamp[at].wrapping_sub(b'0'), stamp[at + 1].wrapping_sub(b'0'));
@@ -136,8 +138,8 @@ fn parse_clf(stamp: &[u8]) -> Result<Timestamp, Reason> {
         .ok_or_else(|| "invalid time: expected the form 17/May/2015:10:05:03 +0000".into())
 }
 
-/// Parses the time of a JSON or CSV record: a number in `unit`, RFC 3339, or a timestamp of Common
-/// Log Format with or without its brackets.
+/// Parses the time of a JSON or CSV record. The time is a number in `unit`, an RFC 3339 timestamp,
+/// or a timestamp in Common Log Format with or without brackets.
 pub(crate) fn read(text: &[u8], unit: TimeUnit) -> Result<Tick, Reason> {
     let text = text.trim_ascii();
     if let Some(time) = decimal_nanos(text, unit) {

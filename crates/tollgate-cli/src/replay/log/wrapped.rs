@@ -1,8 +1,8 @@
-//! Unwraps lines that were wrapped on their way: in the JSON log of Docker, in the log of a
-//! container in Kubernetes (CRI), or behind a header of syslog.
+//! Unwraps lines that another program has wrapped: in the JSON log of Docker, in the log of a
+//! Kubernetes container (CRI), or behind a syslog header.
 //!
-//! Docker and CRI cut long lines into parts. The parts are joined, because a client would otherwise
-//! be missing if its request was long.
+//! Docker and CRI cut long lines into parts. The parts are joined, because otherwise a client with
+//! a long request would be missing.
 
 use std::borrow::Cow;
 
@@ -33,24 +33,25 @@ struct Unwrapped<'l> {
 #[derive(Debug)]
 pub(crate) struct Unwrapper {
     wrapping: Wrapping,
-    /// The parts of a line that is not complete yet, of standard output and of standard error.
+    /// The parts of the incomplete lines of standard output and of standard error.
     parts: [Vec<u8>; 2],
     whole: Vec<u8>,
 }
 
 impl Unwrapper {
-    /// Recognises the wrapping of a line; returns `None` if it has none.
+    /// Recognises the wrapping of a line. Returns `None` if the line is not wrapped.
     pub(crate) fn of(line: &[u8]) -> Option<Self> {
         let is_one = |wrapping: &Wrapping| wrapping.unwrap(line).is_some();
         let wrapping = [Wrapping::Docker, Wrapping::Cri, Wrapping::Syslog].into_iter().find(is_one)?;
         Some(Self { wrapping, parts: Default::default(), whole: Vec::new() })
     }
 
-    /// Returns the line inside the wrapping, or `None` if `line` is not its last part.
+    /// Returns the line inside the wrapping. Returns `None` if `line` is not the last part of that
+    /// line.
     ///
     /// # Errors
     ///
-    /// A line that does not have this wrapping.
+    /// Returns an error if the line does not have this wrapping.
     pub(crate) fn unwrap(&mut self, line: &[u8]) -> Result<Option<&[u8]>, Reason> {
         let found = self.wrapping.unwrap(line).ok_or_else(|| self.wrapping.lacking())?;
         let parts = &mut self.parts[usize::from(found.is_error)];
@@ -130,9 +131,9 @@ fn cri(line: &[u8]) -> Option<Unwrapped<'_>> {
     is_iso(time).then_some(Unwrapped { text: Cow::Borrowed(text), is_error, is_part })
 }
 
-/// Removes a header of syslog: of RFC 3164, of RFC 5424, or in the forms that syslog servers write
-/// to files: `<190>Feb  6 12:14:14 host nginx: ...`, the same without the priority or the host, or
-/// with a time such as `2009-02-06T12:14:14.003+00:00`.
+/// Removes a syslog header. The header may follow RFC 3164 or RFC 5424, or have a form that syslog
+/// servers write to files: `<190>Feb  6 12:14:14 host nginx: ...`, the same without the priority or
+/// the host, or with a time such as `2009-02-06T12:14:14.003+00:00`.
 fn syslog(line: &[u8]) -> Option<&[u8]> {
     let rest = match line.strip_prefix(b"<") {
         Some(rest) => {

@@ -1,5 +1,4 @@
-//! The report on the effect of a change of limits: its figures, which are serialized as JSON, and
-//! their text.
+//! Reports the effect of a change of limits, as figures that are serialized as JSON, and as text.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -16,19 +15,19 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Decisions that differ from those of other limits.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChangesReport {
-    /// The other limits, as they were written.
+    /// The other limits, as the user wrote them.
     pub(crate) against: String,
     pub(crate) same: u64,
     pub(crate) newly_refused: u64,
     pub(crate) newly_passed: u64,
     pub(crate) clients_changed: usize,
     pub(crate) top_changed: Vec<Row>,
-    /// Changes by the limit that newly refuses a request, or that refused it before. Only for
-    /// limits with names.
+    /// Changes by the limit that newly refuses a request, or that refused it before. Only limits
+    /// with names are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) limits: Vec<Row>,
     pub(crate) seconds_per_row: u64,
-    /// Stretches of time without changes are left out.
+    /// Stretches of time without changes are omitted.
     pub(crate) timeline: Vec<Stretch>,
 }
 

@@ -1,6 +1,6 @@
-//! The figures of a report as plain data, which is serialized as JSON.
+//! Defines the figures of a report as plain data, which is serialized as JSON.
 //!
-//! Everything except `run` is the same in each replay of the same log.
+//! Every replay of the same log produces the same figures, except for `run`.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::replay::settings::Settings;
 use crate::replay::simulation::{Simulation, Wait};
 use crate::replay::timeline::{Count, Timeline};
 
-/// The most rows of the timeline.
+/// The maximum number of rows in the timeline.
 const TIMELINE_ROWS: usize = 24;
 
 /// The results of a replay.
@@ -34,7 +34,7 @@ pub struct Report {
     pub(crate) cost: &'static str,
     pub(crate) order: &'static str,
     pub(crate) log: Log,
-    /// One per algorithm.
+    /// One outcome per algorithm.
     pub(crate) results: Vec<Outcome>,
     /// Absent if the limit is not compared with another one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub struct Report {
 pub(crate) struct KeysWithQuotas {
     pub(crate) file: String,
     pub(crate) keys: usize,
-    /// The number of these keys that occur in the log.
+    /// How many of these keys occur in the log.
     pub(crate) seen: usize,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Log {
     pub(crate) stepped_back: u64,
     pub(crate) largest_step_ns: u64,
     pub(crate) judged_later_than_stamped: u64,
-    /// The mean shift of the requests that were judged later than stamped.
+    /// The mean shift of the requests judged later than their timestamps.
     pub(crate) mean_shift_ns: u64,
     pub(crate) largest_shift_ns: u64,
     pub(crate) missing_key_fields: Vec<MissingField>,
@@ -94,7 +94,7 @@ pub(crate) struct File {
     pub(crate) header: u64,
 }
 
-/// Requests without a value of a field of the key.
+/// The number of requests that have no value for a field of the key.
 #[derive(Debug, Serialize)]
 pub(crate) struct MissingField {
     pub(crate) field: String,
@@ -112,10 +112,10 @@ pub(crate) struct BadLine {
 pub(crate) struct Outcome {
     pub(crate) algorithm: String,
     pub(crate) limit: String,
-    /// The number of keys whose own quota has a burst, without which the algorithm ran.
+    /// The number of keys whose own quota has a burst. The algorithm ran without these bursts.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) key_quotas_without_burst: usize,
-    /// The reason why the algorithm does not accept a limit. If there is one, there are no figures.
+    /// The reason, if the algorithm does not accept a limit. There are no figures in this case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     #[serde(flatten)]
@@ -148,7 +148,7 @@ pub(crate) struct LongestWait {
     pub(crate) line: u64,
 }
 
-/// The results of a client that sends nothing until the retry-after of a denial has passed.
+/// The results of a client that, after each denial, sends nothing until the retry-after has passed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compliant {
     pub(crate) passed: u64,

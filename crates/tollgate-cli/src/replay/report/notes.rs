@@ -1,5 +1,5 @@
-//! Notes on the reliability of the figures, for a log whose timestamps disagree with the order of
-//! its lines, that has holes, or whose last line may be cut off.
+//! Creates notes on the reliability of the figures. A log has such notes if its timestamps disagree
+//! with the order of its lines, if it has holes, or if its last line may be cut off.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tollgate::Quota;
 use super::quantity::{duration, grouped, plural};
 use crate::replay::log::summary::{FileSummary, LogSummary};
 
-/// Returns the notes on logs that had holes.
+/// Returns the notes on logs with holes.
 pub(crate) fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
     log.files.iter().filter(|file| file.skipped_nuls > 0).map(|file| {
         format!(
@@ -20,8 +20,9 @@ pub(crate) fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the notes on last lines that may be cut off and could still parse. JSON logs get no
-/// note. A line of any other format is read only up to its last needed field.
+/// Returns the notes on last lines that may be cut off and could still parse. JSON logs receive no
+/// note. In other formats, a line is read only up to its last needed field, so a cut line may
+/// parse.
 pub(crate) fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
     let is_unsure = |file: &&FileSummary| file.is_open && file.format.is_some_and(|format| !format.is_json());
     log.files
@@ -68,8 +69,8 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
     notes
 }
 
-/// Returns whether a shift is long enough to change the results: at least half of the time in which
-/// a key that has used up its burst regains all of it.
+/// Returns whether a shift is long enough to change the results. The threshold is half of the time
+/// in which a fully used burst refills.
 fn matters(shift: Duration, quota: Quota) -> bool {
     let burst = quota.capacity();
     let refill = quota.period().as_nanos().saturating_mul(burst.into()) / u128::from(quota.tokens().max(1));

@@ -1,15 +1,15 @@
 //! Formats numbers, shares, times and sizes for people.
 //!
-//! `indicatif` formats counts and sizes, and `jiff` formats dates. This module adds shares that
-//! never round something to nothing, times in their two largest units (`indicatif` shows one unit,
-//! `jiff` all), and rates in words.
+//! `indicatif` formats counts and sizes, and `jiff` formats dates. This module adds three things:
+//! shares that never round something to nothing, times in their two largest units, and rates in
+//! words. For a time, `indicatif` shows only one unit, and `jiff` shows all.
 
 use std::time::Duration;
 
 use indicatif::{DecimalBytes, HumanCount};
 use jiff::Timestamp;
 
-/// Formats `1234567` as `1,234,567`. Numbers from 2^64 on have no commas.
+/// Formats `1234567` as `1,234,567`. Numbers of 2^64 and above have no commas.
 pub(crate) fn grouped(number: impl Into<u128>) -> String {
     let number = number.into();
     u64::try_from(number).map_or_else(|_| number.to_string(), |number| HumanCount(number).to_string())
@@ -21,7 +21,7 @@ pub(crate) fn plural(count: u64, thing: &str) -> String {
 }
 
 /// Formats a part of a whole in percent: `8.8 %`. A part above zero is never shown as `0.0 %`, and
-/// a part below the whole never as `100.0 %`.
+/// a part below the whole is never shown as `100.0 %`.
 pub(crate) fn share(part: u128, whole: u128) -> String {
     if part == 0 || whole == 0 {
         return "0 %".into();
@@ -36,8 +36,8 @@ pub(crate) fn share(part: u128, whole: u128) -> String {
     }
 }
 
-/// Formats both parts of a whole in percent, as [`share`] does. The second is computed from the
-/// first, so that they add up.
+/// Formats both parts of a whole in percent, as [`share`] does. The second share is computed from
+/// the first, so the two shares add up to 100 %.
 pub(crate) fn shares(part: u128, rest: u128) -> [String; 2] {
     let whole = part + rest;
     match tenths(part, whole) {
@@ -48,7 +48,7 @@ pub(crate) fn shares(part: u128, rest: u128) -> [String; 2] {
     }
 }
 
-/// Returns the tenths of a percent, rounded.
+/// Returns the part of the whole in tenths of a percent, rounded.
 fn tenths(part: u128, whole: u128) -> u64 {
     // Beyond 2^117 the last digits don't matter.
     let (part, whole) = if whole >> 117 > 0 { (part >> 11, whole >> 11) } else { (part, whole) };
@@ -119,7 +119,7 @@ pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// Returns the nanoseconds of a time, which saturate at 64 bits.
+/// Returns a time in nanoseconds, which saturate at 64 bits.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -26,7 +26,7 @@ storms.
 A quota such as 50/10s is a rate of 50 in 10 seconds, and a client may send 50 at once: ten seconds
 of the rate. Every whole number is tried in place of the 50, and no smaller one denies as little.";
 
-/// The end of the help: everything that does not fit beside an option.
+/// The last part of the help, with everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate suggest access.log

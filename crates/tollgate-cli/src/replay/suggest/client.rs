@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::Tick;
 
-/// The time after a failed request within which a request for the same path counts as a retry.
+/// A request for the same path counts as a retry if it follows a failed request within this time.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The requests of one key.
@@ -12,12 +12,12 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(crate) struct Client {
     /// The times at which the requests are judged. They never run backwards.
     pub(crate) times: Vec<Tick>,
-    /// The number of requests that repeat the path of a failed request shortly before.
+    /// The number of requests that repeat the path of a request that failed shortly before.
     pub(crate) retries: u64,
     pub(crate) last: Option<Last>,
 }
 
-/// The facts about the latest request of a client that the log shows.
+/// The facts about a client's latest request in the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Last {
     path_hash: u64,
@@ -26,8 +26,8 @@ pub(crate) struct Last {
 }
 
 impl Client {
-    /// Records a request, and counts it as a retry if it repeats the previous request and that
-    /// request failed.
+    /// Records a request. Counts a retry if the request repeats the previous request, and the
+    /// previous request failed.
     pub(crate) fn requested(&mut self, path_hash: u64, status: &[u8], at: Tick) {
         let is_retry = self
             .last
@@ -37,7 +37,7 @@ impl Client {
         self.last = Some(Last { path_hash, has_failed, at });
     }
 
-    /// Returns the most requests in any stretch of time that is shorter than `time`.
+    /// Returns the maximum number of requests in any stretch of time shorter than `time`.
     pub(crate) fn most_in(&self, time: Duration) -> u64 {
         let mut first = 0;
         let mut most = 0;
@@ -50,8 +50,8 @@ impl Client {
         most as u64
     }
 
-    /// Returns the median time between two requests, and the number of times between requests that
-    /// differ from it by at most a quarter, or by at most a second.
+    /// Returns the median time between two successive requests, and how many of the times are close
+    /// to the median. A time is close if it differs by at most a quarter, or by at most a second.
     pub(crate) fn usual_gap(&self) -> Option<(Duration, usize)> {
         let gap = |pair: &[Tick]| pair[1].as_nanos() - pair[0].as_nanos();
         let mut gaps: Vec<u64> = self.times.windows(2).map(gap).collect();

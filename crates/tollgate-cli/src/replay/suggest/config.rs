@@ -23,8 +23,8 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// A key that no limit of the proxy can have, or a file that cannot be written or is one of the
-    /// logs.
+    /// Returns an error if no limit of the proxy can have this key, if the file cannot be written,
+    /// or if the file is one of the logs.
     pub(crate) fn open(settings: &Settings) -> Result<Option<Self>, Failure> {
         let Some(path) = &settings.config_out else { return Ok(None) };
         key(&settings.wanted.key)?;
@@ -42,11 +42,11 @@ impl Target {
     }
 }
 
-/// Returns the key for a limit of the proxy that corresponds to these fields of a log.
+/// Returns the proxy's key that corresponds to these fields of a log.
 ///
 /// # Errors
 ///
-/// A field that no key of the proxy can have.
+/// Returns an error if no key of the proxy can have one of the fields.
 fn key(fields: &[String]) -> Result<String, Failure> {
     let part = |field: &String| match field.as_str() {
         "ip" | "method" | "path" => Ok(field.clone()),
@@ -64,7 +64,8 @@ fn key(fields: &[String]) -> Result<String, Failure> {
 ///
 /// # Errors
 ///
-/// There is no suggested limit, or the proxy has no key that corresponds to the fields of the log.
+/// Returns an error if there is no suggested limit, or if no key of the proxy corresponds to the
+/// fields of the log.
 pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failure> {
     let Some(suggested) = report.suggested() else {
         return Err(Failure::refused(format!(

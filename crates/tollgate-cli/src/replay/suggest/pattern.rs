@@ -1,8 +1,9 @@
 //! Finds the clients that stand out, and the patterns of their requests.
 //!
-//! A client is an *outlier* if its busiest minute is far above the busiest minutes of other
-//! clients: above the upper quartile by more than 1.5 times the distance between the quartiles, as
-//! in J. W. Tukey's box plots, on a logarithmic scale, and by a factor of at least four. The
+//! A client is an *outlier* if it sends far more requests in its busiest minute than other clients
+//! do in theirs. On a logarithmic scale, this number of requests must exceed the upper quartile of
+//! all clients by more than 1.5 times the distance between the quartiles, as in J. W. Tukey's box
+//! plots. The number must also exceed the upper quartile by a factor of at least four. The
 //! quartiles do not depend on how much a few clients send.
 
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::client::Client;
 /// A pattern needs this many requests.
 const FEW: u64 = 20;
 
-/// The factor by which an outlier exceeds the upper quartile at least.
+/// The minimum factor by which an outlier exceeds the upper quartile.
 const LEAST_FACTOR: u64 = 4;
 
 /// The pattern of a client's requests.
@@ -20,23 +21,25 @@ const LEAST_FACTOR: u64 = 4;
 pub(crate) enum Pattern {
     /// At least half of the requests repeat a request that failed shortly before.
     Retries,
-    /// At least four of five requests follow the previous request after the same time, of two
-    /// seconds or more.
+    /// At least four of five requests follow the previous request after about the same time, and
+    /// this time is at least two seconds.
     Steady { every: Duration },
-    /// At least half of the requests of the busiest minute are in two seconds.
+    /// At least half of the requests in the busiest minute were sent within two seconds.
     Bursts,
-    /// None of these.
+    /// No other pattern applies.
     Mixed,
 }
 
 /// The busiest minutes of all clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BusiestMinutes {
-    /// The requests in the busiest minute of each client, by the ids of keys.
+    /// The number of requests in each client's busiest minute. The index is the id of the client's
+    /// key.
     pub(crate) of: Vec<u64>,
-    /// The lower quartile, the median, the upper quartile, the 99th percentile, and the maximum.
+    /// In this order: the lower quartile, the median, the upper quartile, the 99th percentile, and
+    /// the maximum.
     pub(crate) quantiles: [u64; 5],
-    /// Clients above this are outliers.
+    /// Clients with more requests in their busiest minute are outliers.
     pub(crate) fence: u64,
 }
 
@@ -72,8 +75,8 @@ impl BusiestMinutes {
             |part: usize| sorted.get((sorted.len().saturating_sub(1)) * part / 100).copied().unwrap_or(0);
         let quantiles = [25, 50, 75, 99, 100].map(at);
         let [lower, _, upper, ..] = quantiles;
-        // The fence is the upper quartile times the ratio of the quartiles to the power of 1.5.
-        // This is its square.
+        // The fence is the upper quartile, times the ratio of the quartiles to the power of 1.5.
+        // This is the square of the fence.
         let square = u128::from(upper).saturating_pow(5) / u128::from(lower.max(1)).saturating_pow(3);
         let far = u64::try_from(square.isqrt()).unwrap_or(u64::MAX);
         Self { of, quantiles, fence: far.max(upper.saturating_mul(LEAST_FACTOR)) }

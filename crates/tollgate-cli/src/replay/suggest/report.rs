@@ -1,4 +1,4 @@
-//! The report of a suggestion: its figures, which are serialized as JSON, and their text.
+//! Reports a suggestion, as figures that are serialized as JSON, and as text.
 
 mod figures;
 mod text;

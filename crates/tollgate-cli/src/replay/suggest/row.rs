@@ -1,4 +1,4 @@
-//! A row of a suggestion: a quota, and the figures of its replay.
+//! Builds a row of a suggestion: a quota, and the figures of its replay.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use crate::replay::limiter::{LimiterSettings, ReplayLimiter};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// The default maximum of keys of `tollgate replay`, which is used unless the log has more keys.
+/// The default of `--max-keys` in `tollgate replay`. A row uses this maximum unless the log has
+/// more keys.
 const MAX_KEYS: usize = 1_000_000;
 
-/// The smallest quota for an algorithm and a burst, with its replay.
+/// The smallest quota for an algorithm and a burst, with the replay of this quota.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) algorithm: Algorithm,
@@ -29,7 +30,7 @@ pub(crate) struct Row {
 pub(crate) struct Replayed {
     pub(crate) quota: Quota,
     pub(crate) figures: Figures,
-    /// The number of denied requests of each client, by the ids of keys.
+    /// The number of denied requests of each client. The index is the id of the client's key.
     pub(crate) denied: Vec<u64>,
 }
 
@@ -39,9 +40,9 @@ pub(crate) struct Figures {
     pub(crate) denied: u64,
     pub(crate) clients_denied: u64,
     pub(crate) longest_wait: Duration,
-    /// The most requests of all clients that pass in one second of the clock.
+    /// The maximum number of requests, from all clients, that pass in one second of the clock.
     pub(crate) peak: u64,
-    /// The most requests of one client that pass in one second of the clock.
+    /// The maximum number of requests from a single client that pass in one second of the clock.
     pub(crate) peak_of_one: u64,
 }
 
@@ -86,7 +87,8 @@ impl Replayed {
     }
 }
 
-/// Returns the most requests in one second of the clock, of all clients and of one.
+/// Returns the maximum number of requests in one second of the clock: first for all clients
+/// together, then for a single client.
 pub(crate) fn peaks_of_log(clients: &[Client]) -> (u64, u64) {
     let mut load = Load::default();
     for client in clients {
@@ -100,7 +102,7 @@ pub(crate) fn peaks_of_log(clients: &[Client]) -> (u64, u64) {
 #[derive(Default)]
 struct Load {
     by_second: HashMap<u64, u64, RandomState>,
-    /// The latest second of the current client, and its requests in that second.
+    /// The latest second in which the current client sent requests, and how many it sent.
     latest: Option<(u64, u64)>,
     most_of_one: u64,
 }

@@ -9,31 +9,31 @@ use crate::replay::input::Input;
 use crate::replay::log::formats::Format;
 use crate::replay::log::schema::Wanted;
 
-/// The bursts that are tried, in seconds of the rate.
+/// The bursts to try, in seconds of the rate.
 pub(crate) const BURSTS: [u64; 5] = [1, 2, 5, 10, 60];
 
-/// The logs, and the requests or clients that a limit may deny.
+/// The logs, and how many requests or clients a limit may deny.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub wanted: Wanted,
-    /// The templates of paths, as they were written.
+    /// The templates of paths, as the user wrote them.
     pub path_templates: Vec<String>,
-    /// With `None`, the first lines of each log decide.
+    /// If `None`, the format is recognised by the first lines of each log.
     pub format: Option<Format>,
     pub sort: bool,
     pub strict: bool,
-    /// With `None`, all algorithms are tried.
+    /// If `None`, all algorithms are tried.
     pub algorithm: Option<Algorithm>,
     pub allowed: Share,
     /// The burst of the suggested limit, in seconds of its rate: one of [`BURSTS`].
     pub burst: u64,
     pub config_out: Option<PathBuf>,
-    /// The number of clients that stand out to report.
+    /// How many of the clients that stand out to report.
     pub top: usize,
 }
 
-/// The requests or clients that may be denied, before their number in the log is known.
+/// How many requests or clients may be denied. Their total number in the log is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     pub of_clients: bool,
@@ -44,7 +44,7 @@ pub struct Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     Count(u64),
-    /// In millionths of a percent.
+    /// A share in millionths of a percent.
     Part(u64),
 }
 
@@ -62,7 +62,7 @@ impl Amount {
     /// A hundred percent.
     pub(crate) const ALL: u64 = 100_000_000;
 
-    /// Returns the largest number up to `all` that does not exceed this amount.
+    /// Returns the largest whole number that exceeds neither `all` nor this amount.
     fn of(self, all: u64) -> u64 {
         match self {
             Self::Count(count) => count.min(all),

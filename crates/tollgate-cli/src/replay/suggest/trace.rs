@@ -1,4 +1,4 @@
-//! The requests of a log in memory, by client. Each rate is tried on them.
+//! Stores the requests of a log in memory, by client, so that many rates can be tried on them.
 
 use std::hash::BuildHasher;
 use std::io::{self, Read};
@@ -20,7 +20,8 @@ use crate::replay::log::summary::LogSummary;
 use crate::replay::position::Position;
 use crate::replay::progress::Progress;
 
-/// Fields that are read in addition to the key, if the log has them, for the patterns of clients.
+/// Additional fields, which are read if the log has them. The patterns of clients depend on these
+/// fields.
 const BESIDE: [&str; 2] = ["path", "status"];
 
 /// The requests of all logs.
@@ -36,15 +37,15 @@ pub(crate) struct Trace {
 struct Opened {
     format: Format,
     records: Records,
-    /// Whether a key has the fields of [`BESIDE`] at its end.
+    /// Whether each key ends with the fields of [`BESIDE`].
     has_more: bool,
 }
 
 impl Trace {
     /// # Errors
     ///
-    /// An input that cannot be read, a field that the log lacks, a log of which no line parses, or
-    /// in a strict reading any line that does not parse.
+    /// Returns an error if an input cannot be read, if the log lacks a field, or if no line of a
+    /// log parses. In a strict reading, any line that does not parse is an error.
     pub(crate) fn read(settings: &Settings, progress: &mut Progress) -> Result<Self, Failure> {
         let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
         let mut trace = Self {
@@ -139,17 +140,17 @@ impl Trace {
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line is about the log, or is a part of a line whose end follows later.
+    /// The line describes the log, or is part of a line that ends later.
     Header,
     Blank,
     Bad(Reason),
 }
 
-/// Parses a line with the reader of its log, which is created from the first line of the log.
+/// Parses a line. The first line of a log creates the reader of that log.
 ///
 /// # Errors
 ///
-/// The reason why the log cannot be read: it lacks a field of the key.
+/// Returns the reason why the log cannot be read, if it lacks a field of the key.
 fn parse(
     line: &Line<'_>,
     opened: &mut Option<Opened>,
@@ -187,7 +188,7 @@ fn parse(
 }
 
 impl Opened {
-    /// Opens a log by its first line, with the fields of [`BESIDE`] if it has them.
+    /// Opens a log by its first line. Includes the fields of [`BESIDE`] if the log has them.
     fn by(first: &[u8], settings: &Settings) -> Result<Self, Unopened> {
         let mut more = settings.wanted.clone();
         more.key.extend(BESIDE.map(str::to_owned));

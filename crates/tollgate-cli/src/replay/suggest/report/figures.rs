@@ -1,4 +1,4 @@
-//! The figures of a suggestion as plain data, which is serialized as JSON.
+//! Defines the figures of a suggestion as plain data, which is serialized as JSON.
 
 use serde::Serialize;
 use tollgate::Algorithm;
@@ -20,14 +20,14 @@ pub struct Report {
     pub(crate) order: &'static str,
     pub(crate) log: Log,
     pub(crate) allowed: Most,
-    /// `null` if the algorithm does not accept a large enough quota.
+    /// `null` if the algorithm accepts no quota that is large enough.
     pub(crate) suggested: Option<Limit>,
     pub(crate) rows: Vec<Line>,
     pub(crate) clients: Clients,
     /// The algorithm of the suggested limit.
     #[serde(skip)]
     pub(crate) algorithm: Algorithm,
-    /// The options that a replay of the suggested limit needs besides the limit itself.
+    /// The additional options for a replay of the suggested limit, besides the limit itself.
     #[serde(skip)]
     pub(crate) replay_options: String,
 }
@@ -59,7 +59,7 @@ pub(crate) struct File {
     pub(crate) lines: u64,
 }
 
-/// The requests or clients that may be denied. One of the fields is set.
+/// How many requests or clients may be denied. Exactly one field is set.
 #[derive(Debug, Serialize)]
 pub(crate) struct Most {
     pub(crate) requests: Option<u64>,
@@ -80,11 +80,11 @@ pub(crate) struct Limit {
 pub(crate) struct Line {
     pub(crate) algorithm: String,
     pub(crate) burst_seconds: u64,
-    /// The reason why the algorithm accepts no limit that is large enough.
+    /// The reason, if the algorithm accepts no limit that is large enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     pub(crate) limit: Option<String>,
-    /// The number of requests that a client may send at once: the burst.
+    /// How many requests a client may send at once: the burst.
     pub(crate) at_once: Option<u64>,
     pub(crate) rate_per_second: Option<f64>,
     #[serde(flatten)]
@@ -103,8 +103,8 @@ pub(crate) struct Counts {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Clients {
-    /// The lower quartile, the median, the upper quartile, the 99th percentile and the maximum of
-    /// the requests in the busiest minute of each client.
+    /// Quantiles of the number of requests in a client's busiest minute: the lower quartile, the
+    /// median, the upper quartile, the 99th percentile and the maximum.
     pub(crate) busiest_minute_quantiles: [u64; 5],
     /// Clients whose busiest minute is above this are outliers.
     pub(crate) outlier_above: u64,
@@ -112,9 +112,10 @@ pub(crate) struct Clients {
     pub(crate) requests_of_outliers: u64,
     pub(crate) retrying: usize,
     pub(crate) steady: usize,
-    /// Outliers, and clients that retry or are steady. The client with the busiest minute is first.
+    /// The outliers, and the clients that retry or are steady. The client with the busiest minute
+    /// is first.
     pub(crate) standing_out: Vec<StandingOut>,
-    /// The number of clients that stand out besides these.
+    /// The number of further clients that stand out but are not listed.
     pub(crate) more: usize,
 }
 
@@ -194,8 +195,8 @@ impl Report {
     }
 }
 
-/// Returns the options besides the limit with which a replay of the same log gives the same
-/// figures.
+/// Returns the options with which a replay of the same log produces the same figures, besides the
+/// limit.
 fn replay_options(settings: &Settings) -> String {
     let mut options = String::new();
     if settings.wanted.key != ["ip"] {
