@@ -1,19 +1,20 @@
-//! Replays access logs through a limiter, to find out what a limit would have done to that traffic.
+//! Replays access logs through a limiter, to determine what a limit would have done to the logged
+//! traffic.
 //!
-//! Each line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in
-//! batches, and each [`Simulation`](simulation::Simulation) judges the batches. [`report`] presents
-//! the results. Memory grows only with the distinct keys of the log, unless the log is sorted,
-//! which needs 40 bytes per request and half as much again during sorting. Threads ([`parallel`]
-//! for lines, [`judges`] for requests) have few chunks of the log at a time, and change no
-//! decision.
+//! Each line is parsed into a [`Request`] with a time and a key ([`log`]). Requests are collected
+//! in batches, and each [`Simulation`](simulation::Simulation) judges every batch. [`report`]
+//! presents the results. Memory grows only with the number of distinct keys in the log, unless the
+//! log is sorted. Sorting needs 40 bytes per request, and half as much again while it runs. Other
+//! threads parse lines ([`parallel`]) or judge requests ([`judges`]). They hold only a few chunks
+//! of the log at a time and change no decision.
 //!
 //! For each key, time never runs backwards: a request is judged at its own timestamp, or at the
 //! latest timestamp already seen for its key, whichever is later. The limiter under test evicts
-//! idle keys at the times of the log, so `--max-keys` refuses as many new keys as it would have
-//! refused ([`places`]).
+//! idle keys according to the log's timestamps. The replay therefore refuses as many new keys due
+//! to `--max-keys` as the limiter would have refused at the time ([`places`]).
 //!
-//! This module replays one quota. [`limits`] replays limits with names, as the proxy enforces them,
-//! and [`suggest`](mod@suggest) finds quotas for a log.
+//! This module replays a single quota. [`limits`] replays named limits in the way that the proxy
+//! enforces them, and [`suggest`](mod@suggest) finds quotas for a log.
 
 pub(crate) mod args;
 mod changes;
@@ -78,8 +79,9 @@ pub use settings::Settings;
 ///
 /// # Errors
 ///
-/// An input or quotas that cannot be read, a field that no log has, a configuration that no limiter
-/// accepts, a log without a line that parses, or with `strict` any line that does not parse.
+/// Returns an error if an input or a quota cannot be read, no log contains a required field, no
+/// limiter accepts the configuration, or a log contains no line that can be parsed. With `strict`,
+/// any line that cannot be parsed is an error.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let mut replay = Replay::new(settings)?;
@@ -104,20 +106,20 @@ pub struct Replay<'s> {
     #[cfg(feature = "html")]
     page: Option<Page<'s>>,
     batch: Batch,
-    /// All requests, if they must be sorted before they are judged.
+    /// All requests, if the requests must be sorted before they are judged.
     unsorted: Vec<Arrival>,
 }
 
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line is about the log, or is a part of a line whose end follows later.
+    /// The line describes the log, or the line is part of an entry that ends on a later line.
     Header,
     Blank,
     Bad(Reason),
 }
 
-/// A request that waits to be sorted.
+/// A request that is waiting to be sorted.
 struct Arrival {
     at: Tick,
     cost: u64,
@@ -171,7 +173,7 @@ impl<'s> Replay<'s> {
         })
     }
 
-    /// Reads one log to its end. `file` is its index among the inputs.
+    /// Reads a log to its end. `file` is the log's index among the inputs.
     pub fn read(&mut self, file: usize, from: impl Read, progress: &mut Progress) -> Result<(), Failure> {
         let input = &self.settings.inputs[file];
         let unreadable = |error: io::Error| Failure::reading(input, &error);
@@ -222,7 +224,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Returns parsers for other threads. There are none if one thread must read the log.
+    /// Returns parsers for other threads. Returns no parsers if a single thread must read the log.
     fn parsers(&self, records: Option<&Records>) -> Vec<LineParser> {
         let threads = self.settings.threads;
         let Some(records) = records.filter(|_| threads > 1) else { return Vec::new() };
@@ -242,7 +244,7 @@ impl<'s> Replay<'s> {
         self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
     }
 
-    /// Parses a line with the reader of its log, which is created from the first line of the log.
+    /// Parses a line with the log's reader. The first line of the log determines this reader.
     #[inline]
     fn parse(
         &mut self,
@@ -287,7 +289,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Adds a request to the batch, or to the requests to sort.
+    /// Adds a request to the current batch, or to the requests that will be sorted.
     #[inline]
     fn admit(&mut self, request: Request, key: &[u8], position: Position) -> Result<(), Failure> {
         let Request { at, cost } = request;
@@ -309,7 +311,7 @@ impl<'s> Replay<'s> {
         if !unsorted.is_empty() {
             progress.judge(unsorted.len() as u64);
         }
-        // A stable sort keeps equal timestamps in order of arrival.
+        // A stable sort preserves the order of arrival among equal timestamps.
         unsorted.sort_by_key(|arrival| arrival.at);
         let keys: Vec<Box<[u8]>> = match unsorted.is_empty() {
             true => Vec::new(),
@@ -357,7 +359,7 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Parses the lines of a log that was opened.
+/// Parses the lines of an opened log.
 struct LineParser(Records);
 
 impl Parser for LineParser {
@@ -368,8 +370,8 @@ impl Parser for LineParser {
     }
 }
 
-/// Parses a line with the reader of its log. Without a reader, a line that is not blank has no
-/// format.
+/// Parses a line with the log's reader. Without a reader, every line that is not blank has an
+/// unknown format.
 #[inline]
 fn parse(line: &Line<'_>, records: Option<&mut Records>, key: &mut Vec<u8>) -> Parsed {
     let text = match line {
