@@ -104,7 +104,7 @@ fn reloads_under_load_keep_the_count() {
         let mut envoy = Envoy::start(&newest(), upstream().await, std::slice::from_ref(&front));
         let (tally, ends) = (Arc::new(Tally::default()), Arc::new(AtomicBool::new(false)));
         let stops = Arc::clone(&ends);
-        // ORDERING: relaxed, because the tasks end soon after this store.
+        // ORDERING: relaxed, because the tasks only need to end soon after the flag is set.
         let loading = load(front.port, 8, &tally, move |_| !stops.load(Relaxed));
         let reloading = async {
             for turn in 0..20 {
