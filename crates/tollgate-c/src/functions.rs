@@ -283,7 +283,7 @@ pub unsafe extern "C" fn tollgate_peek_at(
     }
 }
 
-/// Returns tokens to `key` that a check has charged. `decision` is the decision that this check
+/// Gives back tokens that a check has charged to `key`. `decision` is the decision that the check
 /// wrote. At most `tokens` tokens are given back; `UINT64_MAX` means all of them. Tokens that have
 /// refilled since the check are not given back a second time. Refund each charge at most once.
 ///

@@ -176,8 +176,7 @@ pub(crate) struct Place<T> {
 impl<T> Place<T> {
     /// # Safety
     ///
-    /// `place` is NULL or starts with its size. It has as many bytes as this size states until it
-    /// is written.
+    /// `place` is NULL, or starts with a `size` and has that many bytes until it is written.
     #[inline]
     pub(crate) unsafe fn of(place: *mut T) -> Result<Self, c_int> {
         if place.is_null() {

@@ -2,7 +2,7 @@
 //!
 //! Each connection ([`server`]) yields requests. Each request becomes an
 //! [`Exchange`](telemetry::exchange::Exchange), passes the limits, and is forwarded to the
-//! [`Upstream`]. The limits ([`limits`]) consist only of the layer of `tollgate-http`. Bodies are
+//! [`Upstream`]. Only the layer of `tollgate-http` enforces the limits ([`limits`]). Bodies are
 //! streamed frame by frame, at the speed of the slower side, and are never buffered whole. SIGHUP
 //! replaces the limits (`reload`). Operators inspect the limits through `admin`.
 

@@ -1,8 +1,7 @@
 //! The part of Envoy's interface for dynamic modules that this module uses. It matches `abi.h` in
 //! Envoy 1.40 (interface v0.2.0). Envoy 1.38 and 1.39 provide the same functions.
 //!
-//! A buffer from Envoy is valid until the hook ends in which it was returned, or until a header is
-//! set.
+//! A buffer from Envoy is valid until the current hook ends or a header is set.
 
 use std::ffi::c_char;
 use std::marker::PhantomData;

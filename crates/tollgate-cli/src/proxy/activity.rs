@@ -81,10 +81,10 @@ impl Activity {
         self.touch();
     }
 
-    /// Returns whether the connection may continue. A connection with a request that waits for its
-    /// response may always continue, because such a request has its own timeout. A stalled response
-    /// may last twice as long as `idle`. A body that waits for the upstream therefore times out
-    /// before the connection does, and other requests on the connection can continue.
+    /// Returns whether the connection may continue. While a request waits for its response, the
+    /// connection may continue, because such a request has its own timeout. A response may stall
+    /// for twice as long as `idle`. A body that waits for the upstream therefore times out before
+    /// the connection does, and other requests on the connection can continue.
     pub(crate) fn standing(&self, head: Duration, idle: Duration) -> Standing {
         // ORDERING: acquire; if a response has been removed from `waiting`, the load of `sending`
         // below sees the response.

@@ -2,7 +2,7 @@
 //!
 //! Such requests never reach the proxy's service. With HTTP/1, hyper answers with 400, 414 or 431;
 //! with HTTP/2, it ends the connection. In both cases, the connection's future ends with an error.
-//! From this error, the proxy counts and logs the request, and charges the client's address.
+//! The proxy uses this error to count and log the request, and to charge the client's address.
 
 use std::error::Error;
 use std::net::IpAddr;

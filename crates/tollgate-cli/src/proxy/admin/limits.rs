@@ -265,7 +265,7 @@ fn set(request: &mut Request<()>, part: &PartText, value: &str) -> Result<(), St
         }
         PartText::Path => {
             let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
-            // A URI can contain the form of a path that limits count.
+            // Limits count the canonical form of a path, and a URI can contain this form.
             let path = canonical_path(value.as_bytes());
             let path = value.starts_with('/').then(|| format!("{}{query}", String::from_utf8_lossy(&path)));
             target(request, path).ok_or_else(|| refused("a path such as /login"))?;

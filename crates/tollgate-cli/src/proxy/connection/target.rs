@@ -48,8 +48,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::proxy::upstream::tunnel;
 
-/// How the body of the current request ends. The value is the length of the body, or one of the
-/// constants below. The current request is the one whose head hyper has just parsed.
+/// How the body of the current request ends: the length of the body, or one of the constants below.
+/// The current request is the one whose head hyper has just parsed.
 ///
 /// The service stores the value, and the connection's reader takes it. Both run in the task that
 /// polls hyper.
@@ -206,8 +206,8 @@ enum Line {
     Returned,
 }
 
-/// The position in a chunked body. These are the states of hyper's decoder, and each is named after
-/// the octet that must follow.
+/// The position in a chunked body. Each variant is a state of hyper's decoder, and is named after
+/// the next octet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunks {
     Size(u64),

@@ -154,7 +154,7 @@ fn write_all(orders: &Receiver<Order>, output: Output, lost: Counter) {
 struct Lines {
     output: Output,
     waiting: Vec<u8>,
-    /// Whether the last byte in the output is in the middle of a line.
+    /// Whether the output ends in the middle of a line.
     is_torn: bool,
     lost: Counter,
     /// Warns that the output accepts no lines.

@@ -230,7 +230,7 @@ impl LoggedRequest {
         }
     }
 
-    /// Returns the log line of a request. `status` is `None` if the request got no response.
+    /// Returns the log line of a request. `status` is `None` if the request received no response.
     pub(crate) fn line(&self, status: Option<StatusCode>, bytes: u64, took: Duration) -> Vec<u8> {
         let status = status.map_or(CLIENT_LEFT, |status| status.as_u16());
         let said = self.noted.said.lock().unwrap_or_else(PoisonError::into_inner);

@@ -40,8 +40,8 @@ impl Observer {
     }
 }
 
-/// A request in progress. The exchange ends when this value is dropped together with its owner. The
-/// owner is the body of the response, or a future that is no longer polled.
+/// A request in progress. The exchange ends when this value is dropped, either with the body of the
+/// response or with a future that is no longer polled.
 pub(crate) struct Exchange {
     observer: Arc<Observer>,
     begun: Instant,

@@ -147,7 +147,7 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, Ambiguous> {
     text.and_then(|text| text.parse().ok()).map(Some).ok_or(Ambiguous)
 }
 
-/// Returns whether the only transfer coding is a single `chunked`, or there is no transfer coding.
+/// Returns true if there is no transfer coding, or if the only one is a single `chunked`.
 fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
@@ -157,9 +157,9 @@ fn is_only_chunked(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Returns the host that the client requested. The host in the target precedes the field `Host`, of
-/// which HTTP/1.1 requires exactly one (RFC 9112, 3.2). A client that uses an older version may
-/// omit the host; the result is then empty.
+/// Returns the host that the client requested. The host in the target takes precedence over the
+/// field `Host`. HTTP/1.1 requires exactly one such field (RFC 9112, 3.2). A client that uses an
+/// older version may omit the host; the result is then empty.
 fn asked_host(
     headers: &HeaderMap,
     target: Option<&Authority>,

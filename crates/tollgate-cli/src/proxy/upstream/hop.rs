@@ -48,7 +48,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     remove(headers, |name| OF_THIS_HOP.contains(name) || named.contains(name));
 }
 
-/// Removes fields whose names contain other characters than letters, digits and hyphens. Many
+/// Removes fields whose names contain characters other than letters, digits and hyphens. Many
 /// servers interpret `X_Forwarded_For` and `X.Forwarded.For` as `X-Forwarded-For`. A client could
 /// use such a name to replace a field that the proxy has checked, or to hide the key that a limit
 /// counts. nginx also removes these fields by default.
@@ -56,8 +56,8 @@ pub(crate) fn remove_lookalikes(headers: &mut HeaderMap) {
     remove(headers, |name| name.as_str().bytes().any(|it| !it.is_ascii_alphanumeric() && it != b'-'));
 }
 
-/// Removes fields from trailers if a server must read them before the body (RFC 9110, 6.5.1). Such
-/// fields concern framing, the host, the origin of the request, or credentials. Otherwise, a server
+/// Removes fields from trailers if they are meant to be read before the body (RFC 9110, 6.5.1).
+/// These are fields about framing, the host, the origin of the request, and credentials. A server
 /// that merges trailers into the head would mistake them for the checked fields.
 pub fn clean_trailers<D>(frame: Frame<D>) -> Frame<D> {
     match frame.into_trailers() {

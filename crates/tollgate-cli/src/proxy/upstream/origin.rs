@@ -28,7 +28,8 @@ pub(crate) static FIELDS: [HeaderName; 6] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// Lines of fields, in the order of writing. Several lines of the same field are joined.
+/// The lines of the fields, in the order in which they are written. Several lines of the same field
+/// are joined.
 type Fields = Vec<(HeaderName, HeaderValue)>;
 
 /// Determines the spelling that the proxy writes, and the peers whose fields the proxy passes on.

@@ -43,7 +43,7 @@ pub(crate) struct UpstreamSettings {
 ///
 /// # Errors
 ///
-/// Returns an error if the URL has a scheme other than http, or if it contains other parts than a
+/// Returns an error if the URL has a scheme other than http, or if it contains parts other than a
 /// host and a port.
 pub(crate) fn parse_upstream(text: &str) -> Result<Authority, Failure> {
     let refused = |why: &str| {
