@@ -1,4 +1,4 @@
-//! Tests that requests that are not HTTP are counted and logged, and that they can be limited.
+//! Tests that the proxy counts and logs requests that are not HTTP, and that it can limit them.
 
 use super::config::file;
 use super::running::{Proxy, until};
