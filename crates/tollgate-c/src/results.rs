@@ -30,7 +30,7 @@ pub const TOLLGATE_ERR_DECISION: c_int = -6;
 /// An internal fault, which the library has reported on stderr. The limiter remains usable.
 pub const TOLLGATE_ERR_PANIC: c_int = -7;
 
-/// A time that will never be reached, in a field that counts nanoseconds.
+/// In a field that counts nanoseconds, this value means that the time will never be reached.
 pub const TOLLGATE_NEVER: u64 = u64::MAX;
 
 /// The `source` of a decision: the key's own state.

@@ -79,9 +79,9 @@ pub use settings::Settings;
 ///
 /// # Errors
 ///
-/// Returns an error if an input or a quota cannot be read, no log contains a required field, no
-/// limiter accepts the configuration, or a log contains no line that can be parsed. With `strict`,
-/// any line that cannot be parsed is an error.
+/// Returns an error if an input or a quota cannot be read, if no log contains a required field, or
+/// if no limiter accepts the configuration. A log without any line that can be parsed is also an
+/// error. With `strict`, any line that cannot be parsed is an error.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let mut replay = Replay::new(settings)?;

@@ -1,4 +1,4 @@
-//! Handles requests that are not HTTP, which hyper answers by itself.
+//! Handles requests that hyper answers by itself because they are not HTTP.
 //!
 //! Such requests never reach the proxy's service. With HTTP/1, hyper answers with 400, 414 or 431;
 //! with HTTP/2, it ends the connection. In both cases, the connection's future ends with an error.

@@ -146,8 +146,8 @@ impl Limits {
 ///
 /// # Errors
 ///
-/// Returns an error if neither a limiter nor the store can enforce a limit, if `--shadow` contains
-/// an unknown name, or if `--trust` contains every address.
+/// Returns an error if no limiter can enforce a limit, or if the store cannot enforce a limit. Also
+/// returns an error if `--shadow` contains an unknown name, or if `--trust` contains every address.
 pub fn build(
     settings: &LayerSettings,
     store: Option<&Store>,

@@ -32,7 +32,7 @@ pub(crate) static FIELDS: [HeaderName; 6] = [
 /// are joined.
 type Fields = Vec<(HeaderName, HeaderValue)>;
 
-/// Determines the spelling that the proxy writes, and the peers whose fields the proxy passes on.
+/// Determines which spelling the proxy writes, and from which peers it passes on fields.
 #[derive(Clone, Debug)]
 pub struct Origin {
     pub field: ForwardedField,
