@@ -1,4 +1,4 @@
-//! The exported functions.
+//! The functions that the library exports.
 #![allow(unsafe_code)]
 
 use crate::pointers::{
@@ -18,7 +18,7 @@ use tollgate::Tick;
 /// Returns the version of the library, such as "0.1.0". `TOLLGATE_VERSION` is the version of the
 /// header.
 ///
-/// Any thread may call it. The text is static.
+/// Any thread may call this function. The returned text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn tollgate_version() -> *const c_char {
     const VERSION: &CStr =
@@ -29,30 +29,30 @@ pub extern "C" fn tollgate_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Returns a text that describes a result, for a log. The text is never NULL.
+/// Returns a text that describes a result, for use in a log. The text is never NULL.
 ///
-/// Any thread may call it. The text is static.
+/// Any thread may call this function. The returned text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn tollgate_strerror(result: c_int) -> *const c_char {
     results::text_of(result).as_ptr()
 }
 
 /// Creates a limiter that enforces `quota` for each key. A quota is a text such as "100/s", "100/s
-/// burst 20", "5/10s" or "1000/h strict", with the units ns, us, ms, s, min, h and d. `options` may
+/// burst 20", "5/10s" or "1000/h strict". The units are ns, us, ms, s, min, h and d. `options` may
 /// be NULL.
 ///
-/// On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error, leaves
-/// `*limiter` unchanged, and writes a text to `message`, unless that is NULL. The text states the
-/// fault and the allowed values. It is cut to `message_size` bytes, including a 0 at the end; 200
-/// bytes suffice for most messages.
+/// On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error and
+/// leaves `*limiter` unchanged. If `message` is not NULL, a failure also writes a text to it that
+/// states the fault and the allowed values. The text is truncated to `message_size` bytes,
+/// including a terminating 0; 200 bytes suffice for most messages.
 ///
-/// Any thread may call it. The caller owns the handle, and must free it with
-/// `tollgate_limiter_free`. Texts and options are copied.
+/// Any thread may call this function. The caller owns the handle, and must free it with
+/// `tollgate_limiter_free`. The library copies the texts and the options.
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid, texts end with a 0, and `options` has as many bytes as its `size`
-/// states.
+/// Every pointer is NULL or valid, texts end with a 0, and `options` has as many bytes as its
+/// `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_limiter_new(
     quota: *const c_char,
@@ -78,32 +78,33 @@ pub unsafe extern "C" fn tollgate_limiter_new(
     unsafe { explained(message, message_size, make) }
 }
 
-/// Frees a limiter and the states of all its keys. NULL is ignored.
+/// Frees a limiter and the states of all its keys. Ignores NULL.
 ///
-/// One thread may call it, once, after all other threads have stopped using the limiter. Decisions
-/// remain readable.
+/// Call this function once, on a single thread, after all other threads have stopped using the
+/// limiter. Existing decisions remain readable.
 ///
 /// # Safety
 ///
-/// `limiter` is NULL or a live handle from `tollgate_limiter_new`. The handle is invalid
-/// afterwards.
+/// `limiter` is NULL or a live handle from `tollgate_limiter_new`. The handle is invalid after the
+/// call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_limiter_free(limiter: *mut tollgate_limiter) {
     if !limiter.is_null() {
-        // SAFETY: the caller's promise; `tollgate_limiter_new` has boxed it.
+        // SAFETY: the caller's promise; `tollgate_limiter_new` has boxed the limiter.
         let owned = unsafe { Box::from_raw(limiter) };
-        // A panic cannot be reported by a function without a result, and it must not unwind into C.
+        // This function has no result that could report a panic, and a panic must not unwind into
+        // C.
         drop(catch_unwind(AssertUnwindSafe(|| drop(owned))));
     }
 }
 
-/// Checks whether a request of `key` may go ahead now, and charges one token if so.
+/// Checks whether a request of `key` may proceed now. If so, charges one token.
 ///
-/// Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. `decision` may be NULL, which is
-/// faster.
+/// Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. Passing NULL as `decision` is
+/// allowed, and faster.
 ///
-/// Any number of threads may call it at once, even for the same key. No call waits for another. The
-/// library keeps neither the key nor the decision.
+/// Any number of threads may call this function at once, even for the same key, and no call waits
+/// for another call. The library keeps neither the key nor the decision.
 ///
 /// # Safety
 ///
@@ -129,10 +130,11 @@ pub unsafe extern "C" fn tollgate_check(
     }
 }
 
-/// Like `tollgate_check`, for `cost` tokens, of which it charges all or none. A cost of 0 is
-/// admitted and charges nothing.
+/// Like `tollgate_check`, but charges `cost` tokens, either all or none. A cost of 0 is admitted
+/// and charges nothing.
 ///
-/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
+/// Any number of threads may call this function at once. The library keeps neither the key nor the
+/// decision.
 ///
 /// # Safety
 ///
@@ -158,10 +160,10 @@ pub unsafe extern "C" fn tollgate_check_n(
     }
 }
 
-/// Like `tollgate_check_n`, for a key that is a number. The key equals the eight bytes of the
-/// number in memory: `tollgate_check_n(limiter, &key, 8, cost, decision)`.
+/// Like `tollgate_check_n`, but for a key that is a number. The key is equal to the number's eight
+/// bytes in memory, so `tollgate_check_n(limiter, &key, 8, cost, decision)` uses the same key.
 ///
-/// Any number of threads may call it at once. The library does not keep the decision.
+/// Any number of threads may call this function at once. The library does not keep the decision.
 ///
 /// # Safety
 ///
@@ -174,7 +176,7 @@ pub unsafe extern "C" fn tollgate_check_u64(
     decision: *mut tollgate_decision,
 ) -> c_int {
     let bytes = key.to_ne_bytes();
-    // SAFETY: the caller's promise; `bytes` has eight bytes.
+    // SAFETY: the caller's promise; `bytes` contains eight bytes.
     unsafe {
         decide(
             limiter,
@@ -187,11 +189,12 @@ pub unsafe extern "C" fn tollgate_check_u64(
     }
 }
 
-/// Like `tollgate_check_n`, at a time that the caller passes, in nanoseconds and at most 2^61. Use
-/// it to make several checks with one reading of `tollgate_now`, in tests, and with times from a
-/// log. The time may be earlier than in a previous call.
+/// Like `tollgate_check_n`, but at a time that the caller passes. The time is in nanoseconds and
+/// must be at most 2^61. Use this function to make several checks with a single reading of
+/// `tollgate_now`, for tests, and for timestamps from a log. Times may go back.
 ///
-/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
+/// Any number of threads may call this function at once. The library keeps neither the key nor the
+/// decision.
 ///
 /// # Safety
 ///
@@ -219,10 +222,11 @@ pub unsafe extern "C" fn tollgate_check_at(
     }
 }
 
-/// Returns the answer that `tollgate_check_n` would give now. It charges nothing, and the figures
-/// of the decision are those before a charge.
+/// Returns the answer that `tollgate_check_n` would give now, without charging any tokens. The
+/// figures in the decision describe the state before a charge.
 ///
-/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
+/// Any number of threads may call this function at once. The library keeps neither the key nor the
+/// decision.
 ///
 /// # Safety
 ///
@@ -248,9 +252,10 @@ pub unsafe extern "C" fn tollgate_peek(
     }
 }
 
-/// Like `tollgate_peek`, at a time that the caller passes.
+/// Like `tollgate_peek`, but at a time that the caller passes.
 ///
-/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
+/// Any number of threads may call this function at once. The library keeps neither the key nor the
+/// decision.
 ///
 /// # Safety
 ///
@@ -278,13 +283,14 @@ pub unsafe extern "C" fn tollgate_peek_at(
     }
 }
 
-/// Gives back at most `tokens` of the tokens that a check of `key` took when it wrote `decision`;
-/// `UINT64_MAX` gives back all of them. Tokens that have refilled since the check are not given
-/// back. Refund each charge at most once.
+/// Gives back tokens that a check has charged to `key`. `decision` is the decision that the check
+/// wrote. At most `tokens` tokens are given back; `UINT64_MAX` means all of them. Tokens that have
+/// refilled since the check are not given back a second time. Refund each charge at most once.
 ///
-/// Returns 0, even if nothing was given back, or an error.
+/// Returns 0 or an error. The result is 0 even if no token was given back.
 ///
-/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
+/// Any number of threads may call this function at once. The library keeps neither the key nor the
+/// decision.
 ///
 /// # Safety
 ///
@@ -305,9 +311,10 @@ pub unsafe extern "C" fn tollgate_refund(
     }
 }
 
-/// Like `tollgate_refund`, at a time that the caller passes.
+/// Like `tollgate_refund`, but at a time that the caller passes.
 ///
-/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
+/// Any number of threads may call this function at once. The library keeps neither the key nor the
+/// decision.
 ///
 /// # Safety
 ///
@@ -330,21 +337,21 @@ pub unsafe extern "C" fn tollgate_refund_at(
     }
 }
 
-/// Like `tollgate_check`, for `count` keys in their order. The library looks up 32 keys at a time,
-/// which is faster than single checks if the keys are not in the processor's caches.
+/// Like `tollgate_check`, but checks `count` keys in order. The library looks up 32 keys at a time.
+/// This is faster than single checks if the keys are not in the processor's caches.
 ///
-/// Writes the result of each key to `results` and its decision to `decisions`; either may be NULL.
-/// Set the `size` of the first decision, which applies to all of them. Returns `TOLLGATE_ADMITTED`
-/// if all keys are admitted, and `TOLLGATE_DENIED` if any key is denied. If it returns an error, no
-/// key is charged.
+/// Writes the result for each key to `results`, and the decision for each key to `decisions`.
+/// Either pointer may be NULL. Set the `size` of the first decision, which applies to all
+/// decisions. Returns `TOLLGATE_ADMITTED` if all keys are admitted, and `TOLLGATE_DENIED` if any
+/// key is denied. If this function returns an error, no key is charged.
 ///
-/// Any number of threads may call it at once. The library keeps none of the arguments. The function
-/// allocates a buffer.
+/// Any number of threads may call this function at once. The library keeps none of the arguments.
+/// The function allocates a buffer.
 ///
 /// # Safety
 ///
-/// The preconditions of `tollgate_check` apply to each key. `keys` has `count` elements, and so do
-/// `results` and `decisions` unless they are NULL.
+/// The preconditions of `tollgate_check` apply to each key. `keys` has `count` elements. `results`
+/// and `decisions` also have `count` elements, unless they are NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_many(
     limiter: *const tollgate_limiter,
@@ -357,19 +364,20 @@ pub unsafe extern "C" fn tollgate_check_many(
     unsafe { decide_many(limiter, keys, count, results, decisions) }
 }
 
-/// Checks one request against several limits. The request is admitted if all of them admit it, and
-/// it is charged to all of them or to none. Name each key of a limiter at most once.
+/// Checks one request against several limits. The request is admitted if all limits admit it, and
+/// then all limits are charged. Otherwise, no limit is charged. Name each key of a limiter at most
+/// once.
 ///
-/// Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. If it returns an error, nothing is
-/// charged. For a denial, writes the index of the limit with the longest wait to `denied_by`,
-/// unless that is NULL.
+/// Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. An error charges no limit. If the
+/// request is denied and `denied_by` is not NULL, the index of the limit with the longest wait is
+/// written to `denied_by`.
 ///
-/// Any number of threads may call it at once. The library keeps none of the arguments. The function
-/// allocates memory for more than 8 limits.
+/// Any number of threads may call this function at once. The library keeps none of the arguments.
+/// The function allocates memory if there are more than 8 limits.
 ///
 /// # Safety
 ///
-/// `charges` has `count` elements. The preconditions of `tollgate_check` apply to each of them.
+/// `charges` has `count` elements. The preconditions of `tollgate_check` apply to each element.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_all(
     charges: *const tollgate_charge,
@@ -380,13 +388,14 @@ pub unsafe extern "C" fn tollgate_check_all(
     unsafe { decide_all(charges, count, denied_by) }
 }
 
-/// Replaces the quota of all keys that do not have their own quota. Tokens that were taken stay
-/// taken.
+/// Replaces the quota of all keys that do not have their own quota. Tokens that were already
+/// charged remain charged.
 ///
-/// Returns 0 or an error. On an error, the quota stays as before, and `message` gets a text that
+/// Returns 0 or an error. On an error, the quota is unchanged, and `message` receives a text that
 /// states the fault.
 ///
-/// Any number of threads may call it at once, also during checks. The text is copied.
+/// Any number of threads may call this function at once, even during checks. The library copies the
+/// text.
 ///
 /// # Safety
 ///
@@ -409,13 +418,14 @@ pub unsafe extern "C" fn tollgate_set_quota(
     unsafe { explained(message, message_size, set) }
 }
 
-/// Sets or removes the quotas of single keys. The call is one change, which costs as much as
-/// `tollgate_set_quota`, so change many keys in one call.
+/// Sets or removes the quotas of individual keys. All keys are changed in a single step, which
+/// costs as much as `tollgate_set_quota`. To change many keys, use a single call.
 ///
-/// Returns 0 or an error. On an error, nothing is changed, and `message` gets a text that states
-/// the fault.
+/// Returns 0 or an error. On an error, no quota is changed, and `message` receives a text that
+/// states the fault.
 ///
-/// Any number of threads may call it at once, also during checks. Keys and texts are copied.
+/// Any number of threads may call this function at once, even during checks. The library copies the
+/// keys and the texts.
 ///
 /// # Safety
 ///
@@ -434,9 +444,9 @@ pub unsafe extern "C" fn tollgate_set_key_quotas(
     unsafe { explained(message, message_size, set) }
 }
 
-/// Writes the figures of a limiter to `stats`. The function visits all keys.
+/// Writes a limiter's figures to `stats`. This function visits all keys.
 ///
-/// Returns 0 or an error. Any number of threads may call it at once.
+/// Returns 0 or an error. Any number of threads may call this function at once.
 ///
 /// # Safety
 ///
@@ -450,10 +460,10 @@ pub unsafe extern "C" fn tollgate_stats_of(
     unsafe { write_stats(limiter, stats) }
 }
 
-/// Returns the time of the limiter's clock in nanoseconds, for the functions that take a time.
-/// Returns 0 for NULL.
+/// Returns the current time of the limiter's clock in nanoseconds, for functions that accept a
+/// time. Returns 0 if `limiter` is NULL.
 ///
-/// Any number of threads may call it at once.
+/// Any number of threads may call this function at once.
 ///
 /// # Safety
 ///

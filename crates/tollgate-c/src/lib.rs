@@ -1,10 +1,10 @@
 //! The C library of [tollgate](https://docs.rs/tollgate), a lock-free keyed rate limiter.
 //!
-//! C programs include `tollgate.h` and link `libtollgate`. `README.md` leads from `make install-c`
-//! to a first program. The header is generated from this crate, and its first comment states the
-//! rules for all functions.
+//! C programs include `tollgate.h` and link to `libtollgate`. `README.md` explains the steps from
+//! `make install-c` to a first program. The header is generated from this crate, and the header's
+//! first comment states the rules for all functions.
 //!
-//! The Rust crate is for programs that share a limiter with parts written in C:
+//! The Rust crate is for programs that share a limiter with code written in C:
 //!
 //! ```
 //! use tollgate::{Limiter, Quota};
@@ -22,10 +22,10 @@
 //!
 //! # Files
 //!
-//! `types.rs` defines the structs of the header, and `results.rs` its numbers and their texts.
-//! `settings.rs` parses texts. `pointers.rs` checks the arguments from C and writes the results for
-//! C, and `functions.rs` defines the exported functions. These two files contain all unsafe code of
-//! the crate.
+//! `types.rs` defines the structs of the header. `results.rs` defines the header's numbers and
+//! their texts. `settings.rs` parses texts. `pointers.rs` checks arguments from C and writes
+//! results to C. `functions.rs` defines the exported functions. Only `pointers.rs` and
+//! `functions.rs` contain unsafe code.
 
 mod functions;
 mod pointers;

@@ -1,4 +1,5 @@
-//! Checks the arguments from C, and writes the results for C. No panic passes from here to C.
+//! Checks the arguments that C passes, and writes the results that C receives. No panic unwinds
+//! from this module into C.
 #![allow(unsafe_code)]
 
 use crate::results::{TOLLGATE_ERR_DECISION, TOLLGATE_ERR_NULL, TOLLGATE_ERR_PANIC, TOLLGATE_ERR_SIZE};
@@ -14,24 +15,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{ptr, slice};
 use tollgate::{Charge, Decision, Limiter, Quota, check_all};
 
-/// The largest `size` that a struct may have. A larger value means that the field was never set.
+/// The largest allowed `size` of a struct. A larger value shows that the caller never set the
+/// field.
 const MOST_BYTES: usize = 4096;
 
 // A decision fits into the words of the field `charge`.
 const _: () = assert!(size_of::<Decision>() <= size_of::<[u64; 8]>());
 const _: () = assert!(align_of::<Decision>() <= align_of::<u64>());
 
-/// Runs `body`. A panic in `body` becomes a result, because it must not unwind into C.
+/// Runs `body`. If `body` panics, returns an error code, because a panic must not unwind into C.
 #[inline]
 pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    // A limiter keeps working after a panic in a check, so no caller can observe a broken state.
+    // A limiter continues to work after a panic in a check, so callers cannot observe a broken
+    // state.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result) | Err(result)) => result,
         Err(_) => TOLLGATE_ERR_PANIC,
     }
 }
 
-/// Runs `body`. If it fails, writes the text of its error to `message`.
+/// Runs `body`. If `body` fails, writes the error's text to `message`.
 ///
 /// # Safety
 ///
@@ -54,8 +57,8 @@ pub(crate) unsafe fn explained(
     })
 }
 
-/// Returns the length of the longest prefix of `text` that fits into `size` bytes with a 0 at its
-/// end.
+/// Returns the length of the longest prefix of `text` that fits into `size` bytes together with a
+/// terminating 0.
 fn fitting(text: &str, size: usize) -> usize {
     (0..size.min(text.len() + 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
@@ -64,7 +67,7 @@ fn fitting(text: &str, size: usize) -> usize {
 ///
 /// # Safety
 ///
-/// `limiter` is NULL, or a live handle for `'a`.
+/// `limiter` is NULL or a handle that is live for `'a`.
 #[inline]
 pub(crate) unsafe fn limiter_of<'a>(limiter: *const tollgate_limiter) -> Result<&'a Limiter<[u8]>, c_int> {
     // SAFETY: the caller's promise.
@@ -76,7 +79,7 @@ pub(crate) unsafe fn limiter_of<'a>(limiter: *const tollgate_limiter) -> Result<
 ///
 /// # Safety
 ///
-/// `key` has `key_len` bytes for `'a`, or `key_len` is 0.
+/// `key` has `key_len` bytes that are valid for `'a`, or `key_len` is 0.
 #[inline]
 pub(crate) unsafe fn key_of<'a>(key: *const c_void, key_len: usize) -> Result<&'a [u8], c_int> {
     if key_len == 0 {
@@ -92,11 +95,11 @@ pub(crate) unsafe fn key_of<'a>(key: *const c_void, key_len: usize) -> Result<&'
     Ok(unsafe { slice::from_raw_parts(key.cast(), key_len) })
 }
 
-/// Returns an array from C, whose pointer may be NULL if it is empty.
+/// Returns an array from C. The pointer may be NULL if the array is empty.
 ///
 /// # Safety
 ///
-/// `first` has `count` elements for `'a`, or `count` is 0.
+/// `first` has `count` elements that are valid for `'a`, or `count` is 0.
 unsafe fn array_of<'a, T>(first: *const T, count: usize) -> Result<&'a [T], c_int> {
     if count == 0 {
         return Ok(&[]);
@@ -111,8 +114,8 @@ unsafe fn array_of<'a, T>(first: *const T, count: usize) -> Result<&'a [T], c_in
     Ok(unsafe { slice::from_raw_parts(first, count) })
 }
 
-/// Returns a text from C, or `None` for NULL. Bytes that are not UTF-8 are replaced, so that
-/// parsing refuses the text.
+/// Returns a text from C, or `None` for NULL. Bytes that are not UTF-8 are replaced by characters
+/// that the parser refuses.
 ///
 /// # Safety
 ///
@@ -130,7 +133,8 @@ pub(crate) unsafe fn text_of(text: *const c_char) -> Option<String> {
 ///
 /// # Safety
 ///
-/// `options` is NULL, or it has as many bytes as its `size` states and its texts satisfy `text_of`.
+/// `options` is NULL or has as many bytes as its `size` states. Its texts satisfy the preconditions
+/// of `text_of`.
 pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Options, c_int> {
     if options.is_null() {
         return Ok(Options::default());
@@ -140,7 +144,7 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
     if !(size_of::<usize>()..=MOST_BYTES).contains(&size) {
         return Err(TOLLGATE_ERR_SIZE);
     }
-    // SAFETY: the caller promises that it has as many bytes.
+    // SAFETY: the caller promises that the struct has as many bytes.
     let bytes = unsafe { slice::from_raw_parts(options.cast::<u8>(), size) };
     let known = size.min(size_of::<tollgate_options>());
     settings::unless_zero(&bytes[known..])?;
@@ -152,7 +156,7 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
         when_full: ptr::null(),
         clock: ptr::null(),
     };
-    // SAFETY: both have `known` bytes. A field that an older version lacks remains 0.
+    // SAFETY: both structs have `known` bytes. Fields that an older version lacks remain 0.
     unsafe { ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut own).cast(), known) };
     // SAFETY: the caller's promise, as for the next two.
     let algorithm = unsafe { text_of(own.algorithm) };
@@ -163,7 +167,7 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
     Ok(Options { max_keys: own.max_keys, max_debt: own.max_debt, algorithm, when_full, clock })
 }
 
-/// A struct from C that will be written, or NULL.
+/// A struct from C that the library will write to, or NULL.
 pub(crate) struct Place<T> {
     place: *mut T,
     size: usize,
@@ -172,7 +176,7 @@ pub(crate) struct Place<T> {
 impl<T> Place<T> {
     /// # Safety
     ///
-    /// `place` is NULL, or it begins with its size and has as many bytes until it is written.
+    /// `place` is NULL, or starts with a `size` and has that many bytes until it is written.
     #[inline]
     pub(crate) unsafe fn of(place: *mut T) -> Result<Self, c_int> {
         if place.is_null() {
@@ -187,15 +191,15 @@ impl<T> Place<T> {
         }
     }
 
-    /// Writes the result of `value` for the size, unless the place is NULL. Fields that only a
-    /// newer version has become zero.
+    /// Calls `value` with the size of the struct, and writes the returned value unless the place is
+    /// NULL. Fields that exist only in a newer version are set to zero.
     #[inline(always)]
     fn write(self, value: impl FnOnce(usize) -> T) {
         if self.place.is_null() {
             return;
         }
-        // SAFETY: the caller of `of` has promised `size` bytes, which are at least the size of a
-        // `T`.
+        // SAFETY: the caller of `of` has promised `size` bytes, and `size` is at least the size of
+        // a `T`.
         unsafe { self.place.write(value(self.size)) };
         if self.size > size_of::<T>() {
             // SAFETY: the place has `size` bytes.
@@ -207,28 +211,29 @@ impl<T> Place<T> {
 }
 
 impl Place<tollgate_decision> {
-    /// Writes a decision: its figures, and the charge that a refund needs.
+    /// Writes a decision, including its figures and the charge that a refund requires.
     #[inline(always)]
     pub(crate) fn put(self, decision: &Decision) {
         let place = self.place;
         self.write(|size| tollgate_decision::figures_of(decision, size));
         if !place.is_null() {
             let kept = place.wrapping_byte_add(offset_of!(tollgate_decision, charge)).cast::<Decision>();
-            // SAFETY: `charge` has room for a decision, and an alignment that suffices. It is
-            // written apart from the figures, so that neither passes through memory twice.
+            // SAFETY: `charge` is large enough for a decision and sufficiently aligned. The
+            // decision and its figures are written separately, so that neither passes through
+            // memory twice.
             unsafe { kept.write(*decision) };
         }
     }
 }
 
-/// Checks one key in a limiter, and writes the decision unless its pointer is NULL.
+/// Checks one key in a limiter. Writes the decision unless `decision` is NULL.
 ///
-/// `quiet` and `ask` do the same. A closure that is called once is inlined, and then the branch
-/// without a decision neither computes nor stores any figure.
+/// `quiet` and `ask` make the same check. Because each closure is called only once, it is inlined.
+/// The branch without a decision then neither computes nor stores any figures.
 ///
 /// # Safety
 ///
-/// As for `limiter_of`, `key_of` and `Place::of`.
+/// The preconditions of `limiter_of`, `key_of` and `Place::of` apply.
 #[inline(always)]
 pub(crate) unsafe fn decide(
     limiter: *const tollgate_limiter,
@@ -244,7 +249,7 @@ pub(crate) unsafe fn decide(
         // SAFETY: the caller's promise.
         let key = unsafe { key_of(key, key_len) }?;
         if decision.is_null() {
-            // Only the result is computed, and no figure of the decision.
+            // Only the result is computed, without the figures of a decision.
             return Ok(result_of(&quiet(limiter, key)));
         }
         // SAFETY: the caller's promise.
@@ -255,12 +260,13 @@ pub(crate) unsafe fn decide(
     })
 }
 
-/// Gives back the charge of a decision by calling `refund`.
+/// Gives back the charge of a decision through a call to `refund`.
 ///
 /// # Safety
 ///
-/// As for `limiter_of` and `key_of`. `decision` is NULL or has as many bytes as its `size` states.
-/// If it has the mark of this library, this library has written it.
+/// The preconditions of `limiter_of` and `key_of` apply. `decision` is NULL or has as many bytes as
+/// its `size` states. If the decision contains the mark of this library, then this library has
+/// written the decision.
 pub(crate) unsafe fn give_back(
     limiter: *const tollgate_limiter,
     key: *const c_void,
@@ -276,32 +282,33 @@ pub(crate) unsafe fn give_back(
         if decision.is_null() {
             return Err(TOLLGATE_ERR_NULL);
         }
-        // SAFETY: the caller's promise; it is not written.
+        // SAFETY: the caller's promise; the decision is not written to.
         unsafe { Place::of(decision.cast_mut()) }?;
-        // The fields are read one by one, because the fields of an unwritten decision may have no
-        // value.
+        // Each field is read separately, because the fields of an unwritten decision may be
+        // uninitialized.
         let field = |offset| decision.cast::<u8>().wrapping_add(offset);
-        // SAFETY: it has at least the bytes of this version.
+        // SAFETY: the decision has at least the bytes of this version.
         let mark = unsafe { field(offset_of!(tollgate_decision, mark)).cast::<u64>().read() };
         if mark != MARK {
             return Err(TOLLGATE_ERR_DECISION);
         }
-        // SAFETY: as the mark says, `Place::put` has written a decision there.
+        // SAFETY: the mark shows that `Place::put` has written a decision there.
         let kept = unsafe { field(offset_of!(tollgate_decision, charge)).cast::<Decision>().read() };
         refund(limiter, key, &kept);
         Ok(0)
     })
 }
 
-/// The number of keys that are checked at a time, which is the number that the core prefetches.
+/// How many keys are checked at a time. The core prefetches the same number of keys.
 const BATCH: usize = 32;
 
 /// Checks many keys.
 ///
 /// # Safety
 ///
-/// As for `limiter_of`, and for `key_of` for each key. `results` and `decisions` are NULL or have
-/// `count` elements. All decisions have the size that the first one states.
+/// The preconditions of `limiter_of` apply, and those of `key_of` for each key. `results` and
+/// `decisions` are NULL or have `count` elements. The first decision states the size of all
+/// decisions.
 pub(crate) unsafe fn decide_many(
     limiter: *const tollgate_limiter,
     keys: *const tollgate_key,
@@ -319,7 +326,7 @@ pub(crate) unsafe fn decide_many(
         }
         // SAFETY: the caller's promise for the first one.
         let first = unsafe { Place::of(decisions) }?;
-        // Otherwise the second decision would not be aligned.
+        // With any other size, the second decision would be misaligned.
         if !first.size.is_multiple_of(align_of::<tollgate_decision>()) {
             return Err(TOLLGATE_ERR_SIZE);
         }
@@ -339,8 +346,8 @@ pub(crate) unsafe fn decide_many(
                     unsafe { results.wrapping_add(index).write(one) };
                 }
                 if !decisions.is_null() {
-                    // SAFETY: `index` is below `count`, and all decisions have the size of the
-                    // first.
+                    // SAFETY: `index` is below `count`, and all decisions have the same size as the
+                    // first decision.
                     let place = unsafe { decisions.byte_add(index * first.size) };
                     Place { place, size: first.size }.put(&answer);
                 }
@@ -354,8 +361,8 @@ pub(crate) unsafe fn decide_many(
 ///
 /// # Safety
 ///
-/// `charges` has `count` elements, which satisfy `limiter_of`, `key_of` and `Place::of`.
-/// `denied_by` is NULL or has room for an index.
+/// `charges` has `count` elements, which satisfy the preconditions of `limiter_of`, `key_of` and
+/// `Place::of`. `denied_by` is NULL or has room for an index.
 pub(crate) unsafe fn decide_all(
     charges: *const tollgate_charge,
     count: usize,
@@ -397,7 +404,8 @@ pub(crate) unsafe fn decide_all(
 ///
 /// # Safety
 ///
-/// As for `limiter_of`. `quotas` has `count` elements, which satisfy `key_of` and `text_of`.
+/// The preconditions of `limiter_of` apply. `quotas` has `count` elements, which satisfy the
+/// preconditions of `key_of` and `text_of`.
 pub(crate) unsafe fn set_key_quotas(
     limiter: *const tollgate_limiter,
     quotas: *const tollgate_key_quota,
@@ -422,7 +430,7 @@ pub(crate) unsafe fn set_key_quotas(
 ///
 /// # Safety
 ///
-/// As for `limiter_of`, and for `Place::of` for `stats`.
+/// The preconditions of `limiter_of` apply, and those of `Place::of` for `stats`.
 pub(crate) unsafe fn write_stats(limiter: *const tollgate_limiter, stats: *mut tollgate_stats) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.

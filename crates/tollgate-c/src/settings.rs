@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 use tollgate::{Clock, ConfigError, Limiter, ParseError, Quota, QuotaError};
 
-/// The failure of a call that takes texts: its result, and a message for the caller.
+/// The failure of a call that accepts texts. Contains its result and a message for the caller.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) result: c_int,
@@ -40,7 +40,7 @@ impl From<QuotaError> for Refusal {
     }
 }
 
-/// The options of a limiter. A missing text or a number of 0 means the default.
+/// The options of a limiter. A missing text selects the default, and so does the number 0.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) max_keys: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     pub(crate) clock: Option<String>,
 }
 
-/// The largest delay of a coarse clock, which is the slowest tick of a kernel.
+/// The maximum delay of a coarse clock, which is the longest tick of a kernel.
 const COARSE: Duration = Duration::from_millis(10);
 
 /// Builds a limiter from a quota and options.
@@ -86,7 +86,7 @@ pub(crate) fn quota(text: Option<String>) -> Result<Quota, Refusal> {
     Ok(text.ok_or(TOLLGATE_ERR_NULL)?.parse()?)
 }
 
-/// Refuses a struct whose bytes beyond this version are not all zero.
+/// Refuses a struct with nonzero bytes beyond the size of this version.
 pub(crate) fn unless_zero(tail: &[u8]) -> Result<(), c_int> {
     if tail.iter().all(|byte| *byte == 0) { Ok(()) } else { Err(TOLLGATE_ERR_UNKNOWN) }
 }

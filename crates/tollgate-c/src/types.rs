@@ -1,4 +1,4 @@
-//! The structs of the header, with their names in C.
+//! The structs of the header, under their C names.
 #![allow(non_camel_case_types)]
 
 use crate::results::{
@@ -10,59 +10,61 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource, Limiter, Outcome, Stats};
 
-/// A limiter of many keys. `tollgate_limiter_new` creates it, and `tollgate_limiter_free` frees it.
+/// A limiter for many keys. `tollgate_limiter_new` creates a limiter, and `tollgate_limiter_free`
+/// frees it.
 ///
-/// Functions that take the limiter as `const` may be called by any number of threads at once.
+/// If a function takes the limiter as `const`, any number of threads may call the function at once.
 #[derive(Debug)]
 pub struct tollgate_limiter {
     limiter: Limiter<[u8]>,
 }
 
 impl tollgate_limiter {
-    /// Returns the limiter behind the handle, for the parts of a program that are written in Rust.
-    /// A key has the same bytes there as in C.
+    /// Returns the limiter behind the handle, for parts of the program that are written in Rust. A
+    /// key consists of the same bytes in Rust and in C.
     pub const fn limiter(&self) -> &Limiter<[u8]> {
         &self.limiter
     }
 }
 
 impl From<Limiter<[u8]>> for tollgate_limiter {
-    /// Creates a handle for C. Its address remains valid until this value is moved or dropped. A
-    /// boxed handle may be passed to C with `Box::into_raw`, and C frees it with
-    /// `tollgate_limiter_free`.
+    /// Creates a handle for C. The handle's address remains valid until this value is moved or
+    /// dropped. A boxed handle may be passed to C with `Box::into_raw`, and C then frees the handle
+    /// with `tollgate_limiter_free`.
     fn from(limiter: Limiter<[u8]>) -> Self {
         Self { limiter }
     }
 }
 
-/// The options of a limiter. Clear the struct to zero and set `size`. Zero and NULL mean the
-/// default.
+/// The options of a limiter. Clear the struct to zero, and then set `size`. Zero and NULL select
+/// the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_options {
     /// `sizeof(tollgate_options)`.
     pub size: usize,
-    /// The maximum number of tracked keys. It bounds the memory: 24 to 32 bytes per key, and four
-    /// times as much while the table grows. 0 means one million.
+    /// The maximum number of tracked keys, which bounds the memory: 24 to 32 bytes per key, and
+    /// four times as much while the table grows. 0 means one million.
     pub max_keys: u64,
-    /// The number of tokens that a key may owe. 0 means none.
+    /// The maximum number of tokens that a key may owe. 0 means none.
     pub max_debt: u64,
     /// "token-bucket" (the default), "leaky-bucket", "leaky-queue", "fixed-window" or
     /// "sliding-window".
     pub algorithm: *const c_char,
     /// The policy for new keys while `max_keys` other keys are in use: "deny" (the default),
-    /// "allow", or "share" for one state that all such keys share.
+    /// "allow", or "share". With "share", all such keys share one state.
     pub when_full: *const c_char,
-    /// "counter" (the default: the processor's counter, checked against the system's clock),
-    /// "system", or "coarse" (up to 10 ms late). None of the clocks starts a thread.
+    /// The clock: "counter" (the default), "system", or "coarse" (up to 10 ms late). "counter" uses
+    /// the processor's counter and checks it against the system's clock. None of the clocks starts
+    /// a thread.
     pub clock: *const c_char,
 }
 
-/// The answer to a request. Set `size` before you pass the struct to a function; no other field
-/// needs a value. Functions write it for admissions and denials, and leave it unchanged on an
-/// error.
+/// The answer to a request. Before you pass the struct to a function, set `size`; no other field
+/// needs a value. Functions write the struct when they admit or deny a request, and leave it
+/// unchanged on an error.
 ///
-/// Times are in nanoseconds. `TOLLGATE_NEVER` means that no time can be promised.
+/// Times are in nanoseconds. `TOLLGATE_NEVER` means that no time can be guaranteed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_decision {
@@ -71,57 +73,60 @@ pub struct tollgate_decision {
     /// `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or `TOLLGATE_TOO_COSTLY`.
     pub outcome: i32,
     /// `TOLLGATE_SOURCE_KEY`, `TOLLGATE_SOURCE_OVERFLOW` or `TOLLGATE_SOURCE_POLICY`. Later
-    /// versions may have more.
+    /// versions may add sources.
     pub source: u32,
-    /// The tokens that this request took.
+    /// The number of tokens that this request was charged.
     pub charged: u64,
-    /// The maximum number of tokens that can be taken at once.
+    /// The maximum number of tokens that a request can charge at once.
     pub capacity: u64,
-    /// The tokens that are left after this decision, from 0 to `capacity`.
+    /// The number of tokens that remain after this decision, from 0 to `capacity`.
     pub remaining: u64,
-    /// The time until the same request would pass, if no other request is charged first. 0 if the
-    /// request was admitted.
+    /// How long to wait until the same request would pass, provided that no other request is
+    /// charged in between. 0 if the request was admitted.
     pub retry_after_ns: u64,
-    /// The time until all of `capacity` remains, if the key is not charged meanwhile.
+    /// How long it takes until all of `capacity` remains, provided that the key is not charged in
+    /// between.
     pub reset_after_ns: u64,
-    /// The time that an admitted request must wait before it starts, for the algorithm
-    /// "leaky-queue". 0 for all other algorithms.
+    /// With the algorithm "leaky-queue", how long an admitted request must wait before it starts. 0
+    /// for all other algorithms.
     pub start_after_ns: u64,
-    /// The time for which the request was decided, on the limiter's clock.
+    /// The time at which the request was decided, according to the limiter's clock.
     pub at_ns: u64,
-    /// A mark by which the library recognizes a decision that it has written.
+    /// A mark that identifies decisions written by the library.
     pub mark: u64,
-    /// The charge, for `tollgate_refund`. Copy this field with the struct, and do not change it.
+    /// The charge, for `tollgate_refund`. Copy this field together with the struct, and do not
+    /// modify it.
     pub charge: [MaybeUninit<u64>; 8],
 }
 
-/// The figures of a limiter. Set `size` before you pass the struct to `tollgate_stats_of`.
+/// The figures of a limiter. Before you pass the struct to `tollgate_stats_of`, set `size`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_stats {
     /// `sizeof(tollgate_stats)`.
     pub size: usize,
-    /// The number of keys that are tracked.
+    /// The number of tracked keys.
     pub keys: u64,
-    /// The number of keys that the table has room for before it grows or evicts idle keys.
+    /// How many keys fit into the table before it grows or evicts idle keys.
     pub room: u64,
     /// The maximum number of tracked keys.
     pub max_keys: u64,
-    /// The number of times that the table was replaced, to grow, to evict idle keys, or for a new
+    /// How many times the table was replaced, either to grow, to evict idle keys, or to apply a new
     /// quota.
     pub turnovers: u64,
-    /// The number of idle keys that were evicted. Evicting an idle key changes no decision.
+    /// The number of evicted keys. Only idle keys are evicted, and their eviction changes no
+    /// decision.
     pub evicted: u64,
-    /// The number of checks of new keys that found the table full and were answered by `when_full`.
+    /// How many checks of a new key were answered by `when_full` because the table was full.
     pub refused: u64,
-    /// The number of keys that have their own quota, whether they are tracked or not.
+    /// The number of keys that have their own quota, including keys that are not tracked.
     pub own_quotas: u64,
-    /// The size of the limiter and of all memory that it has allocated, in bytes.
+    /// The total size in bytes of the limiter and of all memory that it has allocated.
     pub bytes: u64,
 }
 
-/// A key for `tollgate_check_many`, which may be any bytes. A key of length 0 is a key like any
-/// other, and its pointer may be NULL.
+/// A key for `tollgate_check_many`, which may consist of any bytes. A key of length 0 is a key like
+/// all others, and its pointer may be NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_key {
@@ -139,34 +144,34 @@ pub struct tollgate_key_quota {
     pub key: *const c_void,
     /// The number of bytes.
     pub key_len: usize,
-    /// The quota as text, such as "100/s burst 20". NULL removes the key's quota, and the limiter's
-    /// quota applies to the key again.
+    /// The quota as a text, such as "100/s burst 20". If this is NULL, the key's own quota is
+    /// removed, and the limiter's quota applies to the key again.
     pub quota: *const c_char,
 }
 
-/// One limit of `tollgate_check_all`.
+/// A limit for `tollgate_check_all`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_charge {
-    /// The limiter. Several charges may name one limiter, with different keys.
+    /// The limiter. Several charges may name the same limiter, but with different keys.
     pub limiter: *const tollgate_limiter,
     /// The first byte of the key.
     pub key: *const c_void,
     /// The number of bytes.
     pub key_len: usize,
-    /// The tokens to charge.
+    /// The number of tokens to charge.
     pub cost: u64,
-    /// The place for the decision of this limit, or NULL.
+    /// Where this limit's decision is written, or NULL.
     pub decision: *mut tollgate_decision,
     /// Must be 0. Later versions may give these fields a meaning.
     pub reserved: [u64; 2],
 }
 
-/// The mark of a decision that this library has written.
+/// The mark in decisions that this library has written.
 pub(crate) const MARK: u64 = u64::from_le_bytes(*b"tollgate");
 
 impl tollgate_decision {
-    /// The figures of a decision, without the charge that a refund needs.
+    /// Returns the figures of a decision, without the charge that a refund requires.
     #[inline(always)]
     pub(crate) fn figures_of(decision: &Decision, size: usize) -> Self {
         let source = match decision.source() {
@@ -213,13 +218,13 @@ impl tollgate_stats {
     }
 }
 
-/// Returns the result of a function for its decision.
+/// Returns the result of a function that made this decision.
 #[inline]
 pub(crate) const fn result_of(decision: &Decision) -> c_int {
     if decision.is_allowed() { TOLLGATE_ADMITTED } else { TOLLGATE_DENIED }
 }
 
-/// Returns a time in nanoseconds. A time that does not fit becomes `TOLLGATE_NEVER`.
+/// Converts a time to nanoseconds. A time that is too large becomes `TOLLGATE_NEVER`.
 #[inline]
 fn nanos(time: Duration) -> u64 {
     if time.as_secs() < TOLLGATE_NEVER / 1_000_000_000 {
@@ -233,7 +238,7 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Programs that were compiled with an earlier header use structs of these sizes.
+    /// Programs compiled with an earlier header use structs of these sizes.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn structs_keep_their_sizes() {

@@ -1,4 +1,4 @@
-//! Values of arguments that several subcommands have under the same names.
+//! Values of arguments that several subcommands share.
 
 use std::sync::LazyLock;
 
@@ -6,8 +6,8 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use tollgate::{Algorithm, WhenFull};
 
-/// The names of the algorithms. They are static because clap needs names that live as long as the
-/// program.
+/// The names of the algorithms. They are stored in a static because clap requires names that live
+/// as long as the program.
 static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
     LazyLock::new(|| Algorithm::ALL.map(|algorithm| algorithm.to_string()));
 
@@ -20,7 +20,7 @@ pub(crate) fn algorithm_names() -> PossibleValuesParser {
     PossibleValuesParser::new(names)
 }
 
-/// The policy for new keys while the limiter tracks its maximum.
+/// The policy for new keys when the limiter already tracks the maximum number of keys.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum WhenFullArg {
     /// New keys are denied

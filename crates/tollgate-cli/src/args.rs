@@ -23,7 +23,7 @@ use crate::replay::args::{self as replay, ReplayArgs};
 use crate::replay::limits::settings::Against;
 use crate::replay::suggest::args::{self as suggest, SuggestArgs};
 
-/// The refusal of `tollgate proxy` by a build without it.
+/// The error message of a build without `tollgate proxy`.
 const WITHOUT_PROXY: &str = "this build leaves `tollgate proxy` out: build tollgate-cli with its feature `proxy`, \
      which is on by default (without --no-default-features)";
 
@@ -65,13 +65,13 @@ pub(crate) enum Command {
     Proxy(Box<ProxyArgs>),
 }
 
-/// Parses the arguments of the program, including those in the file of `--config`. If clap refuses
-/// an argument, or for `--help`, the process ends with clap's message.
+/// Parses the program's arguments, including arguments from the file that `--config` names. If clap
+/// refuses an argument, or if the user requests `--help`, the process exits with clap's message.
 ///
 /// # Errors
 ///
-/// A [`Failure`] if the file cannot be read, if arguments of the file are refused, or if this build
-/// does not have the subcommand.
+/// Returns a [`Failure`] if the file cannot be read, if an argument in the file is refused, or if
+/// this build does not include the subcommand.
 pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     #[cfg(feature = "proxy")]
     if let Some(command) = parse_with_file(args)? {
@@ -100,11 +100,11 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     }
 }
 
-/// Parses the arguments of a proxy, including those in the file of `--config`; returns `None` if
-/// the arguments name no file.
+/// Parses the arguments of a proxy, including arguments from the file that `--config` names.
+/// Returns `None` if no file is named.
 #[cfg(feature = "proxy")]
 fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
-    // The first pass ignores errors, because required arguments may be in the file.
+    // The first pass ignores errors, because the file may contain the required arguments.
     let given = Cli::command().ignore_errors(true).try_get_matches_from(args).ok();
     let given = given.as_ref().and_then(|given| given.subcommand_matches("proxy"));
     let Some((given, path)) = given.and_then(|given| Some((given, config::path(given)?))) else {
@@ -126,15 +126,15 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
     }
 }
 
-/// Reads the limits of a proxy from its file. The other settings of the file must be valid, and are
-/// ignored.
+/// Reads the limits of a proxy from its file. The other settings in the file must be valid, but
+/// they are not used.
 #[cfg(feature = "proxy")]
 fn limits_of_file(path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
     let command = Cli::command();
     let options = command.find_subcommand("proxy").unwrap_or(&command);
     let nothing = Cli::command().ignore_errors(true).get_matches_from(["tollgate", "proxy"]);
     let file = ConfigFile::read(path, options, nothing.subcommand_matches("proxy").unwrap_or(&nothing))?;
-    // The required addresses may be on the command line of the proxy instead of in its file.
+    // The proxy's command line may contain the required addresses in place of the file.
     let addresses = [("listen", "127.0.0.1:0"), ("upstream", "http://127.0.0.1:1")];
     let missing = addresses.iter().filter(|(option, _)| !file.sets(option));
     let missing = missing.map(|(option, value)| OsString::from(format!("--{option}={value}")));
@@ -149,14 +149,14 @@ fn limits_of_file(path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
     }
 }
 
-/// Returns whether the refused argument is the subcommand `proxy`, which only a build without the
-/// proxy refuses.
+/// Returns whether the refused argument is the subcommand `proxy`. Only a build without the proxy
+/// refuses that subcommand.
 fn asks_for_proxy(error: &clap::Error) -> bool {
     let refused = error.get(ContextKind::InvalidSubcommand);
     refused.is_some_and(|it| matches!(it, ContextValue::String(name) if name == "proxy"))
 }
 
-/// Adds a tip for an unexpected word, which is often the rest of a value whose quotes are missing.
+/// Adds a tip about an unexpected word. Such a word is often part of a value that needs quotes.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     let is_word =
         |argument: &ContextValue| matches!(argument, ContextValue::String(it) if !it.starts_with('-'));
@@ -167,7 +167,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns clap's message and tip on one line, without the usage below them.
+/// Returns clap's message and tip on one line, and omits the usage text below them.
 #[cfg(feature = "proxy")]
 fn refusal(error: &clap::Error) -> String {
     let text = error.to_string();

@@ -8,14 +8,16 @@ use thiserror::Error;
 /// The reason why the program ends early.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// The program cannot continue. The message names the refused value and the allowed ones. Exit
-    /// code 2.
+    /// The program cannot continue. The message names the refused value and the allowed values. The
+    /// exit code is 2.
     #[error("{0}")]
     Refused(String),
-    /// The program cannot continue, and its log has the reason. Exit code 2, without a message.
+    /// The program cannot continue, and its log contains the reason. The program prints no message
+    /// and exits with code 2.
     #[error("the log says why")]
     Logged,
-    /// The reader of standard output has closed it, as `head` does. Exit code 0, without a message.
+    /// The reader of standard output has closed the pipe, as `head` does. The program prints no
+    /// message and exits with code 0.
     #[error("the reader of standard output has closed it")]
     ReaderLeft,
 }
@@ -25,12 +27,12 @@ impl Failure {
         Self::Refused(message.into())
     }
 
-    /// A failed write to `target`.
+    /// Returns the failure for an unsuccessful write to `target`.
     pub fn writing(target: impl Display, error: &io::Error) -> Self {
         Self::Refused(format!("cannot write to {target}: {error}"))
     }
 
-    /// A failed write to standard output.
+    /// Returns the failure for an unsuccessful write to standard output.
     pub fn writing_stdout(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::ReaderLeft
@@ -39,7 +41,7 @@ impl Failure {
         }
     }
 
-    /// A failed read of `source`.
+    /// Returns the failure for an unsuccessful read from `source`.
     pub fn reading(source: impl Display, error: &io::Error) -> Self {
         Self::Refused(format!("cannot read {source}: {error}"))
     }

@@ -1,4 +1,4 @@
-//! The errors of a layer, in the words of the program's options.
+//! Translates the errors of a layer into the terms of the program's options.
 
 use tollgate_http::LayerError;
 use tollgate_http::program::{Fault, fault};
@@ -6,8 +6,8 @@ use tollgate_http::program::{Fault, fault};
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
 
-/// Returns the message of the library, with the program's options in place of the library's methods
-/// and fields.
+/// Returns the library's message, in which the program's options replace the names of methods and
+/// fields.
 pub(crate) fn refused(error: &LayerError) -> Failure {
     Failure::refused(match fault(error) {
         Fault::Limiter { limit, class, error } => {

@@ -1,11 +1,11 @@
 //! The `tollgate` program. `tollgate replay` runs access logs through a rate limit and reports what
 //! the limit would have done. `tollgate suggest` finds a limit for access logs. `tollgate proxy`
-//! (the feature `proxy`) puts limits in front of a server.
+//! enforces limits in front of a server; it requires the feature `proxy`.
 //!
-//! The package is a library so that fuzz targets, benches and tests can link the parts of the
-//! program. Its names are not stable. Other programs should use [`tollgate`], [`tollgate_http`],
-//! whose module [`tollgate_http::settings`] parses limits, and
-//! [`tollgate_redis`](https://docs.rs/tollgate-redis).
+//! The package is a library so that fuzz targets, benches and tests can link to parts of the
+//! program. Its API is not stable. Other programs should use [`tollgate`], [`tollgate_http`] or
+//! [`tollgate_redis`](https://docs.rs/tollgate-redis). The module [`tollgate_http::settings`]
+//! parses limits.
 
 // Public for the fuzz targets, benches and tests of this repository.
 #![allow(missing_docs, rustdoc::private_intra_doc_links)]
@@ -32,10 +32,10 @@ use replay::suggest::args::SuggestArgs;
 use replay::{limits, report, suggest};
 use serde::Serialize;
 
-/// The exit code of a refusal, the same as clap's.
+/// The exit code for refused settings, which is also clap's exit code for refused arguments.
 const REFUSED: u8 = 2;
 
-/// Runs the command in the arguments of the process.
+/// Runs the command that the arguments of the process specify.
 pub fn run() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let done = args::parse(&args).and_then(|command| match command {
@@ -54,7 +54,7 @@ pub fn run() -> ExitCode {
     match done {
         Ok(()) | Err(Failure::ReaderLeft) => ExitCode::SUCCESS,
         Err(failure @ Failure::Refused(_)) => {
-            // If standard error is closed, only the exit code reports the failure.
+            // If standard error is closed, only the exit code can report the failure.
             let _ = writeln!(io::stderr(), "tollgate: {failure}");
             ExitCode::from(REFUSED)
         }
@@ -62,7 +62,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Reads the settings of the proxy again, from the same arguments and the file that they name.
+/// Rereads the proxy's settings from the same arguments and from the file that the arguments name.
 #[cfg(feature = "proxy")]
 fn proxy_settings(args: &[OsString]) -> Result<proxy::settings::Settings, Failure> {
     match args::parse(args)? {

@@ -1,4 +1,4 @@
-//! Parses a quota from an argument or a file, and the parts of limits from arguments.
+//! Parses quotas from arguments and files, and parses parts of limits from arguments.
 
 use std::fmt::Display;
 
@@ -9,16 +9,17 @@ use tollgate_http::settings::{LimitText, PathTemplate, Scope};
 use crate::failure::Failure;
 use crate::printable::printable;
 
-/// Parses a quota. The error names the `place` of the text and points at the invalid character.
+/// Parses a quota. The error message names the text's `place` and points at the invalid character.
 pub(crate) fn parse_limit(text: &str, place: impl Display) -> Result<Quota, Failure> {
     parse_quota(text).map_err(|error| Failure::refused(format!("{place}: {error}")))
 }
 
-/// Parses a limit with a name.
+/// Parses a named limit.
 ///
 /// # Errors
 ///
-/// An invalid text. The message names the invalid part and the values that are allowed there.
+/// Returns an error if the text is invalid. The message names the invalid part and lists the values
+/// that are allowed there.
 pub fn parse_named_limit(text: &str) -> Result<LimitText, Failure> {
     let shown = printable(text.as_bytes());
     text.parse().map_err(|error| Failure::refused(format!("--limit '{shown}': {error}")))

@@ -5,7 +5,7 @@ use std::path::Path;
 
 pub(crate) use tollgate_http::program::printable;
 
-/// The number of names of a list that are shown at most.
+/// The maximum number of names that a list shows.
 const NAMES_SHOWN: usize = 20;
 
 /// Returns a file's name, safe to print.

@@ -1,10 +1,10 @@
-//! Limits in front of a server: a small reverse proxy that streams.
+//! Enforces limits in front of a server, as a small streaming reverse proxy.
 //!
-//! A connection ([`server`]) yields requests. Each request becomes an
-//! [`Exchange`](telemetry::exchange::Exchange), passes the limits ([`limits`], which are the layer
-//! of `tollgate-http` and nothing else), and is forwarded to the [`Upstream`]. Bodies are streamed
-//! frame by frame, at the speed of the slower side, and are never buffered whole. SIGHUP replaces
-//! the limits (`reload`). Operators inspect the limits through `admin`.
+//! Each connection ([`server`]) yields requests. Each request becomes an
+//! [`Exchange`](telemetry::exchange::Exchange), passes the limits, and is forwarded to the
+//! [`Upstream`]. Only the layer of `tollgate-http` enforces the limits ([`limits`]). Bodies are
+//! streamed frame by frame, at the speed of the slower side, and are never buffered whole. SIGHUP
+//! replaces the limits (`reload`). Operators inspect the limits through `admin`.
 
 mod activity;
 mod admin;
@@ -58,15 +58,15 @@ use crate::printable::printable;
 
 pub use crate::limit::parse_named_limit;
 
-/// The time that the remaining tasks may run after a shutdown.
+/// How long the remaining tasks may run after a shutdown.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
-/// How often the proxy reads the state of the store. The client knows the state, so that no request
-/// to the store is needed.
+/// How often the proxy reads the state of the store. The client tracks this state, so reading it
+/// sends no request to the store.
 const STORE_LOOK: Duration = Duration::from_secs(1);
 
-/// The parts of a proxy that are built from its settings before any file is opened or any address
-/// bound.
+/// The parts of a proxy that can be built from its settings without opening a file or binding an
+/// address.
 struct Made {
     limits: Arc<ArcSwap<Limits>>,
     store: Option<Store>,
@@ -77,7 +77,7 @@ struct Made {
 impl Made {
     /// # Errors
     ///
-    /// Limits that cannot be enforced, an invalid address of a store.
+    /// Returns an error if a limit cannot be enforced or the address of a store is invalid.
     fn of(settings: &Settings) -> Result<Self, Failure> {
         let limits = Arc::new(ArcSwap::<Limits>::default());
         let store = settings.shared.clone().map(Store::new).transpose()?;
@@ -88,12 +88,12 @@ impl Made {
     }
 }
 
-/// Checks settings as the start of a proxy would, and reports success on standard output. This
-/// function binds no address, opens no connection and creates no file.
+/// Validates settings in the same way as the start of a proxy, and reports success on standard
+/// output. This function binds no address, opens no connection and creates no file.
 ///
 /// # Errors
 ///
-/// Those of [`run`], except for addresses that cannot be bound.
+/// Returns the errors of [`run`], except for addresses that cannot be bound.
 pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     let made = Made::of(settings).map_err(|failure| settings.located(failure))?;
     if let Some((path, _)) = &settings.access_log {
@@ -108,12 +108,12 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     writeln!(io::stdout(), "{line}").map_err(|error| Failure::writing_stdout(&error))
 }
 
-/// Runs the proxy until a signal ends it. `load` reads the settings again for a reload.
+/// Runs the proxy until a signal ends it. A reload calls `load` to read the settings again.
 ///
 /// # Errors
 ///
-/// Limits that cannot be enforced, addresses that cannot be bound, or an access log that cannot be
-/// written. Standard error has the reason.
+/// Returns an error if a limit cannot be enforced, an address cannot be bound, or the access log
+/// cannot be written. The reason is written to standard error.
 pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
     try_run(settings, load).map_err(|failure| match failure {
         Failure::Refused(why) => {
@@ -157,7 +157,7 @@ fn try_run(settings: Settings, load: Load) -> Result<(), Failure> {
         let reloader = Reloader { load, settings, limits, store, metrics, log };
         serve(reloader, served).await
     });
-    // When the remaining tasks are dropped, they write their lines to the log.
+    // Dropping the remaining tasks writes their lines to the log.
     runtime.shutdown_timeout(LAST_MOMENT);
     if let Some(writer) = writer {
         writer.finish();
@@ -194,7 +194,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     log_line::info(format_args!("listening on http://{} for http://{authority}", local(&listener)));
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(server::serve(listener, served, settings.clients.clone(), async {
-        // A closed channel also stops the server: no signal can arrive any more.
+        // A closed channel also stops the server, because no signal can arrive through it.
         let _ = stopped.await;
     }));
     let log = reloader.log.clone();
@@ -233,7 +233,7 @@ fn log_limits(settings: &Settings, limits: &Limits) {
     for limit in &settings.limits.limits {
         let shadow =
             if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
-        // The text of a limit begins with its name and `=`.
+        // The text of a limit begins with the limit's name and `=`.
         let (name, text) = (&limit.name, limit.to_string());
         let terms = printable(&text.as_bytes()[name.len() + 1..]);
         log_line::info(format_args!("limit {name}: {terms}, {}{shadow}", settings.limits.algorithm));
@@ -258,7 +258,7 @@ fn log_warnings(limits: &Limits) {
     }
 }
 
-/// Connects to the store, and logs its problems. Returns whether the store answers checks.
+/// Connects to the store and logs any problems with it. Returns whether the store answers checks.
 async fn connect(client: &Client) -> bool {
     let connected = client.connect().await;
     match &connected {
@@ -273,7 +273,8 @@ async fn connect(client: &Client) -> bool {
     connected.is_ok()
 }
 
-/// Logs when the store is lost, and when it is found again.
+/// Logs a message when the store becomes unreachable, and another message when the store is
+/// reachable again.
 async fn watch(client: Client, mut is_up: bool) {
     loop {
         tokio::time::sleep(STORE_LOOK).await;
@@ -290,8 +291,8 @@ async fn watch(client: Client, mut is_up: bool) {
     }
 }
 
-/// Reloads the settings on a thread that may block, and logs the changes. Returns `None` if there
-/// is no reloader any more, because a reload has panicked.
+/// Reloads the settings on a thread that may block, and logs the changes. Returns `None` if the
+/// reloader no longer exists because a reload panicked.
 async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
     let mut reloader = reloader?;
     let reloaded = spawn_blocking(move || {
@@ -324,7 +325,8 @@ async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
     Some(reloader)
 }
 
-/// Opens the access log again on a thread that may block. If that fails, the log stays as it is.
+/// Reopens the access log on a thread that may block. If reopening fails, the log keeps its current
+/// output.
 async fn reopen(log: Option<AccessLog>) {
     let Some(log) = log else { return };
     match spawn_blocking(move || log.output().map(|output| log.write_to(output))).await {
@@ -336,7 +338,7 @@ async fn reopen(log: Option<AccessLog>) {
     }
 }
 
-/// Reports the remaining counts of the shared limiters to the store, except for limiters that stay
+/// Reports the remaining counts of the shared limiters to the store. Skips the limiters that remain
 /// in use.
 async fn flush(limits: &Limits, staying: &Limits) {
     let rate = |limiter: &AnyLimiter| match limiter {

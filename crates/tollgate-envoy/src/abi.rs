@@ -1,8 +1,7 @@
-//! The part of Envoy's interface for dynamic modules that this module uses, as in `abi.h` of Envoy
-//! 1.40 (interface v0.2.0). Envoy 1.38 and 1.39 have the same functions.
+//! The part of Envoy's interface for dynamic modules that this module uses. It matches `abi.h` in
+//! Envoy 1.40 (interface v0.2.0). Envoy 1.38 and 1.39 provide the same functions.
 //!
-//! A buffer of Envoy is valid until the end of the hook in which it was returned, or until a header
-//! is set.
+//! A buffer from Envoy is valid until the current hook ends or a header is set.
 
 use std::ffi::c_char;
 use std::marker::PhantomData;
@@ -11,7 +10,7 @@ use std::{ptr, slice};
 /// The version of the interface, terminated by a zero.
 pub const VERSION: &[u8] = b"v0.2.0\0";
 
-/// Bytes in Envoy.
+/// A buffer in Envoy's memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EnvoyBuffer {
@@ -29,18 +28,18 @@ impl EnvoyBuffer {
     ///
     /// # Safety
     ///
-    /// The bytes are valid and do not change for as long as the returned slice is used.
+    /// The bytes are valid and unchanged for as long as the returned slice is used.
     #[allow(unsafe_code)]
     pub unsafe fn bytes<'a>(self) -> &'a [u8] {
         if self.data.is_null() {
             return &[];
         }
-        // SAFETY: the caller.
+        // SAFETY: the caller guarantees this.
         unsafe { slice::from_raw_parts(self.data.cast(), self.length) }
     }
 }
 
-/// Bytes of this module, which are valid during a call.
+/// A buffer in this module's memory. It is valid during a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleBuffer<'a> {
@@ -63,7 +62,7 @@ impl<'a> From<&'a str> for ModuleBuffer<'a> {
     }
 }
 
-/// A header of this module, which is valid during a call.
+/// A header in this module's memory. It is valid during a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleHeader<'a> {
@@ -74,7 +73,7 @@ pub struct ModuleHeader<'a> {
 }
 
 impl<'a> ModuleHeader<'a> {
-    /// Creates a header with this name, which must be in lower case.
+    /// Creates a header. The name must be in lower case.
     pub fn new(name: &'a str, value: &'a [u8]) -> Self {
         Self { name: name.into(), value: value.into() }
     }
@@ -100,7 +99,7 @@ pub const CRITICAL: LogLevel = 5;
 
 /// An attribute of a stream.
 pub type Attribute = u32;
-/// The address of the client as Envoy has determined it, with its port.
+/// The client's address and port, as determined by Envoy.
 pub const SOURCE_ADDRESS: Attribute = 24;
 
 /// The source of metadata.
@@ -113,19 +112,19 @@ pub type MetricsResult = u32;
 /// The call has succeeded.
 pub const SUCCESS: MetricsResult = 0;
 
-/// The result of a hook, which decides how Envoy goes on.
+/// The result of a hook, which determines how Envoy continues.
 pub type Status = u32;
-/// Envoy goes on with the next filter.
+/// Envoy continues with the next filter.
 pub const CONTINUE: Status = 0;
-/// Envoy stops at this filter, because the module has answered.
+/// Envoy stops at this filter, because the module has answered the request.
 pub const STOP: Status = 1;
 
-/// The configuration of a filter, in Envoy.
+/// A filter's configuration, owned by Envoy.
 #[repr(C)]
 #[derive(Debug)]
 pub struct EnvoyConfig([u8; 0]);
 
-/// The filter of a stream, in Envoy.
+/// The filter of a stream, owned by Envoy.
 #[repr(C)]
 #[derive(Debug)]
 pub struct EnvoyStream([u8; 0]);
@@ -136,11 +135,11 @@ unsafe extern "C" {
     /// Writes a line to Envoy's log.
     pub fn envoy_dynamic_module_callback_log(level: LogLevel, message: ModuleBuffer<'_>);
 
-    /// Returns whether lines of this level are written.
+    /// Returns whether Envoy writes lines of this level.
     pub fn envoy_dynamic_module_callback_log_enabled(level: LogLevel) -> bool;
 
-    /// Reads the value with this index of a header. Writes the number of values to `values`, unless
-    /// that is null.
+    /// Reads one value of a header; `index` selects the value. Writes the number of values to
+    /// `values`, unless `values` is null.
     pub fn envoy_dynamic_module_callback_http_get_header(
         stream: *mut EnvoyStream,
         of: HeaderType,
@@ -150,7 +149,7 @@ unsafe extern "C" {
         values: *mut usize,
     ) -> bool;
 
-    /// Sets a header, and replaces all its values.
+    /// Sets a header. The new value replaces all existing values.
     pub fn envoy_dynamic_module_callback_http_set_header(
         stream: *mut EnvoyStream,
         of: HeaderType,
@@ -158,7 +157,7 @@ unsafe extern "C" {
         value: ModuleBuffer<'_>,
     ) -> bool;
 
-    /// Answers a request. The hooks of the response run before it returns.
+    /// Answers a request. The hooks for the response run before this function returns.
     pub fn envoy_dynamic_module_callback_http_send_response(
         stream: *mut EnvoyStream,
         status: u32,
@@ -184,7 +183,7 @@ unsafe extern "C" {
         value: *mut EnvoyBuffer,
     ) -> bool;
 
-    /// Creates a counter, while a configuration is being created.
+    /// Defines a counter. May only be called while the configuration is being created.
     pub fn envoy_dynamic_module_callback_http_filter_config_define_counter(
         config: *mut EnvoyConfig,
         name: ModuleBuffer<'_>,

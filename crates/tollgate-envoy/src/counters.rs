@@ -1,16 +1,16 @@
-//! Counters in Envoy's own stats: one for each limit, class and outcome.
+//! Counts decisions in Envoy's own stats, with one counter for each limit, class and outcome.
 //!
-//! Their names are `tollgate.FILTER.LIMIT.OUTCOME`, or `tollgate.FILTER.LIMIT.CLASS.OUTCOME` for a
-//! limit with classes, preceded by Envoy's namespace for the stats of modules. The outcomes are
-//! those of [`DecisionEvent::outcome`]. The counters have no labels, because Envoy looks up a
-//! counter with labels at each request.
+//! The counters are named `tollgate.FILTER.LIMIT.OUTCOME`, or `tollgate.FILTER.LIMIT.CLASS.OUTCOME`
+//! for a limit with classes. Envoy's namespace for module stats precedes these names.
+//! [`DecisionEvent::outcome`] lists the outcomes. The counters have no labels, because Envoy would
+//! look up a labeled counter on every request.
 
 use crate::abi::{self, EnvoyConfig, EnvoyStream};
 use std::ptr;
 use tollgate_http::DecisionEvent;
 use tollgate_http::settings::LimitPart;
 
-/// The outcomes that limits of this process have.
+/// The possible outcomes of a limit that is local to this process.
 const OUTCOMES: [&str; 6] = ["allowed", "denied", "full", "no-key", "blocked", "shadow"];
 
 /// The counters of a configuration.
@@ -19,12 +19,13 @@ pub(crate) struct Counters(Vec<Row>);
 struct Row {
     limit: String,
     class: Option<String>,
-    /// `None` if Envoy has created no counter.
+    /// The counters of the outcomes. An element is `None` if Envoy did not create its counter.
     ids: [Option<usize>; OUTCOMES.len()],
 }
 
 impl Counters {
-    /// Creates the counters. `config` is null, or a configuration that is being created.
+    /// Creates the counters. `config` is either null or a configuration that is currently being
+    /// created.
     pub(crate) fn new<'p>(
         config: *mut EnvoyConfig,
         filter: &str,
@@ -50,7 +51,8 @@ impl Counters {
     #[allow(unsafe_code)]
     pub(crate) fn count(&self, stream: *mut EnvoyStream, event: &DecisionEvent<'_>) {
         let Some(outcome) = event.outcome() else { return };
-        // A request without a key has no class, and counts in the first row of its limit.
+        // A request without a key has no class. Such a request counts in the first row of its
+        // limit.
         let of = |row: &&Row| {
             row.limit == event.limit_name && (event.class.is_none() || row.class.as_deref() == event.class)
         };
@@ -58,8 +60,8 @@ impl Counters {
         if let (Some(row), Some(place)) = (self.0.iter().find(of), place)
             && let Some(id) = row.ids[place]
         {
-            // SAFETY: the stream is that of the running hook, and its configuration has the
-            // counter.
+            // SAFETY: the stream belongs to the running hook, and the stream's configuration
+            // contains the counter.
             unsafe {
                 abi::envoy_dynamic_module_callback_http_filter_increment_counter(
                     stream,
@@ -76,8 +78,7 @@ impl Counters {
 #[allow(unsafe_code)]
 fn define(config: *mut EnvoyConfig, name: &str) -> Option<usize> {
     let mut id = 0;
-    // SAFETY: the configuration is being created, and the name and the number live until the
-    // function returns.
+    // SAFETY: the configuration is being created, and the name and the number outlive the call.
     let result = unsafe {
         abi::envoy_dynamic_module_callback_http_filter_config_define_counter(
             config,

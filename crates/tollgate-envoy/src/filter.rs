@@ -1,4 +1,5 @@
-//! The filter of one stream: a check, an answer, and the work that is left until the stream ends.
+//! The filter of a single stream. It checks the request, may answer it, and holds the remaining
+//! work until the stream ends.
 
 use crate::abi::{self, EnvoyStream, ModuleHeader};
 use crate::limits::Limits;
@@ -9,7 +10,7 @@ use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use tollgate_http::program::{self, Checked, Held};
 
-/// Fields that a response may already have, and to which these limits add.
+/// Fields that a response may already contain. The limits add their values to the existing ones.
 static FIELDS: [HeaderName; 2] =
     [HeaderName::from_static("ratelimit"), HeaderName::from_static("ratelimit-policy")];
 
@@ -19,7 +20,7 @@ const DETAILS: &str = "tollgate_refused";
 /// The filter of a stream.
 pub(crate) struct Filter<'l> {
     limits: &'l Limits,
-    /// The charges and places that are still to be settled, if there are any.
+    /// The charges and places that must still be settled, if there are any.
     held: Option<Held>,
 }
 
@@ -28,7 +29,7 @@ impl<'l> Filter<'l> {
         Self { limits, held: None }
     }
 
-    /// Checks the request. Returns the response if the request is refused.
+    /// Checks the request. If the request is refused, returns the response.
     pub(crate) fn check(&mut self, stream: *mut EnvoyStream) -> Option<Response<Bytes>> {
         let request = self.limits.head.read(stream);
         match program::check_request(&self.limits.layer, &request) {
@@ -37,12 +38,13 @@ impl<'l> Filter<'l> {
                 None
             }
             Checked::Refused(response) => Some(response),
-            // Limits of this process never make a request wait.
+            // Limits in this process never delay a request.
             Checked::Waits => None,
         }
     }
 
-    /// Adds the fields to the response, and settles charges by its status.
+    /// Adds the limits' fields to the response, and settles charges according to the response's
+    /// status.
     pub(crate) fn response_headers(&mut self, stream: *mut EnvoyStream) {
         let Some(held) = self.held.as_mut().filter(|it| it.awaits_answer()) else { return };
         let mut response = Response::new(());
@@ -68,8 +70,7 @@ impl<'l> Filter<'l> {
 
 #[allow(unsafe_code)]
 fn set(stream: *mut EnvoyStream, name: &str, value: &[u8]) {
-    // SAFETY: the stream is that of the running hook; name and value live until the function
-    // returns.
+    // SAFETY: the stream belongs to the running hook, and the name and the value outlive the call.
     unsafe {
         abi::envoy_dynamic_module_callback_http_set_header(
             stream,
@@ -80,7 +81,7 @@ fn set(stream: *mut EnvoyStream, name: &str, value: &[u8]) {
     }
 }
 
-/// Sends a response. Envoy calls the hook of its headers before this returns.
+/// Sends a response. Before this function returns, Envoy calls the hook for the response headers.
 #[allow(unsafe_code)]
 pub(crate) fn answer(stream: *mut EnvoyStream, response: &Response<Bytes>) {
     let headers: SmallVec<[ModuleHeader<'_>; 8]> = response
@@ -88,8 +89,8 @@ pub(crate) fn answer(stream: *mut EnvoyStream, response: &Response<Bytes>) {
         .iter()
         .map(|(name, value)| ModuleHeader::new(name.as_str(), value.as_bytes()))
         .collect();
-    // SAFETY: the stream is that of the running hook; headers, body and details live until the
-    // function returns.
+    // SAFETY: the stream belongs to the running hook, and the headers, the body and the details
+    // outlive the call.
     unsafe {
         abi::envoy_dynamic_module_callback_http_send_response(
             stream,

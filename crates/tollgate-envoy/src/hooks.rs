@@ -1,8 +1,8 @@
-//! The hooks that Envoy calls. Each hook catches panics: a fault of this module becomes a line in
-//! Envoy's log, and the request goes on as if there were no limits.
+//! The hooks that Envoy calls. Each hook catches panics. After a panic, the module writes a line to
+//! Envoy's log, and the request continues as if there were no limits.
 //!
-//! Envoy creates and destroys configurations on its main thread, and calls all hooks of a stream on
-//! the same worker. It destroys a configuration after the last stream of the configuration.
+//! Envoy creates and destroys configurations on its main thread. It calls all hooks of a stream on
+//! the same worker. A configuration is destroyed after the last of its streams.
 
 #![allow(unsafe_code)]
 
@@ -33,20 +33,20 @@ pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     abi::VERSION.as_ptr().cast()
 }
 
-/// Creates a configuration, or returns null if it is refused.
+/// Creates a configuration. Returns null if the configuration is refused.
 ///
 /// # Safety
 ///
-/// Envoy's rules hold: the buffers live until the function returns.
+/// The caller follows Envoy's rules: the buffers are valid until the function returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     config: *mut EnvoyConfig,
     name: EnvoyBuffer,
     text: EnvoyBuffer,
 ) -> *const c_void {
-    // SAFETY: the caller.
+    // SAFETY: the caller guarantees this.
     let name = unsafe { name.bytes() };
-    // SAFETY: the caller.
+    // SAFETY: the caller guarantees this.
     let text = unsafe { text.bytes() };
     guarded(ptr::null(), || {
         let filter = String::from_utf8_lossy(name);
@@ -61,16 +61,17 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     })
 }
 
-/// Ends a configuration.
+/// Destroys a configuration.
 ///
 /// # Safety
 ///
-/// Envoy's rules hold: the pointer is from [`envoy_dynamic_module_on_http_filter_config_new`], and
-/// no filter of the configuration is left.
+/// The caller follows Envoy's rules: [`envoy_dynamic_module_on_http_filter_config_new`] returned
+/// the pointer, and no filter uses the configuration any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: *const c_void) {
     guarded((), || {
-        // SAFETY: the pointer is from `Arc::into_raw`, and Envoy destroys it once.
+        // SAFETY: `Arc::into_raw` returned the pointer, and Envoy destroys the configuration only
+        // once.
         drop(unsafe { Arc::from_raw(config.cast::<Limits>()) });
     });
 }
@@ -79,26 +80,27 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(conf
 ///
 /// # Safety
 ///
-/// Envoy's rules hold: the configuration outlives the filter.
+/// The caller follows Envoy's rules: the configuration outlives the filter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
     config: *const c_void,
     _stream: *mut EnvoyStream,
 ) -> *const c_void {
-    // SAFETY: the caller.
+    // SAFETY: the caller guarantees this.
     let limits: &Limits = unsafe { &*config.cast() };
     Box::into_raw(Box::new(Filter::new(limits))).cast_const().cast()
 }
 
-/// Ends the filter of a stream.
+/// Destroys the filter of a stream.
 ///
 /// # Safety
 ///
-/// Envoy's rules hold: the pointer is from [`envoy_dynamic_module_on_http_filter_new`].
+/// The caller follows Envoy's rules: [`envoy_dynamic_module_on_http_filter_new`] returned the
+/// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(filter: *const c_void) {
     guarded((), || {
-        // SAFETY: the pointer is from `Box::into_raw`, and Envoy destroys it once.
+        // SAFETY: `Box::into_raw` returned the pointer, and Envoy destroys the filter only once.
         drop(unsafe { Box::from_raw(filter.cast_mut().cast::<Filter<'_>>()) });
     });
 }
@@ -107,10 +109,11 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(filter: *co
 ///
 /// # Safety
 ///
-/// The caller is a hook of the stream, and the pointer is to a filter that Envoy has not destroyed.
-/// The filter is not used after a call that runs another hook of the stream.
+/// The caller is a hook of the stream, and `filter` points to a filter that Envoy has not
+/// destroyed. After a call that runs another hook of the same stream, the returned reference is not
+/// used again.
 unsafe fn filter<'f>(filter: *const c_void) -> &'f mut Filter<'f> {
-    // SAFETY: the caller.
+    // SAFETY: the caller guarantees this.
     unsafe { &mut *filter.cast_mut().cast() }
 }
 
@@ -118,7 +121,7 @@ unsafe fn filter<'f>(filter: *const c_void) -> &'f mut Filter<'f> {
 ///
 /// # Safety
 ///
-/// As Envoy calls it.
+/// The caller follows Envoy's rules.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     stream: *mut EnvoyStream,
@@ -126,7 +129,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     _end_of_stream: bool,
 ) -> Status {
     guarded(abi::CONTINUE, || {
-        // SAFETY: the caller.
+        // SAFETY: the caller guarantees this.
         let filter = unsafe { filter(module) };
         match filter.check(stream) {
             Some(response) => {
@@ -142,7 +145,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 ///
 /// # Safety
 ///
-/// As Envoy calls it.
+/// The caller follows Envoy's rules.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     stream: *mut EnvoyStream,
@@ -150,7 +153,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     _end_of_stream: bool,
 ) -> Status {
     guarded(abi::CONTINUE, || {
-        // SAFETY: the caller.
+        // SAFETY: the caller guarantees this.
         let filter = unsafe { filter(module) };
         filter.response_headers(stream);
         abi::CONTINUE
@@ -161,24 +164,24 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
 ///
 /// # Safety
 ///
-/// As Envoy calls it.
+/// The caller follows Envoy's rules.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
     _stream: *mut EnvoyStream,
     module: *const c_void,
 ) {
     guarded((), || {
-        // SAFETY: the caller.
+        // SAFETY: the caller guarantees this.
         let filter = unsafe { filter(module) };
         filter.complete();
     });
 }
 
-/// Hooks for events that the module ignores. Envoy goes on after them.
+/// Defines hooks for events that the module ignores. Envoy continues after these hooks.
 macro_rules! passing_hooks {
     ($($name:ident)*) => {
         $(
-            /// Goes on, because the module ignores this event.
+            /// Continues, because the module ignores this event.
             #[unsafe(no_mangle)]
             pub extern "C" fn $name() -> Status {
                 abi::CONTINUE
@@ -187,8 +190,8 @@ macro_rules! passing_hooks {
     };
 }
 
-// Envoy refuses a module without these hooks. Envoy passes them arguments, which a callee may
-// ignore.
+// Envoy refuses a module that lacks any of these hooks. Envoy passes arguments to them, but a
+// callee may ignore its arguments.
 passing_hooks! {
     envoy_dynamic_module_on_http_filter_request_body
     envoy_dynamic_module_on_http_filter_request_trailers

@@ -1,24 +1,25 @@
-//! Rate limits inside the process of Envoy, as a dynamic module for the HTTP filter
+//! Rate limits inside the Envoy process. This crate is a dynamic module for the HTTP filter
 //! `envoy.filters.http.dynamic_modules`.
 //!
-//! The limits are written in the language of [`tollgate_http::settings`], in the configuration of
-//! the filter or in a file. `docs/envoy.md` describes the configuration of Envoy.
+//! The limits are written in the language of [`tollgate_http::settings`], either in the filter's
+//! configuration or in a file. `docs/envoy.md` describes how to configure Envoy.
 //!
 //! # Life of a request
 //!
-//! 1. Envoy calls a hook ([`hooks`]) on the thread of a worker. No panic of a hook unwinds into
+//! 1. Envoy calls a hook ([`hooks`]) on a worker thread. A panic in a hook never unwinds into
 //!    Envoy.
-//! 2. `request.rs` copies the headers that the limits look at from Envoy, and no others.
-//! 3. The layer of `tollgate-http` checks the request against the limits, and charges all of them
-//!    or none. It takes no lock.
-//! 4. A refused request gets a local reply of Envoy. Otherwise, the response gets the fields of the
-//!    limits, and its status decides which charges stay.
-//! 5. Places of requests in flight are freed when Envoy completes the stream.
+//! 2. `request.rs` copies headers from Envoy, but only the headers that the limits need.
+//! 3. The layer of `tollgate-http` checks the request against the limits, and charges either all of
+//!    them or none. This step acquires no lock.
+//! 4. Envoy answers a refused request with a local reply. Otherwise, the module adds the limits'
+//!    fields to the response, and the response's status determines which charges are kept.
+//! 5. When Envoy completes the stream, the places of requests in flight are freed.
 //!
 //! # State
 //!
-//! All workers, and all filters with the same `filter_name`, share the state of a limit. The
-//! filters of a new configuration take over the limiters of the earlier one (`limits.rs`).
+//! All workers share the state of a limit, and so do all filters with the same `filter_name`. The
+//! filters of a new configuration take over the limiters of the previous configuration
+//! (`limits.rs`).
 
 pub mod abi;
 mod counters;

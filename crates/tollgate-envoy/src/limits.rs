@@ -2,16 +2,18 @@
 //!
 //! # State
 //!
-//! A list has the limits of all filters that Envoy has, with their `filter_name`, behind a lock. It
-//! refers to the limits weakly, so that they are dropped with the last configuration that has them.
-//! The lock is taken only when a configuration is created, and by no request.
+//! The list contains the limits of all filters in Envoy, together with each `filter_name`, and is
+//! protected by a lock. The list holds only weak references, so limits are dropped together with
+//! the last configuration that uses them. The lock is acquired only when a configuration is
+//! created, never by a request.
 //!
 //! # Reload
 //!
-//! Envoy creates the new configuration while the old one still serves. A limit takes over the
-//! limiter of the newest configuration that has a limit with the same filter, name, key, algorithm,
-//! maximum of keys and policy for new keys. The new quota applies at once, even for the old
-//! listener.
+//! Envoy creates a new configuration while the old configuration is still in use. For each new
+//! limit, the module searches the configurations of the same filter for a limit with the same name,
+//! starting with the newest configuration. The new limit takes over the limiter of the first limit
+//! found, provided that the key, the algorithm, the maximum number of keys and the policy for new
+//! keys are also equal. The new quota takes effect immediately, even for the old listener.
 
 use crate::abi::{EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;
@@ -32,15 +34,17 @@ pub(crate) struct Limits {
     pub(crate) head: HeadReader,
 }
 
-/// The limits in force, the oldest first.
+/// The limits in force, with the oldest limits first.
 static IN_FORCE: Mutex<Vec<Weak<Limits>>> = Mutex::new(Vec::new());
 
 impl Limits {
-    /// Creates the limits of a filter, puts them in force, and logs the changes to earlier limits.
+    /// Creates the limits of a filter and puts them in force. Logs the changes relative to earlier
+    /// limits.
     ///
     /// # Errors
     ///
-    /// Settings that cannot be enforced. The limits in force stay as they are.
+    /// Returns an error if the settings cannot be enforced. In that case, the limits in force do
+    /// not change.
     pub(crate) fn load(
         filter: &str,
         settings: &Settings,
@@ -68,8 +72,8 @@ impl Limits {
     ) -> Result<(Self, Vec<String>), String> {
         let mut parts: Vec<(LimitPart, LocalLimiter)> = Vec::new();
         let mut news = Vec::new();
-        // Envoy is the proxy in front of the limits, and the address that Envoy found is the
-        // address of the peer.
+        // Envoy acts as the proxy in front of the limits. The peer's address is the client address
+        // that Envoy has determined.
         let behind_envoy = LayerSettings { trust_hops: Some(1), ..settings.limits.clone() };
         let make = |part: &LimitPart| {
             let made = program::local(&behind_envoy, part, None)?;
@@ -127,12 +131,12 @@ impl Limits {
         Ok((limits, news.into_iter().filter(|line| !line.is_empty()).collect()))
     }
 
-    /// Sets the allowance of each limiter and each of its classes to the allowance of its limit.
+    /// Sets the allowances of each limiter and of its classes to the allowances of its limit.
     ///
     /// # Errors
     ///
-    /// A limiter that has no memory for the change. In that case, all limiters keep their earlier
-    /// allowances.
+    /// Returns an error if a limiter cannot allocate memory for the change. In that case, all
+    /// limiters keep their previous allowances.
     fn set_allowances(&self) -> Result<(), String> {
         let mut done: Vec<(LocalLimiter, Allowance)> = Vec::new();
         for (part, limiter) in &self.parts {
@@ -145,7 +149,8 @@ impl Limits {
                 }
                 if let Err(error) = limiter.set(allowance) {
                     for (limiter, before) in done {
-                        // The limiter accepts this quota, which it had a moment ago.
+                        // The limiter accepts this quota, because the quota was in force a moment
+                        // ago.
                         let _ = limiter.set(before);
                     }
                     return Err(format!("limit `{}`: {error}", printable(part.name.as_bytes())));
@@ -157,7 +162,7 @@ impl Limits {
     }
 }
 
-/// Logs a warning about the limits of a filter, in the words of its settings.
+/// Logs a warning about the limits of a filter, phrased in terms of the filter's settings.
 fn warn(filter: &str, settings: &Settings, warning: &BuildWarning) {
     let filter = printable(filter.as_bytes());
     let BuildWarning::InventedKey { limit, key } = warning else {
@@ -175,7 +180,7 @@ fn warn(filter: &str, settings: &Settings, warning: &BuildWarning) {
     }
 }
 
-/// Logs the headers by which any client can evade a limit.
+/// Logs the headers that allow any client to evade a limit.
 fn warn_of_evasion(filter: &str, settings: &Settings) {
     let of_limits = settings.limits.limits.iter().flat_map(|limit| {
         let name = format!("limit {} is for some requests", printable(limit.name.as_bytes()));
@@ -199,11 +204,12 @@ fn warn_of_evasion(filter: &str, settings: &Settings) {
 
 type Kept<'l> = Option<(&'l LimitPart, &'l LocalLimiter)>;
 
-/// Returns the limit in force whose limiter the new limit can take over, if there is one.
+/// Finds the limit in force whose limiter the new limit can take over. Returns `None` if no limit
+/// in force has the same name.
 ///
 /// # Errors
 ///
-/// The reason why the limiter of the limit with the same name cannot be taken over.
+/// Returns the reason if a limit with the same name exists, but its limiter cannot be taken over.
 fn kept<'l>(
     earlier: &[&'l Limits],
     settings: &LayerSettings,
@@ -226,8 +232,8 @@ fn kept<'l>(
     Ok(Some((earlier, limiter)))
 }
 
-/// Returns a line about a limit that continues with another quota, or an empty text if the quota is
-/// the same.
+/// Returns a log line about a limit that continues with a different quota. Returns an empty text if
+/// the quota is unchanged.
 fn changed(filter: &str, before: &LimitPart, now: &LimitPart) -> String {
     if before.allowance == now.allowance && before.classes == now.classes {
         return String::new();

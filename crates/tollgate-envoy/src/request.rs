@@ -1,5 +1,5 @@
-//! The head of a request as the limits see it. It contains copies of the headers that some limit
-//! looks at.
+//! The head of a request, as seen by the limits. It contains copies of the headers that at least
+//! one limit needs.
 
 use crate::abi::{self, EnvoyBuffer, EnvoyStream, HeaderType};
 use crate::settings::{RouteMetadata, Settings};
@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::ptr;
 use tollgate_http::program::{Fact, canonical_path, facts, facts_of_scope};
 
-/// A stream of Envoy, and the address of its client. It is an extension of the request.
+/// An Envoy stream and the address of its client. This value is stored as an extension of the
+/// request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamExtension {
     stream: usize,
@@ -18,13 +19,13 @@ pub(crate) struct StreamExtension {
 }
 
 impl StreamExtension {
-    /// Returns the stream. It may be used only in the hook that has created the request.
+    /// Returns the stream. The stream must only be used in the hook that created the request.
     pub(crate) fn stream(&self) -> *mut EnvoyStream {
         self.stream as *mut EnvoyStream
     }
 }
 
-/// The parts that are read of each request.
+/// Reads those parts of a request's head that the limits need.
 pub(crate) struct HeadReader {
     needs_client: bool,
     needs_host: bool,
@@ -33,12 +34,12 @@ pub(crate) struct HeadReader {
 }
 
 impl HeadReader {
-    /// Determines the parts of requests that the limits of these settings look at.
+    /// Determines which parts of requests are needed by the limits in these settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let limits = settings.limits.limits.iter().flat_map(facts);
         let facts: Vec<Fact> = limits.chain(settings.limits.except.iter().flat_map(facts_of_scope)).collect();
         let is_metadata = |name: &HeaderName| settings.own.route_metadata.iter().any(|(it, _)| it == name);
-        // A refusal is a gRPC response if the request was for gRPC.
+        // If a request uses gRPC, its refusal must be a gRPC response.
         let mut headers = vec![CONTENT_TYPE];
         for fact in &facts {
             if let Fact::Header(name) = fact
@@ -57,7 +58,7 @@ impl HeadReader {
         }
     }
 
-    /// Reads the head of the request of a stream, in the hook of its headers.
+    /// Reads the head of a stream's request. Must be called in the hook for the request headers.
     pub(crate) fn read(&self, stream: *mut EnvoyStream) -> Request<()> {
         let mut request = Request::new(());
         if let Some(method) = first(stream, ":method") {
@@ -106,7 +107,7 @@ pub(crate) fn copy(
     }
 }
 
-/// Returns the first value of a header of the response.
+/// Returns the first value of a response header.
 pub(crate) fn first_of_response<'h>(stream: *mut EnvoyStream, name: &str) -> Option<&'h [u8]> {
     value(stream, abi::RESPONSE_HEADERS, name, 0, &mut 0)
 }
@@ -124,8 +125,7 @@ fn value<'h>(
     values: &mut usize,
 ) -> Option<&'h [u8]> {
     let mut found = EnvoyBuffer::NONE;
-    // SAFETY: the stream is that of the running hook; the other arguments live until the function
-    // returns.
+    // SAFETY: the stream belongs to the running hook, and the other arguments outlive the call.
     let is_there = unsafe {
         abi::envoy_dynamic_module_callback_http_get_header(
             stream,
@@ -136,8 +136,8 @@ fn value<'h>(
             ptr::from_mut(values),
         )
     };
-    // SAFETY: Envoy keeps the value until the end of the hook, or until a header is set; callers
-    // copy the value before.
+    // SAFETY: Envoy preserves the value until the hook ends or a header is set, and callers copy
+    // the value before that.
     is_there.then(|| unsafe { found.bytes() })
 }
 
@@ -158,7 +158,8 @@ fn route_metadata<'h>(stream: *mut EnvoyStream, namespace: &str, key: &str) -> O
     is_there.then(|| unsafe { found.bytes() })
 }
 
-/// Returns the address of the client as Envoy has determined it, or `None` for a pipe.
+/// Returns the client address that Envoy has determined, or `None` if the client is connected
+/// through a pipe.
 #[allow(unsafe_code)]
 fn client(stream: *mut EnvoyStream) -> Option<SocketAddr> {
     let mut found = EnvoyBuffer::NONE;
@@ -178,8 +179,8 @@ fn client(stream: *mut EnvoyStream) -> Option<SocketAddr> {
 /// The characters that must be percent-encoded in a query.
 const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'`');
 
-/// Returns the target of a request. If `http::Uri` cannot hold the target that the client sent, it
-/// is percent-encoded. The path then has the form in which limits compare paths in any case.
+/// Returns the target of a request. If `http::Uri` cannot represent the client's target, the target
+/// is percent-encoded. The path is then in the same form that limits use to compare paths.
 fn target(path: &[u8]) -> Uri {
     if let Ok(uri) = Uri::try_from(path) {
         return uri;

@@ -1,7 +1,7 @@
-//! The configuration of a filter: limits in the language of tollgate-http, and settings that only
-//! this module has.
+//! The configuration of a filter. It consists of limits in the language of tollgate-http, and of
+//! settings that only this module supports.
 //!
-//! The configuration is TOML, or JSON if it begins with `{`. Envoy converts a
+//! The configuration is written in TOML, or in JSON if it starts with `{`. Envoy converts a
 //! `google.protobuf.Struct` to JSON.
 
 use http::{HeaderName, StatusCode};
@@ -22,22 +22,24 @@ pub(crate) struct Settings {
     pub(crate) own: OwnSettings,
 }
 
-/// The settings besides those of a layer.
+/// The settings that are specific to this module.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct OwnSettings {
-    /// The headers that Envoy sets itself, or removes from the requests of clients.
+    /// Headers that Envoy either sets itself or removes from clients' requests.
     #[serde(deserialize_with = "header_names")]
     pub(crate) trust_headers: Vec<HeaderName>,
-    /// The headers in which limits see metadata of the route, by name.
+    /// The headers under which limits see metadata of the route. Each header is stored with the
+    /// namespace and the key of its metadata.
     #[serde(deserialize_with = "metadata")]
     pub(crate) route_metadata: Vec<(HeaderName, RouteMetadata)>,
-    /// For the name of a limit, the statuses of responses for which the limit keeps its charge.
+    /// Maps the name of a limit to response statuses. The limit keeps its charge if the response
+    /// has one of these statuses.
     pub(crate) charge_if: BTreeMap<String, Statuses>,
 }
 
 impl OwnSettings {
-    /// Returns the headers whose values are from Envoy and not from the client.
+    /// Returns the headers whose values originate from Envoy instead of the client.
     pub(crate) fn of_envoy(&self) -> impl Iterator<Item = &HeaderName> {
         self.route_metadata.iter().map(|(header, _)| header).chain(&self.trust_headers)
     }
@@ -46,7 +48,8 @@ impl OwnSettings {
 /// The names of the settings in [`OwnSettings`].
 const OWN: [&str; 3] = ["trust-headers", "route-metadata", "charge-if"];
 
-/// The settings of a layer that determine the client's address, which Envoy determines itself.
+/// Settings of a layer that determine the client's address. They are not supported here, because
+/// Envoy determines the address itself.
 const OF_PROXIES: [&str; 3] = ["trust", "trust-hops", "forwarded-field"];
 
 /// A text in the metadata of a route.
@@ -56,7 +59,8 @@ pub(crate) struct RouteMetadata {
     pub(crate) key: String,
 }
 
-/// Statuses of responses, such as `401, 403` or `4xx`, as ranges of the first and the last status.
+/// Response statuses, such as `401, 403` or `4xx`. They are stored as ranges with their first and
+/// last status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Statuses(Vec<(u16, u16)>);
 
@@ -127,12 +131,13 @@ where
 }
 
 impl Settings {
-    /// Reads the configuration of a filter, and the file that it names, if it names one.
+    /// Reads the configuration of a filter. If the configuration names a file, also reads that
+    /// file.
     ///
     /// # Errors
     ///
-    /// A text that is neither TOML nor JSON, a setting that is unknown or out of its range, a file
-    /// that cannot be read, or a class that any client could choose.
+    /// Returns an error if the text is neither TOML nor JSON, a setting is unknown or out of range,
+    /// or a file cannot be read. Also returns an error if a class could be chosen by any client.
     pub(crate) fn read(config: &[u8]) -> Result<Self, String> {
         let text = text(config, "the filter_config")?;
         match Document::parse(text, "filter_config")? {
@@ -191,11 +196,11 @@ fn text<'t>(bytes: &'t [u8], name: &str) -> Result<&'t str, String> {
     })
 }
 
-/// The content of a text of settings.
+/// The content of a settings text.
 struct Document {
     settings: Settings,
     file: Option<String>,
-    /// Whether the text has no other setting than `file`.
+    /// Whether `file` is the only setting in the text.
     is_alone: bool,
 }
 
@@ -259,7 +264,8 @@ impl Document {
     }
 }
 
-/// Returns the reason why this module refuses a setting of `tollgate proxy`; `None` if it does not.
+/// Returns why this module refuses a setting of `tollgate proxy`, or `None` if it accepts the
+/// setting.
 fn not_here(setting: &str) -> Option<String> {
     if OF_PROXIES.contains(&setting) {
         return Some(format!(
@@ -276,7 +282,7 @@ fn not_here(setting: &str) -> Option<String> {
     })
 }
 
-/// Returns a value in which whole numbers are integers. A `google.protobuf.Struct` has only
+/// Converts whole numbers in a value to integers. A `google.protobuf.Struct` contains only
 /// floating-point numbers.
 fn whole(value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;

@@ -1,8 +1,8 @@
-//! Tracks whether anything moves on a client's connection.
+//! Tracks movement on a client's connection.
 //!
-//! [`Activity`] holds numbers that only decide when a connection is given up. Its operations are
-//! relaxed except for one pair. When a response begins, its request is counted in `sending` before
-//! it leaves `waiting`, so that the connection never seems idle in between.
+//! The numbers in [`Activity`] only decide when the proxy gives up a connection. Their operations
+//! are relaxed, except for one pair. When a response begins, its request is counted in `sending`
+//! before it is removed from `waiting`. The connection therefore never seems idle in between.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The protocol of a connection, which determines what counts as movement.
+/// The protocol of a connection. The protocol determines which events count as movement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Speaks {
-    /// No request has arrived yet. Nothing counts.
+    /// No request has arrived yet. No event counts.
     Nothing = 0,
-    /// Bytes that the client accepts count, and so do frames of bodies.
+    /// Bytes accepted by the client count, and so do frames of bodies.
     Http1 = 1,
-    /// Frames of bodies count. Bytes do not count, because a client that opens no window still gets
-    /// answers to its pings.
+    /// Only frames of bodies count. Bytes do not count, because a client can keep its window closed
+    /// and still receive answers to its pings.
     Http2 = 2,
     /// A WebSocket. Bytes count in either direction.
     Tunnel = 3,
 }
 
-/// The requests in progress on a connection, and the time of its last movement.
+/// The requests in progress on a connection, and the time of the connection's last movement.
 pub(crate) struct Activity {
     begun: Instant,
     /// The time of the last movement, in milliseconds after `begun`.
     moved: AtomicU64,
     speaks: AtomicU8,
-    /// Requests whose response has not begun.
+    /// The number of requests whose response has not begun.
     waiting: AtomicUsize,
-    /// Responses that have begun and not ended.
+    /// The number of responses that have begun but not ended.
     sending: AtomicUsize,
 }
 
-/// Whether a connection may go on.
+/// Whether a connection may continue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The connection may go on, and must be checked again after this time.
+    /// The connection may continue, and must be checked again after this time.
     For(Duration),
-    /// The connection has no request, and none arrived in time.
+    /// The connection has no request in progress, and no new request arrived in time.
     Idle,
-    /// None of the connection's responses has moved in time.
+    /// The connection's responses have all stood still for too long.
     Stalled,
 }
 
@@ -65,8 +65,8 @@ impl Activity {
         })
     }
 
-    /// Begins a request. It is in progress until the returned guard is dropped, or until the body
-    /// of its response is dropped.
+    /// Begins a request. The request is in progress until the returned guard or the body of the
+    /// response is dropped.
     pub(crate) fn begin(self: &Arc<Self>, is_http2: bool) -> InProgress {
         self.speak(if is_http2 { Speaks::Http2 } else { Speaks::Http1 });
         // ORDERING: relaxed, as the module documentation explains.
@@ -81,12 +81,13 @@ impl Activity {
         self.touch();
     }
 
-    /// Returns whether the connection may go on. It may while a request waits for its response,
-    /// because such a request has its own timeout. A stalled response is allowed twice `idle`: a
-    /// body that waits for the upstream then ends by itself before the connection does, and other
-    /// requests on the connection continue.
+    /// Returns whether the connection may continue. While a request waits for its response, the
+    /// connection may continue, because such a request has its own timeout. A response may stall
+    /// for twice as long as `idle`. A body that waits for the upstream therefore times out before
+    /// the connection does, and other requests on the connection can continue.
     pub(crate) fn standing(&self, head: Duration, idle: Duration) -> Standing {
-        // ORDERING: acquire: a response that has left `waiting` is seen in `sending` below.
+        // ORDERING: acquire; if a response has been removed from `waiting`, the load of `sending`
+        // below sees the response.
         if self.waiting.load(Acquire) > 0 {
             return Standing::For(idle);
         }
@@ -145,9 +146,9 @@ impl InProgress {
     /// Records that the response has begun.
     pub(crate) fn answered<B>(mut self, body: B) -> Sending<B> {
         self.activity.touch();
-        // ORDERING: relaxed; the next operation publishes it.
+        // ORDERING: relaxed; the release operation below publishes this count.
         self.activity.sending.fetch_add(1, Relaxed);
-        // ORDERING: release: publishes the count above and the time of the movement.
+        // ORDERING: release; this operation publishes the count above and the time of the movement.
         self.activity.waiting.fetch_sub(1, Release);
         self.is_sending = true;
         Sending { body, progress: self }
@@ -193,7 +194,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Sending<B> {
 
 #[cfg(test)]
 impl Activity {
-    /// Returns an activity in which nothing has moved for an hour.
+    /// Returns the activity of a connection on which nothing has moved for an hour.
     pub(crate) fn still_for_an_hour(speaks: Speaks) -> Arc<Self> {
         let begun = Instant::now().checked_sub(Duration::from_secs(3600)).expect("a time");
         let activity = Self { begun, ..Arc::into_inner(Self::new()).expect("one owner") };

@@ -1,8 +1,9 @@
-//! The server for operators, at the address of `--metrics`. It serves metrics, health, and the
-//! states of keys.
+//! The server for operators, which listens on the address of `--metrics`. It serves metrics, health
+//! reports, and the states of keys.
 //!
-//! Anyone who can connect to this server can read and reset any key, so its address must not be
-//! public. All responses except the metrics are JSON. Errors are problems (RFC 9457).
+//! Anyone who can connect to this server can read and reset any key, so the server's address must
+//! not be public. All responses are JSON, except for the metrics. Errors are problem details (RFC
+//! 9457).
 
 mod health;
 mod limits;
@@ -34,18 +35,19 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 type Answer = Response<Full<Bytes>>;
 
-/// The parts of the proxy that the server shows and changes.
+/// The parts of the proxy that the server displays and changes.
 pub(crate) struct Admin {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) limits: Arc<ArcSwap<Limits>>,
     pub(crate) health: Health,
 }
 
-/// Serves until the future is dropped.
+/// Serves requests until the future is dropped.
 pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Most likely the process is out of file descriptors, and some will be closed.
+            // The most likely cause is that the process has no free file descriptors. Some
+            // descriptors will be closed soon.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };

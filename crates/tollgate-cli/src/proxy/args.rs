@@ -434,7 +434,7 @@ impl ProxyArgs {
 
     /// # Errors
     ///
-    /// An invalid upstream, limit or network.
+    /// Returns an error if an upstream, a limit or a network is invalid.
     pub(crate) fn settings(mut self) -> Result<Settings, Failure> {
         let file = self.file.take();
         match self.validated() {
@@ -446,11 +446,11 @@ impl ProxyArgs {
         }
     }
 
-    /// Returns the settings of the limits alone.
+    /// Returns only the settings of the limits.
     ///
     /// # Errors
     ///
-    /// An invalid limit, exemption or template.
+    /// Returns an error if a limit, an exemption or a template is invalid.
     pub(crate) fn layer_settings(&self) -> Result<LayerSettings, Failure> {
         let except = parse_except(&self.except)?;
         let path_templates = parse_path_templates(&self.path_template)?;

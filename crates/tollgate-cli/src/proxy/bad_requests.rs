@@ -1,8 +1,8 @@
-//! Requests that hyper answers by itself because they are not HTTP.
+//! Handles requests that hyper answers by itself because they are not HTTP.
 //!
-//! Such requests never reach the proxy's service: hyper answers with 400, 414 or 431 (HTTP/1) or
-//! ends the connection (HTTP/2), and the connection ends with an error. From the error, the proxy
-//! counts and logs the request, and charges its address.
+//! Such requests never reach the proxy's service. With HTTP/1, hyper answers with 400, 414 or 431;
+//! with HTTP/2, it ends the connection. In both cases, the connection's future ends with an error.
+//! The proxy uses this error to count and log the request, and to charge the client's address.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -13,39 +13,40 @@ use tollgate_http::KeyPart;
 
 use crate::failure::Failure;
 
-/// The most addresses that are charged at a time. Further addresses are not limited.
+/// The maximum number of addresses that are charged at the same time. Any further addresses are not
+/// limited.
 const MAX_ADDRESSES: usize = 100_000;
 
 /// The fault of a bad request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadRequest {
-    /// It is not HTTP.
+    /// The request is not HTTP.
     Malformed,
-    /// Its target is longer than the longest that hyper reads.
+    /// The target of the request is longer than the longest target that hyper reads.
     UriTooLong,
-    /// Its head is larger than `--max-header-size`, or has too many fields.
+    /// The head of the request is larger than `--max-header-size` or has too many fields.
     HeadTooLarge,
-    /// The client broke the protocol of HTTP/2.
+    /// The client violated the HTTP/2 protocol.
     Http2,
 }
 
 impl BadRequest {
     pub(crate) const ALL: [Self; 4] = [Self::Malformed, Self::UriTooLong, Self::HeadTooLarge, Self::Http2];
 
-    /// Returns the fault of the last request of a connection that ended with an error, if the
-    /// request caused the error.
+    /// Returns the fault of the request that ended a connection with this error. Returns `None` if
+    /// no request caused the error.
     pub(crate) fn of(error: &(dyn Error + Send + Sync + 'static)) -> Option<Self> {
         let error = error.downcast_ref::<hyper::Error>()?;
         if error.is_parse_too_large() {
-            // Only the text of hyper's error distinguishes the two cases.
+            // Only the text of hyper's error distinguishes a long target from a large head.
             let is_uri = error.to_string().contains("URI too long");
             return Some(if is_uri { Self::UriTooLong } else { Self::HeadTooLarge });
         }
         if error.is_parse() {
             return Some(Self::Malformed);
         }
-        // The error counts if this side of the connection has detected it. Other errors are broken
-        // connections and clients that left.
+        // An error counts if this side of the connection detected it. The remaining errors are
+        // broken connections and clients that disconnected.
         let http2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
         http2.filter(|error| error.is_library()).map(|_| Self::Http2)
     }
@@ -59,7 +60,8 @@ impl BadRequest {
         }
     }
 
-    /// Returns the status that the access log shows: hyper's, or the nearest over HTTP/2.
+    /// Returns the status for the access log. With HTTP/1, this is the status that hyper sent; with
+    /// HTTP/2, it is the closest match.
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Malformed | Self::Http2 => StatusCode::BAD_REQUEST,
@@ -69,18 +71,18 @@ impl BadRequest {
     }
 }
 
-/// The limit of bad requests of each address.
+/// Limits how many bad requests each address may send.
 pub(crate) struct BadRequestLimit {
     limiter: Option<Limiter<KeyPart<'static>>>,
     ipv6_prefix: u8,
 }
 
 impl BadRequestLimit {
-    /// Creates a limit. Without a quota, nothing is limited.
+    /// Creates a limit. If there is no quota, no address is limited.
     ///
     /// # Errors
     ///
-    /// A quota that no limiter can enforce.
+    /// Returns an error if no limiter can enforce the quota.
     pub(crate) fn new(quota: Option<Quota>, ipv6_prefix: u8) -> Result<Self, Failure> {
         let limiter = |quota| {
             let limiter = Limiter::<KeyPart<'static>>::builder(quota)

@@ -1,4 +1,4 @@
-//! The connections of clients: their sockets, and the caps on their number.
+//! The connections of clients: their sockets, and limits on the number of connections.
 
 pub(crate) mod target;
 
@@ -18,7 +18,7 @@ use crate::proxy::activity::Activity;
 use crate::proxy::telemetry::metrics::Metrics;
 use target::{BodyEnd, Targets};
 
-/// The number of open connections of each address. Addresses without connections have no entry.
+/// Counts the open connections of each address. An address without open connections has no entry.
 pub(crate) struct Addresses {
     open: scc::HashMap<KeyPart<'static>, usize>,
     most: usize,
@@ -26,14 +26,14 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Creates a count that admits `most` connections of each IPv4 address, and of each IPv6
-    /// network with this prefix.
+    /// Creates a counter that allows `most` connections per IPv4 address, and `most` per IPv6
+    /// network with this prefix length.
     pub(crate) fn new(most: usize, ipv6_prefix: u8) -> Arc<Self> {
         Arc::new(Self { open: scc::HashMap::new(), most, ipv6_prefix })
     }
 
     /// Counts a connection of this address until the returned place is dropped. Returns `None` if
-    /// the address has too many connections.
+    /// the address already has the maximum number of connections.
     pub(crate) fn enter(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
         let network = KeyPart::address(ip, self.ipv6_prefix);
         match self.open.entry_sync(network.clone()) {
@@ -45,7 +45,7 @@ impl Addresses {
     }
 }
 
-/// One connection of an address, which is counted until this value is dropped.
+/// A counted connection of an address. Dropping this value ends the count.
 pub(crate) struct Place {
     addresses: Arc<Addresses>,
     network: KeyPart<'static>,
@@ -60,7 +60,8 @@ impl Drop for Place {
     }
 }
 
-/// A client's socket. It keeps its place until it is closed, even after it has become a tunnel.
+/// A client's socket. It occupies its place until the socket is closed, even after the connection
+/// has become a tunnel.
 pub(crate) struct Connection {
     stream: TcpStream,
     targets: Targets,
@@ -84,7 +85,7 @@ impl Connection {
         Self { stream, targets, activity, _place: place, _room: room, _open: Open(metrics) }
     }
 
-    /// Returns the [`BodyEnd`] of this connection, which the service must set for each request.
+    /// Returns the [`BodyEnd`] of this connection. The service must set it for every request.
     pub(crate) fn body_end(&self) -> Arc<BodyEnd> {
         self.targets.body_end()
     }
@@ -142,7 +143,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Counts a connection in the metrics while it is open.
+/// Counts a connection in the metrics for as long as the connection is open.
 struct Open(Arc<Metrics>);
 
 impl Drop for Open {

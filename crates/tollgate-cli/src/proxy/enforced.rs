@@ -1,5 +1,5 @@
-//! The limits as the proxy enforces them: it counts and logs their decisions, and adds the
-//! operator's fields and body to their refusals.
+//! Builds the limits that the proxy enforces. The proxy counts and logs their decisions, and adds
+//! the operator's fields and body to refusals.
 
 use tollgate_http::{DecisionEvent, RefusalReason};
 
@@ -14,7 +14,7 @@ use crate::proxy::telemetry::entry::Noted;
 ///
 /// # Errors
 ///
-/// Those of [`limits::build`].
+/// Returns the errors of [`limits::build`].
 pub(crate) fn build(
     settings: &Settings,
     store: Option<&Store>,

@@ -1,4 +1,4 @@
-//! The limits of the proxy: their limiters, and the layer that enforces them.
+//! The proxy's limits: their limiters, and the layer that enforces the limits.
 
 use tollgate::Stats;
 use tollgate_http::program::{self, LocalLimiter, key_text, local};
@@ -28,23 +28,23 @@ impl AnyLimiter {
     }
 }
 
-/// Limits in force: the settings that they were built from, the layer, and their limiters.
+/// The limits in force, with their settings, their layer and their limiters.
 #[derive(Default)]
 pub struct Limits {
     pub settings: LayerSettings,
-    /// The layer; `None` if there are no limits.
+    /// The layer, or `None` if there are no limits.
     pub layer: Option<RateLimitLayer>,
-    /// Warnings about limits that probably do not do what they were meant to do.
+    /// Warnings about limits that probably do not have their intended effect.
     pub warnings: Vec<BuildWarning>,
-    /// The limits that the layer enforces, with their limiters. A limit of the settings has a part
-    /// for each of its rates.
+    /// The enforced limits, with their limiters. A limit in the settings has a separate part for
+    /// each of its rates.
     pub parts: Vec<(LimitPart, AnyLimiter)>,
     pub refusals: Refusals,
 }
 
 impl AnyLimiter {
-    /// Returns the limiter of each class of a limit, if the limit is of this process, with the name
-    /// and the allowance that the class has in the settings.
+    /// Returns the limiter of each class of a limit, with the class's name and its allowance in the
+    /// settings. Returns nothing if the limit is not local to this process.
     fn local<'l>(
         &self,
         limit: &'l LimitPart,
@@ -55,7 +55,8 @@ impl AnyLimiter {
         })
     }
 
-    /// Returns the statistics of each class that has keys, if the limit is of this process.
+    /// Returns the statistics of each class that has keys. Returns nothing if the limit is not
+    /// local to this process.
     pub(crate) fn stats<'l>(
         &self,
         limit: &'l LimitPart,
@@ -67,20 +68,20 @@ impl AnyLimiter {
 /// The name of the default class of a limit with classes.
 pub(crate) const DEFAULT_CLASS: &str = "default";
 
-/// Returns the name and the allowance of each class of a limit, the default class first. A limit
-/// without classes has one class, without a name.
+/// Returns the name and the allowance of each class of a limit, starting with the default class. A
+/// limit without classes has a single class without a name.
 pub(crate) fn allowances(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowance)> {
     let default = (!limit.classes.is_empty()).then_some(DEFAULT_CLASS);
     let others = limit.classes.iter().map(|(name, allowance)| (Some(name.as_str()), *allowance));
     [(default, limit.allowance)].into_iter().chain(others)
 }
 
-/// Returns whether a limit is in shadow mode, in which it refuses nothing.
+/// Returns whether a limit is in shadow mode, which refuses no request.
 pub(crate) fn is_shadow(settings: &LayerSettings, limit: &LimitPart) -> bool {
     settings.shadows.contains(&limit.text_name)
 }
 
-/// Returns the limiter of a class, or without a name the limiter of the limit itself.
+/// Returns the limiter of a class. Without a class name, returns the limiter of the limit itself.
 pub(crate) fn of_class(limiter: &LocalLimiter, class: Option<&str>) -> Option<LocalLimiter> {
     class.map_or_else(|| Some(limiter.clone()), |class| limiter.class(class))
 }
@@ -91,10 +92,10 @@ impl Limits {
         self.parts.iter().map(|(limit, limiter)| (limit, limiter))
     }
 
-    /// Returns the limiter that `limit` can take over from these limits: the limiter of a limit
-    /// with the same name, key, algorithm, maximum of keys and policy for new keys. Its classes
-    /// keep their states. A shared limiter is taken over only if its quotas are the same, because
-    /// its state is in the store in any case.
+    /// Returns the existing limiter that `limit` can take over. The limit of that limiter must have
+    /// the same name, key, algorithm, maximum number of keys and policy for new keys. The states of
+    /// its classes are preserved. A shared limiter is only taken over if its quotas are also equal,
+    /// because the store preserves its state in any case.
     fn kept(&self, settings: &LayerSettings, limit: &LimitPart) -> Option<&AnyLimiter> {
         let how = |settings: &LayerSettings| (settings.algorithm, settings.max_keys, settings.when_full);
         let same = |earlier: &LimitPart| {
@@ -109,12 +110,12 @@ impl Limits {
         }
     }
 
-    /// Sets the allowance of each limiter to the allowance of its limit.
+    /// Sets each limiter's allowance to the allowance of its limit.
     ///
     /// # Errors
     ///
-    /// A limiter that has no memory for the change. In that case, all limiters keep their earlier
-    /// allowances.
+    /// Returns an error if a limiter cannot allocate memory for the change. In that case, all
+    /// limiters keep their previous allowances.
     pub fn set_allowances(&self) -> Result<(), Failure> {
         let mut changed: Vec<(LocalLimiter, Allowance)> = Vec::new();
         let all = self.iter().flat_map(|(limit, limiter)| limiter.local(limit).map(move |it| (limit, it)));
@@ -125,7 +126,7 @@ impl Limits {
             }
             if let Err(error) = limiter.set(allowance) {
                 for (limiter, earlier) in changed {
-                    // The limiter accepts this quota, which it had a moment ago.
+                    // The limiter accepts this quota, because the quota was in force a moment ago.
                     let _ = limiter.set(earlier);
                 }
                 return Err(Failure::refused(format!(
@@ -139,14 +140,14 @@ impl Limits {
     }
 }
 
-/// Builds the limits. Shared limits count in `store`, and `equip` adds to the layer's settings. If
-/// `running` already has the limiter of a limit, that limiter stays in use, and it keeps its quota
-/// until [`Limits::set_allowances`].
+/// Builds the limits. Shared limits count in `store`, and `equip` extends the settings of the
+/// layer. If `running` already contains a suitable limiter for a limit, that limiter remains in
+/// use. It keeps its quota until [`Limits::set_allowances`] is called.
 ///
 /// # Errors
 ///
-/// A limit that no limiter or that the store cannot enforce, an unknown name in `--shadow`, or a
-/// `--trust` that holds every address.
+/// Returns an error if no limiter can enforce a limit, or if the store cannot enforce a limit. Also
+/// returns an error if `--shadow` contains an unknown name, or if `--trust` contains every address.
 pub fn build(
     settings: &LayerSettings,
     store: Option<&Store>,
@@ -164,8 +165,8 @@ pub fn build(
             (Some(_), Some(kept @ AnyLimiter::Shared(_))) => kept.clone(),
             (Some(shared), _) => AnyLimiter::Shared(shared),
             (None, kept) => {
-                // A limiter is built even if an earlier one stays in use, to find out whether the
-                // quota can be enforced.
+                // Building a limiter shows whether the quota can be enforced. A new limiter is
+                // therefore built even if an earlier limiter remains in use.
                 let made = local(settings, part, None)?;
                 AnyLimiter::Local(match kept {
                     Some(AnyLimiter::Local(kept)) => made.continuing(kept),
@@ -185,7 +186,7 @@ pub fn build(
     Ok(Limits { settings: settings.clone(), layer, warnings, parts, refusals: Refusals::default() })
 }
 
-/// A failure while limits are built, caused by the settings or by the store.
+/// An error in the settings or the store, found while limits are built.
 struct Refused(Failure);
 
 impl From<LayerError> for Refused {

@@ -1,9 +1,10 @@
-//! [`Lingering`]: the body of a request. After a refusal, a bounded part of the rest is still read.
+//! Defines [`Lingering`], the body of a request. After a refusal, the proxy still reads a bounded
+//! part of the remaining body.
 //!
-//! A client that is refused while it uploads may not have read the response yet. If the proxy
+//! A client that is refused during an upload may not have read the response yet. If the proxy
 //! stopped reading, it would close the connection (HTTP/1) or reset the stream (HTTP/2), and the
-//! client could lose the response. The proxy therefore reads and drops the rest of the body, for a
-//! limited time and up to a limited size, as nginx does with `lingering_close`.
+//! client could lose the response. The proxy therefore reads and discards the remaining body, up to
+//! a maximum time and size. nginx does the same with `lingering_close`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,23 +22,25 @@ use tokio::time::timeout;
 
 use crate::proxy::activity::Activity;
 
-/// The longest pause of the client while its body is dropped.
+/// The longest pause that a client may make while the proxy discards its body.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The total time for which a body is dropped.
+/// The maximum total time that the proxy spends on discarding a body.
 const LONGEST: Duration = Duration::from_secs(10);
-/// The number of bytes of a body after which dropping stops.
+/// The maximum number of bytes of a body that the proxy discards.
 const MOST: usize = 16 << 20;
 
-/// The body of a request. If it is dropped before its end, a task reads a bounded part of the rest.
+/// The body of a request. If the body is dropped before its end, a task reads a bounded part of the
+/// remaining bytes.
 pub(crate) struct Lingering {
     body: Option<Incoming>,
     activity: Arc<Activity>,
-    /// Whether the client waits for `100 Continue`, which hyper sends when the body is first read.
+    /// Whether the client waits for `100 Continue`. hyper sends this response when the body is
+    /// first read.
     waits_to_be_asked: bool,
 }
 
 impl Lingering {
-    /// Replaces the body of a request on a connection.
+    /// Wraps the body of a request on a connection.
     pub(crate) fn of(request: Request<Incoming>, activity: Arc<Activity>) -> Request<Self> {
         let waits_to_be_asked = expects_continue(request.headers());
         request.map(|body| Self { body: Some(body), activity, waits_to_be_asked })
@@ -80,7 +83,7 @@ impl Drop for Lingering {
         if self.is_end_stream() || self.waits_to_be_asked {
             return;
         }
-        // If there is no runtime, the connection is gone as well.
+        // If no runtime is left, the connection has also ended.
         if let (Some(body), Ok(runtime)) = (self.body.take(), Handle::try_current()) {
             runtime.spawn(timeout(LONGEST, discard(body)));
         }

@@ -1,5 +1,5 @@
-//! Lines on standard error, for the operator of the proxy. A line has the time in UTC (RFC 3339),
-//! the level, and a sentence.
+//! Writes lines for the proxy's operator to standard error. Each line contains the time in UTC (RFC
+//! 3339), the level, and a sentence.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use tollgate::{Quota, SingleLimiter};
 /// The severity of a line.
 #[derive(Clone, Copy)]
 enum Level {
-    /// Something works as it should.
+    /// The proxy works as it should.
     Info,
-    /// Something fails, and the proxy goes on.
+    /// An operation failed, but the proxy continues.
     Warn,
-    /// A request of the operator is not carried out.
+    /// The proxy could not carry out a request of the operator.
     Error,
 }
 
@@ -40,13 +40,15 @@ pub(crate) fn error(line: fmt::Arguments<'_>) {
     log(Level::Error, line);
 }
 
-/// Writes one line to standard error. A failure is ignored, because it could not be reported.
+/// Writes one line to standard error. If the write fails, the failure is ignored because it cannot
+/// be reported.
 fn log(level: Level, line: fmt::Arguments<'_>) {
     let at = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ");
     let _ = writeln!(io::stderr().lock(), "{at} {} {line}", level.name());
 }
 
-/// A warning about a problem that may affect every request. It is written at most once a minute.
+/// A warning about a problem that may affect every request. The warning is logged at most once a
+/// minute.
 pub(crate) struct RareLine(Option<SingleLimiter>);
 
 impl RareLine {

@@ -1,4 +1,4 @@
-//! Responses of the proxy itself, which are problems in JSON (RFC 9457).
+//! Creates the proxy's own responses, which contain problem details in JSON (RFC 9457).
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde_json::json;
 
-/// The statuses after which a connection of HTTP/1.1 is closed.
+/// After a response with one of these statuses, an HTTP/1.1 connection is closed.
 const ENDING: [StatusCode; 4] = [
     StatusCode::BAD_REQUEST,
     StatusCode::REQUEST_TIMEOUT,
@@ -14,7 +14,7 @@ const ENDING: [StatusCode; 4] = [
     StatusCode::NOT_IMPLEMENTED,
 ];
 
-/// Returns a response that describes the problem in a sentence.
+/// Returns a response that describes the problem in one sentence.
 pub(crate) fn problem_details(status: StatusCode, detail: &str) -> Response<Full<Bytes>> {
     let title = status.canonical_reason().unwrap_or("Error");
     let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
@@ -22,8 +22,8 @@ pub(crate) fn problem_details(status: StatusCode, detail: &str) -> Response<Full
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if ENDING.contains(&status) {
-        // The rest of the request may still arrive, and would be taken for the next request. After
-        // an invalid request, it is not certain where the next request begins.
+        // The remaining bytes of the request may still arrive, and would be mistaken for the next
+        // request. After an invalid request, the start of the next request is uncertain.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -1,4 +1,5 @@
-//! The operator's additions to refusals: `--refusal-field` and `--refusal-body`.
+//! Adds the operator's fields and body to refusals, according to `--refusal-field` and
+//! `--refusal-body`.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +14,11 @@ use tollgate_http::Refusal;
 use crate::failure::Failure;
 use crate::printable::{printable, printable_path};
 
-/// The largest body of a refusal. A larger body would not help a client, and every refusal in a
-/// flood would send it.
+/// The maximum size of a refusal's body, in bytes. A larger body would not help a client, and
+/// during a flood the proxy would send it with every refusal.
 const MOST_BODY: usize = 64 << 10;
 
-/// Fields that frame a message, and fields that the limits write.
+/// Fields that frame a message, and fields that the limits write. Operators cannot set them.
 const NOT_OURS: [HeaderName; 12] = [
     CONNECTION,
     CONTENT_LENGTH,
@@ -37,7 +38,7 @@ const NOT_OURS: [HeaderName; 12] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
     fields: HeaderMap,
-    /// The body and its type. If it is `None`, the body of a refusal is a problem in JSON.
+    /// The body and its type. If this is `None`, the body of a refusal is a JSON problem.
     body: Option<(Bytes, HeaderValue)>,
 }
 
@@ -46,8 +47,8 @@ impl Refusals {
     ///
     /// # Errors
     ///
-    /// A field that is not `Name: value` or that must not be set, or a body that cannot be read or
-    /// is too large.
+    /// Returns an error if a field is not of the form `Name: value` or must not be set, or if the
+    /// body cannot be read or is too large.
     pub(crate) fn read(fields: &[String], body: Option<&Path>) -> Result<Self, Failure> {
         let mut all = HeaderMap::new();
         for text in fields {
@@ -61,7 +62,8 @@ impl Refusals {
         self.body.is_some()
     }
 
-    /// Returns the response to a refusal. Its body is empty unless the operator gave one.
+    /// Returns the response to a refused request. The response has an empty body, unless the
+    /// operator has configured a body.
     pub(crate) fn response(&self, refusal: &Refusal<'_>) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = refusal.status;
@@ -72,7 +74,7 @@ impl Refusals {
         response
     }
 
-    /// Adds the fields to a refusal. They replace existing fields of the same names.
+    /// Adds the operator's fields to a refusal. They replace existing fields with the same names.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
         for name in self.fields.keys() {
             headers.remove(name);
@@ -98,7 +100,7 @@ fn field(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     Ok((name, value))
 }
 
-/// Reads a body. The extension of its file name determines its type.
+/// Reads a body from a file. The file extension determines the body's type.
 fn read(path: &Path) -> Result<(Bytes, HeaderValue), Failure> {
     let name = printable_path(path);
     let body = fs::read(path)

@@ -1,9 +1,9 @@
-//! A reload, which SIGHUP requests.
+//! Reloads the proxy's settings when SIGHUP arrives.
 //!
-//! A reload applies the options under "Limits", and opens the access log again. It first reads,
-//! builds and opens everything, so that a failure changes nothing. It then sets the quotas of the
-//! limiters that stay in use, and replaces the old limits with the new ones for requests that begin
-//! later.
+//! A reload applies the options under "Limits" and reopens the access log. It reads, builds and
+//! opens everything before it changes anything, so a failure has no effect. It then sets the quotas
+//! of the limiters that remain in use. Finally, it replaces the old limits with the new limits for
+//! requests that begin later.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::proxy::telemetry::access_log::AccessLog;
 use crate::proxy::telemetry::metrics::Metrics;
 
-/// The options that a reload applies: those under "Limits" in the help.
+/// The options that a reload applies. The help lists them under "Limits".
 pub(crate) const RELOADED: [&str; 10] = [
     "limit",
     "algorithm",
@@ -50,17 +50,18 @@ pub(crate) struct Reloaded {
     pub(crate) settings: Arc<Settings>,
     /// The limits that were in force before the reload.
     pub(crate) before: Arc<Limits>,
-    /// The options that have changed and need a restart.
+    /// The changed options that take effect only after a restart.
     pub(crate) need_restart: Vec<String>,
 }
 
 impl Reloader {
-    /// Reads the settings, and applies the options that a reload may change. Blocks while the keys
-    /// of a limiter move to a new quota.
+    /// Reads the settings and applies the options that a reload may change. This call blocks while
+    /// a limiter moves its keys to a new quota.
     ///
     /// # Errors
     ///
-    /// Settings that would be refused at the start of the proxy. In that case, nothing has changed.
+    /// Returns an error if the proxy would refuse these settings at its start. In that case,
+    /// nothing has changed.
     pub(crate) fn reload(&mut self) -> Result<Reloaded, Failure> {
         let mut settings = (self.load)()?;
         let need_restart = self.need_restart(&settings);
@@ -74,8 +75,8 @@ impl Reloader {
             log.write_to(output);
         }
         self.limits.store(Arc::new(limits));
-        // Options that need a restart keep their running values here, because the next reload
-        // compares its settings with these.
+        // Options that require a restart retain their running values here. The next reload compares
+        // its settings with these values.
         let settings = Arc::new(self.settings.with_limits(settings.limits, settings.refusals));
         self.settings = Arc::clone(&settings);
         Ok(Reloaded { settings, before, need_restart })

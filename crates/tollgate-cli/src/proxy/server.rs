@@ -1,5 +1,4 @@
-//! The server side of the proxy, which accepts connections from clients, serves them, and ends them
-//! gracefully.
+//! Accepts connections from clients, serves them, and ends them gracefully.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -32,36 +31,37 @@ use crate::proxy::telemetry::entry::unread_line;
 use crate::proxy::telemetry::exchange::{CountedBody, Exchange, Observer};
 use crate::proxy::upstream::forward::{Answer, Forward};
 
-/// How often a silent HTTP/2 client is pinged.
+/// How often the proxy pings a silent HTTP/2 client.
 const PING: Duration = Duration::from_secs(30);
-/// The most requests in progress on an HTTP/2 connection.
+/// The maximum number of requests in progress on an HTTP/2 connection.
 const STREAMS: u32 = 100;
-/// The most streams that a client may reset before the proxy has looked at them (CVE-2023-44487).
+/// The maximum number of streams that a client may reset before the proxy has processed them
+/// (CVE-2023-44487).
 const RESETS_PENDING: usize = 20;
-/// The most streams of a connection that the proxy itself may reset because of the client's errors
-/// (CVE-2025-8671).
+/// The maximum number of streams per connection that the proxy may reset because of the client's
+/// errors (CVE-2025-8671).
 const ERRORS: usize = 1_000;
-/// The most bytes of a response that an HTTP/2 stream buffers.
+/// The maximum number of response bytes that an HTTP/2 stream buffers.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// The limits on connections and requests of clients.
+/// Limits on the connections and requests of clients.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSettings {
     pub(crate) max_connections: usize,
     pub(crate) max_per_address: usize,
     pub(crate) ipv6_prefix: u8,
-    /// The trusted proxies in front of this one, which may have any number of connections.
+    /// The trusted proxies in front of this proxy. They may open any number of connections.
     pub(crate) trusted: Option<TrustedProxies>,
     pub(crate) max_header_size: u32,
     pub(crate) header_timeout: Duration,
     pub(crate) idle_timeout: Duration,
 }
 
-/// The parts that all connections share.
+/// The state that all connections share.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) forward: Forward,
-    /// The limits, which a reload replaces.
+    /// The limits in force. A reload replaces them.
     pub(crate) limits: Arc<ArcSwap<Limits>>,
     pub(crate) bad_requests: Arc<BadRequestLimit>,
     pub(crate) observer: Arc<Observer>,
@@ -101,8 +101,8 @@ impl Served {
         response
     }
 
-    /// If a connection has ended because of a request that hyper answered by itself, counts and
-    /// logs the request, and charges its sender.
+    /// Handles the error of a connection. If hyper answered the last request by itself, this method
+    /// counts and logs the request, and charges its sender.
     fn ended(&self, error: &(dyn Error + Send + Sync + 'static), peer: SocketAddr) {
         let Some(kind) = BadRequest::of(error) else { return };
         self.observer.metrics.bad_request(kind);
@@ -117,14 +117,14 @@ impl Served {
 pub(crate) struct OpenConnections(watch::Sender<()>);
 
 impl OpenConnections {
-    /// Shuts all connections down gracefully, and waits until they have ended.
+    /// Shuts down all connections gracefully, and waits until they have ended.
     pub(crate) async fn shutdown(self) {
         let _ = self.0.send(());
         self.0.closed().await;
     }
 }
 
-/// Serves until `stop` is ready, then returns the connections that are open.
+/// Serves clients until `stop` is ready, and then returns the open connections.
 pub(crate) async fn serve(
     listener: TcpListener,
     service: Served,
@@ -138,7 +138,7 @@ pub(crate) async fn serve(
     let mut stop = pin!(stop);
     loop {
         let next = async {
-            // While there is no permit, clients wait in the queue of the listener.
+            // While no permit is available, clients wait in the listener's queue.
             let room = Arc::clone(&room).acquire_owned().await;
             (room, listener.accept().await)
         };
@@ -147,7 +147,8 @@ pub(crate) async fn serve(
             next = next => next,
         };
         let Ok((stream, peer)) = accepted else {
-            // The process is out of file descriptors, or the client has already gone.
+            // Either the process has no free file descriptors, or the client has already
+            // disconnected.
             sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -162,7 +163,7 @@ pub(crate) async fn serve(
             metrics.blocked_connections.inc();
             continue;
         }
-        // This option only affects latency, and a socket that refuses it is about to fail anyway.
+        // This option only affects latency. A socket that refuses it is about to fail anyway.
         let _ = stream.set_nodelay(true);
         let activity = Activity::new();
         let stream = Connection::new(stream, Arc::clone(&activity), place, room.ok(), Arc::clone(metrics));
@@ -199,8 +200,8 @@ struct Server {
 }
 
 impl Server {
-    /// Serves a connection until it ends, until it stands still for too long, or until it has
-    /// answered its requests after a shutdown has begun.
+    /// Serves a connection until it ends or stands still for too long. After a shutdown has begun,
+    /// serves only the remaining requests on the connection.
     async fn serve(
         &self,
         stream: Connection,

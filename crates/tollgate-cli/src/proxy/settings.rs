@@ -36,7 +36,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Adds the file and the line to a failure that names a setting of the file.
+    /// Adds the file name and line number to a failure that names a setting in the file.
     pub(crate) fn located(&self, failure: Failure) -> Failure {
         match &self.config {
             Some(config) => config.located(failure),
@@ -44,13 +44,13 @@ impl Settings {
         }
     }
 
-    /// Returns these settings with other limits and refusals.
+    /// Returns a copy of these settings with different limits and refusals.
     pub(crate) fn with_limits(&self, limits: LayerSettings, refusals: Refusals) -> Self {
         Self { limits, refusals, ..self.clone() }
     }
 
-    /// Returns the limits as a reload applies them. The trusted proxies and the IPv6 prefix stay as
-    /// they are, because connections and forwarding also depend on them.
+    /// Returns the limits as a reload applies them. The trusted proxies and the IPv6 prefix remain
+    /// unchanged, because connections and forwarding also depend on them.
     pub(crate) fn limits_reloaded(&self, limits: LayerSettings) -> LayerSettings {
         let LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, .. } = self.limits.clone();
         LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, ..limits }

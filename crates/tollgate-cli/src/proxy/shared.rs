@@ -1,4 +1,4 @@
-//! Limits that count in Redis or Valkey, so that several proxies enforce them together.
+//! Limits that count in Redis or Valkey, which lets several proxies enforce them together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tollgate_redis::{Client, SharedError, SharedInFlight, SharedLimiter, WhenUna
 use crate::failure::Failure;
 use crate::printable::printable;
 
-/// The values of `--redis` and its companions.
+/// The values of `--redis` and related options.
 #[derive(Clone)]
 pub struct SharedSettings {
     pub url: String,
@@ -30,14 +30,14 @@ pub struct Store {
 impl Store {
     /// # Errors
     ///
-    /// An invalid address.
+    /// Returns an error if the address is invalid.
     pub fn new(settings: SharedSettings) -> Result<Self, Failure> {
         let nodes: Vec<&str> = settings.url.split(',').map(str::trim).collect();
         let client = match *nodes {
             [one] => Client::open(one),
             _ => Client::cluster(nodes).build(),
         };
-        // The message leaves the URL out, because it may contain a password.
+        // The message omits the URL, because the URL may contain a password.
         let client = client.map_err(|error| {
             Failure::refused(format!(
                 "--redis: {error}; expected redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss://... with TLS, or \
@@ -56,7 +56,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// A limit that the store can't enforce.
+    /// Returns an error if the store cannot enforce the limit.
     pub(crate) fn limiter(
         &self,
         limit: &LimitPart,
@@ -136,7 +136,7 @@ pub enum SharedLimit {
     InFlight(SharedInFlight<Key>),
 }
 
-/// Returns the message of the library, with the program's options in place of the library's
+/// Returns the library's message, in which the program's options replace the names of the library's
 /// methods.
 fn refused(limit: &LimitPart, error: &SharedError) -> Failure {
     let text = error.to_string();

@@ -1,18 +1,18 @@
-//! The signals that end the proxy, reload its settings, or open its access log again.
+//! Receives the signals that end the proxy, reload its settings, or reopen its access log.
 
 use crate::failure::Failure;
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The request that a signal makes.
+/// The operation that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// SIGHUP; it does not exist on systems other than Unix.
+    /// SIGHUP, which exists only on Unix.
     Reload,
-    /// SIGUSR1, as in nginx; it does not exist on systems other than Unix.
+    /// SIGUSR1, as in nginx. It exists only on Unix.
     ReopenLog,
-    /// SIGINT and SIGTERM; Ctrl-C on systems other than Unix.
+    /// SIGINT and SIGTERM, or Ctrl-C on systems other than Unix.
     End,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// # Errors
     ///
-    /// Signal handlers that cannot be installed.
+    /// Returns an error if a signal handler cannot be installed.
     pub(crate) fn new() -> Result<Self, Failure> {
         Ok(Self {
             #[cfg(unix)]
@@ -62,7 +62,7 @@ impl Signals {
         Asked::End
     }
 
-    /// Waits for a signal that ends the proxy, and ignores all others.
+    /// Waits for a signal that ends the proxy, and ignores other signals.
     pub(crate) async fn end(&mut self) {
         while self.next().await != Asked::End {}
     }

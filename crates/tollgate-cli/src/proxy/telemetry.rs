@@ -1,4 +1,4 @@
-//! Telemetry for the operator of the proxy: metrics and the access log.
+//! Telemetry for the proxy's operator: metrics and the access log.
 
 pub(crate) mod access_log;
 pub(crate) mod entry;

@@ -1,5 +1,5 @@
-//! Forwards requests to the upstream and responses back, and changes or removes some of their
-//! fields.
+//! Forwards requests to the upstream and responses to the client. Some fields are changed or
+//! removed on the way.
 
 pub(crate) mod download;
 mod fields;

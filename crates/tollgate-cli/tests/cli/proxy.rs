@@ -1,6 +1,7 @@
-//! `tollgate proxy` over real sockets: forwarding, refusals, streaming, and shutdown.
+//! Tests `tollgate proxy` over real sockets: forwarding, refusals, streaming, and shutdown.
 //!
-//! No test sleeps to let something happen. Each wait is for a condition, and has a deadline.
+//! The tests never sleep to give an event time to happen. They wait for conditions, each with a
+//! deadline.
 
 mod admin;
 mod arguments;

@@ -1,10 +1,11 @@
-//! Requests and their answers, which must be the same on the host and on Envoy.
+//! Requests with their expected answers, which must be the same on the simulated host and on Envoy.
 //!
-//! The limits are so slow that no token refills while a case runs, so the figures are exact.
+//! The limits are so slow that no token refills during a case. The figures in the answers are
+//! therefore exact.
 
 use crate::host::{Answer, Asked, Module, get};
 
-/// Limits, and requests with the answer that each request gets.
+/// Limits, and requests with the expected answer to each request.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) config: &'static str,
@@ -17,7 +18,7 @@ pub(crate) fn shown(answer: &Answer) -> String {
     for (word, name) in
         [("", "ratelimit"), ("retry ", "retry-after"), ("grpc ", "grpc-status"), ("type ", "content-type")]
     {
-        // Envoy sends no content type if a response has no body.
+        // Envoy sends no content type for a response without a body.
         let is_typed = !answer.body.is_empty() || answer.header("grpc-status").is_some();
         let is_compared = word != "type " || is_typed && answer.header("retry-after").is_some();
         if let Some(value) = answer.header(name).filter(|_| is_compared) {
@@ -31,7 +32,7 @@ pub(crate) fn shown(answer: &Answer) -> String {
     shown
 }
 
-/// A refusal of the limit `a`, which allows one request per hour.
+/// The answer when limit `a` refuses a request. The limit allows one request per hour.
 const REFUSED: &str = r#"429 "a";r=0;t=3600 retry 3600 type application/problem+json "rate_limited" "a""#;
 
 pub(crate) fn all() -> Vec<Case> {
@@ -47,7 +48,7 @@ pub(crate) fn all() -> Vec<Case> {
                 (get("/"), REFUSED),
                 (get("/").from("192.0.2.2:80"), r#"200 "a";r=0;t=3600"#),
                 (get("/").from("[2001:db8::1]:80"), r#"200 "a";r=0;t=3600"#),
-                // A client has a whole /64 network.
+                // All addresses of a /64 network count as one client.
                 (get("/").from("[2001:db8::2]:80"), REFUSED),
             ],
         ),
@@ -59,7 +60,7 @@ pub(crate) fn all() -> Vec<Case> {
                 (get("/").with("x-api-key", "k1").from("192.0.2.9:80"), REFUSED),
                 (get("/").with("x-api-key", "k2"), r#"200 "a";r=0;t=3600"#),
                 (get("/"), r#"200 "a";r=0;t=3600"#),
-                // Two values count as no value.
+                // A header with two values counts as a header without a value.
                 (get("/").with("x-api-key", "k3").with("x-api-key", "k4"), REFUSED),
             ],
         ),
@@ -123,7 +124,7 @@ pub(crate) fn all() -> Vec<Case> {
             vec![
                 (tenant("t1"), r#"200 "a";r=0;t=3600"#),
                 (tenant("t1").from("192.0.2.2:80"), REFUSED),
-                // The header of a client is ignored.
+                // A client's own header is ignored.
                 (get("/").with("x-tenant", "t1"), "200"),
             ],
         ),

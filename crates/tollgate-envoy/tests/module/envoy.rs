@@ -1,6 +1,6 @@
-//! The module in Envoy itself. `make envoy` runs these tests with the versions of Envoy that it has
-//! installed. `TOLLGATE_ENVOY` has their paths, the newest version first, and
-//! `TOLLGATE_ENVOY_MODULE` has the folder of the module.
+//! Tests the module in Envoy itself. `make envoy` runs these tests with every version of Envoy that
+//! it has installed. `TOLLGATE_ENVOY` contains the paths of these versions, starting with the
+//! newest version. `TOLLGATE_ENVOY_MODULE` contains the path of the module's folder.
 
 mod client;
 mod load;

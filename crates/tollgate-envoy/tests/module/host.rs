@@ -1,7 +1,8 @@
-//! A host that plays the part of Envoy: it defines the callbacks that the module calls, and it
-//! calls the hooks of the module in the same order as Envoy.
+//! A host that plays the role of Envoy. It defines the callbacks that the module calls, and calls
+//! the module's hooks in the same order as Envoy.
 
-// All unsafe operations of a block are sound for the same reason: the module keeps to `abi.rs`.
+// All unsafe operations in a block are sound for the same reason: the module follows the rules in
+// `abi.rs`.
 #![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block)]
 
 use std::ffi::c_void;
@@ -17,18 +18,18 @@ use tollgate_envoy::hooks::*;
 /// Names and values. The names are in lower case.
 pub(crate) type Headers = Vec<(String, Vec<u8>)>;
 
-/// A filter of a listener, with its configuration.
+/// A filter of a listener, together with its configuration.
 pub(crate) struct Module {
     config: *const c_void,
     envoy: Box<Config>,
 }
 
-// SAFETY: the configuration of the module may be used by the threads of all workers.
+// SAFETY: all worker threads may use the module's configuration.
 unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
 
-/// A configuration, in Envoy.
+/// A configuration as Envoy stores it.
 #[derive(Default)]
 struct Config {
     counters: Mutex<Vec<(String, u64)>>,
@@ -41,9 +42,9 @@ pub(crate) struct Asked {
     pub(crate) path: Vec<u8>,
     pub(crate) headers: Vec<(&'static str, Vec<u8>)>,
     pub(crate) client: &'static str,
-    /// The tenant in the metadata of the route.
+    /// The tenant in the route's metadata.
     pub(crate) tenant: Option<&'static str>,
-    /// The status with which the upstream answers.
+    /// The status that the upstream returns.
     pub(crate) upstream: u16,
 }
 
@@ -89,7 +90,7 @@ impl Answer {
     }
 }
 
-/// One stream. The module sees it as an `EnvoyStream`.
+/// A stream. The module sees it as an `EnvoyStream`.
 struct State {
     config: *const Config,
     module: *const c_void,
@@ -100,7 +101,7 @@ struct State {
     answer: Option<Answer>,
 }
 
-/// A stream between its request and its end.
+/// A stream that has begun and not ended.
 pub(crate) struct Stream<'m> {
     state: *mut State,
     _module: &'m Module,
@@ -111,11 +112,12 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// If the module refuses the configuration, the lines that it has logged about this filter.
+    /// Returns the lines that the module has logged about this filter, if the module refuses the
+    /// configuration.
     pub(crate) fn load(filter: &str, text: &str) -> Result<Self, String> {
         let envoy = Box::new(Config::default());
         let of_envoy = ptr::from_ref(&*envoy).cast_mut().cast::<EnvoyConfig>();
-        // SAFETY: the buffers and the configuration live until the function returns.
+        // SAFETY: the buffers and the configuration outlive the call.
         let config = unsafe {
             envoy_dynamic_module_on_http_filter_config_new(
                 of_envoy,
@@ -143,7 +145,8 @@ impl Module {
             tenant: asked.tenant,
             answer: None,
         }));
-        // SAFETY: the configuration lives as long as the module, and the stream until it is freed.
+        // SAFETY: the configuration lives as long as the module, and the stream lives until it is
+        // freed.
         unsafe {
             let module = envoy_dynamic_module_on_http_filter_new(self.config, state.cast());
             (*state).module = module;
@@ -153,7 +156,7 @@ impl Module {
         Stream { state, _module: self }
     }
 
-    /// Serves a request from its beginning to its end.
+    /// Serves a complete request.
     pub(crate) fn serve(&self, asked: &Asked) -> Answer {
         let mut stream = self.begin(asked);
         let answer = stream.respond(asked.upstream, &[]);
@@ -161,7 +164,7 @@ impl Module {
         answer
     }
 
-    /// Returns the counter whose name has this end.
+    /// Returns the counter whose name ends with `name`.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let counters = locked(&self.envoy.counters);
         let found = counters.iter().find(|(it, _)| it == name);
@@ -171,19 +174,20 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: no stream is left, because each borrows the module.
+        // SAFETY: every stream borrows the module, so no stream is left.
         unsafe { envoy_dynamic_module_on_http_filter_config_destroy(self.config) }
     }
 }
 
 impl Stream<'_> {
-    /// Returns the answer of the module, if it has refused the request.
+    /// Returns the module's answer if the module refused the request.
     pub(crate) fn refusal(&self) -> Option<Answer> {
-        // SAFETY: the stream lives until this is dropped.
+        // SAFETY: the stream lives until this value is dropped.
         unsafe { (*self.state).answer.clone() }
     }
 
-    /// Lets the upstream answer a request that has passed, and returns the response to the client.
+    /// Lets the upstream answer a request that passed the filter. Returns the response that the
+    /// client receives.
     pub(crate) fn respond(&mut self, status: u16, headers: &[(&str, &str)]) -> Answer {
         if let Some(refusal) = self.refusal() {
             return refusal;
@@ -201,7 +205,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Completes the stream, as Envoy does before it destroys its filter.
+    /// Completes the stream. Envoy does the same before it destroys the stream's filter.
     pub(crate) fn complete(&mut self) {
         // SAFETY: as above.
         unsafe {
@@ -223,7 +227,7 @@ impl Stream<'_> {
 
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
-        // SAFETY: nothing uses the stream any more.
+        // SAFETY: the stream is not used after this.
         unsafe {
             envoy_dynamic_module_on_http_filter_destroy((*self.state).module);
             drop(Box::from_raw(self.state));
@@ -252,7 +256,7 @@ fn buffer(bytes: &[u8]) -> EnvoyBuffer {
 }
 
 unsafe fn bytes<'a>(buffer: ModuleBuffer<'a>) -> &'a [u8] {
-    // SAFETY: the module's bytes live until the callback returns.
+    // SAFETY: the module's bytes outlive the callback.
     unsafe { slice::from_raw_parts(buffer.data.cast(), buffer.length) }
 }
 
@@ -261,7 +265,7 @@ unsafe fn text(buffer: ModuleBuffer<'_>) -> String {
     String::from_utf8(unsafe { bytes(buffer) }.to_vec()).unwrap()
 }
 
-/// The callbacks of Envoy. `abi.rs` states when a call of each is safe.
+/// Envoy's callbacks. `abi.rs` states when each callback may be called.
 mod callbacks {
     use super::*;
 
@@ -327,7 +331,7 @@ mod callbacks {
         body: ModuleBuffer<'_>,
         details: ModuleBuffer<'_>,
     ) {
-        // SAFETY: see the module. Envoy runs the hook of the response at once.
+        // SAFETY: see the module. Envoy runs the hook for the response immediately.
         unsafe {
             assert_eq!(text(details), "tollgate_refused");
             let state = stream.cast::<State>();

@@ -1,5 +1,4 @@
-//! Tests of the module, with a host that plays the part of Envoy, and with Envoy itself (`make
-//! envoy`).
+//! Tests the module with a simulated host, and with Envoy itself (`make envoy`).
 
 mod cases;
 mod configurations;

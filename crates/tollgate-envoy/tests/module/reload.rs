@@ -1,4 +1,5 @@
-//! Configurations that replace others, and that serve at the same time.
+//! Tests configurations that replace other configurations, and configurations that are in use at
+//! the same time.
 
 use crate::host::{Answer, Module, get, logged};
 
@@ -32,11 +33,11 @@ fn the_newest_quota_counts_and_a_throttled_client_stays_throttled() {
         "limit = [\"a=4/h burst 2 class p 2/d by ip class by header x-p\"]\ntrust-headers = [\"x-p\"]",
     )
     .unwrap();
-    // Both tokens were spent, and with the new quota the first one refills sooner.
+    // Both tokens have been charged. With the new quota, the first token refills sooner.
     let refused = ask(&after);
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), Some("900"));
-    // While the old listener drains, it uses the new quota.
+    // The old listener uses the new quota while it drains.
     assert_eq!(ask(&before).header("retry-after"), refused.header("retry-after"));
     assert!(after.serve(&paid).header("ratelimit").is_some());
     assert_eq!(logged("filter quota"), "tollgate: filter quota, limit a: keeps its keys, with a new quota");

@@ -1,4 +1,4 @@
-//! The charges and places of a stream, threads, counters and faults.
+//! Tests the charges and places of streams, threads, counters and faults.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
@@ -70,7 +70,7 @@ fn workers_that_race_for_one_key_admit_exactly_the_quota() {
             let (module, admitted) = (&listeners[worker % 2], &admitted);
             scope.spawn(move || {
                 for _ in 0..500 {
-                    // ORDERING: relaxed, the threads end before it is read.
+                    // ORDERING: relaxed, because the threads end before the count is read.
                     admitted.fetch_add(u32::from(module.serve(&get("/")).status == 200), Relaxed);
                 }
             });
@@ -94,7 +94,7 @@ fn configurations_change_under_load_and_nothing_is_admitted_twice() {
             scope.spawn(|| {
                 let mut module = Module::load("reloaded", config).unwrap();
                 for turn in 0..1000 {
-                    // ORDERING: relaxed, the threads end before it is read.
+                    // ORDERING: relaxed, because the threads end before the count is read.
                     admitted.fetch_add(u32::from(module.serve(&get("/")).status == 200), Relaxed);
                     if turn % 10 == 0 {
                         let quota = if turn % 20 == 0 { "1000/d" } else { "24000/24d" };

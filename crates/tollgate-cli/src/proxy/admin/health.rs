@@ -1,4 +1,4 @@
-//! Reports whether the proxy is ready for requests.
+//! Reports whether the proxy is ready to receive requests.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,16 +11,17 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tollgate_redis::Client;
 
-/// The time after which an upstream that has not accepted a connection counts as unreachable.
+/// How long the upstream may take to accept a connection before it counts as unreachable.
 const UPSTREAM: Duration = Duration::from_secs(1);
 
-/// The parts that readiness depends on. The limits are not among them, because they are built
-/// before the server starts.
+/// The parts of the proxy that determine its readiness. The limits are not included, because they
+/// are built before the server starts.
 pub(crate) struct Health {
     pub(crate) upstream: Authority,
     /// The store of shared limits.
     pub(crate) store: Option<Client>,
-    /// Whether the proxy refuses requests without the store, and therefore is not ready without it.
+    /// Whether the proxy refuses requests if the store is unavailable. Such a proxy is not ready
+    /// without the store.
     pub(crate) needs_store: bool,
     draining: AtomicBool,
 }
@@ -30,13 +31,14 @@ impl Health {
         Self { upstream, store, needs_store, draining: AtomicBool::new(false) }
     }
 
-    /// Marks the proxy as ending and no longer ready.
+    /// Records that the proxy is shutting down and is no longer ready.
     pub(crate) fn drain(&self) {
-        // ORDERING: relaxed; it publishes nothing else.
+        // ORDERING: relaxed; the flag publishes no other data.
         self.draining.store(true, Relaxed);
     }
 
-    /// Answers with 200 if the proxy is ready, otherwise with 503. The body has the reasons.
+    /// Responds with 200 if the proxy is ready, and with 503 otherwise. The body states the
+    /// reasons.
     pub(super) async fn answer(&self) -> Response<Full<bytes::Bytes>> {
         // ORDERING: relaxed, as above.
         let draining = self.draining.load(Relaxed);
@@ -53,7 +55,8 @@ impl Health {
         super::json(if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
     }
 
-    /// Returns the reason why the upstream accepts no connection; `None` if it accepts one.
+    /// Tries to connect to the upstream. Returns the reason if the upstream accepts no connection,
+    /// or `None` if it accepts one.
     async fn upstream_problem(&self) -> Option<String> {
         let port = self.upstream.port_u16().unwrap_or(80);
         let address = format!("{}:{port}", self.upstream.host());
@@ -64,7 +67,7 @@ impl Health {
         }
     }
 
-    /// Returns the problems of the store, and for each whether it is only a warning.
+    /// Returns the store's problems, and whether each problem is only a warning.
     async fn store_problems(&self) -> Vec<(String, bool)> {
         let Some(store) = &self.store else { return Vec::new() };
         let problems = store.health().await;

@@ -1,10 +1,10 @@
-//! Reads limits, and reads and resets the states of their keys.
+//! Lists the limits, and reads and resets the states of their keys.
 //!
 //! A key is written as its parts in the order of the limit, each percent-encoded, with `+` between
 //! them: `/limits/per-page/keys/192.0.2.1+%2Flogin` for `by ip+path`. If a limit has alternative
-//! keys, `?alternative=2` selects the second. `?class=paid` selects the state of the key in that
-//! class of callers; the default is the default class. The key is computed in the same way as the
-//! key of a request, from a request that has these parts and no others.
+//! keys, `?alternative=2` selects the second alternative. `?class=paid` selects the key's state in
+//! that class of callers; if the query names no class, the default class is selected. The key is
+//! computed like the key of a request that consists of exactly these parts.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -50,8 +50,8 @@ fn describe(settings: &LayerSettings, limit: &LimitPart, limiter: &AnyLimiter) -
     })
 }
 
-/// Reads or resets the state of a key, which is given as text with its query. Without a key, reads
-/// or resets the state of a limit that counts all requests together.
+/// Reads or resets the state of a key. The arguments are the text of the key and the query. If no
+/// key is given, the state belongs to a limit that counts all requests together.
 pub(super) async fn answer(
     limits: &Limits,
     name: &str,
@@ -89,7 +89,7 @@ pub(super) async fn answer(
     };
     match limiter {
         AnyLimiter::Local(limiter) => {
-            // The limit has this class, as `which` has checked.
+            // `which` has already checked that the limit has this class.
             let limiter = of_class(limiter, which.class.as_deref()).unwrap_or_else(|| limiter.clone());
             match (reset, limiter.peek(&key)) {
                 (false, Some(peeked)) => state(&limit.name, which.class.as_deref(), &peeked),
@@ -120,7 +120,7 @@ pub(super) async fn answer(
             problem_details(StatusCode::BAD_REQUEST, detail)
         }
         AnyLimiter::Shared(SharedLimit::Rate(limiter)) => {
-            // The limit has this class, as `which` has checked.
+            // `which` has already checked that the limit has this class.
             let of_class = which.class.as_deref().and_then(|class| limiter.class(class));
             let limiter = of_class.as_ref().unwrap_or(&**limiter);
             if !reset {
@@ -134,7 +134,8 @@ pub(super) async fn answer(
     }
 }
 
-/// The state of a key that a query selects: the number of the alternative, from 1, and the class.
+/// Identifies the state of a key, as selected by a query: the number of the alternative (starting
+/// at 1) and the class.
 struct Which {
     alternative: usize,
     class: Option<String>,
@@ -151,7 +152,7 @@ fn which(limit: &LimitPart, query: &str) -> Result<Which, String> {
     let mut which = Which::default();
     for pair in query.split('&') {
         match pair.split_once('=') {
-            // The number is checked with the alternatives.
+            // The number is validated together with the alternatives.
             Some(("alternative", number)) => which.alternative = number.parse().unwrap_or(0),
             Some(("class", class)) => {
                 let class = decoded(class)?;
@@ -201,7 +202,7 @@ fn decoded(text: &str) -> Result<Cow<'_, str>, String> {
     percent_decode_str(text).decode_utf8().map_err(refused)
 }
 
-/// Returns the key that a request with these parts would have.
+/// Returns the key of a request with these parts.
 fn key_of(
     settings: &LayerSettings,
     limit: &LimitPart,
@@ -227,7 +228,7 @@ fn key_of(
     for (part, value) in parts.iter().zip(values) {
         set(&mut request, part, &decoded(value)?)?;
     }
-    // A key that is not known has no state, so the files of known keys are not read.
+    // An unknown key has no state, so there is no need to read the files of known keys.
     let found = |parts: &Vec<PartText>| parts.iter().map(|part| found(part).clone()).collect();
     let by = KeyText { alternatives: by.alternatives.iter().map(found).collect(), otherwise: by.otherwise };
     let client = || KeyBy::peer().ipv6_prefix(settings.ipv6_prefix);
@@ -236,7 +237,7 @@ fn key_of(
     key.ok_or_else(|| "A request with these parts would have no key.".to_owned())
 }
 
-/// Returns the part itself, without the list of its known values.
+/// Returns the part itself, without its list of known values.
 fn found(part: &PartText) -> &PartText {
     match part {
         PartText::Known { part, .. } => part,
@@ -264,7 +265,7 @@ fn set(request: &mut Request<()>, part: &PartText, value: &str) -> Result<(), St
         }
         PartText::Path => {
             let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
-            // A URI can hold the path in the form in which it is counted.
+            // Limits count the canonical form of a path, and a URI can contain this form.
             let path = canonical_path(value.as_bytes());
             let path = value.starts_with('/').then(|| format!("{}{query}", String::from_utf8_lossy(&path)));
             target(request, path).ok_or_else(|| refused("a path such as /login"))?;

@@ -1,10 +1,11 @@
-//! `--config FILE`: the options of the proxy from a file in TOML.
+//! Reads the proxy's options from a TOML file, for `--config FILE`.
 //!
-//! A setting is an option without its dashes: `max-keys = 1000` is `--max-keys 1000`. The file is
-//! turned into arguments, so that one parser checks the values of both forms and has the defaults.
-//! A limit may be a table of its parts, which becomes the text of the limit. An option on the
-//! command line or in the environment replaces the file's setting; a list is replaced as a whole. A
-//! message about a setting of the file begins with the file and the line.
+//! A setting is an option without its dashes: `max-keys = 1000` means `--max-keys 1000`. The
+//! settings are converted to arguments, so a single parser provides the defaults and checks the
+//! values of both forms. A limit may be written as a table of its parts, which is converted to the
+//! text of the limit. An option on the command line or in the environment replaces the file's
+//! setting; a list is replaced as a whole. A message about a setting starts with the file name and
+//! the line number.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -23,15 +24,15 @@ use crate::printable::{cut, printable, printable_path};
 /// The options that a file cannot set.
 const NOT_SETTINGS: [&str; 4] = ["check", "config", "help", "version"];
 
-/// How settings are written, for messages about a line that is not TOML.
+/// Explains how settings are written, in a message about a line that is not TOML.
 const AS_WRITTEN: &str = "expected each setting once, as NAME = VALUE, with texts, times and quotas in quotes: \
      listen = \"127.0.0.1:8080\", max-keys = 1000, limit = [\"a=1/s by ip\", \"b=9/s by ip\"]";
 
-/// The most characters of a line that a message shows.
+/// The maximum number of characters that a message shows of a line.
 const LINE_SHOWN: usize = 100;
 
-/// The similarity from which on an unknown setting is taken for a misspelt one. The measure and the
-/// bound are clap's.
+/// If an unknown setting is more similar than this to a known setting, it is treated as a
+/// misspelling. The measure and the bound are the same as in clap.
 const NEAR: f64 = 0.7;
 
 /// The settings of a file.
@@ -51,12 +52,12 @@ struct Setting {
 
 #[derive(Clone, Debug)]
 struct Value {
-    /// `None` for a flag that is set.
+    /// The text of the value, or `None` for a flag that is set.
     text: Option<String>,
     line: usize,
 }
 
-/// Values are equal even if they are on different lines.
+/// Two values are equal even if they are on different lines.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -65,8 +66,8 @@ impl PartialEq for Value {
 
 impl Eq for Value {}
 
-/// Returns the file that `--config` or `--check` names. Returns `None` if both are given, which
-/// clap refuses.
+/// Returns the file that `--config` or `--check` names. Returns `None` if both options are given,
+/// because clap refuses this combination.
 pub(crate) fn path(given: &ArgMatches) -> Option<PathBuf> {
     match ["config", "check"].map(|option| given.get_one::<PathBuf>(option)) {
         [Some(path), None] | [None, Some(path)] => Some(path.clone()),
@@ -75,13 +76,13 @@ pub(crate) fn path(given: &ArgMatches) -> Option<PathBuf> {
 }
 
 impl ConfigFile {
-    /// Reads a file with options of `command`. Settings whose options are `given` on the command
-    /// line or in the environment are left out.
+    /// Reads a file that contains options of `command`. Skips settings whose options are `given` on
+    /// the command line or in the environment.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read or is not TOML, or a setting that is unknown or has a value of
-    /// the wrong type.
+    /// Returns an error if the file cannot be read or is not TOML, a setting is unknown, or a value
+    /// has the wrong type.
     pub(crate) fn read(path: &Path, command: &Command, given: &ArgMatches) -> Result<Self, Failure> {
         let name = printable_path(path);
         let option = if given.contains_id("check") { "--check" } else { "--config" };
@@ -120,7 +121,7 @@ impl ConfigFile {
         Ok(Self { name, settings })
     }
 
-    /// Returns whether the file has a setting.
+    /// Returns whether the file contains a setting.
     pub(crate) fn sets(&self, option: &str) -> bool {
         self.settings.iter().any(|setting| setting.option == option)
     }
@@ -140,7 +141,8 @@ impl ConfigFile {
         })
     }
 
-    /// Adds the file and the line to a message that names one of the file's settings as an option.
+    /// Adds the file name and the line number to a message, if the message names an option that the
+    /// file sets.
     pub(crate) fn located(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Refused(message) => Failure::Refused(self.with_line(&message)),
@@ -162,7 +164,7 @@ impl ConfigFile {
             let text = printable(text.as_bytes());
             message.contains(&format!("'{text}'")) || message.contains(&format!("`{text}`"))
         };
-        // A message about a limit quotes the whole limit, or its name.
+        // A message about a limit quotes either the whole limit or the limit's name.
         let is_meant = |value: &&Value| {
             value.text.as_deref().is_some_and(|text| {
                 is_quoted(text) || text.split_once('=').is_some_and(|(name, _)| is_quoted(name.trim()))
@@ -172,7 +174,7 @@ impl ConfigFile {
         format!("{}:{line}: {message}", self.name)
     }
 
-    /// Returns the options whose values differ in another file.
+    /// Returns the options whose values differ between the two files.
     pub(crate) fn changed<'c>(&'c self, other: &'c Self) -> Vec<&'c str> {
         let missing = |from: &'c Self, to: &'c Self| {
             let has = |setting: &Setting| {
@@ -187,8 +189,8 @@ impl ConfigFile {
     }
 }
 
-/// Returns a line of the file for a message. If the line has a URL with a password, the URL is cut
-/// after its scheme.
+/// Returns a line of the file for display in a message. If the line contains a URL with a password,
+/// the URL is cut after its scheme.
 fn shown(text: &str, line: usize) -> String {
     let line = text.lines().nth(line.saturating_sub(1)).unwrap_or_default().trim();
     let line = match line.split_once("://") {
@@ -240,7 +242,7 @@ fn table(value: &Spanned<DeValue<'_>>, line_of: &impl Fn(usize) -> usize) -> Res
     }
 }
 
-/// Returns the values of a setting. An error has the line and the reason.
+/// Returns the values of a setting. An error contains the line number and the reason.
 fn values(
     option: &str,
     action: &ArgAction,

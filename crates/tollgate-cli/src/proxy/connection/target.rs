@@ -1,35 +1,37 @@
 //! Percent-encodes the bytes in HTTP/1 targets that `http::Uri` cannot hold.
 //!
-//! Clients send `"`, `<`, `>`, backquotes and Latin-1 in targets, and servers accept them. hyper
-//! does not: it parses a target as [`http::Uri`], and answers 400 before a service sees the
-//! request. hyper has no hook for this, so [`Targets`] sits between the socket and hyper. It
-//! percent-encodes exactly the bytes that a `Uri` refuses, and passes on all other bytes unchanged.
+//! Clients send `"`, `<`, `>`, backquotes and Latin-1 bytes in targets, and servers accept them.
+//! hyper does not: it parses a target as [`http::Uri`], and answers 400 before a service sees the
+//! request. hyper offers no hook for this step, so [`Targets`] sits between the socket and hyper.
+//! It percent-encodes exactly the bytes that a `Uri` refuses, and passes on all other bytes
+//! unchanged.
 //!
 //! # Where a request begins
 //!
-//! If a byte were encoded in the wrong place, a body would become longer than its length states,
-//! which allows request smuggling. Therefore hyper alone decides where a message ends:
+//! If a byte of a body were encoded by mistake, the body would become longer than its stated
+//! length. An attacker could use this for request smuggling. Therefore, hyper alone decides where a
+//! message ends:
 //!
-//! 1. A read hands over bytes up to the end of one head at most. It holds back the bytes after that
-//!    head.
-//! 2. hyper parses the head and calls the service, which reports how the body ends ([`BodyEnd`])
-//!    according to hyper. [`Targets`] does not look at `Content-Length` and `Transfer-Encoding`.
-//! 3. If the body has a length, its bytes are counted down. If it has chunks, [`Targets`] follows
-//!    them with the states of hyper's decoder; an octet that the decoder refuses ends the
-//!    connection.
-//! 4. After the end of the body, the next request begins.
+//! 1. Each read hands over bytes up to the end of at most one head. Bytes after that head are held
+//!    back.
+//! 2. hyper parses the head and calls the service. The service then reports how hyper will find the
+//!    end of the body ([`BodyEnd`]). [`Targets`] ignores `Content-Length` and `Transfer-Encoding`.
+//! 3. If the body has a length, [`Targets`] counts down the body's bytes. If the body is chunked,
+//!    [`Targets`] follows the chunks with the states of hyper's decoder. An octet that the decoder
+//!    refuses ends the connection.
+//! 4. The next request begins after the end of the body.
 //!
-//! Between steps 1 and 2, hyper reads nothing, because it has a whole head. If hyper reads
-//! nevertheless, or if it calls the service although no head has ended, then hyper and [`Targets`]
-//! disagree about the head, and all further bytes of the connection pass unchanged
-//! ([`Place::Beyond`]). Bytes that are not HTTP/1 also pass unchanged: the preface of HTTP/2, a
-//! head that hyper refuses, and everything after a request for a WebSocket.
+//! Between steps 1 and 2, hyper reads nothing because it already has a whole head. If hyper does
+//! read, or calls the service when no head has ended, then hyper and [`Targets`] disagree about the
+//! head. In that case, all further bytes of the connection pass unchanged ([`Place::Beyond`]).
+//! Bytes that are not HTTP/1 also pass unchanged: the preface of HTTP/2, a head that hyper refuses,
+//! and everything after a WebSocket request.
 //!
 //! # Cost
 //!
-//! An ordinary target is scanned once, and its head is searched for line feeds. Bytes are copied
-//! only if a target is encoded, or if a read returns more than a head: the beginning of a body, or
-//! the next request.
+//! An ordinary target is scanned once, and the rest of its head is searched for line feeds. Bytes
+//! are only copied if a target needs encoding, or if a read returns bytes beyond a head. Such bytes
+//! belong to a body or to the next request.
 
 use std::io;
 use std::pin::Pin;
@@ -46,16 +48,16 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::proxy::upstream::tunnel;
 
-/// How the body ends of the request whose head hyper has just parsed: the length of the body, or
-/// one of the constants below.
+/// How the body of the current request ends: the length of the body, or one of the constants below.
+/// The current request is the one whose head hyper has just parsed.
 ///
-/// The service stores the value, and the reader of the connection takes it. Both run in the task
-/// that polls hyper.
+/// The service stores the value, and the connection's reader takes it. Both run in the task that
+/// polls hyper.
 pub(crate) struct BodyEnd(AtomicU64);
 
 const UNTOLD: u64 = u64::MAX;
 const CHUNKED: u64 = u64::MAX - 1;
-/// The request may end HTTP on this connection.
+/// The request may end the use of HTTP on this connection.
 const NEVER: u64 = u64::MAX - 2;
 const LONGEST: u64 = u64::MAX - 3;
 
@@ -83,11 +85,11 @@ impl BodyEnd {
     }
 }
 
-/// Encodes the targets of a connection's requests while the connection is read.
+/// Encodes the targets of requests while they are read from a connection.
 pub(crate) struct Targets {
     place: Place,
     body_end: Arc<BodyEnd>,
-    /// Bytes before `place`, which are ready to be handed over.
+    /// Bytes before `place`, which are ready to be returned by a read.
     ready: BytesMut,
     /// Bytes after `place`, which are held back.
     held: BytesMut,
@@ -99,13 +101,13 @@ impl Targets {
         Self { place: Place::EmptyLines, body_end, ready: BytesMut::new(), held: BytesMut::new() }
     }
 
-    /// Returns the value in which the service must [`tell`](BodyEnd::tell) the end of each
-    /// request's body.
+    /// Returns the value that reports the end of each request's body. The service must set this
+    /// value by calling [`tell`](BodyEnd::tell).
     pub(crate) fn body_end(&self) -> Arc<BodyEnd> {
         Arc::clone(&self.body_end)
     }
 
-    /// Reads from a stream.
+    /// Reads from a stream, and encodes targets.
     pub(crate) fn poll_read<S: AsyncRead + Unpin>(
         &mut self,
         stream: &mut S,
@@ -128,12 +130,12 @@ impl Targets {
                 buffer.put_slice(&self.ready[..length]);
                 self.ready.advance(length);
                 if self.ready.is_empty() {
-                    // A connection that waits for requests must not keep memory for this buffer.
+                    // An idle connection must not occupy memory for this buffer.
                     self.ready = BytesMut::new();
                 }
                 return Poll::Ready(Ok(()));
             }
-            // At this point, `held` is empty or has only the beginning of a character.
+            // At this point, `held` is either empty or contains only the start of a character.
             let filled = buffer.filled().len();
             ready!(Pin::new(&mut *stream).poll_read(context, buffer))?;
             let read = &buffer.filled()[filled..];
@@ -153,8 +155,8 @@ impl Targets {
         }
     }
 
-    /// Moves the first bytes of `held` to `ready`, if there are enough of them to decide whether to
-    /// encode them.
+    /// Moves the first bytes of `held` to `ready`, and encodes them if necessary. Does nothing if
+    /// too few bytes have arrived to decide about the encoding.
     fn make_ready(&mut self) {
         if self.held.is_empty() {
             return;
@@ -173,10 +175,10 @@ impl Targets {
     }
 }
 
-/// The position of the reader in the messages of a connection.
+/// The reader's position in the messages of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Before a request, where hyper skips empty lines.
+    /// Before a request. hyper skips empty lines here.
     EmptyLines,
     Method,
     /// In a target, before a question mark.
@@ -185,12 +187,12 @@ enum Place {
     Query,
     /// In the rest of a head.
     Fields(Line),
-    /// After a head, while it is not known yet how its body ends.
+    /// After a head, until the service reports how the body ends.
     HeadEnd,
     /// In a body with this many bytes left.
     Body(u64),
     Chunks(Chunks),
-    /// After the point from which on requests are not searched for.
+    /// After the point where the search for requests has ended.
     Beyond,
 }
 
@@ -198,25 +200,25 @@ enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     Within,
-    /// After the line feed of the line before.
+    /// After the line feed of the previous line.
     Begun,
-    /// After a carriage return that begins the line.
+    /// After a carriage return at the start of the line.
     Returned,
 }
 
-/// The position in a body of chunks: the states of hyper's decoder, named after the octet that
-/// comes next.
+/// The position in a chunked body. Each variant is a state of hyper's decoder, and is named after
+/// the next octet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunks {
     Size(u64),
     /// White space or an extension after the size.
     Extension(u64),
     SizeLf(u64),
-    /// This many bytes of data are left.
+    /// This many bytes of data remain.
     Data(u64),
     DataCr,
     DataLf,
-    /// The beginning of a trailer, or of the line that ends the body.
+    /// The start of a trailer, or of the line that ends the body.
     LineBegin,
     Trailer,
     TrailerLf,
@@ -224,8 +226,8 @@ enum Chunks {
 }
 
 impl Place {
-    /// Moves past bytes that are handed over unchanged, and returns their number: all of them, or
-    /// the bytes up to the end of a head or up to a byte of a target that must be encoded.
+    /// Moves past bytes that are handed over unchanged, and returns the number of these bytes.
+    /// Stops at the end of a head, and before a byte in a target that must be encoded.
     fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut passed = 0;
         while passed < bytes.len() {
@@ -239,8 +241,8 @@ impl Place {
         passed
     }
 
-    /// Returns how many of `bytes` belong to this place, and the place after them. `bytes` must not
-    /// be empty.
+    /// Returns how many of `bytes` belong to this place, and the place that follows them. `bytes`
+    /// must not be empty.
     fn after(self, bytes: &[u8]) -> (usize, Self) {
         let all = bytes.len();
         let first_not = |is: fn(u8) -> bool| bytes.iter().position(|&byte| !is(byte)).unwrap_or(all);
@@ -282,8 +284,8 @@ impl Place {
         }
     }
 
-    /// Returns the length of the first bytes of a target that can be encoded now, and these bytes
-    /// encoded. Returns `None` if there are no such bytes.
+    /// Encodes the first bytes of a target, as far as they can be encoded now. Returns the number
+    /// of these bytes and the encoded bytes, or `None` if no byte can be encoded.
     fn encoded(self, bytes: &[u8]) -> Option<(usize, BytesMut)> {
         let mut is_kept = match self {
             Self::Path => is_kept_in_path,
@@ -307,7 +309,7 @@ impl Place {
             length += chunk.valid().len();
             let is_last = length + chunk.invalid().len() == bytes.len();
             if is_last && str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none()) {
-                // The rest of the character may still arrive.
+                // The remaining bytes of the character may still arrive.
                 break;
             }
             chunk.invalid().iter().for_each(|&byte| encode(&mut encoded, byte));
@@ -368,18 +370,19 @@ impl Chunks {
     }
 }
 
-/// Returns whether a path in a [`Uri`](http::Uri) can hold this byte of ASCII. A question mark ends
-/// the path.
+/// Returns whether the path of a [`Uri`](http::Uri) may contain this ASCII byte. A question mark
+/// ends the path.
 fn is_kept_in_path(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && !matches!(byte, b'<' | b'>' | b'`' | b'?')
 }
 
-/// Returns whether a query in a [`Uri`](http::Uri) can hold this byte of ASCII.
+/// Returns whether the query of a [`Uri`](http::Uri) may contain this ASCII byte.
 fn is_kept_in_query(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && !matches!(byte, b'<' | b'>' | b'"')
 }
 
-/// Returns whether this byte ends a target. A space precedes the version; hyper refuses the others.
+/// Returns whether this byte ends a target. After a space, the version follows. hyper refuses the
+/// other bytes that end a target.
 fn ends_target(byte: u8) -> bool {
     matches!(byte, 0..=b' ' | 0x7f)
 }
@@ -406,7 +409,7 @@ mod tests {
     use std::task::Waker;
     use tokio::io::AsyncWrite;
 
-    /// A stream that returns the given reads and never ends.
+    /// A stream that returns the given reads and never reaches its end.
     struct Stream {
         pieces: VecDeque<Vec<u8>>,
         targets: Targets,
@@ -462,10 +465,10 @@ mod tests {
         }
     }
 
-    /// A request as hyper passes it to a service: its target, its body, and its trailers.
+    /// A request as hyper passes it to a service. Contains the target, the body and the trailers.
     type Got = (Vec<u8>, Vec<u8>, HeaderMap);
 
-    /// Returns the requests that hyper reads from these pieces.
+    /// Returns the requests that hyper reads from these pieces of input.
     fn read(pieces: impl IntoIterator<Item = Vec<u8>>) -> Vec<Got> {
         let stream = Stream::of(pieces);
         let body_end = stream.targets.body_end();
@@ -513,7 +516,7 @@ mod tests {
         }
     }
 
-    /// Encodes each byte that a URI cannot hold, one character after the other.
+    /// Encodes each byte that a URI cannot contain, one character at a time.
     fn oracle(target: &[u8]) -> Vec<u8> {
         let mut encoded = Vec::new();
         let mut rest = target;
@@ -538,7 +541,7 @@ mod tests {
         target: Vec<u8>,
         line_end: &'static str,
         body: Vec<u8>,
-        /// The lengths of the chunks, if the body has chunks.
+        /// The lengths of the chunks, if the body is chunked.
         chunks: Option<Vec<usize>>,
     }
 
@@ -635,7 +638,7 @@ mod tests {
         }
     }
 
-    /// Reads everything from the stream. After each read, `tell` may store how a body ends.
+    /// Reads the whole stream. After each read, `tell` may store how a body ends.
     fn through(stream: &mut Stream, mut tell: impl FnMut(&Targets)) -> Vec<u8> {
         let (mut out, mut space) = (Vec::new(), [0; 64]);
         loop {
@@ -663,11 +666,12 @@ mod tests {
             }
         };
         assert!(through(&[TWO], &at_end).contains("GET /2%3C "));
-        // hyper goes on reading although a head has ended, or calls the service although no head
-        // has ended.
+        // In the first case, hyper continues to read after the end of a head. In the second case,
+        // hyper calls the service before a head has ended.
         assert!(through(&[TWO], &|_| {}).ends_with("GET /2< HTTP/1.1\r\n\r\n"));
         assert!(through(&[b"GET", TWO], &|targets| targets.body_end.tell(&request(""))).contains("GET /1< "));
-        // hyper calls no service for the preface of HTTP/2, although it looks like a head.
+        // hyper does not call a service for the HTTP/2 preface, although the preface looks like a
+        // head.
         let http2 = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", TWO].concat();
         assert_eq!(through(&[&http2], &|_| {}).as_bytes(), http2);
     }

@@ -1,7 +1,7 @@
-//! The access log, which `tollgate replay` can read.
+//! Writes the access log in formats that `tollgate replay` can read.
 //!
-//! Requests pass their lines to a separate thread and never wait for it. If the thread cannot keep
-//! up, lines are lost and counted.
+//! Requests send their log lines to a separate thread and never wait for that thread. If the thread
+//! falls behind, lines are discarded and counted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -17,9 +17,9 @@ use crate::failure::Failure;
 use crate::printable::printable_path;
 use crate::proxy::log_line::RareLine;
 
-/// The most lines that may wait to be written.
+/// The maximum number of lines in the queue.
 const WAITING: usize = 16_384;
-/// The most bytes that are written at once, unless a single line is longer.
+/// The maximum number of bytes in a single write, unless one line is longer.
 const BUFFER: usize = 1 << 16;
 
 /// A file or standard output.
@@ -28,12 +28,12 @@ pub(crate) type Output = Box<dyn Write + Send>;
 /// A message to the [`Writer`].
 enum Order {
     Write(Vec<u8>),
-    /// The next lines go to this output.
+    /// Write the next lines to this output.
     WriteTo(Output),
     End,
 }
 
-/// The sender of lines to the [`Writer`].
+/// Sends lines to the [`Writer`].
 #[derive(Clone)]
 pub(crate) struct AccessLog {
     orders: SyncSender<Order>,
@@ -49,11 +49,11 @@ pub(crate) struct Writer {
 }
 
 impl AccessLog {
-    /// Opens a log for appending; '-' is standard output.
+    /// Opens a log for appending. The path '-' means standard output.
     ///
     /// # Errors
     ///
-    /// A file that cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub(crate) fn open(path: &Path, format: LogFormat, lost: Counter) -> Result<(Self, Writer), Failure> {
         let output = output(path)?;
         let (orders, waiting) = sync_channel(WAITING);
@@ -72,18 +72,19 @@ impl AccessLog {
         }
     }
 
-    /// Opens the file of this log again. If the old file was renamed, this is a new file.
+    /// Opens the log's file again. If the old file was renamed, this creates a new file.
     ///
     /// # Errors
     ///
-    /// A file that cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub(crate) fn output(&self) -> Result<Output, Failure> {
         output(&self.path)
     }
 
-    /// Switches to another output after the lines in the queue. Waits for room in the queue.
+    /// Switches to another output after the queued lines have been written. Waits if the queue is
+    /// full.
     pub(crate) fn write_to(&self, output: Output) {
-        // Fails only if the thread has ended already.
+        // This call fails only if the thread has already ended.
         let _ = self.orders.send(Order::WriteTo(output));
     }
 }
@@ -101,11 +102,11 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::refused(format!("--access-log '{path}' cannot be written ({error}); name a file that can be"))
 }
 
-/// Checks whether a log could be opened, and leaves no file behind.
+/// Checks whether a log can be opened, and leaves no file behind.
 ///
 /// # Errors
 ///
-/// A file that cannot be opened.
+/// Returns an error if the file cannot be opened.
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     if path == Path::new("-") {
         return Ok(());
@@ -123,7 +124,7 @@ pub(crate) fn check(path: &Path) -> Result<(), Failure> {
 impl Writer {
     /// Writes the queued lines, and ends the thread.
     pub(crate) fn finish(self) {
-        // Fails only if the thread has ended already.
+        // This call fails only if the thread has already ended.
         let _ = self.orders.send(Order::End);
         let _ = self.thread.join();
     }
@@ -136,7 +137,7 @@ fn write_all(orders: &Receiver<Order>, output: Output, lost: Counter) {
             Ok(order) => order,
             Err(TryRecvError::Disconnected) => Order::End,
             Err(TryRecvError::Empty) => {
-                // An empty queue flushes the lines, so that the log is up to date.
+                // Lines are flushed whenever the queue is empty, which keeps the log up to date.
                 lines.flush();
                 orders.recv().unwrap_or(Order::End)
             }
@@ -149,14 +150,14 @@ fn write_all(orders: &Receiver<Order>, output: Output, lost: Counter) {
     }
 }
 
-/// The lines between the queue and the output.
+/// Lines that were taken from the queue but not yet written to the output.
 struct Lines {
     output: Output,
     waiting: Vec<u8>,
     /// Whether the output ends in the middle of a line.
     is_torn: bool,
     lost: Counter,
-    /// The warning that the output accepts no lines.
+    /// Warns that the output accepts no lines.
     notice: RareLine,
 }
 
@@ -173,9 +174,9 @@ impl Lines {
         self.waiting.extend_from_slice(line);
     }
 
-    /// Writes the lines. Lines that the output does not accept are lost, so that a disk that stays
-    /// full costs no memory. Only the rest of a partly written line is kept, because the next line
-    /// would otherwise begin in the middle of it.
+    /// Writes the lines. Lines that the output does not accept are discarded, so a disk that stays
+    /// full uses up no memory. If a line was written partly, its rest is retained, because the next
+    /// line would otherwise begin in the middle of this line.
     fn flush(&mut self) {
         let (written, done) = write_some(&mut self.output, &self.waiting);
         if let Some(&last) = self.waiting[..written].last() {
@@ -197,7 +198,7 @@ impl Lines {
         self.is_torn = false;
     }
 
-    /// Drops and counts the lines after the first `kept` bytes.
+    /// Discards the lines after the first `kept` bytes, and counts the discarded lines.
     fn drop_after(&mut self, kept: usize) {
         let lost = self.waiting[kept..].iter().filter(|&&byte| byte == b'\n').count();
         self.lost.inc_by(lost as u64);
@@ -205,7 +206,7 @@ impl Lines {
     }
 }
 
-/// Writes as many bytes as the output accepts, and returns their number.
+/// Writes bytes until the output accepts no more, and returns the number of bytes written.
 fn write_some(output: &mut Output, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -224,8 +225,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// A file on a disk that has room for a limited number of bytes: its content, and the bytes
-    /// that are free.
+    /// A file on a disk with limited space. Stores the file's content and the number of free bytes.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 
@@ -274,7 +274,7 @@ mod tests {
         lines.add(b"five\n");
         lines.flush();
         assert_eq!((disk.content().as_str(), lost.get()), ("one\ntwo\nfive\n", 2));
-        // The rest of a line is not written to another file.
+        // The rest of a partly written line is not written to another file.
         disk.make_room(2);
         lines.add(b"six\n");
         let other = Disk::default();

@@ -1,8 +1,8 @@
-//! [`LoggedRequest`]: one request in the access log, in Combined Log Format or as JSON.
+//! Defines [`LoggedRequest`], a request in the access log, in Combined Log Format or as JSON.
 //!
-//! While a request is in progress, the limits record their answers in its [`Noted`]. The key of a
-//! caller may be a secret, so the log has only a hash of it, which nobody can reverse or try out
-//! without the [`LogKey`].
+//! While a request is in progress, the limits record their answers in its [`Noted`]. A caller's key
+//! may be a secret, so the log contains only a hash of the key. Without the [`LogKey`], nobody can
+//! reverse the hash or test guesses against it.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use tollgate_http::{DecisionEvent, Key, RequestHead};
 use crate::failure::Failure;
 use crate::printable::printable_path;
 
-/// nginx's status for a client that left before there was a response.
+/// The status that nginx logs when a client disconnects before receiving a response.
 const CLIENT_LEFT: u16 = 499;
 
 /// The format of the access log.
@@ -31,16 +31,16 @@ pub(crate) enum LogFormat {
     Json(LogKey),
 }
 
-/// The secret for the hashes of callers' keys, which are 128-bit results of SipHash-2-4.
+/// The secret for hashing callers' keys. A hash is a 128-bit result of SipHash-2-4.
 #[derive(Clone, Copy)]
 pub(crate) struct LogKey([u8; 16]);
 
 impl LogKey {
-    /// Returns a key that no other process has.
+    /// Returns a random key that no other process uses.
     ///
     /// # Errors
     ///
-    /// A system without random numbers.
+    /// Returns an error if the system cannot provide random numbers.
     pub(crate) fn random() -> Result<Self, Failure> {
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|error| {
@@ -53,13 +53,14 @@ impl LogKey {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or whose content is not 32 hexadecimal digits.
+    /// Returns an error if the file cannot be read, or if it contains anything but 32 hexadecimal
+    /// digits.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let name = printable_path(path);
         let text = fs::read_to_string(path)
             .map_err(|error| Failure::reading(format_args!("the file of --log-key '{name}'"), &error))?;
         let digits = text.trim();
-        // `from_str_radix` would accept a sign.
+        // `from_str_radix` would also accept a sign.
         let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let key = u128::from_str_radix(digits, 16).ok().filter(|_| is_hex);
         key.map(|key| Self(key.to_be_bytes())).ok_or_else(|| {
@@ -86,7 +87,7 @@ impl fmt::Debug for LogKey {
     }
 }
 
-/// The answers of the limits to a request. It is an extension of the request.
+/// The limits' answers to a request. This value is an extension of the request.
 pub(crate) struct Noted {
     format: LogFormat,
     said: Mutex<Said>,
@@ -98,7 +99,7 @@ struct Said {
     limits: Vec<LimitSaid>,
 }
 
-/// The answer of one limit, as JSON.
+/// A limit's answer, as JSON.
 #[derive(Serialize)]
 struct LimitSaid {
     limit: String,
@@ -112,7 +113,7 @@ impl Noted {
         Arc::new(Self { format, said: Mutex::default() })
     }
 
-    /// Records the answer of a limit to its request, if the request will be logged.
+    /// Records a limit's answer to a request, unless the request is not logged.
     pub(crate) fn note(event: &DecisionEvent<'_>) {
         let Some(noted) = event.request.extensions().get::<Arc<Self>>() else { return };
         let mut said = noted.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +132,7 @@ impl Noted {
     }
 }
 
-/// The parts of a request that the log shows.
+/// The parts of a request that appear in the log.
 pub(crate) struct LoggedRequest {
     at: Timestamp,
     /// The client's address, or '-' if it is unknown.
@@ -139,14 +140,14 @@ pub(crate) struct LoggedRequest {
     method: Method,
     uri: Uri,
     version: Version,
-    /// `None` if the request has no host, or if the format does not show it.
+    /// The host, or `None` if the request has no host or the format omits the host.
     host: Option<String>,
     referer: Vec<u8>,
     agent: Vec<u8>,
     noted: Arc<Noted>,
 }
 
-/// A line of JSON.
+/// A JSON line of the log.
 #[derive(Serialize)]
 struct Line<'l> {
     time_ns: i64,
@@ -163,19 +164,20 @@ struct Line<'l> {
 
 impl Line<'_> {
     fn written(&self) -> Vec<u8> {
-        // Texts and numbers can always be serialized.
+        // Serializing texts and numbers never fails.
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         line
     }
 }
 
-/// Returns a time in nanoseconds since 1970. These fit into 64 bits until 2262.
+/// Converts a time to nanoseconds since 1970. The result fits into 64 bits until 2262.
 fn nanos(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// Returns the line of a request that could not be read. Only its sender is known.
+/// Returns the log line for a request that could not be read. Only the sender of such a request is
+/// known.
 pub(crate) fn unread_line(format: LogFormat, client: IpAddr, status: StatusCode) -> Vec<u8> {
     let (at, client, status) = (Timestamp::now(), client.to_canonical(), status.as_u16());
     match format {
@@ -205,9 +207,9 @@ pub(crate) fn unread_line(format: LogFormat, client: IpAddr, status: StatusCode)
 }
 
 impl LoggedRequest {
-    /// Copies the parts of a request that the line needs after the response has ended, and adds the
-    /// [`Noted`] to the request in which the limits record their answers. The `client` is '-' if it
-    /// is unknown.
+    /// Copies those parts of a request that are still needed after the response has ended. Also
+    /// adds a [`Noted`] to the request, in which the limits record their answers. The `client` is
+    /// '-' if the client is unknown.
     pub(crate) fn new<B>(request: &mut http::Request<B>, client: String, format: LogFormat) -> Self {
         let noted = Noted::new(format);
         request.extensions_mut().insert(Arc::clone(&noted));
@@ -228,7 +230,7 @@ impl LoggedRequest {
         }
     }
 
-    /// Returns the line of a request. `status` is `None` if there was no response.
+    /// Returns the log line of a request. `status` is `None` if the request received no response.
     pub(crate) fn line(&self, status: Option<StatusCode>, bytes: u64, took: Duration) -> Vec<u8> {
         let status = status.map_or(CLIENT_LEFT, |status| status.as_u16());
         let said = self.noted.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,13 +252,13 @@ impl LoggedRequest {
         }
     }
 
-    /// Returns the line in Combined Log Format. If a limit has refused the request, its name
-    /// follows the columns of the format.
+    /// Returns the line in Combined Log Format. If a limit refused the request, the line ends with
+    /// an additional column that contains the limit's name.
     fn combined(&self, status: u16, bytes: u64, refused_by: Option<&str>) -> Vec<u8> {
         let mut line = Vec::with_capacity(256);
         let at = self.at.strftime("%d/%b/%Y:%H:%M:%S +0000");
         let path = self.uri.path_and_query().map_or_else(|| self.uri.to_string(), ToString::to_string);
-        // The target `http://host?query` of HTTP/1.1 lacks the slash that HTTP/2 has.
+        // The HTTP/1.1 target `http://host?query` lacks a slash. HTTP/2 includes the slash.
         let path = if path.starts_with('?') { format!("/{path}") } else { path };
         // Writing to memory cannot fail.
         let _ = write!(line, "{} - - [{at}] \"{} ", self.client, self.method);
@@ -280,7 +282,8 @@ fn first(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
     headers.get(name).map_or_else(|| b"-".to_vec(), |value| value.as_bytes().to_vec())
 }
 
-/// Escapes text as Apache does: every byte that would end a field or a line, or control a terminal.
+/// Escapes text in the same way as Apache: escapes every byte that would end a field, end a line,
+/// or control a terminal.
 fn escape(text: &[u8], line: &mut Vec<u8>) {
     for &byte in text {
         match byte {

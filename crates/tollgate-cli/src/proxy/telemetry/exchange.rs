@@ -1,5 +1,5 @@
-//! [`Exchange`]: one request and its response, which are counted and logged after the last byte has
-//! been sent.
+//! Defines [`Exchange`], a request and its response. An exchange is counted and logged after the
+//! last byte of the response has been sent.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -16,11 +16,11 @@ use super::access_log::AccessLog;
 use super::entry::LoggedRequest;
 use super::metrics::Metrics;
 
-/// The metrics and the log that exchanges write to.
+/// The metrics and the log to which exchanges are recorded.
 pub(crate) struct Observer {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Option<AccessLog>,
-    /// Finds the client behind trusted proxies; `None` if no proxy is trusted.
+    /// Finds the client behind trusted proxies. If this is `None`, no proxy is trusted.
     pub(crate) client: Option<KeyBy>,
 }
 
@@ -40,8 +40,8 @@ impl Observer {
     }
 }
 
-/// A request in progress. The exchange ends when this value is dropped, together with the body of
-/// the response or with a future that is no longer polled.
+/// A request in progress. The exchange ends when this value is dropped, either with the body of the
+/// response or with a future that is no longer polled.
 pub(crate) struct Exchange {
     observer: Arc<Observer>,
     begun: Instant,
@@ -82,7 +82,7 @@ impl Drop for Exchange {
     }
 }
 
-/// The body of a response, which counts its bytes as they pass.
+/// The body of a response. Counts the bytes that pass through it.
 pub(crate) struct CountedBody<B> {
     body: B,
     exchange: Exchange,

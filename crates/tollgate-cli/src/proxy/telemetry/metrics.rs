@@ -1,4 +1,4 @@
-//! The metrics of the proxy, for Prometheus. No client can choose the value of a label.
+//! The proxy's metrics for Prometheus. Clients cannot choose the value of any label.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,11 +25,11 @@ type Label = [(&'static str, String); 1];
 const BUCKETS: [f64; 15] =
     [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0];
 
-/// The classes of statuses. `none` counts requests whose client left before there was a response.
+/// The classes of statuses. The class `none` counts requests whose client disconnected before a
+/// response.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
-/// All metrics of a proxy. The struct keeps a handle to each metric, so that a request needs no
-/// lookup.
+/// All metrics of a proxy. This struct stores a handle to each metric, so requests need no lookups.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: [Counter; CLASSES.len()],
@@ -48,7 +48,7 @@ pub(crate) struct Metrics {
     pub(crate) unlogged: Counter,
     pub(crate) reloads: Counter,
     pub(crate) failed_reloads: Counter,
-    /// The metrics of the layer: the decisions of the limits, and the sizes of their limiters.
+    /// The layer's metrics: the limits' decisions and the sizes of their limiters.
     pub(crate) decisions: tollgate_http::Metrics,
 }
 
@@ -127,7 +127,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that hyper has answered by itself.
+    /// Counts a request that hyper answered by itself.
     pub(crate) fn bad_request(&self, kind: BadRequest) {
         if let Some(at) = BadRequest::ALL.iter().position(|&other| other == kind) {
             self.bad_requests[at].inc();
@@ -158,7 +158,7 @@ impl Metrics {
     }
 }
 
-/// The metrics of the layer, among those of the proxy.
+/// Exposes the layer's metrics together with the proxy's metrics.
 #[derive(Debug)]
 struct OfLimits(tollgate_http::Metrics);
 

@@ -1,4 +1,4 @@
-//! The body of a response from the upstream, which must not stand still.
+//! Passes on the body of an upstream response, and ends it if it stands still for too long.
 
 use std::error::Error;
 use std::io;
@@ -15,18 +15,19 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::hop;
 use super::upload::Motion;
 
-/// The upstream's body, which is passed on frame by frame as the client accepts it.
+/// The body of an upstream response. It is passed on frame by frame, as fast as the client accepts
+/// the frames.
 pub(crate) struct Download {
     body: Incoming,
     idle_timeout: Duration,
-    /// The upload of the same request. While it moves, the upstream may be silent.
+    /// The upload of the same request. The upstream may be silent while this upload moves.
     upload: Arc<Motion>,
     timer: Option<Pin<Box<Sleep>>>,
     waits: bool,
 }
 
 impl Download {
-    /// Creates a body that ends with an error if neither the body nor the upload moves for
+    /// Wraps a body. The new body ends with an error if neither the body nor the upload moves for
     /// `idle_timeout`.
     pub(crate) fn new(body: Incoming, idle_timeout: Duration, upload: Arc<Motion>) -> Self {
         Self { body, idle_timeout, upload, timer: None, waits: false }

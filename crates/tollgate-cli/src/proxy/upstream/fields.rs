@@ -1,9 +1,9 @@
-//! Removes fields of a message, and joins their lines.
+//! Removes fields from a message, and joins the lines of a field.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Removes the fields whose names match. Iterating over the few names of a message is cheaper than
-/// a lookup of each name that might be present.
+/// Removes all fields whose names match. A message contains only a few names, so iterating over
+/// them is cheaper than looking up every name that might be present.
 pub(super) fn remove(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
     let removed: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name)).cloned().collect();
     for name in &removed {
@@ -11,8 +11,8 @@ pub(super) fn remove(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -
     }
 }
 
-/// Adds an element to a list field, and puts the whole list on one line. A recipient may combine
-/// the lines of a field (RFC 9110, 5.3), but many servers read only the first.
+/// Adds an element to a list field, and joins the list into a single line. Recipients may combine
+/// the lines of a field (RFC 9110, 5.3), but many servers read only the first line.
 pub(super) fn add_element(headers: &mut HeaderMap, name: &HeaderName, element: HeaderValue) {
     headers.append(name, element);
     join_lines(headers, name, b", ");

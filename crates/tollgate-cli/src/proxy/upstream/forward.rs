@@ -1,4 +1,5 @@
-//! The service behind the limits: forwards a request to the upstream and returns its response.
+//! The service behind the limits. It forwards requests to the upstream and returns the upstream's
+//! responses.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,7 +23,7 @@ use crate::proxy::linger::Lingering;
 use crate::proxy::problem_details::problem_details;
 use crate::proxy::telemetry::metrics::Metrics;
 
-/// The upstream's body, or the body of a response by the proxy itself.
+/// The body of a response from the upstream or from the proxy itself.
 pub(crate) type Answer = Either<Download, Full<Bytes>>;
 
 /// A service that forwards requests. It is always ready.
@@ -58,7 +59,7 @@ impl Service<Request<Lingering>> for Forward {
     }
 }
 
-/// The client's end of a tunnel that the client has asked for.
+/// The client's end of a requested tunnel.
 struct Asking {
     client: OnUpgrade,
     activity: Option<Arc<Activity>>,
@@ -83,7 +84,7 @@ impl Destination {
         self.incoming(response, asking, motion)
     }
 
-    /// Returns the request as the upstream gets it.
+    /// Returns the request that the upstream receives.
     fn outgoing(
         &self,
         request: Request<Lingering>,
@@ -104,7 +105,7 @@ impl Destination {
         Ok(request)
     }
 
-    /// Returns the response as the client gets it.
+    /// Returns the response that the client receives.
     fn incoming(
         &self,
         mut response: Response<Incoming>,
@@ -115,7 +116,7 @@ impl Destination {
         head::incoming(response.headers_mut(), version).map_err(|_| self.failed(Fault::Ambiguous))?;
         *response.version_mut() = Version::HTTP_11;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // If the client did not ask for another protocol, the tunnel has no other end.
+            // If the client did not request another protocol, the tunnel has no other end.
             let Asking { client, activity } = asking.ok_or_else(|| self.failed(Fault::Broken))?;
             tunnel::announce(response.headers_mut());
             let upstream = hyper::upgrade::on(&mut response);

@@ -1,10 +1,10 @@
-//! Makes the heads of messages unambiguous, so that the proxy passes on only messages that can be
-//! read in one way.
+//! Makes the heads of messages unambiguous. The proxy only passes on messages that can be read in a
+//! single way.
 //!
-//! hyper refuses bytes that are not HTTP. If a message states the same thing in two ways, this
-//! module removes one of them; if it states two different things, this module refuses it. Request
-//! smuggling needs two servers that read the same bytes differently; see also RFC 9112, sections
-//! 6.3 and 11.
+//! hyper refuses bytes that are not HTTP. If a message states the same fact twice, this module
+//! removes one of the statements. If a message states two different facts, this module refuses the
+//! message. Request smuggling relies on two servers that read the same bytes differently; see also
+//! RFC 9112, sections 6.3 and 11.
 
 use std::net::SocketAddr;
 
@@ -17,20 +17,20 @@ use super::hop;
 use super::origin::Origin;
 use super::tunnel;
 
-/// The status and message for a request that is not forwarded.
+/// The status and the message with which the proxy refuses to forward a request.
 pub type Refusal = (StatusCode, &'static str);
 
-/// The settings by which the heads of requests are written.
+/// Settings for writing the heads of requests.
 #[derive(Debug)]
 pub struct Heads {
     pub origin: Origin,
-    /// Whether the upstream sees the client's Host.
+    /// Whether the upstream receives the client's Host.
     pub preserves_host: bool,
     /// Whether the upstream speaks HTTP/2.
     pub http2: bool,
 }
 
-/// The head of a request, as the upstream gets it.
+/// The head of a request that the upstream receives.
 #[derive(Debug)]
 pub struct Outgoing {
     pub method: Method,
@@ -38,11 +38,11 @@ pub struct Outgoing {
     pub headers: HeaderMap,
 }
 
-/// The error for a message whose length can be read in two ways.
+/// The error for a message whose length can be interpreted in two ways.
 #[derive(Debug)]
 pub struct Ambiguous;
 
-/// The address of the peer if a request has none, which does not occur.
+/// Replaces the peer's address if a request has no address, which never occurs.
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 const fn bad(detail: &'static str) -> Refusal {
@@ -50,12 +50,13 @@ const fn bad(detail: &'static str) -> Refusal {
 }
 
 impl Heads {
-    /// Returns the head of a request as the upstream gets it.
+    /// Returns the head that the upstream receives for a request.
     ///
     /// # Errors
     ///
-    /// A request without a host or with several hosts, a target with another scheme than http or
-    /// https or that is no path, an invalid length, or a transfer coding other than `chunked`.
+    /// Returns an error if the request has no host or several hosts, or if its length is invalid.
+    /// Also returns an error if the target has a scheme other than http or https, if the target is
+    /// not a path, or if the request uses a transfer coding other than `chunked`.
     pub fn outgoing(&self, head: request::Parts, wants_tunnel: bool) -> Result<Outgoing, Refusal> {
         let request::Parts { method, uri, version, mut headers, extensions, .. } = head;
         if !is_only_chunked(&headers) {
@@ -104,13 +105,14 @@ impl Heads {
     }
 }
 
-/// Makes the fields of a response unambiguous.
+/// Removes ambiguities from the fields of a response.
 ///
 /// # Errors
 ///
-/// Both a length and a transfer coding, two lengths, or a coding other than `chunked`. RFC 9112
-/// lets a proxy repair the first case. The proxy refuses it, as nginx does, because the upstream
-/// may have been tricked into writing one of the two fields.
+/// Returns an error if a response has both a length and a transfer coding, two different lengths,
+/// or a coding other than `chunked`. RFC 9112 allows a proxy to repair the first case. Like nginx,
+/// this proxy refuses it, because an attacker may have tricked the upstream into writing one of the
+/// two fields.
 pub fn incoming(headers: &mut HeaderMap, version: Version) -> Result<(), Ambiguous> {
     let is_coded = headers.contains_key(TRANSFER_ENCODING);
     if !is_only_chunked(headers) || (is_coded && headers.contains_key(CONTENT_LENGTH)) {
@@ -124,7 +126,7 @@ pub fn incoming(headers: &mut HeaderMap, version: Version) -> Result<(), Ambiguo
     Ok(())
 }
 
-/// Returns the path and query. If the target is `http://host?query`, adds the missing slash.
+/// Returns the path and the query. Adds the missing slash for a target such as `http://host?query`.
 fn whole_path(path: PathAndQuery) -> Result<PathAndQuery, Refusal> {
     if path.as_str().starts_with('/') || path.as_str() == "*" {
         return Ok(path);
@@ -133,7 +135,7 @@ fn whole_path(path: PathAndQuery) -> Result<PathAndQuery, Refusal> {
         .map_err(|_| bad("The target of the request is not a path."))
 }
 
-/// Returns the length that these fields state. They may state it several times.
+/// Returns the length that these fields state. The fields may repeat the same length.
 fn length(headers: &HeaderMap) -> Result<Option<u64>, Ambiguous> {
     if !headers.contains_key(CONTENT_LENGTH) {
         return Ok(None);
@@ -145,7 +147,7 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, Ambiguous> {
     text.and_then(|text| text.parse().ok()).map(Some).ok_or(Ambiguous)
 }
 
-/// Returns whether there is no transfer coding, or only `chunked`, once.
+/// Returns true if there is no transfer coding, or if the only one is a single `chunked`.
 fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
@@ -155,9 +157,9 @@ fn is_only_chunked(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Returns the host that the client asked for: the host of the target, or otherwise the field
-/// `Host`, of which HTTP/1.1 requires exactly one (RFC 9112, 3.2). The host is empty if a client of
-/// an older version sent none.
+/// Returns the host that the client requested. The host in the target takes precedence over the
+/// field `Host`. HTTP/1.1 requires exactly one such field (RFC 9112, 3.2). A client that uses an
+/// older version may omit the host; the result is then empty.
 fn asked_host(
     headers: &HeaderMap,
     target: Option<&Authority>,
@@ -177,7 +179,7 @@ fn asked_host(
     };
     let is_host = |text: &[u8]| {
         Authority::try_from(text).is_ok_and(|host| {
-            // A host must have neither a user's name nor a port with other characters than digits.
+            // A host must not contain a user name, and its port may only contain digits.
             !text.contains(&b'@') && (host.port_u16().is_some() || host.as_str().len() == host.host().len())
         })
     };

@@ -1,4 +1,4 @@
-//! Hop-by-hop fields, and the field `Via`, to which each hop adds itself (RFC 9110, 7.6).
+//! Handles hop-by-hop fields, and the field `Via`, to which each hop adds itself (RFC 9110, 7.6).
 
 use http::Version;
 use http::header::{
@@ -13,7 +13,7 @@ use super::origin;
 
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
-/// The fixed hop-by-hop fields, besides those that `Connection` names.
+/// The fixed hop-by-hop fields. `Connection` may name additional hop-by-hop fields.
 static OF_THIS_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("http2-settings"),
@@ -26,7 +26,7 @@ static OF_THIS_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Fields that have no meaning in trailers, or a different meaning than in heads.
+/// Fields that have no meaning in trailers, or a different meaning in trailers than in heads.
 static OF_THE_HEAD: [HeaderName; 10] = [
     AUTHORIZATION,
     CONTENT_ENCODING,
@@ -40,25 +40,25 @@ static OF_THE_HEAD: [HeaderName; 10] = [
     VIA,
 ];
 
-/// Removes the hop-by-hop fields. `Connection` cannot remove the proxy's own fields, because the
-/// proxy adds them afterwards.
+/// Removes the hop-by-hop fields. `Connection` cannot cause the removal of the proxy's own fields,
+/// because the proxy adds them later.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> =
         elements(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
     remove(headers, |name| OF_THIS_HOP.contains(name) || named.contains(name));
 }
 
-/// Removes the fields whose names have other characters than letters, digits and hyphens. Many
-/// servers read `X_Forwarded_For` and `X.Forwarded.For` as `X-Forwarded-For`. With such a name, a
-/// client could replace a field that the proxy has checked, or hide the key that a limit counts.
-/// nginx also removes these fields by default.
+/// Removes fields whose names contain characters other than letters, digits and hyphens. Many
+/// servers interpret `X_Forwarded_For` and `X.Forwarded.For` as `X-Forwarded-For`. A client could
+/// use such a name to replace a field that the proxy has checked, or to hide the key that a limit
+/// counts. nginx also removes these fields by default.
 pub(crate) fn remove_lookalikes(headers: &mut HeaderMap) {
     remove(headers, |name| name.as_str().bytes().any(|it| !it.is_ascii_alphanumeric() && it != b'-'));
 }
 
-/// Removes the fields from trailers that are meant to be read before the body (RFC 9110, 6.5.1):
-/// framing, the host, the origin of the request, and credentials. A server that merges trailers
-/// with the head would otherwise take them for the checked fields.
+/// Removes fields from trailers if they are meant to be read before the body (RFC 9110, 6.5.1).
+/// These are fields about framing, the host, the origin of the request, and credentials. A server
+/// that merges trailers into the head would mistake them for the checked fields.
 pub fn clean_trailers<D>(frame: Frame<D>) -> Frame<D> {
     match frame.into_trailers() {
         Ok(mut trailers) => {
@@ -71,19 +71,19 @@ pub fn clean_trailers<D>(frame: Frame<D>) -> Frame<D> {
     }
 }
 
-/// Returns whether the lists in the fields of this name contain the element, ignoring case.
+/// Returns whether the list fields with this name contain the element, ignoring case.
 pub(crate) fn lists(headers: &HeaderMap, name: &HeaderName, element: &str) -> bool {
     elements(headers, name).any(|found| found.eq_ignore_ascii_case(element.as_bytes()))
 }
 
-/// Returns the elements of the lists in the fields of this name, without empty elements.
+/// Returns the elements of all list fields with this name, without empty elements.
 pub(crate) fn elements<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
     let values = headers.get_all(name).iter();
     let elements = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// Announces to the next hop that trailers are accepted, which gRPC requires.
+/// Announces to the next hop that the proxy accepts trailers, which gRPC requires.
 pub(crate) fn accept_trailers(headers: &mut HeaderMap, upstream_http2: bool) {
     headers.insert(TE, TRAILERS);
     if !upstream_http2 {
@@ -91,7 +91,8 @@ pub(crate) fn accept_trailers(headers: &mut HeaderMap, upstream_http2: bool) {
     }
 }
 
-/// Adds this hop to the `Via` of a message that arrived in this version of HTTP.
+/// Adds this hop to the `Via` field of a message. `version` is the HTTP version in which the
+/// message arrived.
 pub(crate) fn sign(headers: &mut HeaderMap, version: Version) {
     let hop = match version {
         Version::HTTP_09 => "0.9 tollgate",
@@ -103,7 +104,8 @@ pub(crate) fn sign(headers: &mut HeaderMap, version: Version) {
     add_element(headers, &VIA, HeaderValue::from_static(hop));
 }
 
-/// Joins the cookies that HTTP/2 may send in several fields (RFC 9113, 8.2.3).
+/// Joins cookies into a single field. An HTTP/2 client may split cookies into several fields (RFC
+/// 9113, 8.2.3).
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     join_lines(headers, &COOKIE, b"; ");
 }

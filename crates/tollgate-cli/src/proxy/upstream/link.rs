@@ -1,8 +1,8 @@
-//! [`Link`]: a connection to the upstream that may end at any moment.
+//! Defines [`Link`], a connection to the upstream. The connection may end at any time.
 //!
-//! Whether a failed request may be sent once more depends on the [`History`] of its connection. An
-//! upstream may also answer early and close the connection while the request is still being sent.
-//! In that case a write fails, although the answer can still be read.
+//! The [`History`] of a connection determines whether a failed request may be sent again. An
+//! upstream may also respond early, and close the connection before it has received the whole
+//! request. In that case, a write fails although the response can still be read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use tower_service::Service;
 /// The past of a connection.
 pub(crate) struct History {
     opened: Instant,
-    /// Whether the upstream has sent anything since this side last wrote.
+    /// Whether the upstream has sent any bytes since the proxy's last write.
     is_answered: AtomicBool,
 }
 
@@ -31,24 +31,24 @@ impl History {
         Arc::new(Self { opened: Instant::now(), is_answered: AtomicBool::new(false) })
     }
 
-    /// Returns the history of the connection on which a request has failed; `None` if there was no
-    /// connection.
+    /// Returns the history of the connection on which a request failed, or `None` if the request
+    /// had no connection.
     pub(crate) fn of(error: &legacy::Error) -> Option<Arc<Self>> {
         let mut extensions = Extensions::new();
         error.connect_info()?.get_extras(&mut extensions);
         extensions.remove()
     }
 
-    /// Returns whether the connection was open before a request began. Such a connection may have
-    /// been closed because it was idle.
+    /// Returns whether the connection was already open when a request began. The upstream may have
+    /// closed such a connection because it was idle.
     pub(crate) fn is_kept_from_before(&self, begun: Instant) -> bool {
         self.opened < begun
     }
 
-    /// Returns whether the upstream has sent anything since this side last wrote.
+    /// Returns whether the upstream has sent any bytes since the proxy's last write.
     pub(crate) fn is_answered(&self) -> bool {
-        // ORDERING: relaxed; the channel that reports the failure of a request orders this read
-        // after the stores of the connection's task.
+        // ORDERING: relaxed; the connection's task reports the failure of a request through a
+        // channel, and the channel orders this read after the task's stores.
         self.is_answered.load(Relaxed)
     }
 }
@@ -58,7 +58,7 @@ impl History {
 pub(crate) struct Connector {
     pub(crate) tcp: HttpConnector,
     /// Whether a failed write waits until all available bytes have been read. This must be `false`
-    /// for HTTP/2, because an HTTP/2 connection reads nothing while it waits to answer a ping.
+    /// for HTTP/2, because an HTTP/2 connection does not read while it waits to answer a ping.
     pub(crate) reads_after_failed_writes: bool,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Link {
     history: Arc<History>,
     /// Whether a failed write may still wait until all available bytes have been read.
     may_wait: bool,
-    /// The failure of a write, until the upstream's last bytes are read.
+    /// The error of a failed write, stored until the upstream's last bytes have been read.
     failure: Option<io::Error>,
 }
 
@@ -96,9 +96,9 @@ impl Link {
         Self { stream, history: History::begin(), may_wait: reads_after_failed_writes, failure: None }
     }
 
-    /// Keeps the failure of a write until the upstream's last bytes are read. Until then, the write
-    /// is pending. The write needs no waker, because the same task reads and writes, and polls both
-    /// after a read.
+    /// Stores the error of a failed write until the upstream's last bytes have been read. Until
+    /// then, the write is pending. A pending write needs no waker, because a single task reads and
+    /// writes, and polls both after a read.
     fn written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Err(error)) if self.may_wait => {
@@ -107,7 +107,7 @@ impl Link {
             }
             written => {
                 if matches!(written, Poll::Ready(Ok(1..))) {
-                    // ORDERING: relaxed, as where it is read.
+                    // ORDERING: relaxed; see [`History::is_answered`].
                     self.history.is_answered.store(false, Relaxed);
                 }
                 written
@@ -125,11 +125,12 @@ impl AsyncRead for Link {
         let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
         if buffer.filled().len() > before {
-            // ORDERING: relaxed, as where it is read.
+            // ORDERING: relaxed; see [`History::is_answered`].
             self.history.is_answered.store(true, Relaxed);
         } else if read.is_err() || buffer.remaining() > 0 {
             self.may_wait = false;
-            // If a write has failed, the end of the connection must not look like an orderly end.
+            // After a failed write, the end of the connection must not be mistaken for an orderly
+            // end.
             if let Some(failure) = self.failure.take() {
                 return Poll::Ready(Err(failure));
             }
@@ -188,8 +189,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// Returns a link whose other end has sent an answer and was closed while bytes were unread, so
-    /// that the next writes of the link fail.
+    /// Returns a link that was closed by the other end. The other end sent an answer first but left
+    /// bytes unread, so further writes to the link will fail.
     async fn closed_early(reads_after_failed_writes: bool) -> Link {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -203,7 +204,7 @@ mod tests {
         link
     }
 
-    /// Writes until a write fails or waits.
+    /// Writes repeatedly until a write fails or is pending.
     async fn write(link: &mut Link) -> Option<io::Error> {
         let mut writes = 0;
         std::future::poll_fn(|context| {
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(&answer, b"answer");
         assert!(link.history.is_answered());
         assert!(link.read_u8().await.is_err());
-        // Nothing can be read any more, so the write does not wait.
+        // No more bytes can be read, so the write does not wait.
         assert!(write(&mut link).await.is_some());
     }
 

@@ -1,8 +1,9 @@
-//! The fields that report the origin of a request to the upstream: `X-Forwarded-*` or `Forwarded`.
+//! Writes the fields that report a request's origin to the upstream: `X-Forwarded-*` or
+//! `Forwarded`.
 //!
-//! The proxy passes on these fields only from trusted proxies, because any other peer may write
-//! anything in them. It writes one of the two spellings, and removes the other, which it has not
-//! checked.
+//! The proxy passes on these fields only if they arrive from a trusted proxy, because any other
+//! peer may write arbitrary values. The proxy writes either `X-Forwarded-*` or `Forwarded`, and
+//! removes the other spelling, which it has not checked.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +18,7 @@ static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// All fields that report the origin of a request.
+/// All fields that report a request's origin.
 pub(crate) static FIELDS: [HeaderName; 6] = [
     FORWARDED,
     HeaderName::from_static("x-forwarded-for"),
@@ -27,10 +28,11 @@ pub(crate) static FIELDS: [HeaderName; 6] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// Lines of fields, in the order in which they are written. Several lines of a field are joined.
+/// The lines of the fields, in the order in which they are written. Several lines of the same field
+/// are joined.
 type Fields = Vec<(HeaderName, HeaderValue)>;
 
-/// The spelling that the proxy writes, and the peers whose fields it passes on.
+/// Determines which spelling the proxy writes, and from which peers it passes on fields.
 #[derive(Clone, Debug)]
 pub struct Origin {
     pub field: ForwardedField,
@@ -39,7 +41,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Returns the fields that report the origin of a request with these headers.
+    /// Returns the fields that report the origin of a request. `headers` are the headers of the
+    /// request.
     pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> Fields {
         let trusted = self.trusted.as_ref().is_some_and(|trusted| trusts(trusted, peer.ip()));
         let before = |name: &HeaderName| headers.get_all(name).iter().filter(move |_| trusted);
@@ -58,11 +61,12 @@ impl Origin {
                 if let Ok(ip) = HeaderValue::from_str(&ip.to_string()) {
                     tell(&X_FORWARDED_FOR, ip);
                 }
-                // The first trusted proxy saw the scheme and the host that the client asked for.
+                // The first trusted proxy received the scheme and the host that the client
+                // requested.
                 let http = HeaderValue::from_static("http");
                 for (name, own) in [(&X_FORWARDED_HOST, host), (&X_FORWARDED_PROTO, &http)] {
                     let told = before(name).next().unwrap_or(own);
-                    // A client of HTTP/1.0 may have sent no host.
+                    // An HTTP/1.0 client may have sent no host.
                     if !told.is_empty() {
                         tell(name, told.clone());
                     }
@@ -72,8 +76,8 @@ impl Origin {
         fields
     }
 
-    /// Removes all fields of origin that the peer may have written, and adds the fields that
-    /// [`Origin::of`] returned.
+    /// Removes all origin fields that the peer may have written. Then adds the fields returned by
+    /// [`Origin::of`].
     pub(crate) fn write(fields: Fields, headers: &mut HeaderMap) {
         remove(headers, |name| FIELDS.contains(name));
         for (name, value) in fields {
@@ -91,7 +95,7 @@ fn forwarded(ip: IpAddr, host: &HeaderValue) -> String {
         IpAddr::V4(v4) => format!("for={v4};proto=http"),
         IpAddr::V6(v6) => format!("for=\"[{v6}]\";proto=http"),
     };
-    // The host has been checked, so it has neither quotes nor backslashes.
+    // The host contains neither quotes nor backslashes, because it has been checked.
     if let Some(host) = host.to_str().ok().filter(|host| !host.is_empty()) {
         // Writing to a string cannot fail.
         let _ = write!(element, ";host=\"{host}\"");

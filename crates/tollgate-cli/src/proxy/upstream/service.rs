@@ -1,4 +1,4 @@
-//! [`Upstream`]: the server behind the proxy, the connections to it, and their failures.
+//! Defines [`Upstream`]: the server behind the proxy, with its connections and their failures.
 
 use std::error::Error;
 use std::io;
@@ -22,11 +22,10 @@ use crate::failure::Failure;
 use crate::printable::printable;
 use crate::proxy::log_line::{self, RareLine};
 
-/// How long an idle connection is kept.
+/// How long an idle connection remains open.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The size in bytes up to which the head of a response is certainly read. hyper refuses a head
-/// that is much larger.
+/// A response head of up to this many bytes can always be read. hyper refuses a much larger head.
 const MAX_HEAD: u32 = 64 << 10;
 
 /// The settings of the upstream.
@@ -44,7 +43,8 @@ pub(crate) struct UpstreamSettings {
 ///
 /// # Errors
 ///
-/// A URL with another scheme than http, or with other parts than a host and a port.
+/// Returns an error if the URL has a scheme other than http, or if it contains parts other than a
+/// host and a port.
 pub(crate) fn parse_upstream(text: &str) -> Result<Authority, Failure> {
     let refused = |why: &str| {
         let text = printable(text.as_bytes());
@@ -79,18 +79,18 @@ pub(crate) fn parse_upstream(text: &str) -> Result<Authority, Failure> {
     Ok(authority)
 }
 
-/// The reason why there is no response.
+/// The reason why a request has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The upstream refused the connection.
     Connect,
     /// The connection was not established in time.
     ConnectTimeout,
-    /// The connection broke before the head of the response, or the answer was not HTTP.
+    /// The connection broke before the response head arrived, or the response was not HTTP.
     Broken,
     /// The head of the response did not arrive in time.
     Timeout,
-    /// The length of the response could be read in two ways.
+    /// The length of the response could be interpreted in two ways.
     Ambiguous,
     /// The client stopped sending its request.
     ClientStalled,
@@ -130,7 +130,7 @@ impl Fault {
         }
     }
 
-    /// Returns the message for the client, without the upstream's address.
+    /// Returns the message for the client. The message omits the upstream's address.
     pub(crate) fn detail(self) -> &'static str {
         match self {
             Self::Connect => "The server behind this proxy can't be reached.",
@@ -158,9 +158,8 @@ impl Fault {
     }
 }
 
-/// Returns whether the error is a failure of the client's body. hyper also reports the end of a
-/// connection's task as an error of its user, but such an error has no other error of hyper as its
-/// cause.
+/// Returns whether the client's body has caused the error. hyper also reports the end of a
+/// connection's task as a user error. Such an error has no other hyper error as its cause.
 fn is_of_client(error: &hyper::Error) -> bool {
     error.is_user() && error.source().is_some_and(|cause| cause.is::<hyper::Error>())
 }
@@ -172,14 +171,14 @@ pub(crate) struct Upstream {
     /// A client that opens a new connection for each request.
     unpooled: Client<Connector, Upload>,
     repeated: Counter,
-    /// The warning that the upstream cannot be reached.
+    /// Warns that the upstream cannot be reached.
     notice: RareLine,
-    /// Whether the warning was logged and the upstream has not answered since.
+    /// Whether the warning has been logged and the upstream has not responded since.
     down: AtomicBool,
 }
 
 impl Upstream {
-    /// Creates an upstream. `repeated` counts the requests that are sent once more.
+    /// Creates an upstream. `repeated` counts the requests that are sent again.
     pub(crate) fn new(settings: UpstreamSettings, repeated: Counter) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(settings.connect_timeout));
@@ -201,16 +200,17 @@ impl Upstream {
         self.settings.idle_timeout
     }
 
-    /// Returns the target of a request to the upstream, or `None` if the path is not valid in one.
+    /// Returns the target of a request to the upstream, or `None` if no target can contain the
+    /// path.
     pub(crate) fn target(&self, path: PathAndQuery) -> Option<Uri> {
         let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.settings.authority.clone());
         uri.path_and_query(path).build().ok()
     }
 
-    /// Sends a request and waits for the head of the response. The timeout starts again whenever
-    /// the upload moves.
+    /// Sends a request and waits for the head of the response. The timeout restarts whenever the
+    /// upload moves.
     ///
-    /// Dropping the future cancels the request: the connection is closed, or the stream reset.
+    /// Dropping the future cancels the request by closing the connection or resetting the stream.
     pub(crate) async fn send(
         &self,
         request: Request<Upload>,
@@ -220,7 +220,7 @@ impl Upstream {
         loop {
             let deadline = motion.last() + self.settings.request_timeout;
             tokio::select! {
-                // A response that has arrived is never late.
+                // A response that has already arrived is never late.
                 biased;
                 response = &mut response => return match response {
                     Ok(response) => {
@@ -244,8 +244,8 @@ impl Upstream {
         }
     }
 
-    /// Sends a request. If the request fails and a second attempt can do no harm, sends it once
-    /// more, on a new connection.
+    /// Sends a request. If the request fails and a second attempt can do no harm, sends the request
+    /// again on a new connection.
     async fn respond(
         &self,
         mut request: Request<Upload>,
@@ -266,18 +266,19 @@ impl Upstream {
         if !self.may_repeat(&error, again.method(), motion) {
             return Err(error);
         }
-        // The body is returned only if nothing of it was read.
+        // The body is returned only if none of it has been read.
         let Ok(body) = unread.await else { return Err(error) };
         self.repeated.inc();
         self.unpooled.request(again.map(|()| body)).await
     }
 
-    /// Returns whether a request that has failed may be sent once more, if its body is unread.
+    /// Returns whether a failed request may be sent again, provided that its body is unread.
     ///
-    /// Any request may be repeated if the upstream reports that it has not begun it. A request with
-    /// an idempotent method may also be repeated if its connection is older than the request and
-    /// has ended without a byte of a response, because the upstream may have closed the connection
-    /// while it was idle. On a new connection, the request itself may have made the upstream fail.
+    /// Any request may be repeated if the upstream reports that it has not begun to process the
+    /// request. A request with an idempotent method may also be repeated if its connection is older
+    /// than the request and ended without a byte of a response. In that case, the upstream may have
+    /// closed the connection because it was idle. On a new connection, the request itself may have
+    /// caused the failure.
     fn may_repeat(&self, error: &legacy::Error, method: &Method, motion: &Motion) -> bool {
         let http2 = causes(error).find_map(|error| error.downcast_ref::<h2::Error>());
         let is_repeatable = method.is_idempotent();
@@ -285,9 +286,9 @@ impl Upstream {
             Some(error) if error.is_remote() && error.is_reset() => {
                 return error.reason() == Some(h2::Reason::REFUSED_STREAM);
             }
-            // The stream is later than the last stream that the GOAWAY names, so the upstream has
-            // not begun it. However, if the GOAWAY arrives while hyper hands over the request,
-            // hyper reports it for any stream. In that case, hyper has not polled the body.
+            // The stream is later than the last stream in the GOAWAY, so the upstream has not begun
+            // the request. However, hyper reports the GOAWAY for any stream if the GOAWAY arrives
+            // while hyper hands over the request. In that case, hyper has not polled the body.
             Some(error) if error.is_remote() && error.is_go_away() => {
                 return is_repeatable || motion.waits_for_client();
             }
@@ -300,7 +301,7 @@ impl Upstream {
             error.is::<io::Error>() || error.downcast_ref().is_some_and(ended)
         };
         let is_lost = http2.is_some_and(h2::Error::is_io) || causes(error).any(is_lost);
-        // Bytes that were read from an HTTP/2 connection may belong to other requests.
+        // On an HTTP/2 connection, the bytes that have been read may belong to other requests.
         let is_lost_before = |history: Arc<History>| {
             history.is_kept_from_before(motion.begun()) && (self.settings.http2 || !history.is_answered())
         };
@@ -327,7 +328,7 @@ impl Upstream {
     }
 }
 
-/// Iterates over an error, its cause, and so on.
+/// Iterates over an error and the chain of its causes.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {

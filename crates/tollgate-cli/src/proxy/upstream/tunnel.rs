@@ -1,5 +1,5 @@
-//! WebSockets: connections that stop being HTTP, and whose bytes are copied unchanged in both
-//! directions.
+//! Tunnels for WebSockets. Such a connection no longer uses HTTP, and its bytes are copied
+//! unchanged in both directions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::proxy::activity::Activity;
 
 const WEBSOCKET: &str = "websocket";
 
-/// The longest time for which nothing may move in a tunnel.
+/// The maximum time for which a tunnel may be silent.
 const SILENCE: Duration = Duration::from_secs(60 * 60);
 
-/// Returns whether the request asks for a WebSocket. The proxy does not pass on upgrades to other
-/// protocols: a server may ignore an upgrade, and h2c, which is again HTTP, would bypass the
-/// limits. It also does not pass on an upgrade of a request with a body, because servers disagree
-/// about where the other protocol begins after a body.
+/// Returns whether a request asks for a WebSocket. The proxy does not pass on upgrades to other
+/// protocols. A server may ignore an upgrade, and an upgrade to h2c would bypass the limits because
+/// h2c carries further HTTP requests. The proxy also does not pass on an upgrade if the request has
+/// a body, because servers disagree about where the new protocol begins after a body.
 pub(crate) fn is_wanted<B: Body>(request: &Request<B>) -> bool {
     let headers = request.headers();
     request.method() == Method::GET
@@ -34,22 +34,21 @@ pub(crate) fn is_wanted<B: Body>(request: &Request<B>) -> bool {
         && hop::lists(headers, &UPGRADE, WEBSOCKET)
 }
 
-/// Asks the next hop for a WebSocket, or confirms one to it.
+/// Requests a WebSocket from the next hop, or confirms a WebSocket to the next hop.
 pub(crate) fn announce(headers: &mut HeaderMap) {
     add_element(headers, &CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
-/// Copies bytes in both directions until both sides have ended, one side breaks off, or nothing
-/// moves.
+/// Copies bytes in both directions until both sides have ended. Stops early if one side breaks off,
+/// or if nothing has moved for too long.
 pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, activity: Option<Arc<Activity>>, open: Gauge) {
     tokio::spawn(async move {
         let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
         open.inc();
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
         tokio::select! {
-            // A side that breaks off ends the tunnel. There is no one to whom the error could be
-            // reported.
+            // If one side breaks off, the tunnel ends. Nobody could receive a report of the error.
             _ = tokio::io::copy_bidirectional(&mut client, &mut upstream) => {}
             () = silent(activity) => {}
         }

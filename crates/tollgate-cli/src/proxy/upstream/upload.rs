@@ -1,5 +1,5 @@
-//! The body of a request to the upstream. [`Motion`] records whether the body moves, and an unread
-//! body can be taken back.
+//! The body of a request to the upstream. [`Motion`] records whether the body moves. If nobody has
+//! read the body, the body can be taken back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tokio::sync::oneshot;
 use super::hop;
 use crate::proxy::linger::Lingering;
 
-/// The progress of an upload, for the task that waits for the response.
+/// Records the progress of an upload for the task that waits for the response.
 #[derive(Debug)]
 pub(crate) struct Motion {
     begun: Instant,
-    // The fields are independent, and reading a slightly old value does no harm.
+    // The fields are independent of each other, and reading a slightly outdated value is harmless.
     /// The time of the last movement, in milliseconds after `begun`.
     moved: AtomicU64,
     waits_for_client: AtomicBool,
@@ -31,31 +31,32 @@ impl Motion {
         Arc::new(Self { begun: Instant::now(), moved, waits_for_client })
     }
 
-    /// Returns when the request began.
+    /// Returns the time at which the request began.
     pub(crate) fn begun(&self) -> Instant {
         self.begun
     }
 
-    /// Returns the time at which the client last sent a frame, or at which the request began.
+    /// Returns the time of the last frame from the client. Before the first frame, returns the time
+    /// at which the request began.
     pub(crate) fn last(&self) -> Instant {
-        // ORDERING: relaxed; the value is a time, which publishes nothing.
+        // ORDERING: relaxed; the value is only a time and publishes no other data.
         self.begun + Duration::from_millis(self.moved.load(Relaxed))
     }
 
     /// Returns whether the upload is waiting for the client.
     pub(crate) fn waits_for_client(&self) -> bool {
-        // ORDERING: relaxed; the flag publishes nothing, it only chooses between two refusals.
+        // ORDERING: relaxed; the flag publishes no other data, it only selects one of two refusals.
         self.waits_for_client.load(Relaxed)
     }
 }
 
-/// The client's body, which is passed on frame by frame as the upstream accepts it.
+/// The client's body. It is passed on frame by frame, as fast as the upstream accepts the frames.
 pub(crate) struct Upload {
-    /// `None` only while the body is dropped.
+    /// The body. This is `None` only while the upload is dropped.
     body: Option<Lingering>,
     motion: Arc<Motion>,
     bytes: Counter,
-    /// Receives the body if it is dropped unread.
+    /// Receives the body if the upload is dropped before any of the body was read.
     unread: Option<oneshot::Sender<Self>>,
 }
 
@@ -64,8 +65,8 @@ impl Upload {
         Self { body: Some(body), motion, bytes, unread: None }
     }
 
-    /// Returns a receiver that gets the body back when the body is dropped, if nothing of it was
-    /// read.
+    /// Returns a receiver for the unread body. If the upload is dropped before any of its body was
+    /// read, the receiver gets the body back.
     pub(crate) fn back(&mut self) -> oneshot::Receiver<Self> {
         let (unread, back) = oneshot::channel();
         self.unread = Some(unread);
@@ -77,7 +78,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(unread) = self.unread.take() {
             let (motion, bytes) = (Arc::clone(&self.motion), self.bytes.clone());
-            // This fails if no one needs the body any more.
+            // This call fails if nobody needs the body any more.
             let _ = unread.send(Self { body: self.body.take(), motion, bytes, unread: None });
         }
     }
@@ -91,7 +92,7 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        // ORDERING: relaxed here and below, as where they are read.
+        // ORDERING: relaxed here and below; [`Motion`] explains why.
         self.motion.waits_for_client.store(true, Relaxed);
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(body).poll_frame(context));

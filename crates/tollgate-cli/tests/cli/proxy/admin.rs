@@ -1,4 +1,4 @@
-//! Requests of operators to the address of the metrics: health, and the states of keys.
+//! Tests an operator's requests to the metrics address, for health reports and the states of keys.
 
 use super::running::{Proxy, until, within};
 use super::shared::reaches_its_store;
@@ -100,7 +100,7 @@ async fn the_state_of_a_key_is_read_and_reset() {
     let upstream = Upstream::start(hello).await;
     for algorithm in tollgate::Algorithm::ALL {
         let algorithm = algorithm.to_string();
-        // These windows end once in years, and therefore not while the test runs.
+        // These windows are years long, so no window ends while the test runs.
         let args = ["--limit", "per-ip=2/1000d by ip", "--algorithm", &algorithm];
         let proxy = Proxy::start(upstream.address, &args);
         let path = "/limits/per-ip/keys/127.0.0.1";

@@ -1,9 +1,10 @@
-//! Invalid arguments are refused at the start, with a message that states the expected values.
+//! Tests that the proxy refuses invalid arguments when it starts. The message must state the
+//! expected values.
 
 use std::net::TcpListener;
 use std::process::Command;
 
-/// Runs the proxy, which must exit with 2, and returns its standard error.
+/// Runs the proxy and returns its standard error. The proxy must exit with code 2.
 pub(crate) fn refused(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("proxy").args(args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,4 +1,4 @@
-//! Requests that are not HTTP are counted and logged, and can be limited.
+//! Tests that the proxy counts and logs requests that are not HTTP, and that it can limit them.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -10,7 +10,7 @@ use std::process::Command;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends bytes, and returns all bytes that arrive until the connection is closed.
+/// Sends bytes, and returns all bytes received before the connection is closed.
 pub(crate) async fn raw(to: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let _ = stream.write_all(bytes).await;
@@ -28,7 +28,7 @@ async fn they_are_in_the_metrics_and_the_access_log() {
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(200));
     let large = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "a".repeat(40_000));
     let mut http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
-    // A frame of headers on stream 0, which is a connection error.
+    // A HEADERS frame on stream 0 is a connection error.
     http2.extend(b"\0\0\x01\x01\x04\0\0\0\0\x82");
     for (kind, bytes, status) in [
         ("malformed", &b"hello\r\n\r\n"[..], "400"),
@@ -50,10 +50,10 @@ async fn they_are_in_the_metrics_and_the_access_log() {
         let line = text.lines().last().unwrap();
         assert!(line.starts_with("127.0.0.1 - - [") && line.contains(&format!("\" {status} -")), "{line}");
     }
-    // A target that is too long is recognised as such if the whole head is within the bound.
+    // The proxy only recognises a target as too long if the whole head is below the maximum size.
     let uri = raw(proxy.address, long_uri.as_bytes()).await;
     assert!(uri.starts_with("HTTP/1.1 431 ") || uri.starts_with("HTTP/1.1 414 "), "{uri}");
-    // Neither valid requests nor clients that leave are counted.
+    // Neither valid requests nor clients that disconnect are counted.
     drop(TcpStream::connect(proxy.address).await.unwrap());
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     assert_eq!(metric(proxy.metrics, "tollgate_bad_requests_total{kind=\"malformed\"}").await, 2.0);
@@ -88,7 +88,7 @@ async fn an_address_that_has_sent_too_many_is_refused_at_the_door() {
     metric_is(proxy.metrics, "tollgate_bad_requests_total{kind=\"head-too-large\"}", 1.0).await;
     assert_eq!(raw(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await, "");
     metric_is(proxy.metrics, "tollgate_connections_blocked_total", 1.0).await;
-    // The address of the metrics has no limit.
+    // The metrics address has no limit.
     assert_eq!(get(proxy.metrics, "/live", "").await.status, 200);
 }
 

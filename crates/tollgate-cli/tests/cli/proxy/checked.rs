@@ -1,4 +1,5 @@
-//! `--check FILE` refuses the settings that the start would refuse, without starting the proxy.
+//! Tests `--check FILE`, which refuses the same settings as a start of the proxy, but does not
+//! start it.
 
 use super::arguments::refused;
 use super::config::file;
@@ -7,7 +8,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs a check that must succeed, and returns standard output and standard error.
+/// Runs a check that must succeed. Returns the standard output and the standard error.
 fn checked(path: &str) -> (String, String) {
     let output =
         Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["proxy", "--check", path]).output().unwrap();
@@ -17,14 +18,14 @@ fn checked(path: &str) -> (String, String) {
     (out, said)
 }
 
-/// Writes a file with settings that would start a proxy, followed by `more`.
+/// Writes a file that starts with valid settings for a proxy and ends with `more`.
 fn settings(name: &str, more: &str) -> String {
     file(name, &format!("listen = \"127.0.0.1:0\"\nupstream = \"http://127.0.0.1:9\"\n{more}\n"))
 }
 
 #[test]
 fn a_file_that_would_start_a_proxy_is_one_line_and_binds_nothing() {
-    // The address is taken and the store is unreachable, but the check uses neither.
+    // The address is already in use and the store is unreachable. The check must use neither.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let log = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("proxy_checked.log");
@@ -85,7 +86,7 @@ fn the_files_of_the_page_on_deployment_would_start_a_proxy() {
     let files: Vec<&str> = files.collect();
     assert_eq!(files.len(), 2);
     for text in files {
-        // The folder of the log does not exist on every machine.
+        // Some machines lack the folder of the log.
         let text = text.replace("/var/log/tollgate", env!("CARGO_TARGET_TMPDIR"));
         let (_, said) = checked(&file("proxy_deployed.toml", &text));
         assert_eq!(said, "", "{text}");

@@ -1,4 +1,4 @@
-//! Classes of callers, by a header from a trusted proxy or by a file of keys.
+//! Tests classes of callers, which a trusted proxy's header or a file of keys determines.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::fs;
 use tollgate_testing::store::server::Server;
 
-/// Two requests per hour for each address, and four for paying callers.
+/// Each address may send two requests per hour, and each paying caller may send four.
 const TIERS: &str = "tier=2/h class paid 4/h by ip";
 
 /// Returns the quota that a response shows.
@@ -17,12 +17,13 @@ fn quota(reply: &Reply) -> &str {
     policy.strip_prefix("\"tier\";q=").and_then(|rest| rest.strip_suffix(";w=3600")).expect(policy)
 }
 
-/// Sends a request of a caller with an API key.
+/// Sends a request with an API key.
 async fn with_key(proxy: &Proxy, key: &str) -> Reply {
     get(proxy.address, "/", &format!("X-Api-Key: {key}\r\n")).await
 }
 
-/// Reloads a proxy. The reload must succeed, or be refused with this message.
+/// Reloads a proxy. If `refused` contains a message, the reload must be refused with this message;
+/// otherwise, the reload must succeed.
 fn reload(proxy: &Proxy, times: usize, refused: Option<&str>) {
     proxy.signal("HUP");
     let said = refused.unwrap_or(" INFO reloaded");
@@ -42,7 +43,7 @@ async fn a_header_of_a_trusted_hop_names_the_class() {
         "{}",
         proxy.said()
     );
-    // The client is not a trusted proxy.
+    // In this case, the client is not a trusted proxy.
     let proxy = Proxy::start(upstream.address, &["--limit", &limit, "--trust", "10.0.0.0/8"]);
     assert_eq!(quota(&get(proxy.address, "/", &paid("192.0.2.1")).await), "2");
     assert!(!proxy.said().contains("warning"), "{}", proxy.said());
@@ -59,7 +60,8 @@ async fn a_file_has_the_classes_of_keys_and_is_read_again_by_a_reload() {
     fs::write(&plans, "two,paid\n").unwrap();
     reload(&proxy, 1, None);
     assert_eq!((quota(&with_key(&proxy, "one").await), quota(&with_key(&proxy, "two").await)), ("2", "4"));
-    // A file with a mistake would put all paying callers into the default class.
+    // If the proxy accepted a file with a mistake, it would move all paying callers to the default
+    // class.
     for (text, refused) in [
         ("", "nothing is reloaded: --limit 'tier': classes of keys: the file"),
         ("two", "nothing is reloaded: --limit 'tier': classes of keys: line 1 of the file"),
@@ -91,7 +93,7 @@ async fn a_reload_changes_the_quota_of_a_class_and_keeps_what_was_used() {
             assert_eq!(with_key(&proxy, "one").await.status, 200);
         }
         assert_eq!(with_key(&proxy, "two").await.status, 200);
-        // The paying caller has used four of their six tokens. The other caller keeps their quota.
+        // The paying caller has used four of six tokens. The other caller's quota is unchanged.
         fs::write(&path, settings("class paid 6/h")).unwrap();
         reload(&proxy, 1, None);
         let reply = with_key(&proxy, "one").await;
@@ -100,11 +102,11 @@ async fn a_reload_changes_the_quota_of_a_class_and_keeps_what_was_used() {
         assert!(left < 3, "{algorithm}: the state was translated, not forgotten: {left}");
         assert_eq!(with_key(&proxy, "two").await.status, 200);
         assert_eq!(with_key(&proxy, "two").await.status, 429);
-        // With other classes, the limit is a new one.
+        // A limit with different classes is a new limit.
         fs::write(&path, settings("class paid 6/h class gold 9/h")).unwrap();
         reload(&proxy, 2, None);
         assert_eq!(with_key(&proxy, "two").await.status, 200);
-        // A class that cannot be enforced changes nothing.
+        // A class that cannot be enforced must not change anything.
         fs::write(&path, settings("class paid 6/h class gold 0/h")).unwrap();
         let refused = format!("{path}:2: --limit 'tier': class \"gold\": 0 tokens would deny every request");
         reload(&proxy, 1, Some(&refused));
@@ -127,13 +129,13 @@ async fn a_reload_reads_the_file_of_keys_and_forgets_nobody_else() {
     }
     assert_eq!(quota(&with_key(&proxy, "one").await), "4");
     assert!(with_key(&proxy, "three").await.field("ratelimit").is_none(), "it is not known");
-    // A quota for a key adds a class, and the states of other keys stay.
+    // A key's own quota adds a class, and the states of other keys are preserved.
     fs::write(&plans, "one,5/h\ntwo,default\nthree,default\n").unwrap();
     reload(&proxy, 1, None);
     assert_eq!(quota(&with_key(&proxy, "one").await), "5");
     assert_eq!(with_key(&proxy, "two").await.status, 429);
     assert_eq!(quota(&with_key(&proxy, "three").await), "2");
-    // A file that cannot be read changes nothing.
+    // A file that cannot be read must not change anything.
     fs::write(&plans, "one,gold\n").unwrap();
     let refused = format!(
         "{path}:1: --limit 'tier': the file has the class `gold`, which the limit does not have: expected default, \

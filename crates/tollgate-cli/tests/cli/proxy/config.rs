@@ -1,4 +1,4 @@
-//! `--config FILE` reads the options of the proxy from a file.
+//! Tests `--config FILE`, which reads the proxy's options from a file.
 
 use super::arguments::refused;
 use super::running::{Proxy, until};
@@ -9,14 +9,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Returns the path of a file with this content.
+/// Writes a file with this content and returns its path.
 pub(crate) fn file(name: &str, content: &str) -> String {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, content).unwrap();
     path.into_os_string().into_string().unwrap()
 }
 
-/// Starts a proxy on free ports with a file and further arguments.
+/// Starts a proxy on free ports with a configuration file and additional arguments.
 fn start(path: &str, upstream: SocketAddr, args: &[&str]) -> Proxy {
     Proxy::start(upstream, &[&["--config", path], args].concat())
 }
@@ -176,7 +176,7 @@ fn a_line_that_is_not_toml_is_shown_with_how_settings_are_written() {
         said.contains(":3: `status = 430` is no setting (duplicate key): expected each setting once"),
         "{said}"
     );
-    // A password is not shown, and a long line is cut.
+    // The message hides the password and cuts the long line.
     let said = refused("redis = rediss://user:secret@10.0.0.5\n");
     assert!(said.contains(":2: `redis = rediss://...` is no setting") && !said.contains("secret"), "{said}");
     let said = refused(&format!("access-log = /{}\n", "a".repeat(200)));
@@ -221,7 +221,7 @@ fn the_page_of_settings_names_every_option_and_no_other() {
         .collect();
     rows.sort_unstable();
     assert_eq!(rows, options);
-    // Each default in the help is in the option's row.
+    // The help must show each default in the row of its option.
     for option in options {
         let row = page.lines().find(|line| line.starts_with(&format!("| `--{option}`"))).unwrap();
         let is_option = |line: &&str| {

@@ -1,4 +1,4 @@
-//! The fields of messages that the proxy removes, adds and keeps (RFC 9110, 7.6).
+//! Tests which fields of a message the proxy removes, adds and preserves (RFC 9110, 7.6).
 
 use super::running::{Proxy, within};
 use super::upstream::{Upstream, full, hello, status};
@@ -74,7 +74,7 @@ async fn the_host_is_the_clients_or_the_upstreams() {
         let proxy = Proxy::start(upstream.address, args);
         let reply = get(proxy.address, "/", "").await;
         assert_eq!(reply.echoed("host"), [host]);
-        // The host of a target overrides the field.
+        // The host in the target overrides the field `Host`.
         let request = "GET http://other.example/x HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n";
         let reply = send(proxy.address, request).await;
         assert!(reply.body.starts_with("GET /x HTTP/1.1\n"), "{reply:?}");
@@ -106,7 +106,7 @@ async fn what_looks_like_two_requests_reaches_the_upstream_as_one_or_not_at_all(
     let upstream = Upstream::echo().await;
     let proxy = Proxy::start(upstream.address, &[]);
     let smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
-    // A chunked body with a length. The length must not count.
+    // The body is chunked and also has a length. The length must be ignored.
     let length = 5 + smuggled.len();
     let request = format!(
         "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\
@@ -192,7 +192,7 @@ async fn a_web_socket_is_passed_on_byte_by_byte() {
     assert_eq!(read_until(&mut server, ";").await, "ping;");
     server.write_all(b"pong;").await.unwrap();
     assert_eq!(read_until(&mut client, ";").await, "pong;");
-    // If one side ends, the other side is closed as well.
+    // When one side closes the connection, the proxy closes the other side.
     drop(client);
     assert!(within(tokio::io::AsyncReadExt::read_u8(&mut server)).await.is_err());
     // The limit counts the WebSocket as one request.

@@ -1,4 +1,4 @@
-//! Clients and upstreams that are slow, and clients that demand too much.
+//! Tests slow clients and upstreams, and clients that demand too much.
 
 use super::http2::{Uploading, connect};
 use super::recording::Recorder;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{self, Sender};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Returns a response that never ends, and for which the upstream always has more to send.
+/// Returns an endless response. The upstream always has more data to send.
 async fn endless(_: Request<Incoming>) -> Response<Body> {
     let (sender, body) = Sent::new(1);
     tokio::spawn(async move {
@@ -69,15 +69,15 @@ async fn an_upload_that_moves_keeps_a_silent_response_open() {
     let upstream = Upstream::start(async |request: Request<Incoming>| {
         let (sender, body) = Sent::new(1);
         tokio::spawn(async move {
-            // The head of the response is sent before the whole request has arrived.
+            // The upstream sends the response head before it has received the whole request.
             let read = request.into_body().collect().await.unwrap().to_bytes().len();
             sender.send(Frame::data(read.to_string().into())).await.unwrap();
         });
         Response::new(body.boxed_unsync()) as Response<Body>
     })
     .await;
-    // The timeout is much longer than the pauses, even on a busy machine, and much shorter than the
-    // whole upload.
+    // The timeout is much longer than the pauses, even on a busy machine. It is much shorter than
+    // the whole upload.
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "2s"]);
     let mut client = connect::<Sent>(proxy.address).await;
     let (sender, body) = Sent::new(1);
@@ -118,11 +118,11 @@ async fn a_client_of_http2_that_opens_no_window_is_cut_off_though_it_answers_pin
 async fn a_client_that_is_slow_but_moves_is_served_to_the_end() {
     let upstream = Upstream::start(async |_| Response::new(full(vec![7; 16 << 20]))).await;
     // The timeouts are much longer than the pauses, even on a busy machine. The whole response
-    // takes three times as long.
+    // takes three times as long as a timeout.
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "2s", "--header-timeout", "2s"]);
     let begun = Instant::now();
     let socket = TcpSocket::new_v4().unwrap();
-    // The window is small, so that the proxy waits for the client repeatedly.
+    // The window is small, so the proxy must wait for the client repeatedly.
     socket.set_recv_buffer_size(64 << 10).unwrap();
     let mut client = socket.connect(proxy.address).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -145,14 +145,14 @@ async fn a_client_that_sends_no_head_in_time_is_cut_off() {
     let upstream = Upstream::echo().await;
     let proxy = Proxy::start(upstream.address, &["--header-timeout", "1s"]);
     let preface: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
-    // The last client begins a head over HTTP/2 and never ends it.
+    // The last client begins an HTTP/2 head and never finishes it.
     let half = [preface, b"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82"].concat();
     for sent in [b"".as_slice(), b"GET", b"GET / HTTP/1.1\r\nHost: a\r\nX-", b"PRI * HT", preface, &half] {
         let mut client = asking(proxy.address, sent).await;
         let mut bytes = Vec::new();
         let _ = within(client.read_to_end(&mut bytes)).await;
     }
-    // A client that was served and sends no other request is also cut off.
+    // The proxy also disconnects a client that has been served and sends no further request.
     let mut client = asking(proxy.address, GET).await;
     let mut bytes = Vec::new();
     let _ = within(client.read_to_end(&mut bytes)).await;
@@ -166,7 +166,8 @@ async fn a_head_has_a_size_that_is_stated() {
     let proxy = Proxy::start(upstream.address, &["--max-header-size", "16384"]);
     let sized = |bytes: usize| format!("X-A: {}\r\n", "a".repeat(bytes - 5));
     assert_eq!(get(proxy.address, "/", &sized(16_000)).await.status, 200);
-    // The smallest size that is too large, and a size that is never read completely.
+    // The first size is the smallest one that is too large. The second size is never read
+    // completely.
     for bytes in [16_385, 500_000] {
         let mut client = TcpStream::connect(proxy.address).await.unwrap();
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", sized(bytes));
@@ -183,11 +184,11 @@ async fn a_head_has_a_size_that_is_stated() {
     assert_eq!(within(client.send_request(request(16_000))).await.unwrap().status(), 200);
     match within(client.send_request(request(17_000))).await {
         Ok(response) => assert_eq!(response.status(), 431),
-        // A client that knows the limit does not send the request.
+        // A client that knows the limit does not even send the request.
         Err(error) => assert!(error.is_user(), "{error:?}"),
     }
     assert_eq!(upstream.requests(), 2);
-    // There is also a limit by default.
+    // A limit also exists by default.
     let proxy = Proxy::start(upstream.address, &[]);
     assert_eq!(get(proxy.address, "/", &sized(30_000)).await.status, 200);
     let mut client = TcpStream::connect(proxy.address).await.unwrap();
@@ -211,7 +212,7 @@ async fn an_address_has_as_many_connections_as_stated() {
     let mut third = TcpStream::connect(proxy.address).await.unwrap();
     assert!(!matches!(within(third.read(&mut [0])).await, Ok(1..)));
     assert_eq!(metric(proxy.metrics, "tollgate_connections_refused_total").await, 1.0);
-    // Another address is served, and so is the first address when it has a place again.
+    // Another address is served. The first address is also served once it has a free place again.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = socket.connect(proxy.address).await.unwrap();
@@ -220,7 +221,7 @@ async fn an_address_has_as_many_connections_as_stated() {
     drop(held.pop());
     metric_is(proxy.metrics, "tollgate_open_connections", 2.0).await;
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
-    // Trusted proxies have the connections of many clients.
+    // Trusted proxies may open the connections of many clients.
     let proxy = Proxy::start(upstream.address, &[&args[..], &["--trust", "127.0.0.1"]].concat());
     let mut held = Vec::new();
     for _ in 0..5 {
@@ -258,7 +259,8 @@ async fn a_client_that_resets_its_streams_at_once_loses_its_connection() {
         asking(proxy.address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").await;
     let mut sent = Vec::new();
     for stream in (1_u32..4_001).step_by(2) {
-        // HEADERS that end the stream: GET, http, /, and the authority `a`; then RST_STREAM.
+        // A HEADERS frame that ends the stream (GET, http, /, and the authority `a`), followed by
+        // RST_STREAM.
         sent.extend_from_slice(b"\x00\x00\x06\x01\x05");
         sent.extend_from_slice(&stream.to_be_bytes());
         sent.extend_from_slice(b"\x82\x86\x84\x41\x01a");
@@ -308,7 +310,7 @@ async fn refused_uploads_end_with_the_whole_refusal_on_their_own_connections_or_
             assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
             assert!(body.ends_with(b"}"), "{body:?}");
         }
-        // The shared connection continues.
+        // The shared connection remains usable.
         let mut shared = shared;
         let request = Request::post("http://a/").body(Uploading::of(5)).unwrap();
         assert_eq!(within(shared.send_request(request)).await.unwrap().status(), 429);
@@ -328,7 +330,7 @@ async fn refused_uploads_over_http1_end_with_the_whole_refusal() {
             uploads.push(tokio::spawn(async move {
                 let mut client = TcpStream::connect(address).await.unwrap();
                 let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n");
-                // This client sends everything before it reads anything.
+                // This client sends its whole request before it reads any response.
                 client.write_all(head.as_bytes()).await?;
                 client.write_all(&vec![b'x'; size]).await?;
                 let mut answer = [0; 12];
@@ -349,7 +351,7 @@ async fn a_refused_upload_that_waits_for_permission_is_not_asked_for_it() {
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\nExpect: 100-continue\r\n\r\n";
     let mut shortest = Duration::MAX;
-    // A busy machine may be slow with one attempt, but not with all of them.
+    // On a busy machine, one attempt may be slow, but not all of them.
     for _ in 0..5 {
         let begun = Instant::now();
         let mut client = asking(proxy.address, head).await;
@@ -358,11 +360,11 @@ async fn a_refused_upload_that_waits_for_permission_is_not_asked_for_it() {
         assert!(answer.starts_with("HTTP/1.1 429") && !answer.contains("100 Continue"), "{answer}");
         shortest = shortest.min(begun.elapsed());
     }
-    // The proxy does not wait for the upload either.
+    // The proxy must not wait for the upload either.
     assert!(shortest < Duration::from_secs(2), "{shortest:?}");
 }
 
-/// Reads an HTTP/2 frame, and returns its type, its flags, its stream and its payload.
+/// Reads an HTTP/2 frame. Returns its type, flags, stream and payload.
 async fn frame(stream: &mut TcpStream) -> (u8, u8, u32, Vec<u8>) {
     let mut head = [0; 9];
     within(stream.read_exact(&mut head)).await.unwrap();
@@ -372,20 +374,20 @@ async fn frame(stream: &mut TcpStream) -> (u8, u8, u32, Vec<u8>) {
     (head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload)
 }
 
-/// Uploads over HTTP/2, reads the whole response in the middle of it, and sends the rest. Returns
-/// the status, and whether the stream was reset.
+/// Uploads half of a body over HTTP/2, reads the whole response, and then sends the rest. Returns
+/// whether the response has the status 429 and whether the stream was reset.
 async fn refused_in_the_middle(to: std::net::SocketAddr) -> (bool, bool) {
     const DATA: [u8; 10_000] = [0; 10_000];
     let mut client =
         asking(to, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").await;
-    // POST, http, /, and the authority `a`.
+    // A request with POST, http, /, and the authority `a`.
     client.write_all(b"\x00\x00\x06\x01\x04\x00\x00\x00\x01\x83\x86\x84\x41\x01a").await.unwrap();
     let data = [b"\x00\x27\x10\x00\x00\x00\x00\x00\x01".as_slice(), &DATA].concat();
     client.write_all(&data).await.unwrap();
     let (mut is_429, mut was_reset) = (false, false);
     loop {
         let (kind, flags, stream, payload) = frame(&mut client).await;
-        // The first field is `:status`, here followed by `429` in Huffman's code.
+        // The first field is `:status`, whose value is `429` in Huffman coding.
         is_429 |= kind == 1 && payload.starts_with(b"\x48\x83\x68\x4f\xff");
         was_reset |= kind == 3;
         if stream == 1 && flags & 1 == 1 && kind <= 1 || was_reset {
@@ -394,7 +396,7 @@ async fn refused_in_the_middle(to: std::net::SocketAddr) -> (bool, bool) {
     }
     client.write_all(&data).await.unwrap();
     client.write_all(b"\x00\x00\x00\x00\x01\x00\x00\x00\x01").await.unwrap();
-    // When a ping is answered, all frames of the stream have been sent.
+    // All frames of the stream precede the answer to this ping.
     client.write_all(b"\x00\x00\x08\x06\x00\x00\x00\x00\x00pingping").await.unwrap();
     loop {
         let (kind, flags, ..) = frame(&mut client).await;

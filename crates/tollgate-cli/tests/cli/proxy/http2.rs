@@ -1,4 +1,4 @@
-//! HTTP/2 on either side, and gRPC through it.
+//! Tests HTTP/2 on both sides of the proxy, and gRPC over HTTP/2.
 
 use super::running::{Proxy, within};
 use super::upstream::{Body, Sent, Upstream, echo};
@@ -27,7 +27,7 @@ where
     client
 }
 
-/// A body of this size in small frames.
+/// A body of this size that consists of small frames.
 pub(crate) struct Uploading(usize);
 
 impl Uploading {

@@ -1,5 +1,5 @@
-//! Invented keys lock no other client out. If a limit cannot prevent this, the proxy warns about
-//! it.
+//! Tests that invented keys lock out no other client. If a limit cannot prevent this, the proxy
+//! must log a warning.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -7,14 +7,14 @@ use super::upstream::{Upstream, hello};
 use super::wire::{Reply, get, metric};
 use std::fs;
 
-/// Sends a request of a client at this address, with or without a key.
+/// Sends a request from a client at this address, with or without a key.
 async fn ask(proxy: &Proxy, address: &str, key: &str) -> Reply {
     let key = if key.is_empty() { String::new() } else { format!("X-Api-Key: {key}\r\n") };
     get(proxy.address, "/", &format!("X-Forwarded-For: {address}\r\n{key}")).await
 }
 
-/// Starts a proxy with a limit by this key and places for a thousand keys, and sends as many
-/// invented keys.
+/// Starts a proxy with a limit on this key and with room for a thousand keys. Then sends a thousand
+/// requests with invented keys.
 async fn attacked(upstream: &Upstream, key: &str) -> Proxy {
     let limit = format!("per-key=10/h by {key}");
     let args = ["--limit", &limit, "--max-keys", "1000", "--trust", "127.0.0.0/8"];

@@ -1,5 +1,5 @@
-//! The access log as JSON, and the name of the limit that refused a request in both formats of the
-//! log.
+//! Tests the JSON access log. Both log formats must contain the name of the limit that refused a
+//! request.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -86,7 +86,7 @@ async fn a_record_says_what_each_limit_said_and_shows_no_key() {
         said(&records[1]),
         [json!(["wide", null]), json!(["per-key", "denied"]), json!(["trial", "shadow"])]
     );
-    // A limit that finds no key refuses before the other limits decide.
+    // If a limit finds no key, it refuses the request before the other limits decide.
     assert_eq!(
         said(&records[2]),
         [json!(["per-key", "no-key"]), json!(["wide", "allowed"]), json!(["trial", "shadow"])]

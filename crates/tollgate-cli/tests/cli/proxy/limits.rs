@@ -1,4 +1,4 @@
-//! The decisions of the limits, and the fields that report them.
+//! Tests the limits' decisions, and the fields that report these decisions.
 
 use super::running::Proxy;
 use super::upstream::{Upstream, hello};
@@ -35,7 +35,7 @@ async fn several_limits_hold_at_once_and_are_charged_together() {
         let violated = (reply.status == 429).then(|| reply.json()["violated-policies"].to_string());
         statuses.push((path, violated.unwrap_or_default()));
     }
-    // A request that one limit refused was not charged to the other.
+    // If one limit refuses a request, the other limit must not be charged.
     let (path, all) = (r#"["per-path"]"#.to_owned(), r#"["all"]"#.to_owned());
     let expected = [("/a", String::new()), ("/a", path.clone()), ("/a", path), ("/b", String::new())];
     assert_eq!(statuses[..4], expected);
@@ -184,7 +184,7 @@ async fn a_refusal_comes_before_the_body_was_asked_for() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n";
     let first = send(proxy.address, &format!("{head}\r\nhello")).await;
     assert!(first.status == 200 && first.body.ends_with("\nhello"), "{first:?}");
-    // The proxy does not send 100 Continue before the refusal.
+    // The proxy must not send 100 Continue before the refusal.
     let second = send(proxy.address, &format!("{head}Expect: 100-continue\r\n\r\n")).await;
     assert_eq!(second.status, 429);
 }

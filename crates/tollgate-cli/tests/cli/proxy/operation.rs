@@ -1,4 +1,4 @@
-//! Operating the proxy: the access log, the metrics, and shutdown.
+//! Tests the operation of the proxy: the access log, the metrics, and shutdown.
 
 use super::arguments::refused;
 use super::running::{Proxy, until, within};
@@ -40,8 +40,8 @@ async fn the_access_log_can_be_replayed() {
     assert_eq!(lines.lines().count(), 4, "{lines}");
     assert!(lines.lines().next().unwrap().starts_with("192.0.2.1 - - ["), "{lines}");
     assert!(lines.contains("\"GET /a HTTP/1.1\" 200 5 \"x\" "), "{lines}");
-    // The replay reports the effect of the limit: two requests pass, and two requests of the same
-    // client do not.
+    // The replay must report the effect of the limit. Two requests pass, and two more requests from
+    // the same client are refused.
     let replay = |args: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .args(["replay", &log, "--strict"])
@@ -62,8 +62,8 @@ async fn the_access_log_can_be_replayed() {
 async fn the_access_log_tells_of_refusals_failures_and_clients_that_left() {
     let upstream = Upstream::start(|_: Request<Incoming>| async { pending().await }).await;
     let log = scratch("proxy_failures.log");
-    // The timeout is so long that, even on a busy machine, the second request arrives while the
-    // first one is open.
+    // Even on a busy machine, the timeout is long enough for the second request to arrive while the
+    // first request is open.
     let args = ["--limit", "a=2/h by ip", "--access-log", &log, "--request-timeout", "3s"];
     let proxy = Proxy::start(upstream.address, &args);
     assert_eq!(get(proxy.address, "/slow", "").await.status, 504);
@@ -72,7 +72,7 @@ async fn the_access_log_tells_of_refusals_failures_and_clients_that_left() {
     drop(client);
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 0.0).await;
     assert_eq!(get(proxy.address, "/many", "").await.status, 429);
-    // The log is flushed without a further request.
+    // The log must be flushed without any further request.
     until("three lines are there", || fs::read_to_string(&log).unwrap().lines().count() == 3);
     let lines = fs::read_to_string(&log).unwrap();
     for line in ["\"GET /slow HTTP/1.1\" 504 ", "\"GET /left HTTP/1.1\" 499 -", "\"GET /many HTTP/1.1\" 429 "]
@@ -94,7 +94,7 @@ async fn a_full_disk_under_the_access_log_is_one_line_and_a_count() {
     assert_eq!(said.matches("the access log cannot be written").count(), 1, "{said}");
 }
 
-/// Parses a text of metrics as Prometheus would, and returns its names.
+/// Parses metrics in the same way as Prometheus, and returns their names.
 fn read_metrics(text: &str) -> HashSet<&str> {
     assert!(text.ends_with("# EOF\n"), "{text}");
     let (mut names, mut samples) = (HashSet::new(), HashSet::new());
@@ -146,12 +146,12 @@ async fn metrics_can_be_read_and_hold_nothing_that_clients_chose() {
     ] {
         metric_is(proxy.metrics, name, value).await;
     }
-    // The port for clients does not serve the metrics.
+    // The clients' port must not serve the metrics.
     assert_eq!(get(proxy.address, "/metrics", "").await.status, 429);
     assert_eq!(get(proxy.metrics, "/", "").await.status, 404);
 }
 
-/// Returns an upstream that answers when it is notified.
+/// Returns an upstream that responds only when it is notified.
 pub(crate) async fn on_command() -> (Upstream, Arc<Notify>) {
     let go = Arc::new(Notify::new());
     let wait = Arc::clone(&go);
@@ -172,7 +172,7 @@ async fn a_signal_lets_requests_end_and_accepts_no_more() {
         let (upstream, go) = on_command().await;
         let mut proxy = Proxy::start(upstream.address, &[]);
         let mut client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        // This connection has no open request, and is closed.
+        // This connection has no open request, so the shutdown closes it.
         let mut idle = TcpStream::connect(proxy.address).await.unwrap();
         metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
         metric_is(proxy.metrics, "tollgate_open_connections", 2.0).await;
@@ -231,7 +231,7 @@ async fn each_line_of_standard_error_has_a_time_in_utc_and_a_level() {
     }
 }
 
-/// Returns the names in the first column of a page's tables.
+/// Returns the names in the first column of all tables on a page.
 fn documented(page: &str) -> BTreeSet<String> {
     let named = page.lines().filter_map(|line| line.strip_prefix("| `tollgate_")?.split('`').next());
     named.map(|name| format!("tollgate_{name}")).collect()
@@ -240,8 +240,8 @@ fn documented(page: &str) -> BTreeSet<String> {
 #[tokio::test]
 async fn the_page_of_metrics_names_every_metric_and_no_other() {
     let upstream = Upstream::start(hello).await;
-    // There are also figures for an unreachable store. A limit counts either in the proxy or in the
-    // store.
+    // The first proxy also serves metrics about its store, although the store is unreachable. A
+    // limit counts either in the proxy or in the store.
     let store = ["--limit", "a=2/h by ip", "--redis", "redis://127.0.0.1:1"];
     let mut served = BTreeSet::new();
     for args in [&store[..], &store[..2]] {
@@ -257,11 +257,11 @@ async fn the_page_of_metrics_names_every_metric_and_no_other() {
     }
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
     assert_eq!(documented(&page), served);
-    // The metrics of the layer have the same names, and the documentation of the layer lists them.
+    // The layer's metrics have the same names, and the layer's documentation lists these names.
     let layer = include_str!("../../../../tollgate-http/src/metrics.rs").replace("/// |", "|");
     let of_layer = documented(&layer);
     assert!(of_layer.len() == 5 && of_layer.is_subset(&served), "{of_layer:?}");
-    // An alert that names no metric never fires.
+    // An alert with an unknown metric would never fire.
     let alerts = page.split("## Alerts").nth(1).unwrap();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let used = alerts.split(|c| !is_name(c)).filter(|word| word.starts_with("tollgate_"));

@@ -1,5 +1,5 @@
-//! The work of an operator: one file of limits is checked, served and replayed, and the replay of
-//! the proxy's log gives the proxy's decisions.
+//! Tests the workflow of an operator. A single file of limits is checked, served and replayed. The
+//! replay of the proxy's log must reproduce the proxy's decisions.
 
 use super::config::file;
 use super::running::{Proxy, until, within};
@@ -20,14 +20,14 @@ use tokio::sync::Semaphore;
 const CUSTOMERS: &str =
     "k-paid,paid\nk-free,default\nk-evil,blocked\nk-staff,staff\nk-own,2/h and 1 at once\n";
 
-/// The control of the requests for /api/slow, which the upstream holds.
+/// Controls the requests for /api/slow, which the upstream holds back.
 struct Slow {
     arrived: AtomicUsize,
     open: Semaphore,
 }
 
-/// Writes docs/operator.toml with paths of this test, and returns the paths of the file and of its
-/// log.
+/// Writes a copy of docs/operator.toml with this test's paths. Returns the paths of the file and of
+/// its log.
 fn operators_file(name: &str, upstream: &str) -> (String, String) {
     let (customers, key) = (file("operator.csv", CUSTOMERS), file("operator.key", &format!("{:032x}", 7)));
     let log = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
@@ -60,7 +60,7 @@ fn lines(log: &str) -> usize {
     fs::read_to_string(log).unwrap_or_default().lines().count()
 }
 
-/// Sends requests of several clients, with different addresses, keys and paths.
+/// Sends requests from several clients with different addresses, keys and paths.
 async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
     let to = proxy.address;
     let from = |address: &str| format!("X-Forwarded-For: {address}\r\n");
@@ -73,7 +73,7 @@ async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
         );
         assert_eq!(send(to, &head).await.status, if number < 5 { 200 } else { 429 });
     }
-    // A client that is too fast, from a network that counts as one client.
+    // This client sends requests too fast. Its network counts as a single client.
     let mut number = 0;
     while get(to, "/", &from(&format!("2001:db8::{number:x}"))).await.status != 429 {
         number += 1;
@@ -101,8 +101,8 @@ async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
         (2, 4, 4)
     );
     assert_eq!(send(to, "NONSENSE\r\n\r\n").await.status, 400);
-    // Eight requests at once of a paying caller. The log has their lines before the next request is
-    // sent.
+    // A paying caller sends eight simultaneous requests. Their lines must be in the log before the
+    // next request is sent.
     let mut held = Vec::new();
     let before = 7 + (number + 1) + 80 + 24 + 1;
     until("all lines so far are written", || lines(log) == before);
@@ -125,7 +125,8 @@ async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
     until("the last line is written", || lines(log) == before + 11);
 }
 
-/// Returns each line of the log that is about a request, with the limit that refused it.
+/// Returns every log line that describes a request, with the name of the limit that refused the
+/// request.
 fn refused_by(log: &str) -> BTreeMap<usize, String> {
     let text = fs::read_to_string(log).unwrap();
     let lines = (1..).zip(text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));
@@ -133,7 +134,7 @@ fn refused_by(log: &str) -> BTreeMap<usize, String> {
     requests.map(|(number, line)| (number, line["refused_by"].as_str().unwrap_or("").to_owned())).collect()
 }
 
-/// Returns how often each limit gave each answer, by class.
+/// Returns how often each limit gave each answer in each class.
 fn answers(log: &str) -> BTreeMap<(String, String, String), u64> {
     let mut answers = BTreeMap::new();
     for line in fs::read_to_string(log).unwrap().lines() {
@@ -184,7 +185,7 @@ async fn one_file_is_checked_and_served_and_its_log_replays_to_the_same_decision
     }
     assert_eq!(replayed, decided);
 
-    // Each limit gives the same answer to each request.
+    // Each limit must give the same answer to every request.
     let report = tollgate(&["replay", &log, "--config", &path, "--format", "json"]);
     let report: Value = serde_json::from_str(&report).unwrap();
     let mut found = BTreeMap::new();
@@ -209,7 +210,7 @@ async fn one_file_is_checked_and_served_and_its_log_replays_to_the_same_decision
     assert_eq!((&report["log"]["no_requests"], &report["order"]), (&1.into(), &"time".into()));
     assert_eq!(report["notes"].as_array().map(Vec::len), Some(0), "{}", report["notes"]);
 
-    // With other limits, everybody may log in more often.
+    // With these additional limits, every client may log in more often.
     let more = ["--limit", "logins=7/min by ip for POST /login", "--shadow", "logins"];
     let report = tollgate(&[&["replay", &log, "--config", &path, "--format", "json"][..], &more].concat());
     let report: Value = serde_json::from_str(&report).unwrap();

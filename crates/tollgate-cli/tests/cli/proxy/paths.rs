@@ -1,4 +1,5 @@
-//! The proxy counts all spellings of a path together, and passes each on unchanged.
+//! Tests that the proxy counts all spellings of a path together and passes on each spelling
+//! unchanged.
 
 use super::running::Proxy;
 use super::upstream::{Upstream, hello};

@@ -1,5 +1,5 @@
-//! A server behind the proxy that parses nothing. It records the bytes that arrive, and answers
-//! with given bytes.
+//! A server behind the proxy that does not parse any requests. It records the bytes that it
+//! receives, and responds with given bytes.
 
 use super::running::within;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// The answer for tests in which the response does not matter.
+/// The response for tests that ignore the response.
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
-/// The fields that the proxy itself writes, which are the same in each request.
+/// The fields that the proxy itself writes. They are the same in every request.
 const OWN: [&str; 4] = ["via:", "x-forwarded-for: 127.0.0.1", "x-forwarded-host:", "x-forwarded-proto: http"];
 
-/// A recording server, which ends when it is dropped.
+/// A recording server. The server ends when this value is dropped.
 pub(crate) struct Recorder {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -30,7 +30,7 @@ impl Recorder {
         Self::that_answers(answer, false).await
     }
 
-    /// Starts a server that leaves its connections open after the answer.
+    /// Starts a server that keeps its connections open after the response.
     pub(crate) async fn silent(answer: &'static [u8]) -> Self {
         Self::that_answers(answer, true).await
     }
@@ -55,12 +55,12 @@ impl Recorder {
         Self { address, requests, open, accepting: accepting.abort_handle() }
     }
 
-    /// Waits until all connections have ended, and returns the requests that arrived since the last
-    /// call. A request is its first line, its sorted fields without those that the proxy wrote, an
-    /// empty line, and its body.
+    /// Waits until all connections have ended, and returns the requests received since the last
+    /// call. Each request consists of its first line, its sorted fields, an empty line, and its
+    /// body. Fields that the proxy wrote are omitted.
     pub(crate) async fn take(&self) -> Vec<String> {
         let ended = async {
-            // A connection that was opened earlier may not have been accepted yet.
+            // An earlier connection may still wait to be accepted.
             tokio::time::sleep(Duration::from_millis(1)).await;
             while self.open.load(SeqCst) > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -77,8 +77,8 @@ impl Drop for Recorder {
     }
 }
 
-/// Records one request up to its end, or up to the end of the connection, and all bytes that follow
-/// it.
+/// Records one request, up to its end or to the end of the connection. Then records all bytes that
+/// follow the request.
 async fn record(
     mut stream: TcpStream,
     answer: &'static [u8],

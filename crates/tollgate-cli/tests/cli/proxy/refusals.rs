@@ -1,4 +1,4 @@
-//! The operator's fields and body of refusals.
+//! Tests the fields and the body that the operator adds to refusals.
 
 use super::config::file;
 use super::running::{Proxy, until};

@@ -1,5 +1,5 @@
-//! SIGHUP reads the limits again, and opens the access log again. SIGUSR1 only opens the access
-//! log.
+//! Tests the signals. SIGHUP reloads the limits and reopens the access log, and SIGUSR1 only
+//! reopens the access log.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -8,7 +8,7 @@ use super::wire::{asking, get, metric};
 use std::fs;
 use tollgate_testing::store::server::Server;
 
-/// A proxy with a file of settings, which the test can replace.
+/// A running proxy and its settings file. The test can replace the file.
 struct Reloading {
     proxy: Proxy,
     path: String,
@@ -22,7 +22,7 @@ impl Reloading {
         Self { proxy, path, reloads: 0 }
     }
 
-    /// Writes the file and reloads it, which must succeed.
+    /// Writes the file and reloads the proxy. The reload must succeed.
     fn reload(&mut self, content: &str) {
         fs::write(&self.path, content).unwrap();
         self.reloads += 1;
@@ -38,7 +38,7 @@ impl Reloading {
         get(self.proxy.address, path, "").await.status
     }
 
-    /// Returns the remaining quota, from the field of a response.
+    /// Returns the remaining quota that a response reports in its field.
     async fn left(&self, path: &str) -> String {
         let reply = get(self.proxy.address, path, "").await;
         let field = reply.field("ratelimit").unwrap_or_else(|| panic!("{reply:?}"));
@@ -63,7 +63,8 @@ async fn a_key_keeps_its_state_where_name_key_and_algorithm_stay() {
     for left in ["r=4", "r=3"] {
         assert_eq!(it.left("/").await, left);
     }
-    // First the same limit, and then a larger quota. Two of the five tokens are spent.
+    // The first reload contains the same limit, and the second reload contains a larger quota. Two
+    // of the five tokens are spent.
     it.reload("limit = [\"a=5/h by ip\"]");
     assert_eq!(it.left("/").await, "r=2");
     it.reload("limit = [\"a=10/h by ip\", \"b=1000/h by path\"]");
@@ -71,7 +72,7 @@ async fn a_key_keeps_its_state_where_name_key_and_algorithm_stay() {
     assert!(reply.field("ratelimit-policy").unwrap().contains("\"a\";q=10;w=3600"), "{reply:?}");
     let left: u64 = it.left("/").await[2..].parse().unwrap();
     assert!(left < 7, "the state was translated, not forgotten: {left}");
-    // A shadow, a status and exempted paths also keep the state.
+    // The state also survives new exempt paths and a new status.
     it.reload("limit = [\"a=10/h by ip\"]\nexcept = [\"/health\"]\nstatus = 503");
     assert!(it.left("/").await[2..].parse::<u64>().unwrap() < left);
     assert_eq!(get(it.proxy.address, "/health", "").await.field("ratelimit"), None);
@@ -144,14 +145,14 @@ async fn a_bad_file_changes_nothing_and_is_told() {
     fs::remove_file(&path).unwrap();
     proxy.signal("HUP");
     until("it is told", || proxy.said().contains("nothing is reloaded: cannot read the file of --config"));
-    // The old limits stay in force, with their keys.
+    // The old limits remain in force and retain their keys.
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     assert_eq!(get(proxy.address, "/", "").await.status, 429);
     assert_eq!(metric(proxy.metrics, "tollgate_reloads_failed_total").await, 7.0);
     assert_eq!(metric(proxy.metrics, "tollgate_reloads_total").await, 0.0);
 }
 
-/// Adds the folder to the file's name in a message.
+/// Adds the folder to the file name in a message.
 fn why_at(path: &str, why: &str) -> String {
     let folder = path.strip_suffix("reload_bad.toml").unwrap();
     format!("{folder}{why}")
@@ -202,19 +203,20 @@ async fn sigusr1_opens_the_access_log_again_and_reloads_nothing() {
     assert_eq!(it.left("/one").await, "r=8");
     until("it is logged", || lines(&log) == 1);
     fs::rename(&log, &rotated).unwrap();
-    // SIGUSR1 does not read the settings at all.
+    // SIGUSR1 must not read the settings at all.
     fs::write(&it.path, "nonsense").unwrap();
     it.proxy.signal("USR1");
     until("it is told", || it.proxy.said().contains("the access log is opened again"));
     assert_eq!(it.left("/two").await, "r=7");
     until("it is logged in the new file", || lines(&log) == 1);
     assert_eq!(lines(&rotated), 1);
-    // A file that cannot be opened leaves the log as it is.
+    // If a file cannot be opened, the log must not change.
     fs::rename(&log, &rotated).unwrap();
     fs::create_dir(&log).unwrap();
     it.proxy.signal("USR1");
     until("it is told", || it.proxy.said().contains("the access log is not opened again: "));
-    // Remove the folder before a check can fail: the next run creates a file with this name.
+    // The folder must be removed before a check can fail, because the next run creates a file with
+    // the same name.
     fs::remove_dir(&log).unwrap();
     assert!(it.proxy.said().contains("usr1_access.log' cannot be written"), "{}", it.proxy.said());
     assert_eq!(it.left("/three").await, "r=6");
@@ -243,7 +245,8 @@ async fn a_log_that_cannot_be_opened_again_changes_nothing() {
     fs::write(&it.path, "limit = [\"a=100/h by ip\"]").unwrap();
     it.proxy.signal("HUP");
     until("it is refused", || it.proxy.said().contains("nothing is reloaded: "));
-    // Remove the folder before a check can fail: the next run creates a file with this name.
+    // The folder must be removed before a check can fail, because the next run creates a file with
+    // the same name.
     fs::remove_dir(&log).unwrap();
     assert!(it.proxy.said().contains("reload_no_log.log' cannot be written"), "{}", it.proxy.said());
     assert_eq!((it.left("/").await.as_str(), it.status("/").await), ("r=0", 429));

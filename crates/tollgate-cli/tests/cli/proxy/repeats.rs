@@ -1,5 +1,5 @@
-//! Connections to the upstream that end at an unlucky moment. Some requests are sent once more, and
-//! an early answer is not lost.
+//! Tests connections to the upstream that end at an unfortunate moment. The proxy must send some
+//! requests again, and must not lose an early response.
 
 use super::running::{Proxy, until, within};
 use super::wire::{Reply, asking, get, metric, metric_is, read_until, send};
@@ -10,22 +10,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// An upstream that answers the first request of each connection with the method and the body of
-/// the request, and closes the connection at the second request. The upstream ends when it is
-/// dropped.
+/// An upstream that closes each connection at the second request. It answers the first request with
+/// the request's method and body. The upstream ends when this value is dropped.
 struct Dropping {
     address: SocketAddr,
-    /// The number of requests that were answered.
+    /// The number of answered requests.
     answered: Arc<AtomicUsize>,
-    /// The number of requests whose heads have arrived, including those on connections that were
+    /// The number of requests whose heads have arrived. Includes requests on connections that were
     /// then closed.
     begun: Arc<AtomicUsize>,
     dropped: Arc<AtomicUsize>,
     accepting: AbortHandle,
 }
 
-/// The moment at which a [`Dropping`] upstream closes the connection, and the bytes that it sends
-/// before.
+/// When a [`Dropping`] upstream closes its connection, and which bytes it sends before that.
 #[derive(Clone, Copy)]
 enum Drops {
     AfterHead(&'static str),
@@ -74,8 +72,8 @@ impl Drop for Dropping {
     }
 }
 
-/// Reads a head, and returns the method and the length of the body. Returns `None` at the end of
-/// the connection.
+/// Reads a head, and returns the method and the body's length. Returns `None` if the connection has
+/// ended.
 async fn head(stream: &mut TcpStream) -> Option<(String, usize)> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {
@@ -104,7 +102,7 @@ async fn a_kept_connection_that_ends_costs_no_idempotent_request() {
     let proxy = Proxy::start(upstream.address, &["--limit", "a=1000/h by ip", "--access-log", &log]);
     let mut sent = 0;
     for method in ["GET", "PUT", "DELETE", "OPTIONS"] {
-        // The proxy decides whether a request gets a kept connection. Most requests do.
+        // The proxy decides whether a request uses an existing connection. Most requests do.
         let before = upstream.dropped();
         while upstream.dropped() < before + 5 {
             let reply = send(proxy.address, &request(method, 0)).await;
@@ -114,7 +112,7 @@ async fn a_kept_connection_that_ends_costs_no_idempotent_request() {
         }
     }
     assert_eq!(upstream.answered.load(SeqCst), sent);
-    // A repeated request is one request for the limit, the metrics and the log.
+    // The limit, the metrics and the log must count a repeated request only once.
     let reply = get(proxy.address, "/", "").await;
     assert_eq!(reply.status, 200, "{reply:?}");
     assert!(reply.field("ratelimit").unwrap().contains(&format!("r={};", 1000 - sent - 1)), "{reply:?}");
@@ -201,14 +199,15 @@ async fn a_request_whose_body_was_read_is_not_repeated() {
     assert_eq!(metric(proxy.metrics, "tollgate_upstream_repeated_total").await, 0.0);
 }
 
-/// The reaction of an HTTP/2 upstream to the first request. It answers the second request.
+/// How an HTTP/2 upstream reacts to the first request. It always answers the second request.
 #[derive(Clone, Copy, Debug)]
 enum First {
-    /// Resets its stream with this code.
+    /// Resets the request's stream with this code.
     Reset(u8),
-    /// Ends the connection after a GOAWAY for this last stream. The stream of the request is 1.
+    /// Sends a GOAWAY with this last stream, and then ends the connection. The request's stream is
+    /// 1.
     GoAway(u8),
-    /// Answers 413 before the end of the request, and resets the stream without an error.
+    /// Responds with 413 before the request has ended, and then resets the stream without an error.
     Answer,
 }
 
@@ -217,8 +216,8 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// Starts an HTTP/2 upstream that writes raw frames. Returns its address, and the number of
-/// requests that have arrived.
+/// Starts an HTTP/2 upstream that writes raw frames. Returns its address and a counter of the
+/// received requests.
 async fn http2(first: First) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -233,7 +232,7 @@ async fn http2(first: First) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, requests)
 }
 
-/// Reads a frame, and returns its kind, its flags and its stream.
+/// Reads a frame, and returns its type, flags and stream.
 async fn read_frame(stream: &mut TcpStream) -> Option<[u8; 3]> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.ok()?;
@@ -248,7 +247,7 @@ async fn serve_http2(mut stream: TcpStream, first: First, requests: Arc<AtomicUs
     let mut preface = [0; 24];
     stream.read_exact(&mut preface).await.ok()?;
     stream.write_all(&[frame(4, 0, 0, b""), frame(4, 1, 0, b"")].concat()).await.ok()?;
-    // The stream of the request that will be answered when it is complete.
+    // The stream of the request that will be answered once it is complete.
     let mut answers = None;
     loop {
         let [kind, flags, id] = read_frame(&mut stream).await?;
@@ -286,7 +285,7 @@ async fn a_request_that_an_upstream_of_http2_has_not_begun_is_sent_once_more() {
         ("POST", First::Reset(REFUSED_STREAM), 200),
         ("GET", First::Reset(INTERNAL_ERROR), 502),
         ("GET", First::GoAway(0), 200),
-        // The upstream may have begun the request, and the connection is new.
+        // The upstream may have begun to process the request, and the connection is new.
         ("GET", First::GoAway(1), 502),
         ("POST", First::GoAway(1), 502),
     ] {
@@ -317,7 +316,7 @@ async fn a_post_to_an_upstream_of_http2_is_sent_once_more_while_its_body_is_awai
 async fn a_request_that_waits_for_a_stream_survives_the_end_of_the_connection() {
     let going_away = frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
     let answer = frame(1, 5, 1, &[0x88]);
-    // The first request is the only stream of a connection that was opened for it.
+    // The first request is the only stream on a connection that was opened for this request.
     for (end, status_of_first) in [([going_away, answer].concat(), 200), (Vec::new(), 502)] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = Proxy::start(listener.local_addr().unwrap(), &["--upstream-http2"]);
@@ -360,8 +359,8 @@ async fn an_answer_that_comes_before_the_end_of_an_upload_reaches_the_client() {
             tokio::spawn(async move {
                 read_until(&mut stream, "\r\n\r\n").await;
                 stream.write_all(ANSWER.as_bytes()).await.unwrap();
-                // The connection is closed while bytes are unread, so that the proxy's next writes
-                // fail.
+                // The connection is closed while it contains unread bytes, which makes the proxy's
+                // next writes fail.
             });
         }
     });
@@ -378,12 +377,12 @@ async fn an_early_answer_over_http2_reaches_the_client() {
     assert_eq!(upload(proxy.address).await.status, 413);
 }
 
-/// Uploads more than all buffers on the way can hold, and returns the response.
+/// Uploads a body that exceeds all buffers between the two sides, and returns the response.
 async fn upload(to: SocketAddr) -> Reply {
     let mut client = asking(to, request("POST", 8 << 20)).await;
     let (mut reader, mut writer) = client.split();
     let writing = async {
-        // The proxy may close the connection after the answer.
+        // The proxy may close the connection after it has responded.
         let _ = writer.write_all(&vec![7; 8 << 20]).await;
     };
     let reading = async {

@@ -1,4 +1,5 @@
-//! A replay of the proxy's access log gives the same decisions for all requests in the log.
+//! Tests that a replay of the proxy's access log gives the same decision for every request in the
+//! log.
 
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
@@ -7,7 +8,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Clients as a trusted proxy reports them. Most of them are a few customers with many addresses.
+/// The clients that a trusted proxy reports. Most of them belong to a few customers with many
+/// addresses.
 const CLIENTS: [&str; 16] = [
     "2001:db8::1",
     "2001:db8::2",
@@ -27,7 +29,7 @@ const CLIENTS: [&str; 16] = [
     "2001:db8:0:2::1",
 ];
 
-/// Returns whether the replay allows each request of a log.
+/// Returns for each request in a log whether the replay allows it.
 fn replayed(log: &str, args: &[&str]) -> Vec<bool> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let output = command.args(["replay", log, "--decisions", "-"]).args(args).output().unwrap();
@@ -55,7 +57,7 @@ async fn a_replay_of_the_access_log_decides_as_the_proxy_did() {
             let status = get(proxy.address, path, &fields).await.status;
             assert!(matches!(status, 200 | 429), "{status}");
             allowed.push(status == 200);
-            // The lines of the log are in the order in which the requests ended.
+            // The lines in the log are ordered by the ends of the requests.
             until("the line is written", || {
                 fs::read_to_string(log).is_ok_and(|text| text.lines().count() == number + 1)
             });

@@ -1,4 +1,4 @@
-//! The proxy as a process, which is started on free ports and killed at the end of the test.
+//! Runs the proxy as a process on free ports, and kills it at the end of the test.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time that a test waits for an event that must happen, even on a busy machine.
+/// How long a test waits for an event. The event must happen within this time, even on a busy
+/// machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Waits for a future that must be ready in time.
@@ -20,7 +21,7 @@ pub(crate) fn within<F: Future>(future: F) -> impl Future<Output = F::Output> {
     }
 }
 
-/// Polls a condition until it holds.
+/// Polls until a condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -38,14 +39,15 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy with metrics for an upstream, and waits until it listens.
+    /// Starts a proxy with a metrics address in front of an upstream. Waits until the proxy
+    /// listens.
     pub(crate) fn start(upstream: SocketAddr, args: &[&str]) -> Self {
         let url = format!("http://{upstream}");
         let own = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--upstream", &url];
         Self::spawn(upstream, &[&own, args].concat())
     }
 
-    /// Starts a proxy with only these arguments, and waits until it listens.
+    /// Starts a proxy with only these arguments, and waits until the proxy listens.
     pub(crate) fn spawn(upstream: SocketAddr, args: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .arg("proxy")
@@ -74,7 +76,7 @@ impl Proxy {
         proxy
     }
 
-    /// Returns the standard error of the proxy so far.
+    /// Returns the text that the proxy has written to standard error so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().join("\n")
     }

@@ -1,5 +1,6 @@
-//! Malformed and ambiguous messages as raw bytes, with the answer to the client and the bytes that
-//! the upstream sees. Two servers that read a message differently could take it for two messages.
+//! Tests malformed and ambiguous messages as raw bytes. Each case contains the answer to the client
+//! and the bytes that the upstream receives. Two servers that interpret such a message differently
+//! could read it as two messages.
 
 use super::recording::{OK, Recorder};
 use super::running::{Proxy, within};
@@ -7,8 +8,8 @@ use super::wire::{Reply, asking};
 use std::net::SocketAddr;
 use tokio::io::AsyncReadExt;
 
-/// A request, the status of the response, and the request that the upstream sees, which is empty if
-/// nothing reaches the upstream.
+/// A request, the response status, and the request that the upstream receives. The last text is
+/// empty if the upstream receives nothing.
 struct Case {
     about: &'static str,
     sent: &'static [u8],
@@ -24,7 +25,7 @@ const fn passed(about: &'static str, sent: &'static [u8], seen: &'static str) ->
     Case { about, sent, status: 200, seen }
 }
 
-/// Requests about whose end two servers could disagree.
+/// Requests whose end may be interpreted differently by two servers.
 const FRAMING: &[Case] = &[
     passed(
         "both lengths: chunks count, the other is removed, and the connection ends",
@@ -157,7 +158,7 @@ const FRAMING: &[Case] = &[
     ),
 ];
 
-/// Heads that servers could read differently.
+/// Heads that two servers may interpret differently.
 const HEADS: &[Case] = &[
     refused("a folded line", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\n c\r\n\r\n", 400),
     refused("a line that begins with a space", b"GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400),
@@ -274,7 +275,7 @@ const HOSTS: &[Case] = &[
 async fn sent(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = asking(to, bytes).await;
     let mut answer = Vec::new();
-    // The proxy may close the connection while bytes are on the way that it did not read.
+    // The proxy may close the connection while unread bytes are still in transit.
     let _ = within(stream.read_to_end(&mut answer)).await;
     answer
 }
@@ -288,7 +289,7 @@ async fn hold(cases: &[Case]) {
         let text = String::from_utf8_lossy(&answer);
         let status = text.split(' ').nth(1).unwrap_or("(no response)");
         let seen = upstream.take().await.join("\nthen:\n");
-        // A body may turn out to be malformed after a part of it has been passed on.
+        // The proxy may pass on part of a body before the body turns out to be malformed.
         let is_cut =
             case.seen.is_empty() && !seen.ends_with("0\r\n\r\n") && seen.contains("transfer-encoding");
         let expected = case.seen.replace("UPSTREAM", &upstream.address.to_string());
@@ -317,7 +318,7 @@ async fn one_host_is_asked_for() {
     hold(HOSTS).await;
 }
 
-/// The upstream's response, the status that the client gets, and the response's body.
+/// The upstream's response, and the status and the body that the client receives.
 const RESPONSES: &[(&str, &[u8], u16, &str)] = &[
     ("a length", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, "hello"),
     ("no length", b"HTTP/1.1 200 OK\r\n\r\nhello", 200, "5\r\nhello\r\n0\r\n\r\n"),
@@ -414,14 +415,14 @@ async fn responses_that_can_be_read_in_two_ways_are_a_502() {
 /// The name and the value of a field.
 type Field<'f> = (&'f str, &'f [u8]);
 
-/// Encodes the name and the value of a field, without Huffman coding or an index.
+/// Encodes a field's name and value without Huffman coding and without an index.
 fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let length = |text: &[u8]| u8::try_from(text.len()).unwrap();
     [&[0, length(name.as_bytes())], name.as_bytes(), &[length(value)], value].concat()
 }
 
-/// Posts `hello` over HTTP/2 to the authority `a` with these fields, and reads until the connection
-/// or the stream has ended. Returns whether the response was complete.
+/// Posts `hello` over HTTP/2 to the authority `a`, with these fields. Reads until the connection or
+/// the stream has ended, and returns whether the response was complete.
 async fn posted(to: SocketAddr, fields: &[Field<'_>]) -> bool {
     let mut block = b"\x83\x86\x84\x41\x01a".to_vec();
     fields.iter().for_each(|(name, value)| block.extend(literal(name, value)));
@@ -458,7 +459,7 @@ async fn requests_over_http2_are_made_plain_or_never_whole() {
             &[("content-length", b"5"), ("x_forwarded_for", b"192.0.2.1"), ("x-forwarded-for", b"192.0.2.1")],
             "POST / HTTP/1.1\ncontent-length: 5\nhost: a\n\nhello",
         ),
-        // The authority counts (RFC 9113, 8.3.1).
+        // The authority takes precedence (RFC 9113, 8.3.1).
         (&[("content-length", b"5"), ("host", b"b")], "POST / HTTP/1.1\ncontent-length: 5\nhost: a\n\nhello"),
     ];
     for (fields, seen) in passed {

@@ -1,4 +1,4 @@
-//! Bodies are streamed in both directions, and are never buffered whole.
+//! Tests that bodies are streamed in both directions and are never buffered whole.
 
 use super::running::{Proxy, within};
 use super::upstream::{Body, Sent, Upstream, full};
@@ -18,7 +18,8 @@ use tokio::sync::mpsc::{self, Sender};
 
 const CHUNK: usize = 64 * 1024;
 const LARGE: usize = 256 * 1024 * 1024;
-/// The memory of the program itself and its buffers, which is much less than the bodies.
+/// The memory that the program and its buffers may use. This is much less than the size of the
+/// bodies.
 const MEMORY: u64 = 48 * 1024 * 1024;
 
 fn assert_small(proxy: &Proxy) {
@@ -29,7 +30,7 @@ fn assert_small(proxy: &Proxy) {
     }
 }
 
-/// Returns an upstream that passes on the sender of the response body for each request.
+/// Returns an upstream that hands over a sender for the body of each response.
 async fn handing_over() -> (Upstream, mpsc::UnboundedReceiver<Sender<Frame<Bytes>>>) {
     let (hand_over, handed) = mpsc::unbounded_channel();
     let upstream = Upstream::start(move |_: Request<Incoming>| {
@@ -53,7 +54,7 @@ async fn a_response_that_is_large_streams_through_a_small_proxy() {
     let sender = within(handed.recv()).await.unwrap();
     sender.send(Frame::data(Bytes::from_static(b"first"))).await.unwrap();
     let mut body = within(asked).await.unwrap().unwrap().into_body();
-    // The first piece arrives before the upstream has the last one.
+    // The first piece must arrive before the upstream has the last piece.
     assert_eq!(within(body.frame()).await.unwrap().unwrap().into_data().unwrap(), "first");
     let sending = tokio::spawn(async move {
         let chunk = Bytes::from(vec![7; CHUNK]);
@@ -119,8 +120,8 @@ async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
             counter.fetch_add(CHUNK as u64, SeqCst);
         }
     });
-    // The upload continues until all buffers between the two sides are full, and then stops. The
-    // buffers of sockets may be some megabytes. Meanwhile, another client is served.
+    // The upload continues until all buffers between the two sides are full, and then it stops.
+    // Socket buffers may contain a few megabytes. Another client must be served in the meantime.
     let mut last = u64::MAX;
     let mut stood = 0;
     while stood < 20 {
@@ -136,7 +137,7 @@ async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
         assert!(within(asking).await.unwrap().contains("quick"));
     }
     assert_small(&proxy);
-    // When the slow client leaves, the upstream is released.
+    // When the slow client disconnects, the proxy must release the upstream.
     drop(slow);
     within(sending).await.unwrap();
 }
@@ -165,7 +166,8 @@ async fn a_client_that_leaves_in_the_middle_of_an_upload_is_no_complete_request(
         let tell = tell.clone();
         async move {
             let mut body = request.into_body();
-            // First report that there is a piece, and then whether the rest arrived.
+            // The upstream first reports whether a piece has arrived, and later whether the rest
+            // has arrived.
             tell.send(body.frame().await.is_some_and(|frame| frame.is_ok())).unwrap();
             tell.send(body.collect().await.is_ok()).unwrap();
             Response::new(full("")) as Response<Body>

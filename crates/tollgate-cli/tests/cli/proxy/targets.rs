@@ -1,4 +1,4 @@
-//! Targets as clients send them, and as the upstream gets them, over kept connections.
+//! Tests the targets that clients send and that the upstream receives over kept connections.
 
 use super::bad_requests::raw;
 use super::recording::{OK, Recorder};
@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_testing::paths::RAW_PATHS;
 
-/// Targets, and the target that the upstream gets, or the status if the target is refused.
+/// Targets, each with the target that the upstream receives, or with the status if the target is
+/// refused.
 const TARGETS: &[(&[u8], Result<&str, u16>)] = &[
     (b"/items?filter={\"name\":\"x\"}", Ok("/items?filter={%22name%22:%22x%22}")),
     (b"/?a<b>c", Ok("/?a%3Cb%3Ec")),
@@ -20,7 +21,8 @@ const TARGETS: &[(&[u8], Result<&str, u16>)] = &[
     (b"/caf\xe9", Ok("/caf%E9")),
     (b"http://a/<?\"", Ok("/%3C?%22")),
     (b"http://a?\"", Ok("/?%22")),
-    // Encodings are not encoded again, and all bytes that a URI can hold are passed on unchanged.
+    // Existing encodings are not encoded again. All bytes that a URI may contain are passed on
+    // unchanged.
     (b"/%3c?%22", Ok("/%3c?%22")),
     (b"/%<%zz%", Ok("/%%3C%zz%")),
     (b"/?`", Ok("/?`")),
@@ -28,11 +30,11 @@ const TARGETS: &[(&[u8], Result<&str, u16>)] = &[
     (b"/!$&'()*+,-.:;=@[\\]^_{|}~", Ok("/!$&'()*+,-.:;=@[\\]^_{|}~")),
     (b"/?!$&'()*+,-.:;=@[\\]^_`{|}~/?", Ok("/?!$&'()*+,-.:;=@[\\]^_`{|}~/?")),
     (b"/caf\xc3\xa9?\xe2\x82\xac", Ok("/caf\u{e9}?\u{20ac}")),
-    // Each byte of an incomplete character is encoded.
+    // Every byte of an incomplete character is encoded.
     (b"/\xe2\x82", Ok("/%E2%82")),
     (b"/\xe2\x82/\xf0\x9f\x98\x80\xf0\x9f\x98?\xff\xc3", Ok("/%E2%82/\u{1f600}%F0%9F%98?%FF%C3")),
     (b"/\xc0\xaf\xed\xa0\x80", Ok("/%C0%AF%ED%A0%80")),
-    // The fragment, which no client should send, is cut off.
+    // No client should send a fragment, so the fragment is removed.
     (b"/a#<\xe9", Ok("/a")),
     (b"/a?b#\"?\xe9", Ok("/a?b")),
     // nginx also refuses these targets.
@@ -51,7 +53,7 @@ fn request(target: &[u8], fields: &str) -> Vec<u8> {
     [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n", fields.as_bytes(), b"\r\n"].concat()
 }
 
-/// Returns the targets of the requests that have reached the upstream since the last call.
+/// Returns the targets of all requests that the upstream has received since the last call.
 async fn targets(upstream: &Recorder) -> Vec<String> {
     let requests = upstream.take().await;
     requests.iter().map(|it| it.split(' ').nth(1).unwrap_or_default().to_owned()).collect()
@@ -95,7 +97,8 @@ async fn a_byte_and_its_encoding_are_one_key() {
     }
 }
 
-/// Requests on one connection, each with a target to encode after a body that looks like requests.
+/// Requests on a single connection. Each target needs encoding, and follows a body that looks like
+/// requests.
 const KEPT: &[&[u8]] = &[
     b"GET /1< HTTP/1.1\r\nHost: a\r\n\r\n",
     b"POST /2< HTTP/1.1\r\nHost: a\r\nContent-Length: 25\r\n\r\nGET /< HTTP/1.1\r\na: b\r\n\r\n",
@@ -106,7 +109,7 @@ const KEPT: &[&[u8]] = &[
     b"GET /6> HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
 ];
 
-/// The requests of [`KEPT`] as the upstream gets them: the first lines, and the bodies.
+/// The first lines and the bodies of the requests in [`KEPT`], as the upstream receives them.
 const KEPT_SEEN: [(&str, &str); 6] = [
     ("GET /1%3C ", ""),
     ("POST /2%3C ", "GET /< HTTP/1.1\r\na: b\r\n\r\n"),
@@ -142,7 +145,7 @@ async fn requests_on_a_kept_connection_are_found_and_their_bodies_are_as_they_ca
     }
 }
 
-/// Joins the chunks of a body, which end where the proxy's reads ended.
+/// Joins the chunks of a body. Each chunk ends where a read of the proxy ended.
 fn joined(mut chunks: &str) -> String {
     let mut body = String::new();
     while let Some((size, rest)) = chunks.split_once("\r\n") {
@@ -153,7 +156,7 @@ fn joined(mut chunks: &str) -> String {
     body
 }
 
-/// Answers any request with a tunnel, and returns the first bytes in the tunnel.
+/// Answers any request by opening a tunnel, and returns the first bytes in the tunnel.
 async fn first_in_tunnel(listener: TcpListener, length: usize) -> Vec<u8> {
     let (mut stream, _) = listener.accept().await.unwrap();
     read_until(&mut stream, "\r\n\r\n").await;
@@ -173,15 +176,15 @@ async fn what_goes_through_a_tunnel_is_as_it_came() {
     let mut client = TcpStream::connect(proxy.address).await.unwrap();
     let handshake = b"GET /< HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
                       Sec-WebSocket-Key: x\r\n\r\n";
-    // The first frames are sent with the handshake, as by a client that does not wait.
+    // The first frames are sent together with the handshake, because this client does not wait.
     client.write_all(&[handshake, &FRAMES[..25]].concat()).await.unwrap();
     assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 101 "));
     client.write_all(&FRAMES[25..]).await.unwrap();
     assert_eq!(within(arrived).await.unwrap(), FRAMES);
 }
 
-/// Requests a path over HTTP/2, and returns the types of the frames that arrive, without settings,
-/// up to the first frame that ends the stream or the connection.
+/// Requests a path over HTTP/2. Returns the types of the received frames, without settings. Stops
+/// after the first frame that ends the stream or the connection.
 async fn over_http2(to: SocketAddr, path: &[u8]) -> Vec<u8> {
     let literal = |name: &[u8], value: &[u8]| {
         let length = |text: &[u8]| u8::try_from(text.len()).unwrap();
@@ -224,7 +227,7 @@ async fn what_http2_refuses_resets_one_request_and_is_no_malformed_one() {
         let name = format!("tollgate_bad_requests_total{{kind=\"{kind}\"}}");
         assert_eq!(metric(proxy.metrics, &name).await, 0.0);
     }
-    // A byte that is not UTF-8 is an error in the encoding of fields: GOAWAY.
+    // A byte that is not UTF-8 is an error in the encoding of the fields. The answer is GOAWAY.
     assert_eq!(over_http2(proxy.address, b"/caf\xe9").await, [7]);
     metric_is(proxy.metrics, "tollgate_bad_requests_total{kind=\"http2\"}", 1.0).await;
 }

@@ -1,4 +1,4 @@
-//! Servers behind the proxy, each with its own handler.
+//! Servers behind the proxy. Each server has its own handler.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -22,13 +22,13 @@ use tokio::task::AbortHandle;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A body whose frames a task sends. The body of `http_body_util` may lose its last frame: if the
-/// frame is sent while the body is polled, and then the sender is dropped, the body ends without
-/// the frame.
+/// A body whose frames are sent by a task. The body in `http_body_util` may lose its last frame.
+/// This happens if the frame is sent while the body is polled, and the sender is dropped
+/// immediately afterwards.
 pub(crate) struct Sent(Receiver<Frame<Bytes>>);
 
 impl Sent {
-    /// Returns the body and its sender, which can send at most `ahead` frames before the first one
+    /// Returns the body and its sender. At most `ahead` frames can be sent before the first frame
     /// is taken.
     pub(crate) fn new(ahead: usize) -> (Sender<Frame<Bytes>>, Self) {
         let (sender, frames) = channel(ahead);
@@ -48,7 +48,7 @@ impl http_body::Body for Sent {
     }
 }
 
-/// A server for HTTP/1.1 and HTTP/2, which ends when it is dropped.
+/// A server for HTTP/1.1 and HTTP/2. The server ends when this value is dropped.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -92,7 +92,7 @@ impl Upstream {
         Self { address, requests, accepting: accepting.abort_handle() }
     }
 
-    /// Starts a server that answers with the request it received.
+    /// Starts a server that answers with the request that it received.
     pub(crate) async fn echo() -> Self {
         Self::start(echo).await
     }
@@ -109,7 +109,7 @@ impl Drop for Upstream {
     }
 }
 
-/// Returns an address without a listener. No other test gets the same address.
+/// Returns an address that no server listens on. No other test receives the same address.
 pub(crate) fn nobody() -> SocketAddr {
     ([127, 0, 0, 1], tollgate_testing::store::ports::free()).into()
 }
@@ -122,7 +122,7 @@ pub(crate) async fn hello(_: Request<Incoming>) -> Response<Body> {
     Response::new(full("hello"))
 }
 
-/// Answers `METHOD TARGET VERSION`, and a line for each field.
+/// Answers with `METHOD TARGET VERSION`, followed by one line per field.
 pub(crate) async fn echo(request: Request<Incoming>) -> Response<Body> {
     let mut text = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
     for (name, value) in request.headers() {

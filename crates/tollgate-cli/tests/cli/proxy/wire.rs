@@ -1,4 +1,4 @@
-//! Requests as raw bytes, for requests that no client library would send.
+//! Sends requests as raw bytes, including requests that no client library would send.
 
 use super::running::within;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A response: its status, its fields as they arrived, and its body.
+/// A response, consisting of its status, its fields as received, and its body.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -23,7 +23,7 @@ impl Reply {
         Self { status, head: head.to_owned(), body: body.to_owned() }
     }
 
-    /// Returns the values of a field, ignoring the case of its name.
+    /// Returns all values of a field. The case of the name is ignored.
     pub(crate) fn all(&self, name: &str) -> Vec<&str> {
         let fields = self.head.lines().filter_map(|line| line.split_once(": "));
         fields.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
@@ -60,7 +60,8 @@ pub(crate) async fn send(to: SocketAddr, request: &str) -> Reply {
     Reply::parse(&bytes)
 }
 
-/// Requests a path with GET. `fields` are further fields, as lines that end with CRLF.
+/// Sends a GET request for a path. `fields` contains additional fields, as lines that end with
+/// CRLF.
 pub(crate) async fn get(to: SocketAddr, path: &str, fields: &str) -> Reply {
     send(to, &format!("GET {path} HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n{fields}\r\n")).await
 }
@@ -78,7 +79,8 @@ pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Returns the value of a metric, which is given by its name and labels as in the text.
+/// Returns the value of a metric. The metric is given by its name and labels, spelled as in the
+/// metrics text.
 pub(crate) async fn metric(metrics: SocketAddr, name: &str) -> f64 {
     let reply = get(metrics, "/metrics", "").await;
     let line = reply.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

@@ -1,4 +1,4 @@
-//! Clients of Envoy, and the upstream behind it.
+//! Clients that connect to Envoy, and the upstream behind Envoy.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -21,8 +21,9 @@ pub(super) fn run(test: impl Future<Output = ()>) {
     runtime.worker_threads(2).enable_all().build().unwrap().block_on(test);
 }
 
-/// Starts an upstream, and returns its port. A response has the status in the header `x-upstream`,
-/// and the body of the request. A request with `x-hold` gets no response.
+/// Starts an upstream and returns its port. The upstream responds with the status in the header
+/// `x-upstream`, and with the body of the request. It never responds to a request with the header
+/// `x-hold`.
 pub(super) async fn upstream() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -74,11 +75,11 @@ impl Client {
         }
     }
 
-    /// Sends a request and returns its whole response.
+    /// Sends a request and returns the whole response.
     ///
     /// # Errors
     ///
-    /// The connection or the stream has ended.
+    /// Returns an error if the connection or the stream has ended.
     pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Bytes>> {
         let response = match self {
             Self::One(sender) => {
@@ -97,7 +98,7 @@ impl Client {
     /// Sends a request of a case.
     pub(super) async fn ask(&mut self, asked: &Asked, port: u16) -> Answer {
         let path = std::str::from_utf8(&asked.path).unwrap();
-        // In HTTP/2, the target must have a host.
+        // In HTTP/2, the target must include a host.
         let uri = match self {
             Self::One(_) => path.to_owned(),
             Self::Two(_) => format!("http://example.com{path}"),
@@ -125,7 +126,7 @@ fn listed(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect()
 }
 
-/// Returns a request that Envoy takes for a request from this address.
+/// Returns a request that Envoy attributes to this address.
 pub(super) fn from(client: &str) -> Request<Full<Bytes>> {
     let request = Request::get("http://example.com/").header("host", "example.com");
     request.header("x-forwarded-for", client).body(Full::default()).unwrap()

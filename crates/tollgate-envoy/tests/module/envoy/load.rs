@@ -1,4 +1,5 @@
-//! Envoy under load: exact limits over workers, listeners and protocols, reloads, and memory.
+//! Tests Envoy under load: exact limits across workers, listeners and protocols, as well as reloads
+//! and memory.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -12,7 +13,7 @@ use http::{HeaderValue, StatusCode};
 use super::client::{Client, from, run, upstream};
 use super::process::{Envoy, Front, newest};
 
-/// The numbers of answers that clients got.
+/// Counts the answers that clients received.
 #[derive(Default)]
 struct Tally {
     admitted: AtomicU64,
@@ -36,7 +37,8 @@ impl Tally {
     }
 }
 
-/// Sends requests of one client over several connections, as long as `goes_on` returns true.
+/// Sends the requests of a single client over several connections, for as long as `goes_on` returns
+/// true.
 async fn load(
     port: u16,
     connections: u64,
@@ -57,8 +59,8 @@ async fn load(
                         .headers_mut()
                         .insert("content-type", HeaderValue::from_static("application/grpc"));
                 }
-                // When a listener is replaced, Envoy closes its HTTP/1.1 connections, before or
-                // after a response.
+                // When a listener is replaced, Envoy closes the listener's HTTP/1.1 connections
+                // either before or after a response.
                 match client.send(request).await {
                     Ok(response) if response.headers().contains_key("grpc-status") => {
                         assert_eq!(response.headers()["grpc-status"], "8");
@@ -102,7 +104,7 @@ fn reloads_under_load_keep_the_count() {
         let mut envoy = Envoy::start(&newest(), upstream().await, std::slice::from_ref(&front));
         let (tally, ends) = (Arc::new(Tally::default()), Arc::new(AtomicBool::new(false)));
         let stops = Arc::clone(&ends);
-        // ORDERING: relaxed, the tasks end soon after.
+        // ORDERING: relaxed, because the tasks only need to end soon after the flag is set.
         let loading = load(front.port, 8, &tally, move |_| !stops.load(Relaxed));
         let reloading = async {
             for turn in 0..20 {
@@ -123,7 +125,7 @@ fn reloads_under_load_keep_the_count() {
         tokio::join!(loading, reloading);
         assert_eq!(envoy.stat("listener_manager.lds.update_rejected"), 0);
         assert!(envoy.stat("listener_manager.lds.update_success") > 20);
-        // A charge also counts if its response was lost with the connection.
+        // A charge counts even if its response was lost together with the connection.
         let allowed = envoy.counter("reloads.a.allowed");
         assert_eq!(allowed, 10_000);
         let (admitted, _) = tally.counts();
@@ -135,11 +137,11 @@ fn reloads_under_load_keep_the_count() {
     });
 }
 
-/// The number of keys of the requests.
+/// The number of distinct keys in the requests.
 const KEYS: u64 = 50_000;
 
-/// Sends requests with the keys of these numbers over one connection, and returns the number of
-/// admitted requests. In a build for tests, this costs a fraction of hyper's client.
+/// Sends one request for each of these key numbers over a single connection. Returns the number of
+/// admitted requests. In a test build, this function costs a fraction of hyper's client.
 fn one_by_one(port: u16, numbers: Range<u64>) -> u64 {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -179,7 +181,7 @@ fn memory_does_not_grow_over_a_million_requests() {
         let begun = Instant::now();
         let mut admitted = 0;
         let mut memory = Vec::new();
-        // The first fifth fills the table of keys and the pools of Envoy.
+        // The first fifth of the requests fills the key table and Envoy's pools.
         for part in 0..5 {
             let share = requests / 5 / 8;
             let from = move |connection: u64| (part * 8 + connection) * share;

@@ -1,4 +1,4 @@
-//! Envoy as a process, with its configuration.
+//! Runs Envoy as a process with a given configuration.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -27,7 +27,7 @@ pub(super) fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Polls until there is an answer.
+/// Polls until an answer is available.
 #[track_caller]
 pub(super) fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -40,7 +40,7 @@ pub(super) fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A listener with the module.
+/// A listener that uses the module.
 #[derive(Clone)]
 pub(super) struct Front {
     pub(super) port: u16,
@@ -54,7 +54,7 @@ impl Front {
     }
 
     fn listener(&self) -> Value {
-        // Users write a configuration in JSON as a `Struct`.
+        // In Envoy's configuration, users write JSON as a `Struct`.
         let config = match serde_json::from_str::<Value>(&self.config) {
             Ok(value) => json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": value}),
             Err(_) => {
@@ -118,7 +118,7 @@ fn address(port: u16) -> Value {
     json!({"socket_address": {"address": "127.0.0.1", "port_value": port}})
 }
 
-/// An Envoy with two workers.
+/// An Envoy process with two workers.
 pub(super) struct Envoy {
     child: Child,
     folder: TempDir,
@@ -127,8 +127,8 @@ pub(super) struct Envoy {
 }
 
 impl Envoy {
-    /// Starts a program with listeners in front of the upstream at a port, and waits until it
-    /// serves.
+    /// Starts Envoy with listeners in front of the upstream at this port, and waits until Envoy
+    /// serves requests.
     pub(super) fn start(program: &Path, upstream: u16, fronts: &[Front]) -> Self {
         let admin = free_port();
         let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,8 @@ impl Envoy {
         envoy.args(["--concurrency", "2", "--disable-hot-restart", "--log-level", "warning"]);
         envoy.args(["--component-log-level", "dynamic_modules:info,config:info"]);
         envoy.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", std::env::var_os("TOLLGATE_ENVOY_MODULE").unwrap());
-        // The log is not written with `--log-path`, because that writes only every ten seconds.
+        // The test does not use `--log-path`, because Envoy writes to that file only every ten
+        // seconds.
         envoy.stdout(Stdio::null()).stderr(fs::File::create(log).unwrap());
         write(&listeners, fronts, 0);
         let child = envoy.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
@@ -163,7 +164,8 @@ impl Envoy {
         envoy
     }
 
-    /// Moves new listeners into place, and waits until Envoy has accepted or refused them.
+    /// Moves a new file with listeners into place. Waits until Envoy has accepted or refused the
+    /// listeners.
     pub(super) fn reload(&mut self, fronts: &[Front]) {
         let done = |envoy: &Self| {
             envoy.stat("listener_manager.lds.update_success")
@@ -175,7 +177,7 @@ impl Envoy {
         found("Envoy has read its listeners", || (done(self) > before).then_some(()));
     }
 
-    /// Returns a counter, or 0 if there is no such counter.
+    /// Returns the value of a counter, or 0 if the counter does not exist.
     pub(super) fn stat(&self, name: &str) -> u64 {
         let text = get(self.admin, &format!("/stats?filter={name}"));
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -187,12 +189,12 @@ impl Envoy {
         self.stat(&format!("dynamicmodulescustom.tollgate.{name}"))
     }
 
-    /// Returns what Envoy has logged.
+    /// Returns the lines that Envoy has logged.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    /// Returns the memory of the process, in KiB.
+    /// Returns the memory usage of the process, in KiB.
     pub(super) fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -202,7 +204,7 @@ impl Envoy {
 
 impl Drop for Envoy {
     fn drop(&mut self) {
-        // A failed test shows the log of Envoy.
+        // If a test fails, it shows Envoy's log.
         if thread::panicking() {
             eprintln!("{}", self.log());
         }
@@ -211,7 +213,7 @@ impl Drop for Envoy {
     }
 }
 
-/// Writes listeners to a file in the same folder, and moves the file into place.
+/// Writes listeners to a file in the same folder, and then moves this file into place.
 fn write(file: &Path, fronts: &[Front], version: u32) {
     let resources: Vec<Value> = fronts.iter().map(Front::listener).collect();
     let text = json!({"version_info": version.to_string(), "resources": resources}).to_string();
@@ -220,7 +222,7 @@ fn write(file: &Path, fronts: &[Front], version: u32) {
     fs::rename(beside, file).unwrap();
 }
 
-/// Sends a request with an unchanged target, and returns the response.
+/// Sends a request without changing its target, and returns the response.
 pub(super) fn get(port: u16, path: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -1,4 +1,4 @@
-//! The cases of the host on each version of Envoy, large bodies, streams that are reset, and
+//! Runs the host's cases on each version of Envoy. Also tests large bodies, reset streams, and
 //! refused configurations.
 
 use http::{Method, StatusCode};
@@ -67,8 +67,7 @@ fn streams_that_are_reset_give_their_places_back() {
             let mut streams = Vec::new();
             let mut connections = Vec::new();
             for number in 0..8 {
-                // Half of the streams end with their connection, and half with a reset of the
-                // stream.
+                // Half of the streams end together with their connection. The other half are reset.
                 let client = Client::connect(front.port, number % 2 == 0).await;
                 let Client::Two(sender) = client else {
                     let Client::One(mut sender) = client else { unreachable!() };
@@ -93,7 +92,7 @@ fn streams_that_are_reset_give_their_places_back() {
                 stream.abort();
                 let _ = stream.await;
             }
-            // All places are free as soon as Envoy has noticed the ends of the streams.
+            // All places are freed as soon as Envoy notices that the streams have ended.
             for _ in 0..1000 {
                 let response = other.send(from("192.0.2.1")).await.unwrap();
                 if response.status() == StatusCode::OK {
