@@ -69,7 +69,7 @@ pub struct PauseError(Refused);
 /// The error returned when a text does not parse as a [`Quota`](crate::Quota), or as the name of a
 /// value such as an [`Algorithm`].
 ///
-/// The message names the position, the mistake at this position, and the allowed texts.
+/// The message names the position, the mistake at that position, and the allowed texts.
 ///
 /// ```
 /// use tollgate::Quota;
@@ -88,8 +88,8 @@ pub struct ParseError(Refused);
 
 impl ConfigError {
     /// Returns the name of the refused setting. Usually this is the name of a builder method, such
-    /// as `"max_keys"`. For the argument that created the builder, it is `"quota"` or `"limit"`.
-    /// For a sweeper, it is `"sweeper"`.
+    /// as `"max_keys"`. For the argument from which the builder was created, it is `"quota"` or
+    /// `"limit"`. For a sweeper, it is `"sweeper"`.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -146,7 +146,7 @@ impl ParseError {
 }
 
 impl From<ParseError> for ConfigError {
-    /// Converts the error of a setting parsed from a text.
+    /// Converts the error from parsing a setting.
     ///
     /// ```
     /// # use tollgate::{ConfigError, SingleLimiter};
@@ -461,8 +461,8 @@ pub enum Refused {
     InvalidQuota {
         /// The text that was refused.
         text: String,
-        /// The position of the error, in bytes from the start of the text. If the end of the text
-        /// is missing, the position is the length of the text.
+        /// The position of the error, in bytes from the start of the text. If the text ends too
+        /// early, the position is the length of the text.
         offset: usize,
         /// The mistake at this position.
         wrong: String,

@@ -65,7 +65,7 @@
 //! a fence on all processors with `membarrier(2)`. A check takes a few nanoseconds longer on other
 //! systems, and in processes whose first `membarrier` call is refused, as in some sandboxes. A
 //! sandbox should either refuse this call from the start, with an error, or always allow it. If the
-//! sandbox starts to refuse the call later, memory retired after that is not freed.
+//! sandbox starts to refuse the call later, memory retired from then on is not freed.
 //!
 //! The default clock also depends on the platform: see [`Clock`](Clock#platforms).
 //!

@@ -22,7 +22,7 @@
 pub struct Stats {
     /// The number of tracked keys, as returned by [`Limiter::len`](crate::Limiter::len).
     pub keys: usize,
-    /// How many more keys the table can insert before a turnover, which grows the table or forgets
+    /// How many more keys the table can accept before a turnover, which grows the table or forgets
     /// idle keys.
     pub room: usize,
     /// The maximum number of tracked keys.
