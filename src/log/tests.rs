@@ -318,7 +318,7 @@ fn a_long_chain_is_freed_without_deep_recursion() {
     drop(Log { root: Root::to(chunk(next)) });
 }
 
-/// Each time an eviction has looked at the log, other threads charge and reset the log.
+/// Whenever an eviction has looked at the log, other threads charge and reset the log.
 #[test]
 fn a_call_that_is_held_up_in_many_eras_keeps_few_chunks() {
     const TIMES: usize = 500;
@@ -374,7 +374,7 @@ enum Act {
     Evict,
 }
 
-/// A plain list of the admissions, with the time and the tokens not given back of each.
+/// A plain list of the admissions. Each entry contains the time and the tokens not given back.
 struct List {
     limit: u64,
     period: u64,
@@ -541,7 +541,7 @@ proptest! {
     }
 }
 
-/// The charge of 4 does not fit into the chunk of the reset, so the next chunk is created.
+/// The charge of 4 does not fit into the chunk created by the reset, so another chunk is created.
 #[test]
 fn what_a_reset_has_wiped_is_not_the_last_that_was_out() {
     let acts = [
