@@ -43,16 +43,16 @@ use system::System;
 /// | [`ManualClock`] | one load | as its owner sets it | as its owner sets it | independent |
 ///
 /// If a reading is a millisecond early, a key receives tokens that it should receive only a
-/// millisecond later. The error, in tokens granted or denied in excess, is therefore at most the
-/// rate times a millisecond. Within a limiter, time never runs backwards for a key, whatever the
-/// clock does.
+/// millisecond later. The number of tokens wrongly granted or wrongly denied is therefore at most
+/// the rate times a millisecond. Within a limiter, time never runs backwards for a key, whatever
+/// the clock does.
 ///
 /// # Platforms
 ///
 /// On x86-64 Linux the default is the counter. This requires that the processor reports a constant
 /// counter rate, and that the kernel derives its own clock from the counter (the clock source is
 /// `tsc`). Otherwise, and on all other systems, the default is the monotonic clock.
-/// [`kind`](Clock::kind) returns the clock that is actually read.
+/// [`kind`](Clock::kind) reports the clock that is actually read.
 ///
 /// | system | `Clock::default()` | [`counter`](Clock::counter) | [`coarse`](Clock::coarse) |
 /// |---|---|---|---|
