@@ -35,7 +35,7 @@ pub enum Algorithm {
     /// request may start ([`Decision::start_after`](crate::Decision::start_after)).
     ///
     /// A request receives its turn when it is admitted, so this algorithm suits requests that are
-    /// never cancelled. A cancelled request leaves its turn empty, and a refund of the last turns
+    /// never cancelled. A cancelled request leaves its turn empty, and refunding the last turns
     /// lets other requests start early. For callers that may give up, or must not wait past a
     /// deadline, use the queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
     LeakyQueue,

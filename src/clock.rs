@@ -319,8 +319,8 @@ mod tests {
         assert_eq!(Clock::counter().kind(), counter);
         let default = if cfg!(target_arch = "x86_64") { counter } else { ClockKind::System };
         assert_eq!(Clock::default().kind(), default);
-        // One resolution is finer than any kernel's tick, and the other is as coarse as the
-        // coarsest tick.
+        // A resolution of 500 µs is finer than the tick of any kernel, and a resolution of 10 ms is
+        // as coarse as the coarsest tick.
         assert_eq!(Clock::coarse(Duration::from_micros(500)).kind(), default);
         assert_eq!(Clock::coarse(Duration::ZERO).kind(), default);
         let coarse = if cfg!(target_os = "linux") { ClockKind::Coarse } else { default };

@@ -251,8 +251,8 @@ impl Decision {
     /// Returns how long it takes until all of [`capacity`](Self::capacity) remains, if the key is
     /// not charged in the meantime.
     ///
-    /// The result is exact: one nanosecond earlier, less than the capacity remains. The result is
-    /// [`Duration::MAX`] if that time is after [`Tick::MAX`], or while permits are [in
+    /// The result is exact: one nanosecond earlier, fewer tokens than the capacity remain. The
+    /// result is [`Duration::MAX`] if that time is after [`Tick::MAX`], or while permits are [in
     /// flight](crate::InFlight). It is zero if a policy answered.
     ///
     /// ```
@@ -292,7 +292,7 @@ impl Decision {
     /// For buckets the result is exact to the nanosecond. For windows and logs, more tokens may
     /// become available up to one period earlier, because a decision does not record the charges of
     /// other requests. The result is zero if all of [`capacity`](Self::capacity) remains, or if a
-    /// policy answered. It is [`Duration::MAX`] if that time is after [`Tick::MAX`].
+    /// policy answered. The result is [`Duration::MAX`] if the refill is after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -332,8 +332,8 @@ impl Decision {
         grain.at(self.at) + grain.of_tokens(self.charged())
     }
 
-    /// Returns how many grains the bucket lacks after this decision, together with the quota's
-    /// grain. Returns `None` for other rules.
+    /// Returns how many grains are missing from the bucket after this decision, together with the
+    /// quota's grain. Returns `None` for other rules.
     #[inline]
     pub(crate) fn missing(&self) -> Option<(u64, Grain)> {
         match self.figures {
@@ -395,8 +395,8 @@ impl Decision {
         grain.nanos_until(then, self.asked()).unwrap_or(NEVER)
     }
 
-    /// Returns the time at which the request was decided and its charge counts. Usually this is the
-    /// `now` of the check.
+    /// Returns the time at which the request was decided and at which its charge is counted.
+    /// Usually this is the `now` of the check.
     ///
     /// The result may be later than `now` if the limiter does not contain the key. If `now` is then
     /// earlier than the time at which all forgotten keys are idle, the request is decided at that
@@ -560,8 +560,8 @@ impl Denied {
     /// limit was checked.
     ///
     /// The binding limit is the denying limit with the longest
-    /// [`retry_after`](Decision::retry_after). If several limits have this wait, the first of them
-    /// is binding.
+    /// [`retry_after`](Decision::retry_after). If several limits have the same longest wait, the
+    /// first of them is binding.
     pub const fn index(&self) -> Option<usize> {
         self.nth.checked_sub(1)
     }

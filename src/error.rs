@@ -130,8 +130,8 @@ impl QuotaError {
 }
 
 impl ParseError {
-    /// Returns the position of the error in a text of quotas, in bytes from the start of the text,
-    /// or `None` if the text is the name of a value.
+    /// For a text of quotas, returns the position of the error, in bytes from the start of the
+    /// text. For the name of a value, returns `None`.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -358,7 +358,7 @@ pub enum Refused {
         /// The number of classes, including the default class.
         classes: usize,
         /// The smallest allowed number: the sum of the configured shares, plus one key for each
-        /// other class.
+        /// class without a configured share.
         least: usize,
     },
     /// A setting of a class was refused.
@@ -469,7 +469,7 @@ pub enum Refused {
         /// The texts that are allowed at this position.
         allowed: &'static str,
     },
-    /// A text is not the name of any value of the setting.
+    /// A text does not name any value of the setting.
     #[error("unknown {setting} {name:?}; allowed: {allowed}")]
     UnknownName {
         /// The setting.

@@ -29,9 +29,9 @@
 //! # Orderings
 //!
 //! All operations are relaxed. A thread raises the mark before it forgets a key. The edge that
-//! publishes the forgotten key to other threads also publishes the mark. This edge is *closed* or
-//! *link* in `table`, and scc's locks in `exact`. The mark never falls, so any thread that reads
-//! the mark after it was raised for a key reads that time or a later one.
+//! publishes the forgotten key to other threads also publishes the mark. In `table`, this edge is
+//! *closed* or *link*. In `exact`, scc's locks provide it. The mark never falls, so a thread that
+//! reads the mark after it was raised for a key finds the raised time or a later time.
 
 use crate::sync::{Atomic, Counter, Ordering::Relaxed};
 use crate::time::Tick;
@@ -238,8 +238,8 @@ impl Evidence {
     /// Returns whether a store at its cap should judge its keys again, because some of them may
     /// have become old enough to be forgotten. The keys were last judged at the time `last`. They
     /// are judged again once a grace has passed since `last`. Before that, two conditions must be
-    /// met: the keys would now be judged at another time, and enough new keys have been refused. A
-    /// store must refuse one key for each of the `steps` of a turnover, and at least [`REFUSALS`].
+    /// met: the keys would now be judged at another time, and enough new keys have been refused.
+    /// Enough means one key for each of the `steps` of a turnover, and at least [`REFUSALS`].
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)

@@ -1,4 +1,4 @@
-//! The size of a store. The table and the store of exact keys share these rules.
+//! The rules for the size of a store, shared by the table and the store of exact keys.
 //!
 //! A store has a *capacity*, which is the number of keys that it expects. The store grows when the
 //! capacity is reached, and shrinks after it has been mostly empty for a long time.
@@ -19,8 +19,8 @@ const QUICK: Duration = Duration::from_secs(10);
 /// A capacity was far too small if it was reached in less than this duration.
 const RUSH: Duration = Duration::from_secs(1);
 
-/// The growth factor after a [`RUSH`]. During a flood of new keys, each key is moved a third of a
-/// time on average with a factor of 4, and once with a factor of 2. (Models have small tables.)
+/// The growth factor after a [`RUSH`]. During a flood of new keys, each key is moved 1/3 times on
+/// average if the factor is 4, and once if the factor is 2. (Models have small tables.)
 const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
 /// Returns true if the store contains fewer than a quarter of the expected keys.

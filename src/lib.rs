@@ -59,7 +59,7 @@
 //! # Platforms
 //!
 //! The crate supports every std target that has 64-bit atomics (`target_has_atomic = "64"`). On
-//! other targets, compilation fails with a message that states this reason.
+//! other targets, compilation fails with a message that explains why.
 //!
 //! On Linux 4.14 and later, a check executes no fence. Instead, a thread that frees memory requests
 //! a fence on all processors with `membarrier(2)`. A check takes a few nanoseconds longer on other

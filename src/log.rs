@@ -7,8 +7,8 @@
 //! A ring of `limit` times was rejected for two reasons. First, every key would occupy as much
 //! memory as the busiest key, and a request of many tokens would fill many places. Second, claiming
 //! a place and storing the time would be two steps, and a thread stopped between them would leave a
-//! place of unknown age. In a log, both are one step, so no admission is ever half finished. No
-//! thread has to wait for such an admission, help with it, or guess its time.
+//! place of unknown age. In a log, both are one step, so no admission is ever half finished.
+//! Therefore no thread has to wait for an unfinished admission, help with it, or guess its time.
 //!
 //! # State
 //!
@@ -64,9 +64,9 @@
 //! same instant fill two slots.
 //!
 //! Therefore an admission is whole or absent. A thread that stops forever either has charged, and
-//! all threads see the charge, or has not charged. Its unfinished work is a hint, a chunk to link
-//! or retire, or the sums above a refund. Other threads complete this work, or are not delayed by
-//! it.
+//! all threads see the charge, or has not charged. The thread's unfinished work is a hint, a chunk
+//! to link or retire, or the sums above a refund. Other threads complete this work, or are not
+//! delayed by it.
 //!
 //! No request looks back as far as the retired chunks, because the key's time has already passed
 //! them (invariant 6). This is why a stale `now` is raised to the key's time.
@@ -164,13 +164,13 @@
 //!
 //! A log occupies 8 bytes for each admission in the window, and about 150 bytes for each chunk.
 //! Including slots that are empty or have left the window, it occupies at most three times that
-//! while admissions are evenly spaced. A row that ends early leaves its other slots unused. Such a
-//! row has at most twice as many slots as were used in the previous row. A refund adds 16 to 32
-//! bytes for each slot of its chunk. Memory is allocated on demand, in two blocks for each chunk.
-//! For a limit of 8 or less, this is two blocks for every 8 admissions. An idle log keeps its
-//! memory until it is charged again or sealed. When it is charged, it starts with a small chunk.
-//! When it is sealed, it keeps one slot or eight. All memory is freed when the owner of the log is
-//! dropped. This happens in a loop, because a chain may be long.
+//! amount while admissions are evenly spaced. A row that ends early leaves its other slots unused.
+//! Such a row has at most twice as many slots as were used in the previous row. A refund adds 16 to
+//! 32 bytes for each slot of its chunk. Memory is allocated on demand, in two blocks for each
+//! chunk. For a limit of 8 or less, this is two blocks for every 8 admissions. An idle log keeps
+//! its memory until it is charged again or sealed. When it is charged, it starts with a small
+//! chunk. When it is sealed, it keeps one slot or eight. All memory is freed when the owner of the
+//! log is dropped. This happens in a loop, because a chain may be long.
 //!
 //! A change of quota requires no memory in the log, except for a chunk of eight slots for each full
 //! row.
@@ -185,7 +185,7 @@
 //! `peek` that runs while other threads charge and refund may count a refund and miss an earlier
 //! charge. A charge cannot miss that charge, because its compare-and-swap would fail.
 //!
-//! Retired chunks wait in the bag of the limiter until no guard may have seen them (see `reclaim`).
+//! Retired chunks wait in the bag of the limiter until no guard can have seen them (see `reclaim`).
 //! Their bytes are counted. For each of its guards, a parked thread keeps at most the memory that
 //! the log occupied when the guard was created. In addition, 64 KiB and the last retired chunk
 //! wait, for all logs of the limiter together. A log is dropped with the last reference to it.
@@ -356,9 +356,9 @@ impl Log {
         }
         let chunks: Vec<_> = chunks.iter().take_while(|chunk| chunk.start.mark.time <= time).collect();
         // The tokens are given back from the last charge to the first, both here and within a
-        // chunk. If a refund takes tokens from a later charge, the same number remains in its own
-        // charge, where the refund of the later charge finds them. In the other order, the tokens
-        // might remain in a charge that the other refund cannot see yet.
+        // chunk. If a refund takes tokens from a later charge, the same number of tokens remains in
+        // the refunded charge, where the refund of the later charge finds these tokens. In the
+        // other order, the tokens might remain in a charge that the other refund cannot see yet.
         for chunk in chunks.into_iter().rev() {
             match chunk.give_back(time, left) {
                 Some(given) if given < left => left -= given,
@@ -561,7 +561,7 @@ impl Log {
     /// Returns the past for the rule that replaces `old` at `now`.
     pub(crate) fn past(&self, old: &SlidingLog, now: Tick, guard: &Guard) -> Result<Past, Retry> {
         let Some(view) = View::of(&self.root, old, now, guard)? else { return Ok(old.past) };
-        // If an admission has not left the window at `view.time`, it was made before a reset.
+        // An admission that has not left the window at `view.time` was made before a reset.
         let out = view.last_out().filter(|out| out + old.period <= view.time);
         let until = |out: u64| (out + old.period).max(old.past.until);
         let new = out.map(|out| Past { from: out + 1, until: until(out) });

@@ -185,7 +185,8 @@ impl Quota {
         Self::new(tokens, Duration::from_secs(24 * 3600))
     }
 
-    /// Sets the burst, which is the capacity of a bucket and at least 1. The rate does not change.
+    /// Sets the burst, which is the capacity of a bucket. The burst must be at least 1. The rate
+    /// does not change.
     ///
     /// `burst(1)` spaces requests evenly. Windows and logs do not support a burst, so building a
     /// limiter with these algorithms returns an error.
@@ -206,7 +207,8 @@ impl Quota {
         Self { burst: Some(burst), ..self }
     }
 
-    /// Makes the quota a promise: no interval of one period ever admits more than its tokens.
+    /// Makes the quota a promise: no interval of one period ever admits more tokens than the quota
+    /// states.
     ///
     /// Without `strict`, a full bucket with the default burst admits up to `2 * tokens - 1` in one
     /// period, because the bucket refills while its tokens are spent. The strict quota of `n`

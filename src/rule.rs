@@ -23,8 +23,8 @@
 //! value, and the table's *frozen* mark. A word contains neither its rule nor its quota, because
 //! its store contains both. A new fact therefore belongs in the value only if it meets three
 //! conditions. The rule's decisions must depend on the fact, the fact must change in the same
-//! compare-and-swap as a charge, and it must end when the word becomes idle. All other facts belong
-//! elsewhere.
+//! compare-and-swap as a charge, and the fact must end when the word becomes idle. All other facts
+//! belong elsewhere.
 //!
 //! | fact | where it is, or would be | why |
 //! |---|---|---|
@@ -130,7 +130,7 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
         // ORDERING: for a frozen word, this is the release side of *closed* (see `table`), because
         // the freezing thread has seen the next array linked. For a reset word, it is the release
         // side of *reset* (see `limiter`), because the thread has counted the reset before. For a
-        // charge, it is that of *counted* (see `limiter`). A failure publishes nothing.
+        // charge, it is the release side of *counted* (see `limiter`). A failure publishes nothing.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,
@@ -196,7 +196,7 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 // The representation has an explicit tag, because a turnover matches on the rule for each key.
-// Without it, the turnover would have to compute the tag from invalid values of `Gcra::queue`.
+// Without the tag, the turnover would have to compute the tag from invalid values of `Gcra::queue`.
 #[repr(u8)]
 pub enum AnyRule {
     /// The rule of [`Algorithm::TokenBucket`], [`Algorithm::LeakyBucket`] and
@@ -352,8 +352,8 @@ impl AnyRule {
         }
     }
 
-    /// Returns true if both rules produce the same words and decisions. Their refunds may differ,
-    /// because their keys may have had other rules before.
+    /// Returns true if both rules produce the same words and decisions. The refunds of the two
+    /// rules may differ, because the keys may have had other rules before.
     pub(crate) fn decides_as(self, other: Self) -> bool {
         self.without_past() == other.without_past()
     }

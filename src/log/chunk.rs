@@ -253,7 +253,7 @@ impl Chunk {
         self.mark_before(slots.end).tokens.wrapping_sub(self.mark_before(slots.start).tokens)
     }
 
-    /// Returns the tokens admitted in a run of slots, without the tokens that were given back.
+    /// Returns the tokens admitted in a run of slots, excluding the tokens that were given back.
     #[inline]
     pub(super) fn held(&self, slots: Range<usize>) -> u64 {
         let admitted = self.admitted(slots.clone());

@@ -33,9 +33,9 @@ impl Refunds {
         size_of::<Self>() + size_of_val(&*self.sums)
     }
 
-    /// Records that up to `tokens` tokens of an admission of `admitted` tokens are given back.
-    /// Returns the number of tokens that this call gave back. This is less than `tokens` if the
-    /// admission has fewer tokens left.
+    /// Records that up to `tokens` tokens of an admission are given back. The admission has
+    /// `admitted` tokens in total. Returns the number of tokens that this call gave back. This is
+    /// less than `tokens` if the admission has fewer tokens left.
     pub(super) fn add(&self, slot: usize, admitted: u64, tokens: u64) -> u64 {
         let leaf = self.leaves + slot;
         let more = |sum: u64| Some(sum.saturating_add(tokens).min(admitted)).filter(|&next| next != sum);

@@ -25,7 +25,7 @@ fn at(nanos: u64) -> Tick {
     Tick::from_nanos(NOW.as_nanos() + nanos)
 }
 
-/// Creates a log and charges it one token `charges` times, a nanosecond apart. Returns the log and
+/// Creates a log, and makes `charges` charges of one token, a nanosecond apart. Returns the log and
 /// the decisions.
 fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
     let log = Log::new();
@@ -92,8 +92,8 @@ fn only_an_idle_log_is_sealed_to_be_evicted() {
         let (log, decisions) = charged(&rule, charges);
         assert!(!is_sealed_at(&log, &rule, at(charges + 998)));
         assert_eq!(log.peek(&rule, at(999), 1, LATEST).unwrap().remaining(), 100 - charges);
-        // Once all charges are given back, a log gives the same decisions as a new log, except for
-        // a time before its last charge.
+        // Once all charges are given back, a log gives the same decisions as a new log, except at
+        // times before its last charge.
         for charge in &decisions {
             log.refund(charge, 1).unwrap();
         }

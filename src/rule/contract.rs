@@ -4,7 +4,8 @@ use super::word::Word;
 use crate::decision::{Decision, NEVER, Outcome};
 use crate::time::Tick;
 
-/// A pure rule on a packed word. The algorithms in this module implement this sealed trait.
+/// A rule that is a pure function on a packed word. The algorithms in this module implement this
+/// sealed trait.
 ///
 /// ```
 /// use tollgate::rule::{Gcra, Rule, Word};
@@ -76,8 +77,8 @@ pub trait Rule: Sealed {
     /// [`Gcra`]: crate::rule::Gcra
     ///
     /// Three kinds of charges cannot be given back: a charge that a window holds until after
-    /// [`Tick::MAX`], a [`DecisionParts`](crate::DecisionParts), and a charge made by another kind
-    /// of rule, if the figures of the charge reveal this.
+    /// [`Tick::MAX`], a decision converted from [`DecisionParts`](crate::DecisionParts), and a
+    /// charge made by another kind of rule, if the figures of the charge reveal this.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
     /// Returns the idle word that replaces `word`. A fresh word stays fresh.

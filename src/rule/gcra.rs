@@ -31,10 +31,10 @@ use crate::time::Tick;
 ///
 /// # State
 ///
-/// The word's value is the theoretical arrival time in grains, counted from 1. At grain `t` with
-/// the word at `full`, `max(full - t, 0)` grains are missing from the bucket. A request of `c`
-/// grains is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c`
-/// is the next word.
+/// The word's value is the theoretical arrival time in grains, counted from 1. At grain `t`, if the
+/// value is `full`, `max(full - t, 0)` grains are missing from the bucket. A request of `c` grains
+/// is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c` is the
+/// next word.
 ///
 /// # Bound
 ///
@@ -52,7 +52,7 @@ use crate::time::Tick;
 /// nanoseconds and `d` is less than two nanoseconds short of a whole emission interval.)
 ///
 /// With refunds, the bound holds for the charged tokens minus the tokens given back between the
-/// first and the last of these compare-and-swaps.
+/// compare-and-swaps of the first and the last charge.
 ///
 /// # Refunds
 ///
@@ -102,11 +102,10 @@ use crate::time::Tick;
 ///
 /// # Stale and skewed times
 ///
-/// A request with a `now` older than the word sees a bucket with fewer tokens. Such a request may
-/// be denied, but is never admitted in excess. The long-run rate is exact (see `grain`). If an
-/// emission interval is not a whole number of nanoseconds, a request is admitted at most two
-/// nanoseconds early and never late. Only a request with a stale time can be late, by at most two
-/// nanoseconds.
+/// A request with a stale `now` sees a bucket with fewer tokens. Such a request may be denied, but
+/// is never admitted in excess. The long-run rate is exact (see `grain`). If an emission interval
+/// is not a whole number of nanoseconds, a request is admitted at most two nanoseconds early and
+/// never late. Only a request with a stale time can be late, by at most two nanoseconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -303,7 +302,8 @@ impl Gcra {
         }
     }
 
-    /// Returns true if this rule's rate has not changed since `charge` was made in these grains.
+    /// Returns true if `charge` was made in the grains of this rule, and after the latest change of
+    /// the rate.
     #[inline(always)]
     fn was_charged_in(&self, grain: Grain, charge: &Decision) -> bool {
         grain == self.grain && charge.at > self.since
@@ -424,9 +424,9 @@ mod tests {
     }
 
     proptest! {
-        /// A refund computes the time of the refill from the grains of the answer. It gives back
-        /// the same number of grains as the durations of the answer imply. If a nanosecond is not a
-        /// grain, it may give back a grain less.
+        /// A refund computes the time of the refill from the grains of the answer. The refund gives
+        /// back the same number of grains as the durations of the answer imply. If a nanosecond is
+        /// not a grain, the refund may give back one grain less.
         #[test]
         fn a_refund_by_grains_gives_back_what_the_durations_say(
             limit in 1..=40_u64,

@@ -234,7 +234,8 @@ impl SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Rule for SlidingWindow {
-    // This method is inlined, because a call would cost 18 of the 330 instructions of a charge.
+    // This method is inlined, because a call would account for 18 of the 330 instructions of a
+    // charge.
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let pair = self.roll(word, now);
