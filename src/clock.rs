@@ -136,8 +136,8 @@ impl Clock {
     ///   that thread can be late by the whole step, for a millisecond.
     /// - Within a thread, time never steps back. Between threads, a later reading can return an
     ///   earlier time. The difference is a few nanoseconds if the counters of all cores are in
-    ///   step. If they are not, it is less than two milliseconds, because one thread may be early
-    ///   and the other late.
+    ///   step. If the counters are not in step, the difference is less than two milliseconds,
+    ///   because one thread may be early and the other late.
     ///
     /// A thread that reads this clock less than once a millisecond reads the system clock each
     /// time, with two calls where [`system`](Clock::system) needs one. The same is true for the

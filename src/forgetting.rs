@@ -94,7 +94,7 @@ impl Mark {
     /// key is forgotten.
     pub(crate) fn raise(&self, to: Tick) {
         let later = |mark: u64| (mark < to.as_nanos()).then_some(to.as_nanos());
-        // ORDERING: relaxed twice; see the module's page.
+        // ORDERING: both accesses are relaxed; see the module's page.
         let _ = self.0.fetch_update(Relaxed, Relaxed, later);
     }
 }

@@ -95,8 +95,8 @@
 //!
 //! - If the thread has seen the place after the change, or any later state, it sees that the next
 //!   version is linked (the *row* edge), and gives up with `None`.
-//! - Otherwise its compare-and-swap fails once the place is changed. If the compare-and-swap
-//!   succeeds, it happened before the change.
+//! - Otherwise the thread's compare-and-swap fails once the place is changed. If the
+//!   compare-and-swap succeeds, it happened before the change.
 //!
 //! Therefore each admission, retirement and eviction under the old rule happens before the change,
 //! and each decision under the new rule happens after it. (A denial or a `peek` that began under
@@ -117,8 +117,8 @@
 //! - A request that the old quota admits is also admitted by the new quota, if the new limit is not
 //!   smaller and the new period is not longer.
 //! - In any interval as long as the shorter period (without one of its ends), at most the larger
-//!   limit is admitted. If the last admission in the interval is under the new quota, the window
-//!   that judged this admission contained all others.
+//!   limit is admitted. If the last admission in the interval was made under the new quota, the
+//!   window that was counted for this admission contained all others.
 //! - If the new limit is below the tokens held, no request is admitted until enough tokens have
 //!   left the window. The tokens held are not forgotten if the limit is raised again.
 //!

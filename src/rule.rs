@@ -116,9 +116,10 @@ pub(crate) struct Updated {
 ///
 /// `step` returns the next word, which must differ from its argument, or `None` to write nothing.
 /// The loop returns words instead of an answer, because the caller can compute the answer from the
-/// words afterwards, without an atomic. The loop therefore works in registers, and computes nothing
-/// for the answer between the load and the compare-and-swap. A failed compare-and-swap is retried
-/// without a pause, because a pause would make two threads slower. This function is lock-free.
+/// words afterwards, without an atomic operation. The loop therefore works in registers, and
+/// computes nothing for the answer between the load and the compare-and-swap. A failed
+/// compare-and-swap is retried without a pause, because a pause would make two threads slower. This
+/// function is lock-free.
 #[inline(always)]
 pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word>) -> Updated {
     // ORDERING: relaxed; the word is the whole state. See the module's ledger.

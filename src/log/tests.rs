@@ -456,7 +456,7 @@ fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), Test
     let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
     let mut charges: Vec<Decision> = Vec::new();
     let (mut most, mut least) = (limit, period);
-    // All tokens ever admitted, without those given back.
+    // All tokens ever admitted, excluding those given back.
     let mut all: Vec<(u64, u64)> = Vec::new();
     let mut clock = 1_000_000;
     for &(forth, back, act) in acts {

@@ -20,7 +20,7 @@ pub(super) struct Windows<const COUNTS: u64> {
     length: u64,
     phase: u64,
     pub(super) limit: u64,
-    /// The largest count: the limit plus the debt.
+    /// The largest count: the limit plus the maximum debt.
     pub(super) most: u64,
     /// The number of bits for each count in the word.
     pub(super) count_bits: u32,
