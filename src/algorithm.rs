@@ -28,14 +28,14 @@ pub enum Algorithm {
     /// tokens refilled during the interval.
     #[default]
     TokenBucket,
-    /// A bucket that requests fill and that leaks steadily, used as a meter. This algorithm makes
-    /// the same decisions as the token bucket.
+    /// A bucket that leaks steadily and is filled by requests, used as a meter. This algorithm
+    /// makes the same decisions as the token bucket.
     LeakyBucket,
     /// A leaky bucket used as a queue. The decision for an allowed request specifies when the
     /// request may start ([`Decision::start_after`](crate::Decision::start_after)).
     ///
     /// A request receives its turn when it is admitted, so this algorithm suits requests that are
-    /// never cancelled. A cancelled request leaves its turn empty, and a refund of the last turns
+    /// never cancelled. A cancelled request leaves its turn empty, and refunding the last turns
     /// lets other requests start early. For callers that may give up, or must not wait past a
     /// deadline, use the queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
     LeakyQueue,
@@ -48,8 +48,8 @@ pub enum Algorithm {
     /// admits about the limit, and never more than twice the limit.
     SlidingWindow,
     /// A record of the time of every admission. Any trailing period admits at most the limit,
-    /// exactly, whatever the costs of the requests are. The limit is at most 1,000,000, and a burst
-    /// is not supported.
+    /// without any approximation and whatever the requests cost. The limit is at most 1,000,000,
+    /// and a burst is not supported.
     ///
     /// The state of a log does not fit into a word, so a sliding log requires [exact
     /// keys](crate::Builder::exact_keys) or a [`SingleLimiter`](crate::SingleLimiter). A key
@@ -61,9 +61,9 @@ pub enum Algorithm {
     /// change of the key's quota may be lost. The tokens then become free when the charge leaves
     /// the period, as they would without a refund.
     ///
-    /// A request whose time is before the last admission, because another thread was faster, is
-    /// decided and counted at the time of that admission. The bound holds for the times at which
-    /// admissions are counted.
+    /// A request may carry a time before the last admission, because another thread was faster.
+    /// Such a request is decided and counted at the time of the last admission. The bound holds for
+    /// the times at which admissions are counted.
     SlidingLog,
 }
 

@@ -43,16 +43,16 @@ use system::System;
 /// | [`ManualClock`] | one load | as its owner sets it | as its owner sets it | independent |
 ///
 /// If a reading is a millisecond early, a key receives tokens that it should receive only a
-/// millisecond later. The error, in tokens granted or denied in excess, is therefore at most the
-/// rate times a millisecond. Within a limiter, time never runs backwards for a key, whatever the
-/// clock does.
+/// millisecond later. The number of tokens wrongly granted or wrongly denied is therefore at most
+/// the rate times a millisecond. Within a limiter, time never runs backwards for a key, whatever
+/// the clock does.
 ///
 /// # Platforms
 ///
 /// On x86-64 Linux the default is the counter. This requires that the processor reports a constant
 /// counter rate, and that the kernel derives its own clock from the counter (the clock source is
 /// `tsc`). Otherwise, and on all other systems, the default is the monotonic clock.
-/// [`kind`](Clock::kind) returns the clock that is actually read.
+/// [`kind`](Clock::kind) reports the clock that is actually read.
 ///
 /// | system | `Clock::default()` | [`counter`](Clock::counter) | [`coarse`](Clock::coarse) |
 /// |---|---|---|---|
@@ -136,8 +136,8 @@ impl Clock {
     ///   that thread can be late by the whole step, for a millisecond.
     /// - Within a thread, time never steps back. Between threads, a later reading can return an
     ///   earlier time. The difference is a few nanoseconds if the counters of all cores are in
-    ///   step. If they are not, it is less than two milliseconds, because one thread may be early
-    ///   and the other late.
+    ///   step. If the counters are not in step, the difference is less than two milliseconds,
+    ///   because one thread may be early and the other late.
     ///
     /// A thread that reads this clock less than once a millisecond reads the system clock each
     /// time, with two calls where [`system`](Clock::system) needs one. The same is true for the
@@ -319,8 +319,8 @@ mod tests {
         assert_eq!(Clock::counter().kind(), counter);
         let default = if cfg!(target_arch = "x86_64") { counter } else { ClockKind::System };
         assert_eq!(Clock::default().kind(), default);
-        // One resolution is finer than any kernel's tick, and the other is as coarse as the
-        // coarsest tick.
+        // A resolution of 500 µs is finer than the tick of any kernel, and a resolution of 10 ms is
+        // as coarse as the coarsest tick.
         assert_eq!(Clock::coarse(Duration::from_micros(500)).kind(), default);
         assert_eq!(Clock::coarse(Duration::ZERO).kind(), default);
         let coarse = if cfg!(target_os = "linux") { ClockKind::Coarse } else { default };

@@ -15,7 +15,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// A number of nanoseconds that represents a time that is never reached.
+/// The number of nanoseconds that represents a time never reached.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The answer to a request: whether the request may go ahead, how many tokens remain, and how long
@@ -215,8 +215,8 @@ impl Decision {
         self.figures.permits_out()
     }
 
-    /// Returns how long to wait until the same request passes, if no other request is admitted
-    /// before.
+    /// Returns how long to wait until the same request passes, if no other request is admitted in
+    /// the meantime.
     ///
     /// - `Some(Duration::ZERO)` if the request was allowed.
     /// - `Some(wait)` if the request was denied. A retry exactly this long after the time of this
@@ -251,8 +251,8 @@ impl Decision {
     /// Returns how long it takes until all of [`capacity`](Self::capacity) remains, if the key is
     /// not charged in the meantime.
     ///
-    /// The result is exact: one nanosecond earlier, less than the capacity remains. The result is
-    /// [`Duration::MAX`] if that time is after [`Tick::MAX`], or while permits are [in
+    /// The result is exact: one nanosecond earlier, fewer tokens than the capacity remain. The
+    /// result is [`Duration::MAX`] if that time is after [`Tick::MAX`], or while permits are [in
     /// flight](crate::InFlight). It is zero if a policy answered.
     ///
     /// ```
@@ -290,9 +290,9 @@ impl Decision {
     /// the key is not charged in the meantime.
     ///
     /// For buckets the result is exact to the nanosecond. For windows and logs, more tokens may
-    /// remain up to one period earlier, because a decision does not record the charges of other
-    /// requests. The result is zero if all of [`capacity`](Self::capacity) remains, and if a policy
-    /// answered. It is [`Duration::MAX`] if that time is after [`Tick::MAX`].
+    /// become available up to one period earlier, because a decision does not record the charges of
+    /// other requests. The result is zero if all of [`capacity`](Self::capacity) remains, or if a
+    /// policy answered. The result is [`Duration::MAX`] if the refill is after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -332,8 +332,8 @@ impl Decision {
         grain.at(self.at) + grain.of_tokens(self.charged())
     }
 
-    /// Returns how many grains the bucket lacks after this decision, together with the quota's
-    /// grain. Returns `None` for other rules.
+    /// Returns how many grains are missing from the bucket after this decision, together with the
+    /// quota's grain. Returns `None` for other rules.
     #[inline]
     pub(crate) fn missing(&self) -> Option<(u64, Grain)> {
         match self.figures {
@@ -395,11 +395,11 @@ impl Decision {
         grain.nanos_until(then, self.asked()).unwrap_or(NEVER)
     }
 
-    /// Returns the time at which the request was decided and its charge counts. Usually this is the
-    /// `now` of the check.
+    /// Returns the time at which the request was decided and at which its charge is counted.
+    /// Usually this is the `now` of the check.
     ///
-    /// The result is later than `now` if the limiter does not contain the key, and if `now` is
-    /// earlier than the time at which all forgotten keys are idle. The result is then the latter
+    /// The result may be later than `now` if the limiter does not contain the key. If `now` is then
+    /// earlier than the time at which all forgotten keys are idle, the request is decided at that
     /// time. (`now` can be this early if the thread was stopped or the clock was set back.) The
     /// durations of this decision always count from the `now` of the check.
     ///
@@ -425,8 +425,8 @@ impl Decision {
         }
     }
 
-    /// Creates the answer to a peek for a request of `cost` tokens, for a key without a state.
-    /// `fresh` returns the decision after charging the given number of tokens to a fresh key.
+    /// Creates the answer to a peek of `cost` tokens for a key without a state. `fresh` returns the
+    /// decision after charging the given number of tokens to a fresh key.
     pub(crate) fn before_charge(cost: u64, fresh: impl Fn(u64) -> Self) -> Self {
         let answer = fresh(cost);
         // A charge of 0 tokens leaves the key fresh.
@@ -550,18 +550,18 @@ impl Denied {
         denials.reduce(|longest, next| if wait(&next) > wait(&longest) { next } else { longest })
     }
 
-    /// Returns the decision that denied the request. A retry before the end of its `retry_after` is
-    /// also denied.
+    /// Returns the decision that denied the request. A retry before the decision's `retry_after`
+    /// has passed is also denied.
     pub const fn decision(&self) -> Decision {
         self.decision
     }
 
     /// Returns the index of the binding limit if several limits were checked, or `None` if only one
-    /// was.
+    /// limit was checked.
     ///
     /// The binding limit is the denying limit with the longest
-    /// [`retry_after`](Decision::retry_after). If several limits have this wait, the first of them
-    /// is binding.
+    /// [`retry_after`](Decision::retry_after). If several limits have the same longest wait, the
+    /// first of them is binding.
     pub const fn index(&self) -> Option<usize> {
         self.nth.checked_sub(1)
     }

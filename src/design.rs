@@ -1,6 +1,6 @@
-//! What the limiter promises, why the promises hold, and why it is designed this way. This is the
-//! page `docs/design.md`.
+//! The guarantees of the limiter, why they hold, and why the limiter is designed this way. This
+//! page is `docs/design.md`.
 //!
 
-// Models are built from a copy of `src` alone.
+// The models are built from a copy of `src` that does not include `docs`.
 #![cfg_attr(not(tollgate_loom), doc = include_str!("../docs/design.md"))]

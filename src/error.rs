@@ -69,7 +69,7 @@ pub struct PauseError(Refused);
 /// The error returned when a text does not parse as a [`Quota`](crate::Quota), or as the name of a
 /// value such as an [`Algorithm`].
 ///
-/// The message names the position, the mistake at this position, and the allowed texts.
+/// The message names the position, the mistake at that position, and the allowed texts.
 ///
 /// ```
 /// use tollgate::Quota;
@@ -88,8 +88,8 @@ pub struct ParseError(Refused);
 
 impl ConfigError {
     /// Returns the name of the refused setting. Usually this is the name of a builder method, such
-    /// as `"max_keys"`. For the argument that created the builder, it is `"quota"` or `"limit"`.
-    /// For a sweeper, it is `"sweeper"`.
+    /// as `"max_keys"`. For the argument from which the builder was created, it is `"quota"` or
+    /// `"limit"`. For a sweeper, it is `"sweeper"`.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -130,8 +130,8 @@ impl QuotaError {
 }
 
 impl ParseError {
-    /// Returns the position of the error in a text of quotas, in bytes from the start of the text,
-    /// or `None` if the text is the name of a value.
+    /// For a text of quotas, returns the position of the error, in bytes from the start of the
+    /// text. For the name of a value, returns `None`.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -146,7 +146,7 @@ impl ParseError {
 }
 
 impl From<ParseError> for ConfigError {
-    /// Converts the error of a setting parsed from a text.
+    /// Converts the error from parsing a setting.
     ///
     /// ```
     /// # use tollgate::{ConfigError, SingleLimiter};
@@ -358,7 +358,7 @@ pub enum Refused {
         /// The number of classes, including the default class.
         classes: usize,
         /// The smallest allowed number: the sum of the configured shares, plus one key for each
-        /// other class.
+        /// class without a configured share.
         least: usize,
     },
     /// A setting of a class was refused.
@@ -461,15 +461,15 @@ pub enum Refused {
     InvalidQuota {
         /// The text that was refused.
         text: String,
-        /// The position of the error, in bytes from the start of the text. If the end of the text
-        /// is missing, the position is the length of the text.
+        /// The position of the error, in bytes from the start of the text. If the text ends too
+        /// early, the position is the length of the text.
         offset: usize,
         /// The mistake at this position.
         wrong: String,
         /// The texts that are allowed at this position.
         allowed: &'static str,
     },
-    /// A text is not the name of any value of the setting.
+    /// A text does not name any value of the setting.
     #[error("unknown {setting} {name:?}; allowed: {allowed}")]
     UnknownName {
         /// The setting.

@@ -1,12 +1,12 @@
 //! What a store remembers about its forgotten keys, and how the store decides whether to believe a
 //! time.
 //!
-//! A store forgets a key that is idle, which means that the key gives the same answers as a fresh
-//! key. A key becomes idle at a certain time. A request may still carry an earlier time, because
-//! its thread was stopped after reading the clock, or because the clock was set back. That request
-//! would find a fresh key, while a map that never forgets would find a throttled key. A store
-//! therefore keeps one time for all forgotten keys, the [`Mark`]. A missing key is charged at this
-//! time or later.
+//! A store forgets idle keys, which give the same answers as fresh keys. A key becomes idle at a
+//! certain time, but a request may still carry an earlier time, because its thread was stopped
+//! after reading the clock, or because the clock was set back. That request would find a fresh key,
+//! while a map that never forgets would find a throttled key. A store therefore keeps one time for
+//! all forgotten keys, the [`Mark`]. A key that the store does not contain is charged at this time
+//! or later.
 //!
 //! The mark must cover all forgotten keys, but should be no later than necessary, because it delays
 //! new keys. The mark is therefore raised to the time at which the forgotten key becomes idle, and
@@ -17,8 +17,8 @@
 //! A time in the far future would still make a store forget keys that are throttled for all other
 //! requests. A store therefore judges keys at a time more than [`FAR`] ahead only if the times of
 //! the last few insertions have also reached that time: see [`Witnesses`]. A time less far ahead is
-//! believed immediately. The store may have been unused for that long, and the first new key after
-//! a pause must be able to replace keys that have become idle.
+//! believed immediately, because the store may have been unused for that long. The first new key
+//! after such a pause must be able to replace keys that have become idle.
 //!
 //! The mark alone is not enough. A key charged with a whole burst may become idle only after years,
 //! and a key may have its own quota that is slower than all others. If a store believed one request
@@ -29,15 +29,15 @@
 //! # Orderings
 //!
 //! All operations are relaxed. A thread raises the mark before it forgets a key. The edge that
-//! publishes the forgotten key to other threads also publishes the mark. This edge is *closed* or
-//! *link* in `table`, and scc's locks in `exact`. The mark never falls, so any thread that reads
-//! the mark after it was raised for a key reads that time or a later one.
+//! publishes the forgotten key to other threads also publishes the mark. In `table`, this edge is
+//! *closed* or *link*. In `exact`, scc's locks provide it. The mark never falls, so a thread that
+//! reads the mark after it was raised for a key finds the raised time or a later time.
 
 use crate::sync::{Atomic, Counter, Ordering::Relaxed};
 use crate::time::Tick;
 use std::time::Duration;
 
-/// How far in the future a time may lie without evidence: 30 days.
+/// How far ahead a time may lie and still be believed without evidence: 30 days.
 const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// How many of the last insertions must have reached a time in the far future before keys are
@@ -50,11 +50,11 @@ pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 const PLACES: u64 = 4;
 
 /// After this number of recorded sweeps and refusals, a sweep may start even if its time is not
-/// believed. It then judges keys at the time that the store believes.
+/// believed. The sweep then judges keys at the time that the store believes.
 const SWEEPS_AT_MOST: u64 = 16;
 
 /// How many new keys a full store must refuse before it searches again for idle keys within one
-/// grace. The refusals share the cost of a turnover.
+/// grace. The cost of a turnover is thus spread over these refusals.
 const REFUSALS: u64 = if cfg!(tollgate_loom) { 1 } else { 4_096 };
 
 /// The result of an attempt to start a sweep.
@@ -90,10 +90,11 @@ impl Mark {
         now.as_nanos() < self.0.load(Relaxed)
     }
 
-    /// Called before a key is forgotten. Raises the mark to the time at which that key became idle.
+    /// Raises the mark to the time at which a key becomes idle. This method is called before that
+    /// key is forgotten.
     pub(crate) fn raise(&self, to: Tick) {
         let later = |mark: u64| (mark < to.as_nanos()).then_some(to.as_nanos());
-        // ORDERING: relaxed twice; see the module's page.
+        // ORDERING: both accesses are relaxed; see the module's page.
         let _ = self.0.fetch_update(Relaxed, Relaxed, later);
     }
 }
@@ -107,8 +108,8 @@ impl Witnesses {
         Self(std::array::from_fn(|_| Atomic::new(0)))
     }
 
-    /// Returns a copy for a count that restarts at 0. `count` returns the current count, which is
-    /// one more than the number of the latest recorded time.
+    /// Returns a copy for use with a count that restarts at 0. `count` returns the current count,
+    /// which is one more than the number of the latest recorded time.
     pub(crate) fn copied(&self, count: impl FnOnce() -> u64) -> Self {
         if WITNESSES == 0 {
             return Self::none();
@@ -189,9 +190,9 @@ impl Evidence {
         self.insertions.note(nth, now);
     }
 
-    /// Records the time of a sweep, or of a refused new key. If keys were inserted since the last
-    /// such record, this method first records the earliest time of the last few insertions, because
-    /// that time may contradict the other evidence.
+    /// Records the time of a sweep, or of a refused new key. If keys have been inserted since the
+    /// last such record, this method first records the earliest time of the last few insertions,
+    /// because that time may contradict the other evidence.
     pub(crate) fn note(&self, now: Tick, inserted: impl FnOnce() -> u64) {
         self.count.add(1);
         if WITNESSES == 0 {
@@ -222,9 +223,9 @@ impl Evidence {
     }
 
     /// Returns the time at which to judge keys. This is `now`, unless `now` is far ahead of the
-    /// evidence. In that case, this method returns the evidence. The evidence is the later of two
-    /// times: the time that the last few insertions have reached, and the time that the last few
-    /// refusals and all insertions since then have reached.
+    /// evidence. In that case, this method returns the time that the evidence has reached. This is
+    /// the later of two times: the time that the last few insertions have reached, and the time
+    /// that the last few refusals and all insertions since then have reached.
     pub(crate) fn believed(&self, now: Tick, inserted: impl FnOnce() -> u64) -> Tick {
         if WITNESSES == 0 {
             return now;
@@ -234,18 +235,19 @@ impl Evidence {
         if now > reached + FAR { reached } else { now }
     }
 
-    /// Returns true if keys in a store at its cap may have become old enough to be forgotten since
-    /// they were last judged, at the time `last`. This is the case once a grace has passed since
-    /// `last`. Before that, it is the case if keys would now be judged at another time, and if
-    /// enough new keys were refused. Enough is one key for each of the `steps` of a turnover, and
-    /// at least [`REFUSALS`].
+    /// Returns whether a store at its cap should judge its keys again, because some of them may
+    /// have become old enough to be forgotten. The keys were last judged at the time `last`. They
+    /// are judged again once a grace has passed since `last`. Before that, two conditions must be
+    /// met: the keys would now be judged at another time, and enough new keys have been refused.
+    /// Enough means one key for each of the `steps` of a turnover, and at least [`REFUSALS`].
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)
     }
 
-    /// Records the time of a sweep that started at `first`. Returns true if the sweep may start to
-    /// forget keys, that is, if `first` is believed or after enough such calls.
+    /// Records `now` for a sweep that started at `first`. Returns true if the sweep may start to
+    /// forget keys. It may do so if `first` is believed, or after [`SWEEPS_AT_MOST`] sweeps and
+    /// refusals.
     pub(crate) fn lets_sweep(&self, now: Tick, first: Tick, inserted: impl Fn() -> u64) -> bool {
         self.note(now, &inserted);
         self.believed(now, &inserted) >= first || self.count.get() >= SWEEPS_AT_MOST

@@ -93,7 +93,8 @@ impl Grain {
         grains + 1
     }
 
-    /// Returns the first tick in `grain` or later, or `None` if that tick is after [`Tick::MAX`].
+    /// Returns the first tick that lies in `grain` or in a later grain, or `None` if that tick is
+    /// after [`Tick::MAX`].
     #[inline]
     pub(crate) fn first_tick(self, grain: u64) -> Option<Tick> {
         let grains = grain.saturating_sub(1);
@@ -110,8 +111,8 @@ impl Grain {
         Some(Tick::from_nanos(nanos as u64))
     }
 
-    /// Returns the nanoseconds from `now` until the first tick in `grain` or later. Returns 0 if
-    /// that tick has passed, and `None` if it is after [`Tick::MAX`].
+    /// Returns the nanoseconds from `now` until the first tick that lies in `grain` or in a later
+    /// grain. Returns 0 if that tick has passed, and `None` if it is after [`Tick::MAX`].
     #[inline]
     pub(crate) fn nanos_until(self, grain: u64, now: Tick) -> Option<u64> {
         self.first_tick(grain).map(|then| then.as_nanos().saturating_sub(now.as_nanos()))
@@ -123,20 +124,21 @@ impl Grain {
         tokens * self.per_token
     }
 
-    /// Converts `grains` of `before` to the grains of `self` for the same number of tokens, and
-    /// rounds up. Returns `u64::MAX` if the result does not fit.
+    /// Converts `grains`, measured in the grains of `before`, to the grains of `self` that
+    /// represent the same number of tokens. The result is rounded up. Returns `u64::MAX` if the
+    /// result does not fit.
     pub(crate) fn convert(self, grains: u64, before: Self) -> u64 {
         let tokens_by_both = u128::from(grains) * u128::from(self.per_token);
         tokens_by_both.div_ceil(u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Converts grains as [`convert`](Self::convert) does, but rounds down.
+    /// Converts grains like [`convert`](Self::convert), but rounds down.
     pub(crate) fn convert_down(self, grains: u64, before: Self) -> u64 {
         let tokens_by_both = u128::from(grains) * u128::from(self.per_token);
         (tokens_by_both / u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Returns true if tokens refill faster than under `other`.
+    /// Returns true if tokens refill faster than they do under `other`.
     pub(crate) fn is_faster_than(self, other: Self) -> bool {
         let by_other = |of: Self, other: Self| u128::from(of.per_nano) * u128::from(other.per_token);
         by_other(self, other) > by_other(other, self)

@@ -1,4 +1,4 @@
-//! The size of a store. The table and the store of exact keys share these rules.
+//! The rules for the size of a store, shared by the table and the store of exact keys.
 //!
 //! A store has a *capacity*, which is the number of keys that it expects. The store grows when the
 //! capacity is reached, and shrinks after it has been mostly empty for a long time.
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// capacity is small.)
 pub(crate) const FIRST: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
 
-/// A store is too large if it was mostly empty for longer than this duration.
+/// A store is too large if it has been mostly empty for longer than this duration.
 pub(crate) const CALM: Duration = Duration::from_secs(60);
 
 /// A capacity was too small if it was reached in less than this duration.
@@ -19,21 +19,23 @@ const QUICK: Duration = Duration::from_secs(10);
 /// A capacity was far too small if it was reached in less than this duration.
 const RUSH: Duration = Duration::from_secs(1);
 
-/// The growth factor after a [`RUSH`]. During a flood of new keys, a factor of 4 moves each key a
-/// third of a time on average, and a factor of 2 moves it once. (Models have small tables.)
+/// The growth factor after a [`RUSH`]. During a flood of new keys, each key is moved 1/3 times on
+/// average if the factor is 4, and once if the factor is 2. (Models have small tables.)
 const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
-/// Returns true if there are fewer than a quarter of the expected keys.
+/// Returns true if the store contains fewer than a quarter of the expected keys.
 #[inline]
 pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
     used < capacity / 4
 }
 
-/// Returns the next capacity for `used` keys, after a `capacity` that was set at `began`.
+/// Returns the next capacity of a store that contains `used` keys and has had the given `capacity`
+/// since `began`.
 ///
-/// A store that was mostly empty shrinks. If the capacity was not reached, it does not change. If
-/// it was reached quickly, or by keys that stay, it is doubled, or grows even more after a
-/// [`RUSH`]. Otherwise most keys were used only once, and the next capacity is the number of keys.
+/// A store that was mostly empty shrinks. A capacity that was not reached does not change. A
+/// capacity that was reached quickly, or by keys that stay, is doubled. If it was reached in less
+/// than a [`RUSH`], it grows even more. In all other cases most keys were used only once, and the
+/// next capacity is the number of keys.
 pub(crate) fn next_capacity(capacity: u64, used: u64, began: Tick, now: Tick, keys_stay: bool) -> u64 {
     if is_hardly_used(capacity, used) {
         2 * used

@@ -59,13 +59,13 @@
 //! # Platforms
 //!
 //! The crate supports every std target that has 64-bit atomics (`target_has_atomic = "64"`). On
-//! other targets, compilation fails with a message that states this reason.
+//! other targets, compilation fails with a message that explains why.
 //!
 //! On Linux 4.14 and later, a check executes no fence. Instead, a thread that frees memory requests
 //! a fence on all processors with `membarrier(2)`. A check takes a few nanoseconds longer on other
 //! systems, and in processes whose first `membarrier` call is refused, as in some sandboxes. A
 //! sandbox should either refuse this call from the start, with an error, or always allow it. If the
-//! sandbox starts to refuse the call later, memory retired after that is not freed.
+//! sandbox starts to refuse the call later, memory retired from then on is not freed.
 //!
 //! The default clock also depends on the platform: see [`Clock`](Clock#platforms).
 //!

@@ -7,8 +7,8 @@
 //! A ring of `limit` times was rejected for two reasons. First, every key would occupy as much
 //! memory as the busiest key, and a request of many tokens would fill many places. Second, claiming
 //! a place and storing the time would be two steps, and a thread stopped between them would leave a
-//! place of unknown age. In a log, both are one step, so no admission is ever half finished. No
-//! thread has to wait for such an admission, help with it, or guess its time.
+//! place of unknown age. In a log, both are one step, so no admission is ever half finished.
+//! Therefore no thread has to wait for an unfinished admission, help with it, or guess its time.
 //!
 //! # State
 //!
@@ -46,8 +46,8 @@
 //! 3. Along the chain, times never decrease, and each admission increases the sum by its tokens.
 //! 4. The admissions in the window that ends at the key's time hold at most `limit` tokens that are
 //!    not given back. If they held more when the quota changed, they hold at most that number.
-//! 5. The refunds read for a run of admissions never exceed the tokens of the run that were given
-//!    back.
+//! 5. The sum of refunds that a reader finds for a run of admissions never exceeds the tokens given
+//!    back from that run.
 //! 6. No admission in a retired chunk counts at the key's time, and the key's time does not step
 //!    back.
 //! 7. A chunk contains everything required to read its row (its fields and its start). It contains
@@ -55,18 +55,18 @@
 //!
 //! # Why it is right
 //!
-//! A charge finds the place of invariant 2 and adds up the window that ends at
+//! A charge finds the place of invariant 2 and adds up the tokens in the window that ends at
 //! `max(now, last time)`. It then writes its admission into the same place with one
-//! compare-and-swap. The compare-and-swap changes either the slot, or the link, to which it
-//! attaches a chunk that contains the admission. If it succeeds, there was no admission in between,
-//! so the sum was right at that moment. Refunds since then only leave more room (invariants 3 and
-//! 5). If it fails, another request was admitted, or the row was closed, and the charge starts
-//! again. Two requests at the same instant fill two slots.
+//! compare-and-swap. The compare-and-swap either fills the slot, or links a chunk that contains the
+//! admission. If it succeeds, there was no admission in between, so the sum was right at that
+//! moment. Refunds since then only leave more room (invariants 3 and 5). If it fails, another
+//! request was admitted, or the row was closed, and the charge starts again. Two requests at the
+//! same instant fill two slots.
 //!
 //! Therefore an admission is whole or absent. A thread that stops forever either has charged, and
-//! all threads see the charge, or has not charged. Its unfinished work is a hint, a chunk to link
-//! or retire, or the sums above a refund. Other threads complete this work, or are not delayed by
-//! it.
+//! all threads see the charge, or has not charged. The thread's unfinished work is a hint, a chunk
+//! to link or retire, or the sums above a refund. Other threads complete this work, or are not
+//! delayed by it.
 //!
 //! No request looks back as far as the retired chunks, because the key's time has already passed
 //! them (invariant 6). This is why a stale `now` is raised to the key's time.
@@ -85,39 +85,40 @@
 //! chunk has its own fields. The rule is stored outside the log, in the versions of the state (see
 //! `state`).
 //!
-//! The rule cannot simply be exchanged. A thread that still uses the old rule would write, retire
-//! or evict under the old rule. If the new period is longer, the log would then forget admissions
-//! that still count, even long after the change. A change therefore takes two steps. First, the
-//! next version is linked. Second, every thread that needs that version changes the place of
-//! invariant 2 before it decides under the new rule. To do so, the thread writes another empty
-//! value into the empty slot, or links an empty chunk. A thread that is about to write first looks
-//! at that place and then checks whether its rule is the latest:
+//! The rule cannot simply be exchanged, because another thread could still write, retire or evict
+//! under the old rule. If the new period is longer, the log would then forget admissions that still
+//! count, even long after the change. A change therefore takes two steps. First, the next version
+//! is linked. Second, every thread that needs that version changes the place of invariant 2 before
+//! it decides under the new rule. To do so, the thread writes another empty value into the empty
+//! slot, or links an empty chunk. A thread that is about to write first looks at that place and
+//! then checks whether its rule is the latest:
 //!
 //! - If the thread has seen the place after the change, or any later state, it sees that the next
-//!   version is linked (edge *row*), and gives up with `None`.
-//! - Otherwise its compare-and-swap fails once the place is changed. If the compare-and-swap
-//!   succeeds, it happened before the change.
+//!   version is linked (the *row* edge), and gives up with `None`.
+//! - Otherwise the thread's compare-and-swap fails once the place is changed. If the
+//!   compare-and-swap succeeds, it happened before the change.
 //!
 //! Therefore each admission, retirement and eviction under the old rule happens before the change,
-//! and each decision under the new rule happens after it. (A denial or a `peek` under the old rule
-//! may end later if it started earlier. It writes nothing.) Several threads may change the place,
-//! but this only makes other threads start again.
+//! and each decision under the new rule happens after it. (A denial or a `peek` that began under
+//! the old rule may end after the change, but it writes nothing.) Several threads may change the
+//! place, but this only makes other threads start again.
 //!
-//! A change seals a log that has not begun, as it does with a fresh word. Such a log contains
-//! nothing to lose. Without the seal, a charge under the old rule could begin the log at any later
-//! time.
+//! A change of quota seals a log that has not begun, as it does with a fresh word. Such a log
+//! contains nothing that could be lost. Without the seal, a charge under the old rule could begin
+//! the log at any later time.
 //!
 //! Admissions that have left the old window when the quota changes do not count again. For this
 //! purpose, each version stores two times. The first is the time from which admissions count. The
 //! second is the time at which the last of the earlier admissions left the window. Under that
-//! version, no key's time is earlier than the second time. A stale `now` is raised to the second
-//! time, so its window lacks no admission. For any quota that replaces another, this implies:
+//! version, the key's time is never earlier than the second time. A stale `now` is raised to the
+//! second time, so no admission is missing from the window of the request. For any quota that
+//! replaces another, this implies:
 //!
 //! - A request that the old quota admits is also admitted by the new quota, if the new limit is not
 //!   smaller and the new period is not longer.
 //! - In any interval as long as the shorter period (without one of its ends), at most the larger
-//!   limit is admitted. If the last admission in the interval is under the new quota, the window
-//!   that judged this admission contained all others.
+//!   limit is admitted. If the last admission in the interval was made under the new quota, the
+//!   window that was counted for this admission contained all others.
 //! - If the new limit is below the tokens held, no request is admitted until enough tokens have
 //!   left the window. The tokens held are not forgotten if the limit is raised again.
 //!
@@ -126,7 +127,8 @@
 //! have left the window of that charge may still count, until the charge has retired them. This
 //! delays requests, but never admits more.)
 //!
-//! A refund finds its charge by the charge's time under any quota, and needs no rule.
+//! Under any quota, a refund finds its charge by the charge's time. Therefore a refund needs no
+//! rule.
 //!
 //! # Bound
 //!
@@ -139,9 +141,10 @@
 //! A check walks through the chunks, and searches one of them for the first admission that counts.
 //! A chunk has as many slots as admissions counted when the chunk was created, but at most twice
 //! the slots used in the previous chunk (at least 8, at most 16,384). A window with n admissions
-//! therefore has about log2(n) chunks after a burst, and later 3 or 4. To this, add n / 16,384,
-//! which is 61 for a million. A denial searches once more. After refunds, a check also adds up the
-//! refunds of each chunk in the window, in log2(slots of the chunk) steps.
+//! therefore has about log2(n) chunks after a burst, and 3 or 4 chunks later. In both cases, there
+//! are n / 16,384 additional chunks, or 61 for a million admissions. A denial searches once more.
+//! After refunds, a check also adds up the refunds of each chunk in the window, in log2(slots of
+//! the chunk) steps.
 //!
 //! A refund walks through the chunks, and searches one of them. If many charges have the same time
 //! (from a coarse clock), the refund descends the tree of sums to a charge that still holds tokens.
@@ -161,13 +164,13 @@
 //!
 //! A log occupies 8 bytes for each admission in the window, and about 150 bytes for each chunk.
 //! Including slots that are empty or have left the window, it occupies at most three times that
-//! while admissions are evenly spaced. A row that ends early leaves its other slots unused. The row
-//! has at most twice as many slots as were used in the previous row. A refund adds 16 to 32 bytes
-//! for each slot of its chunk. Memory is allocated on demand, in two blocks for each chunk. For a
-//! limit of 8 or less, this is two blocks for every 8 admissions. An idle log keeps its memory
-//! until it is charged again or sealed. When it is charged, it starts with a small chunk. When it
-//! is sealed, it keeps one slot or eight. All memory is freed when the owner of the log is dropped.
-//! This happens in a loop, because a chain may be long.
+//! amount while admissions are evenly spaced. A row that ends early leaves its other slots unused.
+//! Such a row has at most twice as many slots as were used in the previous row. A refund adds 16 to
+//! 32 bytes for each slot of its chunk. Memory is allocated on demand, in two blocks for each
+//! chunk. For a limit of 8 or less, this is two blocks for every 8 admissions. An idle log keeps
+//! its memory until it is charged again or sealed. When it is charged, it starts with a small
+//! chunk. When it is sealed, it keeps one slot or eight. All memory is freed when the owner of the
+//! log is dropped. This happens in a loop, because a chain may be long.
 //!
 //! A change of quota requires no memory in the log, except for a chunk of eight slots for each full
 //! row.
@@ -182,10 +185,10 @@
 //! `peek` that runs while other threads charge and refund may count a refund and miss an earlier
 //! charge. A charge cannot miss that charge, because its compare-and-swap would fail.
 //!
-//! Retired chunks wait in the bag of the limiter until no guard may have seen them (see `reclaim`).
+//! Retired chunks wait in the bag of the limiter until no guard can have seen them (see `reclaim`).
 //! Their bytes are counted. For each of its guards, a parked thread keeps at most the memory that
-//! the log occupied when the guard was created. In addition, 64 KiB wait for all logs of the
-//! limiter together, and the last retired chunk. A log is dropped with the last reference to it.
+//! the log occupied when the guard was created. In addition, 64 KiB and the last retired chunk
+//! wait, for all logs of the limiter together. A log is dropped with the last reference to it.
 //! Other threads may hold guards at that time, but none of them is in a method of this log. No
 //! method returns a chunk, so the chunks are freed immediately.
 //!
@@ -195,8 +198,9 @@
 //! |---|---|---|---|---|
 //! | row | the compare-and-swap of a slot (`chunk`) | each load of a slot | the slots before it, filled by other threads; everything before a change of quota | `an_admission_shows_all_before_it` |
 //!
-//! The edge *link* of `reclaim` orders everything else: a thread that sees a chunk sees its initial
-//! contents, and the row before it. Hints and refunds are relaxed, each for the reason in its note.
+//! The *link* edge in `reclaim` orders everything else: a thread that sees a chunk also sees the
+//! initial contents of the chunk, and the row before the chunk. Accesses to hints and refunds are
+//! relaxed, for the reasons given in their notes.
 
 mod chunk;
 mod refunds;
@@ -312,13 +316,15 @@ impl Log {
     }
 
     /// Gives back up to `tokens` of the tokens taken by `charge`, as long as the charge is in the
-    /// window. Returns `None` if the log is sealed. Among charges with the same time, any may give
-    /// back the tokens, because they leave the window together. This method is lock-free.
+    /// window. Returns `None` if the log is sealed. If several charges have the same time, any of
+    /// them may give back the tokens, because they leave the window together. This method is
+    /// lock-free.
     ///
     /// A charge gives back nothing after a reset, or if no log made the charge. A charge made under
     /// another quota is found by its time, and gives back the tokens that it still holds.
-    /// `is_current` returns true if the charge may still be refunded. It is called after the walk
-    /// has found the start of the log, and therefore after each reset that has moved the start.
+    /// `is_current` returns true if the charge may still be refunded. This function is called after
+    /// the walk has found the start of the log, and therefore after each reset that has moved the
+    /// start.
     pub(crate) fn refund_if(
         &self,
         charge: &Decision,
@@ -350,9 +356,9 @@ impl Log {
         }
         let chunks: Vec<_> = chunks.iter().take_while(|chunk| chunk.start.mark.time <= time).collect();
         // The tokens are given back from the last charge to the first, both here and within a
-        // chunk. If a refund takes tokens from a later charge, the same number remains in its own
-        // charge, where the refund of the later charge finds them. In the other order, the tokens
-        // might remain in a charge that the other refund cannot see yet.
+        // chunk. If a refund takes tokens from a later charge, the same number of tokens remains in
+        // the refunded charge, where the refund of the later charge finds these tokens. In the
+        // other order, the tokens might remain in a charge that the other refund cannot see yet.
         for chunk in chunks.into_iter().rev() {
             match chunk.give_back(time, left) {
                 Some(given) if given < left => left -= given,
@@ -543,8 +549,8 @@ impl Log {
                     _ => return Err(Retry),
                 }
             }
-            // The key's time is the time of the judgement, because admissions in retired chunks may
-            // still count in an earlier window.
+            // The sealed chunk starts at the time of the judgement, because admissions in retired
+            // chunks may still count in an earlier window.
             let sealed = Chunk::sealed(Self::start_behind(tail, end, view.time));
             let chunk = linked(tail.next.install(sealed, guard))?;
             self.retire_before(chunk, guard, retired);
@@ -555,7 +561,7 @@ impl Log {
     /// Returns the past for the rule that replaces `old` at `now`.
     pub(crate) fn past(&self, old: &SlidingLog, now: Tick, guard: &Guard) -> Result<Past, Retry> {
         let Some(view) = View::of(&self.root, old, now, guard)? else { return Ok(old.past) };
-        // If an admission has not left the window at `view.time`, it was made before a reset.
+        // An admission that has not left the window at `view.time` was made before a reset.
         let out = view.last_out().filter(|out| out + old.period <= view.time);
         let until = |out: u64| (out + old.period).max(old.past.until);
         let new = out.map(|out| Past { from: out + 1, until: until(out) });

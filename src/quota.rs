@@ -30,19 +30,20 @@ use std::time::Duration;
 /// # Burst
 ///
 /// If no [`burst`](Self::burst) is set, the capacity is the number of tokens per period. A full
-/// bucket admits all of them at once, and also the tokens that refill in the meantime. For example,
-/// `per_second(5)` admits 9 within the first second, and 5 in each following second.
+/// bucket admits all of these tokens at once, and also the tokens that refill in the meantime. For
+/// example, `per_second(5)` admits 9 within the first second, and 5 in each following second.
 /// `per_second(5).burst(1)` admits one every 200 ms, and thus 5 a second. A window admits the
-/// tokens of one period at any times within the window.
+/// tokens of one period at any time within the window.
 ///
 /// # Text
 ///
 /// A text consists of `tokens/period`, optionally followed by `burst n`, optionally followed by
-/// [`strict`](Self::strict). A period is a unit, which may follow a number: `100/s`, `5/10s`,
-/// `1000/h burst 50`, `100/min strict`. The units are `ns`, `us`, `ms`, `s` (`sec`, `second`),
-/// `min` (`m`, `minute`), `h` (`hr`, `hour`) and `d` (`day`). Words may have a plural `s`. Numbers
-/// are whole, so half a token a second is `1/2s`. Commas separate several quotas in one text: see
-/// [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as this text.
+/// [`strict`](Self::strict). A period is a unit, optionally with a number in front: `100/s`,
+/// `5/10s`, `1000/h burst 50`, `100/min strict`. The units are `ns`, `us`, `ms`, `s` (`sec`,
+/// `second`), `min` (`m`, `minute`), `h` (`hr`, `hour`) and `d` (`day`). Words may have a plural
+/// `s`. Numbers are whole, so half a token a second is `1/2s`. Commas separate several quotas in
+/// one text: see [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized
+/// as this text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     tokens: u64,
@@ -184,7 +185,8 @@ impl Quota {
         Self::new(tokens, Duration::from_secs(24 * 3600))
     }
 
-    /// Sets the burst, which is the capacity of a bucket and at least 1. The rate does not change.
+    /// Sets the burst, which is the capacity of a bucket. The burst must be at least 1. The rate
+    /// does not change.
     ///
     /// `burst(1)` spaces requests evenly. Windows and logs do not support a burst, so building a
     /// limiter with these algorithms returns an error.
@@ -205,7 +207,8 @@ impl Quota {
         Self { burst: Some(burst), ..self }
     }
 
-    /// Makes the quota a promise: no interval of one period ever admits more than its tokens.
+    /// Makes the quota a promise: no interval of one period ever admits more tokens than the quota
+    /// states.
     ///
     /// Without `strict`, a full bucket with the default burst admits up to `2 * tokens - 1` in one
     /// period, because the bucket refills while its tokens are spent. The strict quota of `n`
@@ -354,7 +357,7 @@ impl FromStr for Quota {
 
 impl fmt::Display for Quota {
     /// Writes the quota as text. Parsing this text returns the same quota, provided that a limiter
-    /// accepts its period.
+    /// accepts the period of the quota.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.period.as_nanos();
         let (name, unit) = text::UNITS

@@ -1,9 +1,10 @@
 //! The rules. Each algorithm is a pure function on one packed word, and one compare-and-swap loop
 //! applies all of them.
 //!
-//! A rule reads no clock, accesses no atomic and allocates nothing. From a word, a time and a cost,
-//! a rule computes the next word and a [`Decision`]. A rule can therefore be tested against a slow
+//! A rule reads no clock, accesses no atomic and allocates nothing. A rule computes the next word
+//! and a [`Decision`] from a word, a time and a cost. A rule can therefore be tested against a slow
 //! oracle, and one loop (`try_update`) serves every type that contains a word.
+//!
 //! # State
 //!
 //! The state is one [`Word`]. A word of all zeros is *fresh*, which means that the key was never
@@ -22,8 +23,8 @@
 //! value, and the table's *frozen* mark. A word contains neither its rule nor its quota, because
 //! its store contains both. A new fact therefore belongs in the value only if it meets three
 //! conditions. The rule's decisions must depend on the fact, the fact must change in the same
-//! compare-and-swap as a charge, and it must end when the word becomes idle. All other facts belong
-//! elsewhere.
+//! compare-and-swap as a charge, and the fact must end when the word becomes idle. All other facts
+//! belong elsewhere.
 //!
 //! | fact | where it is, or would be | why |
 //! |---|---|---|
@@ -105,7 +106,7 @@ use std::time::Duration;
 pub(crate) struct Updated {
     pub(crate) from: Word,
     pub(crate) to: Word,
-    /// True if `from` and `to` differ. The loop sets this flag where it ends, so callers need not
+    /// True if `from` and `to` differ. The loop sets this flag when it ends, so callers need not
     /// compare the words.
     pub(crate) is_new: bool,
 }
@@ -115,10 +116,10 @@ pub(crate) struct Updated {
 ///
 /// `step` returns the next word, which must differ from its argument, or `None` to write nothing.
 /// The loop returns words instead of an answer, because the caller can compute the answer from the
-/// words afterwards, without an atomic. The loop therefore works in registers, and nothing is
-/// computed for the answer between the load and the compare-and-swap. A failed compare-and-swap is
-/// retried without a pause, because a pause would make two threads slower. This function is
-/// lock-free.
+/// words afterwards, without an atomic operation. The loop therefore works in registers, and
+/// computes nothing for the answer between the load and the compare-and-swap. A failed
+/// compare-and-swap is retried without a pause, because a pause would make two threads slower. This
+/// function is lock-free.
 #[inline(always)]
 pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word>) -> Updated {
     // ORDERING: relaxed; the word is the whole state. See the module's ledger.
@@ -127,10 +128,10 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
         let Some(to) = step(from) else {
             return Updated { from, to: from, is_new: false };
         };
-        // ORDERING: release side of *closed* (see `table`) for a frozen word, because the thread
-        // that freezes the word has seen the next array linked. For a reset word, it is the release
+        // ORDERING: for a frozen word, this is the release side of *closed* (see `table`), because
+        // the freezing thread has seen the next array linked. For a reset word, it is the release
         // side of *reset* (see `limiter`), because the thread has counted the reset before. For a
-        // charge, it is the release side of *counted* (see there). A failure publishes nothing.
+        // charge, it is the release side of *counted* (see `limiter`). A failure publishes nothing.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,
@@ -161,8 +162,8 @@ pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> O
 /// another thread has changed the word in the meantime. This function is wait-free.
 #[inline(always)]
 pub(crate) fn swap(cell: &Atomic<Word>, from: Word, to: Word) -> bool {
-    // ORDERING: release side of *counted* (see `limiter/resets.rs`) for a charge, as in
-    // `try_update`. A moved word needs no ordering here: see `table`. A failure publishes nothing.
+    // ORDERING: for a charge, this is the release side of *counted* (see `limiter/resets.rs`). A
+    // moved word needs no ordering here: see `table`. A failure publishes nothing.
     cell.compare_exchange(from, to, Release, Relaxed).is_ok()
 }
 
@@ -195,8 +196,8 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-// The representation has an explicit tag. A turnover matches on the rule for each key, and would
-// otherwise have to compute the tag from invalid values of `Gcra::queue`.
+// The representation has an explicit tag, because a turnover matches on the rule for each key.
+// Without the tag, the turnover would have to compute the tag from invalid values of `Gcra::queue`.
 #[repr(u8)]
 pub enum AnyRule {
     /// The rule of [`Algorithm::TokenBucket`], [`Algorithm::LeakyBucket`] and
@@ -262,8 +263,9 @@ impl AnyRule {
     /// | sliding window | weighs less and less until the end of the next window |
     /// | sliding log, permits in flight | none: a debt above 0 is refused |
     ///
-    /// An interval may then exceed the rule's bound. For a bucket, the excess is at most `tokens`.
-    /// For windows, it is at most `tokens` for each window that the interval touches.
+    /// The tokens charged in an interval may then exceed the rule's bound. For a bucket, the excess
+    /// is at most `tokens`. For windows, it is at most `tokens` for each window that the interval
+    /// touches.
     ///
     /// # Errors
     ///
@@ -322,8 +324,8 @@ impl AnyRule {
         }
     }
 
-    /// Returns the answer to a request for a key that was never seen, or was forgotten. The request
-    /// is decided at the later of `now` and `mark`.
+    /// Returns the answer to a request for a key that was never seen or has been forgotten. The
+    /// request is decided at the later of `now` and `mark`.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         let at = now.max(mark);
         self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())
@@ -351,8 +353,8 @@ impl AnyRule {
         }
     }
 
-    /// Returns true if both rules produce the same words and decisions. Their refunds may differ,
-    /// because their keys may have had other rules before.
+    /// Returns true if both rules produce the same words and decisions. The refunds of the two
+    /// rules may differ, because the keys may have had other rules before.
     pub(crate) fn decides_as(self, other: Self) -> bool {
         self.without_past() == other.without_past()
     }

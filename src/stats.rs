@@ -22,7 +22,7 @@
 pub struct Stats {
     /// The number of tracked keys, as returned by [`Limiter::len`](crate::Limiter::len).
     pub keys: usize,
-    /// How many more keys the table can insert before a turnover, which grows the table or forgets
+    /// How many more keys the table can accept before a turnover, which grows the table or forgets
     /// idle keys.
     pub room: usize,
     /// The maximum number of tracked keys.
@@ -31,8 +31,8 @@ pub struct Stats {
     pub turnovers: u64,
     /// The number of idle keys that were forgotten.
     pub evicted: u64,
-    /// How many checks of a new key were answered by [`WhenFull`](crate::WhenFull), because the
-    /// table was full.
+    /// How many checks of new keys were answered according to [`WhenFull`](crate::WhenFull),
+    /// because the table was full.
     pub refused: u64,
     /// The number of keys with their own quota, whether or not these keys are tracked: see
     /// [`Limiter::set_key_quota`](crate::Limiter::set_key_quota).

@@ -33,7 +33,8 @@ impl Tick {
     /// The last point in time: 2^61 ns, about 73 years after the origin.
     pub const MAX: Self = Self(1 << 61);
 
-    /// Returns the time `nanos` nanoseconds after the origin, or [`Tick::MAX`] if that is earlier.
+    /// Returns the time `nanos` nanoseconds after the origin or [`Tick::MAX`], whichever is
+    /// earlier.
     ///
     /// ```
     /// assert_eq!(tollgate::Tick::from_nanos(7).as_nanos(), 7);
@@ -59,8 +60,8 @@ impl Tick {
         Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Returns true if the two times are at least `by` apart, in either order. (A clock reading of
-    /// another thread may be ahead.)
+    /// Returns true if the two times are at least `by` apart, in either order. (A clock reading
+    /// from another thread may be ahead.)
     #[inline]
     pub(crate) const fn is_apart(self, other: Self, by: Duration) -> bool {
         self.0.abs_diff(other.0) as u128 >= by.as_nanos()
@@ -84,7 +85,7 @@ impl Tick {
 }
 
 impl From<Duration> for Tick {
-    /// Converts the time since the origin to a tick, or returns [`Tick::MAX`] if that is earlier.
+    /// Returns the tick `after_origin` after the origin or [`Tick::MAX`], whichever is earlier.
     #[inline]
     fn from(after_origin: Duration) -> Self {
         Self::from_nanos(u64::try_from(after_origin.as_nanos()).unwrap_or(u64::MAX))
@@ -94,7 +95,7 @@ impl From<Duration> for Tick {
 impl std::ops::Add<Duration> for Tick {
     type Output = Self;
 
-    /// Returns this time plus `later`, or [`Tick::MAX`] if that is earlier.
+    /// Returns this time plus `later` or [`Tick::MAX`], whichever is earlier.
     #[inline]
     fn add(self, later: Duration) -> Self {
         let nanos = u64::try_from(later.as_nanos()).unwrap_or(u64::MAX);

@@ -2,8 +2,8 @@
 //! trusted for only a millisecond at a time.
 //!
 //! A [`Reader`] keeps an *anchor*, which is a count and the system time at that count. A reading
-//! computes how much time the counter has counted since the anchor. If that is from 0 to a
-//! millisecond, the reader adds it to the anchor's time. Otherwise the reader reads the system
+//! computes the time that the counter has measured since the anchor. If this time is between 0 and
+//! a millisecond, the reader adds it to the anchor's time. Otherwise the reader reads the system
 //! clock and creates a new anchor. The counter thus only interpolates, and the system clock
 //! determines the rate and the time.
 //!
@@ -26,8 +26,8 @@
 //!    an anchor only if the two readings differ by at most [`GAP`]. A counter loses time while it
 //!    stands still, when it steps back, or when it slows down: if it slows down to an eighth of its
 //!    rate, it loses seven milliseconds. It also loses time if its measured rate was a little too
-//!    low. That loss is at most 16 µs in a millisecond, if each of two anchors was created at the
-//!    end of its gap.
+//!    low. That loss is at most 16 µs in a millisecond, which is reached if each of two anchors was
+//!    created at the end of its gap.
 //! 3. *A loss ends within a millisecond of counting*, because the anchor ends then. While a thread
 //!    keeps reading, a step back costs at most a millisecond, because a longer step leaves the
 //!    anchor's range immediately. The count can return to that range only after a pause about as
@@ -35,10 +35,11 @@
 //! 4. *Never back within a thread.* The reader remembers the latest time that it has returned, and
 //!    never returns an earlier time.
 //!
-//! Because of 1 and 2, a thread may read an earlier time than another thread has read before. The
-//! difference is less than a millisecond plus the time lost by the counter of the later thread.
-//! While both threads keep reading, this is less than two milliseconds. If the counters of all
-//! cores are in step, the difference is less than 0.1 ms, and typically a few nanoseconds.
+//! Because of invariants 1 and 2, a thread may read an earlier time than another thread has read
+//! before. The difference is less than a millisecond plus the time lost by the counter of the
+//! thread that reads later. While both threads keep reading, this is less than two milliseconds. If
+//! the counters of all cores are in step, the difference is less than 0.1 ms, and typically a few
+//! nanoseconds.
 //!
 //! # Orderings
 //!
@@ -71,8 +72,8 @@ const AGREEMENT: u64 = 32;
 /// Rates are expressed as nanoseconds per count, times two to the power of `RATE_BITS`.
 const RATE_BITS: u32 = 32;
 
-/// The rate of every real counter lies between these two: 64 counts per nanosecond, and one count
-/// in 4 µs.
+/// The rate of every real counter lies between these two rates: 64 counts per nanosecond, and one
+/// count in 4 µs.
 const FASTEST: u64 = 1 << (RATE_BITS - 6);
 const SLOWEST: u64 = 1 << (RATE_BITS + 12);
 
@@ -96,8 +97,8 @@ struct Anchor {
 }
 
 impl Anchor {
-    /// The initial anchor of a thread. The first measured rate is therefore the average since the
-    /// machine was started.
+    /// The initial anchor of a thread, with count 0 and time 0. The first measured rate is
+    /// therefore the average since the machine was started.
     const NONE: Self = Self { count: 0, time: 0, rate: 0, span: 0 };
 
     /// Returns the time at `count`, if the anchor is valid there.
@@ -161,7 +162,7 @@ impl Reader {
         }
     }
 
-    /// The slow path reads the system clock, and creates a new anchor.
+    /// Reads the system clock, and creates a new anchor. This is the slow path.
     #[cold]
     #[inline(never)]
     fn ask(&self, source: &impl Source) -> u64 {
@@ -392,8 +393,8 @@ mod tests {
             let (reader, mut beside) = (fake.settled(), Beside::new());
             fake.rate.set(rate);
             beside.ask(&fake, &reader, 200 * MILLISECOND);
-            // They differ by at most one in 200,000 requests. With the counter alone, the
-            // difference would be forty.
+            // The two limiters differ by at most one in 200,000 requests. With the counter alone,
+            // they would differ by forty.
             assert!(beside.most <= 1 && beside.least >= -1, "from {} to {}", beside.least, beside.most);
             assert!(reader.now(&fake).abs_diff(fake.now.get()) < 500);
         }
@@ -451,7 +452,7 @@ mod tests {
         }
     }
 
-    /// A reader cannot distinguish this from a thread that paused for less than a millisecond.
+    /// A reader cannot distinguish this case from a pause of less than a millisecond.
     #[test]
     fn after_a_pause_as_long_as_a_step_back_it_is_late_for_a_millisecond() {
         let fake = Fake::new();
@@ -472,7 +473,7 @@ mod tests {
         let reader = fake.settled();
         fake.asked.set(0);
         fake.watch(&reader, 100 * MILLISECOND, 1_000);
-        // The system clock was read twice each time, before and after the count.
+        // For each anchor, the system clock was read both before and after the count.
         assert!((190..=210).contains(&fake.asked.get()), "{} times", fake.asked.get());
     }
 

@@ -5,7 +5,7 @@
 //! counter may be reset or stop when a machine sleeps or a virtual machine is moved. Its rate may
 //! also differ from the rate of the system clock. [`anchor`](super::anchor) states the bounds that
 //! the guard ensures. Nevertheless, the counter is only read if the kernel derives its own clock
-//! from the counter, because the kernel has watched the counter since the machine was started.
+//! from the counter, because the kernel has monitored the counter since the machine was started.
 //! `/sys/devices/system/clocksource/clocksource0/current_clocksource` names the clock source in
 //! use. (`available_clocksource` in the same directory lists the possible clock sources instead.)
 //!
@@ -80,8 +80,8 @@ const UNKNOWN: u8 = 0;
 const TRUSTED: u8 = 1;
 const DISTRUSTED: u8 = 2;
 
-/// Returns whether the counter is trusted. Finding out requires reading a file, so the first clock
-/// that needs the answer settles it for the whole process.
+/// Returns whether the counter is trusted. The answer requires reading a file, so the first clock
+/// that needs the answer stores it for the whole process.
 fn is_trusted() -> bool {
     static FOUND: Atomic<u8> = Atomic::new(UNKNOWN);
     // ORDERING: relaxed, see the module's page.

@@ -23,8 +23,8 @@ impl System {
         false
     }
 
-    /// This method is not inlined, because its call and its other steps would cost registers in
-    /// callers that use a faster clock.
+    /// This method is not inlined, because its steps would cost registers in callers that use a
+    /// faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
         Tick::from(self.0.elapsed())

@@ -94,7 +94,7 @@ impl ManualClock {
     /// assert_eq!(clock.now(), Tick::MAX);
     /// ```
     pub fn advance(&self, by: Duration) {
-        // ORDERING: relaxed twice; see the type.
+        // ORDERING: both accesses are relaxed; see the type.
         let _always =
             self.0.fetch_update(Relaxed, Relaxed, |now| Some((Tick::from_nanos(now) + by).as_nanos()));
     }

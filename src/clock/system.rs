@@ -23,8 +23,8 @@ impl System {
     }
 
     /// Returns the coarse clock, counted from now, if its resolution is fine enough. The coarse
-    /// clock is late, so its first readings may lie before the origin. Such readings return the
-    /// origin.
+    /// clock is late, so its first readings may lie before the origin. [`now`](Self::now) then
+    /// returns the origin.
     pub(super) fn coarse(resolution: Duration) -> Option<Self> {
         let is_fine = coarse_resolution().is_some_and(|its| its <= resolution);
         is_fine.then(|| Self { origin: nanos(), which: libc::CLOCK_MONOTONIC_COARSE })
@@ -34,8 +34,8 @@ impl System {
         self.which == libc::CLOCK_MONOTONIC_COARSE
     }
 
-    /// This method is not inlined, because its call and its other steps would cost registers in
-    /// callers that use a faster clock.
+    /// This method is not inlined, because its steps would cost registers in callers that use a
+    /// faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
         Tick::from_nanos(read(self.which).saturating_sub(self.origin))

@@ -38,8 +38,8 @@ pub(crate) enum Figures {
         /// Nanoseconds until the state is idle; [`NEVER`] if that is after the last tick.
         reset: u64,
     },
-    /// A charge made by a window or a log, which counts for exactly `period` nanoseconds. The
-    /// window or log identifies the charge by these numbers, even after a change of quota.
+    /// A charge that counts for exactly `period` nanoseconds in a window or a log. The window or
+    /// log identifies the charge by these numbers, even after a change of quota.
     Held {
         remaining: u64,
         /// The time at which the charge stops counting, in nanoseconds. This is not before `at`.
@@ -82,8 +82,8 @@ pub(crate) enum Figures {
         /// no retry can pass.
         wait: u64,
         reset: u64,
-        /// Milliseconds until more remains, rounded up. `u32::MAX` represents that many or more. (A
-        /// larger type would make `Figures` larger than the figures of a bucket require.)
+        /// Milliseconds until more tokens remain, rounded up. `u32::MAX` represents that many or
+        /// more. (A larger type would make `Figures` larger than the figures of a bucket require.)
         refill: u32,
     },
 }

@@ -45,6 +45,6 @@ pub enum DecisionSource {
     Policy,
     /// The key's state in a store shared between machines.
     Store,
-    /// The part of a shared state that this machine may spend without asking the store.
+    /// Tokens of a shared state that this machine may spend without asking the store.
     Lease,
 }

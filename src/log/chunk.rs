@@ -17,7 +17,7 @@ pub(super) const FEWEST: usize = if cfg!(tollgate_loom) { 4 } else { 8 };
 /// one check has to allocate.
 pub(super) const MOST: usize = if cfg!(tollgate_loom) { 8 } else { 1 << 14 };
 
-/// The hint about the number of filled slots is updated once per this many slots.
+/// The hint about the number of filled slots is updated each time this many slots have been filled.
 const NOTED: usize = if cfg!(tollgate_loom) { 1 } else { 8 };
 
 /// The state of a log at the start of a chunk. This state is final before the chunk is linked.
@@ -122,9 +122,9 @@ impl Chunk {
 
     /// Returns the fields for the next chunk, if that chunk has `slots` slots and starts with
     /// `cost` tokens at `time`. `widest` has enough bits for the limit, and suits many admissions
-    /// in quick succession. If this row has ended because a time did not fit, the tokens get as
-    /// many bits as they will need, and the time gets the other bits. Otherwise each sparse
-    /// admission would occupy a chunk.
+    /// in quick succession. If this row has ended because a time did not fit, the tokens receive as
+    /// many bits as they will need, and the time receives the other bits. With the widest fields,
+    /// each sparse admission would occupy a chunk.
     pub(super) fn fields_behind(
         &self,
         end: &End,
@@ -153,7 +153,7 @@ impl Chunk {
 
     #[inline]
     fn slot(&self, at: usize) -> u64 {
-        // ORDERING: acquire side of *row*, for the slots before this one.
+        // ORDERING: this is the acquire side of *row*, for the slots before this one.
         self.slots[at].load(Acquire)
     }
 
@@ -192,8 +192,8 @@ impl Chunk {
         // ORDERING: relaxed; this is only a hint.
         let noted = self.noted.load(Relaxed);
         let noted = usize::try_from(noted).unwrap_or(usize::MAX).min(self.slots.len());
-        // Search from the hint in steps that double. The hint may be old, if the last thread that
-        // wrote the hint was stopped before the write.
+        // Search from the hint in steps that double. The hint may be out of date, because a thread
+        // may have been stopped just before it wrote the hint.
         let mut from = if noted > 0 && is_filled(noted - 1) { noted } else { 0 };
         let mut stride = 1;
         let to = loop {
@@ -237,7 +237,7 @@ impl Chunk {
         if time < self.start.mark.time {
             return 0;
         }
-        // If a slot is not visible yet, it is not old.
+        // A slot that is not visible yet is not old.
         Self::first_without(0, filled, |at| self.mark(at).is_some_and(|mark| mark.time <= time))
     }
 
@@ -253,7 +253,7 @@ impl Chunk {
         self.mark_before(slots.end).tokens.wrapping_sub(self.mark_before(slots.start).tokens)
     }
 
-    /// Returns the tokens admitted in a run of slots, without the tokens that were given back.
+    /// Returns the tokens admitted in a run of slots, excluding the tokens that were given back.
     #[inline]
     pub(super) fn held(&self, slots: Range<usize>) -> u64 {
         let admitted = self.admitted(slots.clone());
@@ -325,8 +325,8 @@ impl Chunk {
     }
 
     fn write(&self, end: &End, slot: u64) -> Write {
-        // ORDERING: release side of *row*, for the slots before this one, which this thread saw
-        // filled, and in case of a change for the linked version.
+        // ORDERING: this is the release side of *row*. It publishes the preceding slots, which this
+        // thread saw filled, and in a change of quota the linked version.
         match self.slots[end.filled].compare_exchange(end.slot, slot, Release, Relaxed) {
             Ok(_) => Write::Done,
             Err(_) => Write::Lost,

@@ -33,14 +33,14 @@ impl Refunds {
         size_of::<Self>() + size_of_val(&*self.sums)
     }
 
-    /// Records that up to `tokens` tokens of an admission of `admitted` tokens are given back.
-    /// Returns the number of tokens that this call gave back. This is less than `tokens` if the
-    /// admission has fewer tokens left.
+    /// Records that up to `tokens` tokens of an admission are given back. The admission has
+    /// `admitted` tokens in total. Returns the number of tokens that this call gave back. This is
+    /// less than `tokens` if the admission has fewer tokens left.
     pub(super) fn add(&self, slot: usize, admitted: u64, tokens: u64) -> u64 {
         let leaf = self.leaves + slot;
         let more = |sum: u64| Some(sum.saturating_add(tokens).min(admitted)).filter(|&next| next != sum);
-        // ORDERING: relaxed twice; this is a count. A reader that misses the refund only sees it
-        // later.
+        // ORDERING: both accesses are relaxed, because this is a count. A reader that misses the
+        // refund only sees it later.
         let Ok(before) = self.sums[leaf].fetch_update(Relaxed, Relaxed, more) else { return 0 };
         let given = tokens.min(admitted - before);
         reach(Step::Given);
@@ -53,8 +53,8 @@ impl Refunds {
         given
     }
 
-    /// Cuts off all trailing admissions of a run that are given back in full, and returns the end
-    /// of the rest. (Admissions that are being given back concurrently may remain.) `admitted`
+    /// Cuts off all trailing admissions of a run that have been given back in full, and returns the
+    /// end of the rest. (Admissions that are being given back concurrently may remain.) `admitted`
     /// returns the number of tokens admitted in a run.
     ///
     /// If a node equals the number of tokens admitted below it, the node is exact, because a node
@@ -67,7 +67,7 @@ impl Refunds {
     ) -> usize {
         let mut end = slots.end;
         'shorter: while end > slots.start {
-            // This is the largest run that ends here and has its own node.
+            // The largest run that ends here and has its own node.
             let mut slot_bits = end.trailing_zeros().min((end - slots.start).ilog2());
             loop {
                 let from = end - (1 << slot_bits);

@@ -25,7 +25,7 @@ fn at(nanos: u64) -> Tick {
     Tick::from_nanos(NOW.as_nanos() + nanos)
 }
 
-/// Creates a log and charges it one token `charges` times, a nanosecond apart. Returns the log and
+/// Creates a log, and makes `charges` charges of one token, a nanosecond apart. Returns the log and
 /// the decisions.
 fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
     let log = Log::new();
@@ -92,8 +92,8 @@ fn only_an_idle_log_is_sealed_to_be_evicted() {
         let (log, decisions) = charged(&rule, charges);
         assert!(!is_sealed_at(&log, &rule, at(charges + 998)));
         assert_eq!(log.peek(&rule, at(999), 1, LATEST).unwrap().remaining(), 100 - charges);
-        // Once all charges are given back, a log gives the same decisions as a new log, except for
-        // a time before its last charge.
+        // Once all charges are given back, a log gives the same decisions as a new log, except at
+        // times before its last charge.
         for charge in &decisions {
             log.refund(charge, 1).unwrap();
         }
@@ -318,7 +318,7 @@ fn a_long_chain_is_freed_without_deep_recursion() {
     drop(Log { root: Root::to(chunk(next)) });
 }
 
-/// Each time an eviction has looked at the log, other threads charge and reset the log.
+/// Whenever an eviction has looked at the log, other threads charge and reset the log.
 #[test]
 fn a_call_that_is_held_up_in_many_eras_keeps_few_chunks() {
     const TIMES: usize = 500;
@@ -374,7 +374,7 @@ enum Act {
     Evict,
 }
 
-/// A plain list of the admissions, with the time and the tokens not given back of each.
+/// A plain list of the admissions. Each entry contains the time and the tokens not given back.
 struct List {
     limit: u64,
     period: u64,
@@ -456,7 +456,7 @@ fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), Test
     let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
     let mut charges: Vec<Decision> = Vec::new();
     let (mut most, mut least) = (limit, period);
-    // All tokens ever admitted, without those given back.
+    // All tokens ever admitted, excluding those given back.
     let mut all: Vec<(u64, u64)> = Vec::new();
     let mut clock = 1_000_000;
     for &(forth, back, act) in acts {
@@ -541,7 +541,7 @@ proptest! {
     }
 }
 
-/// The charge of 4 does not fit into the chunk of the reset, so the next chunk is created.
+/// The charge of 4 does not fit into the chunk created by the reset, so another chunk is created.
 #[test]
 fn what_a_reset_has_wiped_is_not_the_last_that_was_out() {
     let acts = [

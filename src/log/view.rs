@@ -25,7 +25,7 @@ pub(super) struct View<'g> {
     pub(super) end: End,
     /// The number of admissions in the window.
     pub(super) live: u64,
-    /// The tokens in the window, without those given back.
+    /// The tokens in the window, excluding those given back.
     pub(super) held: u64,
     is_refunded: bool,
 }
@@ -100,7 +100,7 @@ impl<'g> View<'g> {
     }
 
     /// Returns a chunk with the number of slots that were filled when the tail was observed. At
-    /// that moment, `of_tail` slots of the tail were filled.
+    /// that moment, `of_tail` slots of the tail itself were filled.
     #[inline]
     fn part(chunk: &'g Chunk, behind: Option<Walked<'g, Chunk>>, of_tail: usize) -> Part<'g> {
         let filled = behind.map_or(of_tail, |behind| {
@@ -123,7 +123,7 @@ impl<'g> View<'g> {
         })
     }
 
-    /// Adds up the tokens in the window, without those given back.
+    /// Adds up the tokens in the window, excluding those given back.
     #[inline]
     fn add_up(&mut self) {
         self.is_refunded = self.parts().any(|(part, _)| part.chunk.has_refunds());
@@ -156,7 +156,7 @@ impl<'g> View<'g> {
         if self.skipped == 0 { first.start.before } else { Some(first.mark_before(self.skipped).time) }
     }
 
-    /// Returns the time of the first admission at which the window, up to and including this
+    /// Returns the time of the first admission such that the window, up to and including this
     /// admission, holds at least `tokens` tokens that are not given back. When this admission
     /// leaves the window, at least that many tokens become free. (If more tokens are given back in
     /// the meantime, the result is the time of the last admission.)

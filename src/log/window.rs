@@ -17,13 +17,13 @@ pub(crate) struct SlidingLog {
     pub(super) past: Past,
 }
 
-/// Describes the admissions that had left the windows of earlier rules. These admissions do not
-/// count again.
+/// Describes the admissions that have already left the windows of earlier rules. These admissions
+/// do not count again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Past {
     /// Admissions before this time do not count.
     pub(super) from: u64,
-    /// The time at which the last of these admissions left the window. No request is decided at an
+    /// The time at which the last of these admissions left its window. No request is decided at an
     /// earlier time.
     pub(super) until: u64,
 }

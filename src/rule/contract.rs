@@ -4,7 +4,8 @@ use super::word::Word;
 use crate::decision::{Decision, NEVER, Outcome};
 use crate::time::Tick;
 
-/// A pure rule on a packed word. The algorithms in this module implement this sealed trait.
+/// A rule that is a pure function on a packed word. The algorithms in this module implement this
+/// sealed trait.
 ///
 /// ```
 /// use tollgate::rule::{Gcra, Rule, Word};
@@ -37,13 +38,13 @@ pub trait Rule: Sealed {
         (self.next(word, now, cost), self.answer(word, now, cost))
     }
 
-    /// Charges `tokens` that are already spent, so that a denial would be too late. Returns the
-    /// next word and the number of charged tokens. First this method charges as many tokens as
-    /// remain. Beyond that, it charges as many as the rule's debt allows. The word changes if at
-    /// least one token is charged.
+    /// Charges `tokens` that the caller has already spent, so a denial would be too late. Returns
+    /// the next word and the number of charged tokens. This method first charges as many tokens as
+    /// remain, and then as many as the rule's maximum debt allows. The word changes if at least one
+    /// token is charged.
     ///
-    /// A debt is the number of tokens that a key has taken beyond its capacity. During a debt no
-    /// tokens remain, and a denial reports when the request will pass. For each algorithm,
+    /// A debt is the number of tokens that a key has taken beyond its capacity. While a key is in
+    /// debt, no tokens remain, and a denial reports when a retry will pass. For each algorithm,
     /// [`AnyRule::max_debt`] describes how a debt ends.
     ///
     /// [`AnyRule::max_debt`]: crate::rule::AnyRule::max_debt
@@ -62,12 +63,12 @@ pub trait Rule: Sealed {
     ///
     /// - In a bucket, a charge refills sooner than its decision states if earlier charges are given
     ///   back while the charge is held. The refund of the charge may then give back tokens of other
-    ///   charges, but at most as many as were given back of the earlier charges. The same is true
-    ///   for the second of two refunds of one charge. Refunds in the reverse order of their charges
-    ///   are exact. [`Gcra`] contains the proof.
+    ///   charges, but no more than were given back from the earlier charges. The same is true for
+    ///   the second of two refunds of one charge. Refunds in the reverse order of their charges are
+    ///   exact. [`Gcra`] contains the proof.
     /// - If a change of quota has lowered the capacity, the limiter forgets the missing tokens
     ///   beyond the new capacity. A refund of an earlier charge may then give back tokens of other
-    ///   charges, but at most as many as were forgotten.
+    ///   charges, but no more than were forgotten.
     ///
     /// These bounds hold under three conditions: the key was not reset since the charge, its
     /// charges and changes of quota happened in the order of their times, and `now` is not before
@@ -75,9 +76,9 @@ pub trait Rule: Sealed {
     ///
     /// [`Gcra`]: crate::rule::Gcra
     ///
-    /// Three kinds of charges cannot be given back: a window's charge that is held until after
-    /// [`Tick::MAX`], a [`DecisionParts`](crate::DecisionParts), and a charge made by another kind
-    /// of rule, if the figures of the charge reveal this.
+    /// Three kinds of charges cannot be given back: a charge that a window holds until after
+    /// [`Tick::MAX`], a decision converted from [`DecisionParts`](crate::DecisionParts), and a
+    /// charge made by another kind of rule, if the figures of the charge reveal this.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
     /// Returns the idle word that replaces `word`. A fresh word stays fresh.

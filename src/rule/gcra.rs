@@ -13,7 +13,7 @@ use crate::time::Tick;
 /// takes its cost from the bucket, or is denied. A leaky bucket is the mirror image of a token
 /// bucket, so it makes the same decisions.
 ///
-/// The bucket is implemented as the generic cell rate algorithm (ITU-T I.371, also ATM Forum TM
+/// The bucket is implemented with the generic cell rate algorithm (ITU-T I.371, also ATM Forum TM
 /// 4.0). Instead of a level and the time of that level, the word stores one number, the *time at
 /// which the bucket will be full*. This number is called the theoretical arrival time. It
 /// determines the level at any time, so no thread can see a level and a time that do not match.
@@ -31,10 +31,10 @@ use crate::time::Tick;
 ///
 /// # State
 ///
-/// The word's value is the theoretical arrival time in grains, counted from 1. At grain `t` with
-/// the word at `full`, `max(full - t, 0)` grains are missing from the bucket. A request of `c`
-/// grains is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c`
-/// is the next word.
+/// The word's value is the theoretical arrival time in grains, counted from 1. At grain `t`, if the
+/// value is `full`, `max(full - t, 0)` grains are missing from the bucket. A request of `c` grains
+/// is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c` is the
+/// next word.
 ///
 /// # Bound
 ///
@@ -52,7 +52,7 @@ use crate::time::Tick;
 /// nanoseconds and `d` is less than two nanoseconds short of a whole emission interval.)
 ///
 /// With refunds, the bound holds for the charged tokens minus the tokens given back between the
-/// first and the last of these compare-and-swaps.
+/// compare-and-swaps of the first and the last charge.
 ///
 /// # Refunds
 ///
@@ -62,14 +62,14 @@ use crate::time::Tick;
 /// refund of that charge gives nothing back. The missing tokens are those of the other nine
 /// charges.
 ///
-/// A charge is *held* until the time `full`, which is the word that the charge made. At that time,
-/// the bucket has refilled all tokens that were missing just after the charge. A refund subtracts
-/// its tokens from the word, but at most `full - now`. Let `V` be the word that would exist if the
-/// refunded tokens had never been charged. Then the actual word is at least `V - x` (or both
-/// buckets are full). To define `x`, take any charge. Count the tokens of this charge and of
-/// earlier charges that were given back after the charge and up to its last refund, excluding that
-/// refund. `x` is the maximum of these numbers over all charges. Therefore `x` is 0 for a single
-/// refund, and also if refunds are made in the reverse order of their charges.
+/// A charge is *held* until the time `full`, which is the word that resulted from the charge. At
+/// that time, the bucket has refilled all tokens that were missing just after the charge. A refund
+/// subtracts its tokens from the word, but at most `full - now`. Let `V` be the word that would
+/// exist if the refunded tokens had never been charged. Then the actual word is at least `V - x`
+/// (or both buckets are full). To define `x`, take any charge. Count the tokens of this charge and
+/// of earlier charges that were given back between this charge and its last refund. `x` is the
+/// maximum of these numbers over all charges. Therefore `x` is 0 for a single refund, and also if
+/// refunds are made in the reverse order of their charges.
 ///
 /// *Proof.* Let `t_k` be the time of charge `k`, and `now_j` the time of the last refund of charge
 /// `j`. For some `k`, `V` is `t_k` plus the tokens kept by charge `k` and all later charges. The
@@ -90,11 +90,11 @@ use crate::time::Tick;
 ///
 /// After a change of the rate, `full` is measured in other grains, and the bucket has refilled at
 /// several rates. The rule stores the time of the latest change and the fastest rate that its keys
-/// have had. A charge made before the latest change is held for the time that the fastest rate
-/// would need, starting at the charge. No real refill was faster, so the proof is also valid with
-/// this earlier time instead of `full`. The proof does not cover missing tokens that the limiter
-/// has forgotten because the capacity was lowered. A refund may give back as many tokens a second
-/// time.
+/// have had. A charge made before the latest change is held for the time in which the fastest rate
+/// would have refilled it, starting at the charge. No real refill was faster, so the proof is also
+/// valid with this earlier time instead of `full`. The proof does not cover missing tokens that the
+/// limiter has forgotten because the capacity was lowered. A refund may give back up to that many
+/// tokens a second time.
 ///
 /// In a queue, a refund or a reset makes room, but does not take turns back. The next request may
 /// therefore receive a turn that overlaps another turn. The number of extra starts is at most the
@@ -102,11 +102,10 @@ use crate::time::Tick;
 ///
 /// # Stale and skewed times
 ///
-/// A request with a `now` older than the word sees a bucket with fewer tokens. Such a request may
-/// be denied, but is never admitted in excess. The long-run rate is exact (see `grain`). If an
-/// emission interval is not a whole number of nanoseconds, a request is admitted at most two
-/// nanoseconds early and never late. Only a request with a stale time can be late, by at most two
-/// nanoseconds.
+/// A request with a stale `now` sees a bucket with fewer tokens. Such a request may be denied, but
+/// is never admitted in excess. The long-run rate is exact (see `grain`). If an emission interval
+/// is not a whole number of nanoseconds, a request is admitted at most two nanoseconds early and
+/// never late. Only a request with a stale time can be late, by at most two nanoseconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -227,10 +226,10 @@ impl Gcra {
         (full, (present + self.capacity).saturating_sub(full))
     }
 
-    /// Returns the next word after a request that charges at least one token, otherwise `None`.
-    /// Returns `None` for a frozen word, because its highest bit makes the bucket full later than
-    /// any time. Also returns `None` for a fresh word, because the code subtracts one from the
-    /// word, which wraps around to an even later time. [`first`](Self::first) charges a fresh word.
+    /// Returns the next word if the request charges at least one token, otherwise `None`. A frozen
+    /// word results in `None`, because its highest bit represents a time after any other. A fresh
+    /// word also results in `None`, because subtracting one from this word wraps around to an even
+    /// later time. [`first`](Self::first) charges a fresh word.
     #[inline(always)]
     pub(crate) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
         if cost == 0 || self.is_too_costly(cost) {
@@ -240,7 +239,7 @@ impl Gcra {
         // Both values are reduced by one, so that a fresh word needs no separate comparison.
         let full = word.value().wrapping_sub(1).max(present - 1);
         // The latest value at which the cost still fits. A cost that is not too high is at most the
-        // capacity.
+        // capacity, so the subtraction does not overflow.
         let latest = present - 1 + (self.capacity - charge);
         (full <= latest).then(|| Word::of(full + 1 + charge))
     }
@@ -289,7 +288,7 @@ impl Gcra {
     }
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). Missing tokens stay missing, up to the
-    /// capacity of the bucket and its debt.
+    /// capacity of the bucket plus its maximum debt.
     ///
     /// If a word lies later than `now` by more than the capacity, either the key is in debt or
     /// `now` is stale. The word does not show which. This method computes a word for each case and
@@ -303,7 +302,8 @@ impl Gcra {
         }
     }
 
-    /// Returns true if this rule's rate has not changed since `charge` was made in these grains.
+    /// Returns true if `charge` was made in the grains of this rule, and after the latest change of
+    /// the rate.
     #[inline(always)]
     fn was_charged_in(&self, grain: Grain, charge: &Decision) -> bool {
         grain == self.grain && charge.at > self.since
@@ -311,8 +311,8 @@ impl Gcra {
 
     /// Refunds a charge that may have been made before the latest change of the rate. The times of
     /// earlier changes are unknown. Therefore this method assumes that the charge refilled at the
-    /// fastest of the rates from the start. This may give back too little, but gives back no tokens
-    /// of other charges.
+    /// fastest of the rates from the start. The refund may give back too little, but gives back no
+    /// tokens of other charges.
     #[cold]
     fn refund_over_changes(&self, word: Word, now: Tick, charge: &Decision, tokens: u64, seen: u64) -> Word {
         let Some((missing, grain)) = charge.missing() else { return word };
@@ -385,8 +385,8 @@ impl Rule for Gcra {
         let seen = word.value().saturating_sub(self.capacity + self.debt);
         // When the charge was made, it was the last one in the bucket. Once the bucket has refilled
         // everything that was missing then, none of the charge's tokens are missing any more. Any
-        // tokens still missing belong to other charges, and a refund would erase them. (A charge
-        // that is held beyond the last tick counts until the last tick.)
+        // tokens still missing belong to other charges, and a refund would give back those tokens.
+        // (A charge that is held beyond the last tick counts until the last tick.)
         let held_until = match charge.figures {
             // This is the usual case, and requires no division.
             Figures::Bucket { full, grain, .. } if self.was_charged_in(grain, charge) && full < LAST => full,
@@ -424,9 +424,9 @@ mod tests {
     }
 
     proptest! {
-        /// A refund computes the time of the refill from the grains of the answer. It gives back
-        /// the same number of grains as the durations of the answer imply. If a nanosecond is not a
-        /// grain, it may give back a grain less.
+        /// A refund computes the time of the refill from the grains of the answer. The refund gives
+        /// back the same number of grains as the durations of the answer imply. If a nanosecond is
+        /// not a grain, the refund may give back one grain less.
         #[test]
         fn a_refund_by_grains_gives_back_what_the_durations_say(
             limit in 1..=40_u64,

@@ -1,4 +1,5 @@
-//! Permits in flight: a count of the permits in use. Events change this count, and time does not.
+//! Permits in flight: a count of the permits in use. This count changes only with events, not with
+//! time.
 //!
 //! A permit is returned when its owner finishes. Therefore a word with permits in use is never
 //! idle, and a refusal cannot report a time at which a retry passes.
@@ -33,7 +34,7 @@ const MOST: u64 = 1_000_000;
 const OUT_BITS: u32 = 20;
 const LAST_GENERATION: u64 = (1 << (Word::VALUE_BITS - OUT_BITS)) - 1;
 
-/// The length of a generation's step, as a power of two: 2^20 ns.
+/// The binary logarithm of the length of a generation's step, which is 2^20 ns.
 const STEP_BITS: u32 = 20;
 
 const _: () = assert!(MOST < 1 << OUT_BITS);
@@ -92,7 +93,7 @@ impl Permits {
         }
     }
 
-    /// Extracts the fields of a word. A fresh word starts at `now`.
+    /// Extracts the fields of a word. For a fresh word, the generation is derived from `now`.
     #[inline]
     fn unpack(word: Word, now: Tick) -> Fields {
         if word.is_fresh() {

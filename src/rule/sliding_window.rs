@@ -12,12 +12,13 @@ use std::time::Duration;
 
 /// Admits at most about `limit` tokens in any trailing `period`, using an estimate from two counts.
 ///
-/// The estimate is the current window's count plus a part of the previous window's count. That part
-/// is the fraction of the previous window that the trailing period still covers:
+/// The estimate is the current window's count plus a share of the previous window's count. That
+/// share is the fraction of the previous window that the trailing period still covers:
 /// `previous * (length - elapsed) / length + present`. Cloudflare described this approximation in
 /// "How we built rate limiting capable of scaling to millions of domains" (2017). Here both counts
-/// and the window's number are one word, so no thread sees a half-finished rotation. The comparison
-/// is exact: `previous * (length - elapsed) <= (limit - present - cost) * length` in 128 bits.
+/// and the window's number are stored in one word, so no thread sees a half-finished rotation. The
+/// comparison is exact: `previous * (length - elapsed) <= (limit - present - cost) * length` in 128
+/// bits.
 ///
 /// # State
 ///
@@ -31,8 +32,9 @@ use std::time::Duration;
 ///
 /// Each window admits at most `limit` tokens, so an interval as long as a window admits at most
 /// **twice the limit**. Traffic approaches this bound if all tokens of the previous window were
-/// charged at the very end of that window, because the estimate assumes that they are spread
-/// evenly. An interval of length `d` admits at most `limit * (floor(d / period) + 2)` tokens.
+/// charged at the very end of that window, because the estimate assumes that these tokens are
+/// spread evenly. An interval of length `d` admits at most `limit * (floor(d / period) + 2)`
+/// tokens.
 ///
 /// # Stale and skewed times
 ///
@@ -121,9 +123,10 @@ impl SlidingWindow {
         Word::of((number << self.windows.count_bits | previous) << self.windows.count_bits | present)
     }
 
-    /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts are preserved if they are within
-    /// the limit and its debt, and if the windows have the same boundaries. Otherwise the estimate
-    /// at `now` becomes the count of the window at `now`, where it has a larger weight than before.
+    /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts are preserved if neither exceeds
+    /// the limit plus the maximum debt, and if both rules have the same window boundaries.
+    /// Otherwise the estimate at `now` becomes the count of the window at `now`, where this count
+    /// has a larger weight than before.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let pair = before.unpack(word);
         let now = before.windows.not_before(pair.number, now);
@@ -176,7 +179,7 @@ impl SlidingWindow {
         let length = self.windows.length();
         match pair.previous.checked_mul(length - elapsed) {
             // This is the usual case. A 64-bit division takes a fraction of the time of a 128-bit
-            // one.
+            // division.
             Some(product) => product.div_ceil(length),
             None => {
                 let product = u128::from(pair.previous) * u128::from(length - elapsed);
@@ -203,8 +206,8 @@ impl SlidingWindow {
     }
 
     /// Returns the first tick at which `cost` fits. The cost must be within the limit. The tick is
-    /// in the pair's window or in the next window, where the current count is weighted as the
-    /// previous one. At the latest, it is the start of the window after that.
+    /// in the pair's window or in the next window, where the present count becomes the previous
+    /// count. At the latest, the tick is the start of the window after the next.
     #[inline]
     fn retry_at(&self, pair: Pair, cost: u64) -> Option<Tick> {
         let next = pair.next();
@@ -216,8 +219,8 @@ impl SlidingWindow {
         self.windows.tick(next.number + 1, 0)
     }
 
-    /// Returns the first tick at which both counts have no weight. This is `now` if they have none
-    /// now.
+    /// Returns the first tick at which neither count has any weight. If neither count has any
+    /// weight now, the result is `now`.
     #[inline]
     fn idle_at(&self, pair: Pair, now: Tick) -> Option<Tick> {
         match pair {
@@ -231,7 +234,8 @@ impl SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Rule for SlidingWindow {
-    // This method is inlined, because a call would cost 18 of the 330 instructions of a charge.
+    // This method is inlined, because a call would account for 18 of the 330 instructions of a
+    // charge.
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let pair = self.roll(word, now);
@@ -262,8 +266,8 @@ impl Rule for SlidingWindow {
         let tokens = tokens.min(charge.charged());
         let pair = self.unpack(word);
         // Give back only to the window in which the charge was counted. For a stale `now`, that
-        // window is later than the one that contained `now`. If the charge was counted under
-        // another quota, in windows of another length, no window of this rule has counted it.
+        // window is later than the window that contained `now`. If the charge was counted under a
+        // quota with windows of another length, no window of this rule has counted the charge.
         match self.windows.holder(charge) {
             Some(number) if number == pair.number => {
                 self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })

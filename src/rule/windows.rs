@@ -20,7 +20,7 @@ pub(super) struct Windows<const COUNTS: u64> {
     length: u64,
     phase: u64,
     pub(super) limit: u64,
-    /// The largest count: the limit plus the debt.
+    /// The largest count: the limit plus the maximum debt.
     pub(super) most: u64,
     /// The number of bits for each count in the word.
     pub(super) count_bits: u32,
@@ -87,8 +87,8 @@ impl<const COUNTS: u64> Windows<COUNTS> {
     }
 
     /// Returns the answer to a request in window `number`, given that `free` tokens remain before
-    /// the request. A denied request passes at `retry`, and the key is idle at `reset`. For both,
-    /// `None` means a time after [`Tick::MAX`].
+    /// the request. `retry` returns the time at which a denied request passes, and `reset` the time
+    /// at which the key is idle. For both, `None` means a time after [`Tick::MAX`].
     #[inline]
     pub(super) fn answer(
         self,
@@ -117,7 +117,7 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         self.length
     }
 
-    /// Returns the time until which a charge in window `number` counts, and how long it counts.
+    /// Returns the time until which a charge in window `number` counts, and for how long it counts.
     #[inline]
     fn held(self, number: u64) -> (u64, u64) {
         let until = (number - 1 + COUNTS) * self.length - self.phase;
@@ -148,8 +148,8 @@ impl<const COUNTS: u64> Windows<COUNTS> {
     }
 
     /// Returns true if `now` is in window `number` or before it. This is equivalent to comparing
-    /// the window numbers, but requires no division. The answer is nearly always true, so the test
-    /// takes only a few instructions.
+    /// the window numbers, but requires no division. The result is nearly always true, so callers
+    /// rarely need the division.
     #[inline]
     pub(super) fn lasts(self, number: u64, now: Tick) -> bool {
         now.as_nanos() + self.phase < number * self.length
@@ -192,8 +192,8 @@ const fn bits_for_counts(length: u64) -> u32 {
     Word::VALUE_BITS - bits_of(Tick::MAX.as_nanos() / length + 2)
 }
 
-/// The shortest window whose word can contain two counts. A single count fits together with the
-/// number of any window.
+/// The shortest window length for which a word can contain two counts. A single count fits for
+/// every length.
 const SHORTEST_OF_TWO: Duration = Duration::from_nanos(2);
 const _: () = assert!(bits_for_counts(2) >= 2 && bits_for_counts(1) == 1);
 

@@ -21,7 +21,7 @@ use std::fmt;
 pub struct Word(u64);
 
 impl Word {
-    /// The word of a key that was never seen. No rule returns a used word to this value.
+    /// The word of a key that was never seen. No rule turns a used word back into this value.
     pub const FRESH: Self = Self(0);
 
     /// The number of bits that a rule may use.
@@ -40,7 +40,7 @@ impl Word {
     /// The word of a forgotten key, which was idle during the turnover of its array.
     pub(crate) const EVICTED: Self = Self(1 << Self::VALUE_BITS);
 
-    /// Returns true if the *frozen* mark is set, so that the word never changes again.
+    /// Returns true if the *frozen* mark is set. A frozen word never changes again.
     #[inline]
     pub(crate) const fn is_frozen(self) -> bool {
         self.0 >> Self::VALUE_BITS != 0
