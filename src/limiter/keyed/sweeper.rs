@@ -6,8 +6,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! The stop flag publishes nothing. The thread only has to see the flag some time after it was set.
-//! For that purpose, `unpark` wakes the thread, and the thread is joined.
+//! The stop flag publishes nothing. The thread only has to see the flag eventually. For that
+//! purpose, dropping the sweeper wakes the thread with `unpark` and joins the thread.
 
 use crate::error::{ConfigError, Refused};
 use crate::limiter::build::kind::Sweepable;
@@ -47,7 +47,7 @@ impl Sweeper {
     /// Starts a thread that sweeps `limiter` at intervals of `every`. The limiter's own clock
     /// determines which keys are idle.
     ///
-    /// The interval can be 1 ms to 24 h. One sweep per minute suits most services.
+    /// The interval can be from 1 ms to 24 h. One sweep per minute suits most services.
     ///
     /// # Errors
     ///
