@@ -25,10 +25,10 @@
 //! 1. After a reset has ended, a charge voided by the reset is not refunded. The charge changed the
 //!    word before the reset changed it, so the charge read the number before the second raise, and
 //!    that raise is complete.
-//! 2. During a reset, a void charge is not refunded if it read the number before the first raise.
-//!    To return such a charge, a refund would have to change the word after the reset has changed
-//!    the word. Such a refund has read this later word, and then the number, so the refund sees the
-//!    first raise.
+//! 2. During a reset, a void charge is not refunded if the charge read the number before the first
+//!    raise. To return such a charge, a refund would have to change the word after the reset has
+//!    changed the word. Such a refund has read this later word, and then the number, so the refund
+//!    sees the first raise.
 //! 3. Two races remain in which a refund may return tokens that other requests have charged since.
 //!    The refund returns no more of these tokens than its own charge took. In the first race, a
 //!    charge and its refund both happen between the two raises of one reset: the charge happens

@@ -51,7 +51,7 @@ pub struct SingleLimiter {
 pub(crate) struct Apart(pub(crate) Standalone);
 
 impl SingleLimiter {
-    /// Creates a limiter whose state was never charged.
+    /// Creates a limiter whose state has never been charged.
     pub(crate) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
         let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
         let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });

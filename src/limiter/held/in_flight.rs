@@ -208,7 +208,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     }
 
     /// Returns an empty permit for `key`. [`check_all`](crate::check_all) or
-    /// [`reserve_all`](crate::reserve_all) can charge it together with other limits.
+    /// [`reserve_all`](crate::reserve_all) can charge the permit together with other limits.
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight};
@@ -285,7 +285,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// Replaces the limit for all keys.
     ///
     /// Permits that are already acquired remain valid. If a key has more outstanding permits than
-    /// the new limit allows, it receives no permit until enough of them have been returned.
+    /// the new limit allows, the key receives no permit until enough permits have been returned.
     ///
     /// # Errors
     ///
@@ -313,7 +313,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     }
 
     /// Voids all permits of `key`. The same number of new permits can then be acquired, and
-    /// returning a void permit has no effect. Use this method for leaked permits.
+    /// returning a void permit has no effect. Use this method to recover from leaked permits.
     ///
     /// The holders of void permits are not notified. The number of requests in flight may therefore
     /// exceed the limit for a while.

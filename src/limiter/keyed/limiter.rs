@@ -53,11 +53,11 @@ use std::sync::Arc;
 /// before it makes room. If a grace has passed since the last turnover, the table makes room
 /// without refusing any key.
 ///
-/// A key requires 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of bookkeeping.
-/// If `max_keys` is at most 8,192, a key requires about 32 bytes, because a small table has two
-/// slots for each key to make lookups faster. During a turnover both the old and the new array
-/// exist, and a retired array is freed once no thread can access it any more. In total, the table
-/// requires at most four times that memory, or 1 MiB if that is more.
+/// If the table contains `max_keys` keys, each key requires 24.1 bytes: 3/2 slots of 16 bytes, and
+/// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, a key requires about 32 bytes,
+/// because a small table has two slots for each key to make lookups faster. During a turnover both
+/// the old and the new array exist, and a retired array is freed once no thread can access it any
+/// more. In total, the table requires at most four times that memory, or 1 MiB if that is more.
 ///
 /// On Linux, tables of 64 KiB and more (about 2,000 keys) bypass the allocator. The table requests
 /// memory from the system and returns it in small parts, so that no check waits for all of it.
@@ -85,9 +85,9 @@ use std::sync::Arc;
 /// # What a denial rests on
 ///
 /// Charges and refunds of a key take effect one after the other. A denial results from a plain load
-/// of the key's state. The load may miss a refund or a reset that another thread made a moment ago,
-/// and nothing else. The figures of a denial describe the loaded state, which may also lack a
-/// recent charge.
+/// of the key's state. The load may miss a refund or a reset that another thread has just made, and
+/// nothing else. The figures of a denial describe the loaded state, which may also lack a recent
+/// charge.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -210,7 +210,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`Fingerprints`](crate::store::Fingerprints), it first prefetches the memory of the keys. A
     /// batch is therefore faster than single checks if the keys do not fit into the processor's
     /// caches. The clock is read once for the 32 keys; after the first [`pause`](Self::pause) of
-    /// any key, it is read for each key. If `keys` or a key panics, `decisions` contains the
+    /// any key, the clock is read for each key. If `keys` or a key panics, `decisions` contains the
     /// decisions of all completed charges.
     ///
     /// # Progress

@@ -72,7 +72,7 @@ impl Sweeper {
         let stop = Arc::new(Atomic::new(false));
         let stopped = Arc::clone(&stop);
         let sweep = move || {
-            // ORDERING: relaxed, here and below, because the flag publishes nothing.
+            // ORDERING: both loads of the flag are relaxed, because the flag publishes nothing.
             while !stopped.load(Relaxed) {
                 // A spurious wake-up causes an early sweep, which does no harm.
                 thread::park_timeout(every);

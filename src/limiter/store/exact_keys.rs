@@ -61,7 +61,7 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// This store also supports the [sliding log](crate::Algorithm::SlidingLog). Each key then requires
 /// 8 to 24 additional bytes for each admission that still counts. The total is at most `max_keys`
-/// times the limit times 24 bytes. This memory is allocated when it is used. It is freed as
+/// times the limit times 24 bytes. This memory is allocated when it is needed, and freed as
 /// admissions stop counting and keys are forgotten.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(crate) store: ExactStore<K>,
@@ -239,7 +239,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         match self.store.insert(asked, || asked.key.to_key(), now, |state| state.charge(now, cost)) {
             Ok((decision, is_charged)) => {
                 // The charge may be denied, because another thread may have inserted the key and
-                // exhausted it in the meantime.
+                // charged its last tokens in the meantime.
                 self.note_denial(is_charged, cost, asked);
                 decision
             }

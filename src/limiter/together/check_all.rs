@@ -12,9 +12,9 @@
 //!
 //! # What holds, whatever other threads do
 //!
-//! 1. An allowed request was charged to each limit in the same way as by the limit's own check. No
-//!    limit therefore admits more than it would alone: its bound holds for the tokens that were
-//!    charged and not refunded.
+//! 1. An allowed request has been charged to each limit in the same way as by the limit's own
+//!    check. No limit therefore admits more than it would alone: its bound holds for the tokens
+//!    that were charged and not refunded.
 //! 2. When the call returns, a refused request has charged nothing, because the call has refunded
 //!    its charges.
 //! 3. Each step is a look, a check, a peek or a refund of one limit, so the whole call is as
@@ -230,8 +230,8 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
     refuse(charges, &mut looks)
 }
 
-/// The maximum number of looks in one call, which is more than most requests need. Further limits
-/// are peeked.
+/// The maximum number of looks in one call, which is more than most requests need. In a larger
+/// request, the remaining limits are peeked at instead.
 const LOOKS: usize = 8;
 
 /// Looks or peeks at all limits except the shadows, until one of them denies the request. Returns

@@ -2,9 +2,9 @@
 //! uses the state that the look has seen.
 //!
 //! [`check_all`](crate::check_all) looks at all limits before it charges the first one. A look
-//! finds the state of a limit and computes how a charge would change its word. The charge is then a
-//! single compare-and-swap of the seen word. No key is looked up twice, and only needed answers are
-//! computed.
+//! finds the state of a limit and computes how a charge would change the word of this state. The
+//! charge is then a single compare-and-swap of the seen word. No key is looked up twice, and only
+//! needed answers are computed.
 //!
 //! # State
 //!
@@ -19,12 +19,12 @@
 //! # Invariants
 //!
 //! 1. A seen word is live, that is, neither fresh nor frozen. If a turnover moves or evicts a key,
-//!    its old word stays frozen forever. The same holds for the old word of a state whose quota is
-//!    replaced.
+//!    the old word of the key stays frozen forever. The same holds for the old word of a state
+//!    whose quota is replaced.
 //! 2. A charge either replaces the seen word or changes nothing. A word is the whole state of its
-//!    key. If the word is still the same, the rule would compute the same new word from it for the
-//!    time of the look, whatever happened in between. If the word has changed, the caller calls the
-//!    limit's own check.
+//!    key. If the word is still the same, the rule would compute the same new word for the time of
+//!    the look, whatever happened in between. If the word has changed, the caller calls the limit's
+//!    own check.
 //! 3. A seen state is not freed before the charge, because the [`Moment`] contains a guard.
 //!
 //! # Time
@@ -39,8 +39,8 @@
 //!
 //! # Orderings
 //!
-//! A charge is ordered like every other charge; see `rule`. The following models fail if the charge
-//! is a plain store, and the last two also fail if a look sees frozen words:
+//! The charge after a look is ordered like every other charge; see `rule`. The following models
+//! fail if the charge is a plain store, and the last two also fail if a look sees frozen words:
 //! `look_races_charge_and_one_gets_the_last_token`,
 //! `look_races_change_of_quota_and_the_charge_is_kept`,
 //! `look_races_eviction_and_the_charge_is_kept`.
@@ -78,7 +78,7 @@ pub struct Look<'m> {
     seen: Option<Seen<'m>>,
 }
 
-/// A state that was charged before, and the result of another charge of this state.
+/// A state that has been charged before, and the result of charging this state again.
 #[derive(Clone, Copy)]
 struct Seen<'m> {
     state: State<'m>,
