@@ -4,11 +4,11 @@
 //!
 //! When the first key is paused, the limiter creates a second store of the same kind. The end of a
 //! key's pause is a word in that store. The rule of that store is a bucket that holds one token and
-//! refills in one nanosecond, so each of its words is a time. A pause until `end` is a charge of
-//! one token at the nanosecond before `end`. The charge raises the word to `end`, or is denied
-//! because the word is already at `end` or later. The later end of two pauses therefore holds,
-//! whatever their order. When a pause has ended, its key in the second store is idle, and a
-//! turnover or a round forgets the key.
+//! refills in one nanosecond, so a word in that store is simply a time. A pause until `end` is a
+//! charge of one token at the nanosecond before `end`. The charge raises the word to `end`, or is
+//! denied because the word is already at `end` or later. If a key is paused twice, the later end
+//! therefore holds, whatever the order of the two pauses. When a pause has ended, its key is idle
+//! in the second store, and a turnover or a round forgets the key.
 //!
 //! The pause does not change the word of the paused key itself. Refunds, forced charges and changes
 //! of quotas update that word as usual. After the pause the key is therefore in exactly the state
@@ -26,16 +26,16 @@
 //! # What holds
 //!
 //! 1. A check is denied if it starts after a pause has returned, and if its time is before the end
-//!    of the pause. The check sees the root and `latest`, which no thread takes back, and the word,
-//!    which only a reset lowers. The store forgets the key only when a time that it accepts has
-//!    reached the end of the pause.
+//!    of the pause. The check sees the root, `latest` and the word. No thread takes the root or
+//!    `latest` back, and only a reset lowers the word. The store forgets the key only after it has
+//!    accepted a time that has reached the end of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
 //! 3. A check that runs concurrently with a pause may be admitted. In that case the check takes
 //!    effect before the pause.
 //!
-//! Suppose that checks at `end` are followed by a check at an earlier time. That check may find the
-//! pause forgotten, if at least a whole [`grace`](crate::Builder::grace) lies between the two
-//! times.
+//! Suppose that checks at `end` are followed by a check at an earlier time. The store may have
+//! forgotten the pause before that check, if at least a whole [`grace`](crate::Builder::grace) lies
+//! between the two times.
 //!
 //! # Cost
 //!
@@ -45,16 +45,18 @@
 //!
 //! # Progress
 //!
-//! Each operation has the progress of two checks. The loop of `Paused::set` repeats if the turnover
-//! or the round of another thread forgets the key between the two steps.
+//! Each operation makes the same progress guarantee as two checks. The loop in `Paused::set`
+//! repeats if a turnover or round by another thread forgets the key between the two steps of the
+//! loop.
 //!
 //! # Orderings
 //!
-//! The edge *link* of `reclaim` publishes the second store. `latest` is a [`Mark`], which only
-//! rises. A check that starts after the pause has returned sees `latest` through whatever informed
-//! its caller of that return. `pause_races_check_and_holds_for_the_next` fails if `latest` is not
-//! raised. `pause_races_the_end_of_an_earlier_one_and_holds` fails if the loop of `Paused::set`
-//! does not repeat after its key was forgotten.
+//! The *link* edge in `reclaim` publishes the second store. `latest` is a [`Mark`], which only
+//! rises. A check that starts after the pause has returned sees the raised `latest`: whatever
+//! informed the check's caller of the return also makes `latest` visible.
+//! `pause_races_check_and_holds_for_the_next` fails if `latest` is not raised.
+//! `pause_races_the_end_of_an_earlier_one_and_holds` fails if the loop of `Paused::set` does not
+//! repeat after its key was forgotten.
 
 use super::resets::Resets;
 use super::store::interface::{Accepts, Store};
@@ -89,7 +91,7 @@ impl<S: Store> Pauses<S> {
         Self(Root::null())
     }
 
-    /// Returns whether any key was ever paused.
+    /// Returns whether any key has ever been paused.
     #[inline(always)]
     pub(crate) fn are_used(&self) -> bool {
         self.0.is_linked()
@@ -120,7 +122,7 @@ impl<S: Store> Pauses<S> {
     }
 
     /// Pauses `key` until `end`, which is after `now`. If the second store does not exist, this
-    /// method creates it for as many keys as `keys`.
+    /// method creates that store for as many keys as `keys` can contain.
     pub(crate) fn set<Q: ?Sized>(&self, key: &Q, now: Tick, end: Tick, keys: &S) -> Result<(), Refused>
     where
         S: Accepts<Q>,

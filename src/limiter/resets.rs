@@ -3,8 +3,8 @@
 //!
 //! A refund returns the tokens that a charge still holds, and after a reset a charge holds none.
 //! However, the words of most rules do not show whether they were reset. A limiter therefore has
-//! one number for all its keys. Each reset of any key changes the number before and after the
-//! reset. A refund has no effect if its decision contains another number.
+//! one number for all its keys. Each reset of any key raises the number twice: before and after the
+//! reset itself. A refund has no effect if its decision contains another number.
 //!
 //! Why not a number for each key? The number would have to be stored in the key's word, or next to
 //! the word. A single number has a price: the reset of one key also voids the refunds of earlier
@@ -12,8 +12,8 @@
 //! back. Permits in flight do have a number in each word (see `rule/permits.rs`), because permits
 //! that are voided by mistake do not return as time passes.
 //!
-//! The first number is random. A refund for a decision of another limiter therefore has no effect
-//! either, except for one decision in four billion.
+//! The first number is random. A refund for a decision made by another limiter therefore has no
+//! effect either, except for one decision in four billion.
 //!
 //! # What holds
 //!
@@ -22,39 +22,39 @@
 //! repeats the following steps until it succeeds: it reads the word, compares the number, and
 //! changes the word unless the word has changed in the meantime.
 //!
-//! 1. When a reset has ended, a charge voided by the reset is not refunded. The charge changed the
+//! 1. After a reset has ended, a charge voided by the reset is not refunded. The charge changed the
 //!    word before the reset changed it, so the charge read the number before the second raise, and
 //!    that raise is complete.
-//! 2. During a reset, a void charge is not refunded if it read the number before the first raise. A
-//!    refund that returned such a charge would change the word after the reset has changed it. The
-//!    refund has read that later word, and has read the number after the word, so it sees the first
-//!    raise.
+//! 2. During a reset, a void charge is not refunded if the charge read the number before the first
+//!    raise. To return such a charge, a refund would have to change the word after the reset has
+//!    changed the word. Such a refund has read this later word, and then the number, so the refund
+//!    sees the first raise.
 //! 3. Two races remain in which a refund may return tokens that other requests have charged since.
-//!    It returns at most as many of them as its own charge took. In the first race, a charge and
-//!    its refund both happen between the two raises of one reset: the charge happens before the
-//!    reset reaches the key, and the refund afterwards. (A reset of one key takes less than a
-//!    microsecond; a `clear` takes as long as a pass over the table.) In the second race, a refund
-//!    reads the word before the reset and changes it after the reset, and other requests have
-//!    charged until the word is the same again. For a bucket, they have charged the same amount at
-//!    the same time; for a window, the same amount in the same window.
+//!    The refund returns no more of these tokens than its own charge took. In the first race, a
+//!    charge and its refund both happen between the two raises of one reset: the charge happens
+//!    before the reset reaches the key, and the refund afterwards. (A reset of one key takes less
+//!    than a microsecond; a `clear` takes as long as a pass over the table.) In the second race, a
+//!    refund reads the word before the reset and changes the word after the reset. In between,
+//!    charges by other requests have brought the word back to the same value. For a bucket, these
+//!    charges have the same amount and the same time as the void charges; for a window, they have
+//!    the same amount in the same window.
 //!
-//! If a limiter is reset exactly 2^31 times, a decision from before these resets counts as a new
-//! decision.
+//! If a limiter is reset exactly 2^31 times after a decision, the decision counts as new.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | reset | `rule::try_update` of a word that is reset | `State::refund` | that the number was raised | `refund_races_reset_and_gives_back_nothing_that_is_void` |
-//! | counted | `rule::try_update` and `rule::swap` of a charge | any reset | that the charge has read its number | none: it keeps a load of one thread before its store, and no load of loom's comes late |
+//! | counted | `rule::try_update` and `rule::swap` of a charge | any reset | that the charge has read its number | none: the edge keeps a load of one thread before the store of that thread, and loom never delays a load |
 //!
-//! For a log, the edge *link* serves the same purpose: a thread that sees the restarted log also
+//! For a log, the *link* edge serves the same purpose: a thread that sees the restarted log also
 //! sees everything that happened before the restart. If another thread moves a key between the
 //! reset and the refund of the key, that thread writes a word that depends on the reset word, and
-//! processors preserve this order. To break 1, a processor would have to do one of two things. It
-//! could change the word before it has read the number, which *counted* forbids. Or it could make
-//! the second raise visible before it knows the word for which the loop before the raise waits,
-//! which no processor does.
+//! processors preserve this order. To break invariant 1, a processor would have to do one of two
+//! things. It could change the word before it has read the number, which *counted* forbids. Or it
+//! could make the second raise visible too early, before it has loaded the word for which the
+//! preceding loop waits. No processor does this.
 
 use crate::decision::{Decision, Stamp};
 use crate::sync::{Atomic, Ordering::Relaxed};
@@ -90,8 +90,8 @@ impl Resets {
 
     /// Runs `reset`, and raises the number before and after it.
     pub(crate) fn note(&self, reset: impl FnOnce()) {
-        // ORDERING: relaxed, twice, because the edge *reset* publishes the number; see "What
-        // holds".
+        // ORDERING: both raises are relaxed, because the *reset* edge publishes the number; see
+        // "What holds".
         self.0.fetch_add(1, Relaxed);
         reset();
         self.0.fetch_add(1, Relaxed);

@@ -17,7 +17,7 @@ use crate::state::{AnyState, Counts, SharedRule, Standalone, State, StateRule, W
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// A rate limiter for a single resource. It has one state, and neither keys nor a table.
+/// A rate limiter for a single resource. It has a single state, and neither keys nor a table.
 ///
 /// All methods take `&self`; share a limiter by reference or in an `Arc`. No method locks or waits.
 /// Checks do not allocate, except with an [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog),
@@ -33,10 +33,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct SingleLimiter {
-    /// The initial rule, if it is the rule of a bucket. It is stored here so that a check reads it
-    /// without following a pointer. The rule applies to the first version of the state. When the
-    /// quota changes, that version is frozen. Afterwards a check gets no answer from the first
-    /// version, and continues with the last version.
+    /// The initial rule, if it is a bucket. A check reads this copy without following a pointer.
+    /// The rule applies to the first version of the state. A change of the quota freezes that
+    /// version. Afterwards, a check finds the first version frozen, and continues with the last
+    /// version.
     first: Option<Gcra>,
     pub(crate) state: Apart,
     pub(crate) resets: Resets,
@@ -44,14 +44,14 @@ pub struct SingleLimiter {
     pub(crate) clock: Clock,
 }
 
-/// A state on separate cache lines. Otherwise the fields that every check reads would share a line
-/// with the word, and would move with it from core to core.
+/// A state on separate cache lines. Otherwise the word would share a line with fields that every
+/// check reads, and these fields would move from core to core together with the word.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Apart(pub(crate) Standalone);
 
 impl SingleLimiter {
-    /// Creates a limiter whose state was never charged.
+    /// Creates a limiter whose state has never been charged.
     pub(crate) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
         let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
         let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });
@@ -94,7 +94,7 @@ impl SingleLimiter {
     /// of charged tokens does not change, as described for
     /// [`Limiter::set_quota`](crate::Limiter::set_quota).
     ///
-    /// The ability to change the quota costs a check nothing before the first change. After the
+    /// Before the first change, the ability to change the quota adds no cost to checks. After the
     /// first change, every check follows a pointer, which adds a few nanoseconds. Further changes
     /// add no cost.
     ///
@@ -148,7 +148,7 @@ impl SingleLimiter {
     /// # Progress
     ///
     /// This method is lock-free and does not allocate, and a denial is wait-free. A sliding log is
-    /// the exception: it allocates its next part once in 8 to 16,384 admissions, and a denial is
+    /// the exception: it allocates its next part once every 8 to 16,384 admissions, and a denial is
     /// only lock-free.
     ///
     /// ```
@@ -198,8 +198,8 @@ impl SingleLimiter {
         }
     }
 
-    /// Charges the state with a rule other than the rule of a bucket. This method is not inlined,
-    /// so that the check of a bucket can be inlined into its callers.
+    /// Charges the state under a rule that is not a bucket. This method is not inlined, so that the
+    /// check of a bucket can be inlined into its callers.
     #[inline(never)]
     fn check_by_other_rule(&self, now: Tick, cost: u64) -> Decision {
         match self.state.0.first_rule() {
@@ -210,7 +210,7 @@ impl SingleLimiter {
     }
 
     /// Charges the first version of the state. The type of the rule is known at compile time, so
-    /// the answer is written directly to where the caller expects it.
+    /// the compiler can write the answer directly to the place where the caller expects it.
     #[inline(always)]
     fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
         let stamp = self.resets.stamp();
@@ -224,7 +224,7 @@ impl SingleLimiter {
         self.check_later_state(now, cost).0
     }
 
-    /// Charges a log or, after a change of the quota, the last version of the state.
+    /// Charges a log, or the last version of the state after a change of the quota.
     #[cold]
     #[inline(never)]
     fn check_later_state(&self, now: Tick, cost: u64) -> SlowDecision {
@@ -278,8 +278,8 @@ impl SingleLimiter {
         self.visit(|state| state.peek(now, cost))
     }
 
-    /// Refunds the tokens of a charge, for a request that was admitted and then failed or was not
-    /// made. `decision` is the answer of the check that made the charge.
+    /// Refunds the tokens of a charge, for an admitted request that failed or was never made.
+    /// `decision` is the result of the check that made the charge.
     ///
     /// [`Limiter::refund`](crate::Limiter::refund) describes which tokens are refunded.
     ///
@@ -300,8 +300,8 @@ impl SingleLimiter {
         self.refund_n(decision, u64::MAX);
     }
 
-    /// Refunds at most `tokens` of a charge, for a request that cost less than it was charged.
-    /// `decision` is the answer of the check that made the charge.
+    /// Refunds at most `tokens` of a charge, for a request whose actual cost was lower than the
+    /// charge. `decision` is the result of the check that made the charge.
     ///
     /// [`Limiter::refund_n`](crate::Limiter::refund_n) describes which tokens are refunded.
     ///
@@ -373,8 +373,8 @@ impl SingleLimiter {
 
     /// Returns how many bytes of memory the limiter uses, including parts that wait to be freed.
     ///
-    /// The result stays the same until the quota is changed. With a sliding log, it grows with the
-    /// admissions of a period.
+    /// The result stays the same until the quota is changed. With a sliding log, the result grows
+    /// with the number of admissions per period.
     ///
     /// # Progress
     ///

@@ -46,21 +46,21 @@ impl Time for Tick {
 /// Created by [`Limiter::at`](crate::Limiter::at) and
 /// [`SingleLimiter::at`](crate::SingleLimiter::at).
 ///
-/// A view has the methods of its limiter, but does not read a clock. (A view has no reservations,
-/// because a reservation is settled later than it is made.) Use a view in an event loop that reads
-/// the time once per turn, or in a replay or a simulation with its own time.
+/// A view has the methods of its limiter, but does not read a clock. (A view can't make
+/// reservations, because a reservation is settled at a later time.) Use a view in an event loop
+/// that reads the time once per turn, or in a replay or a simulation with its own time.
 ///
 /// # Which times
 ///
 /// Times may count from any origin. Do not use views together with the limiter's own clock, unless
 /// the times of the views are read from that clock ([`Limiter::clock`](crate::Limiter::clock)).
 ///
-/// If the time of a request is earlier than the time of the key's last request, the request may be
-/// denied although a later time would be allowed. An earlier time never admits more, even if the
-/// key was forgotten in between (see [Time](crate::Limiter#time)). For algorithms with windows,
-/// choose [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts windows from
-/// tick 0; the default alignment fits only the limiter's own clock. The time of a refund must have
-/// the same origin as the time of its charge.
+/// A request may be denied if its time is earlier than the time of the key's last request, even
+/// though the same request would be allowed at a later time. An earlier time never admits more,
+/// even if the key was forgotten in between (see [Time](crate::Limiter#time)). For algorithms with
+/// windows, choose [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts
+/// windows from tick 0; the default alignment fits only the limiter's own clock. The time of a
+/// refund must have the same origin as the time of its charge.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

@@ -10,7 +10,7 @@
 //! Only these limiters have builders. [`Sweepable`] can be implemented for any type that contains
 //! limiters of many keys.
 
-/// How many slots to sweep between two calls of `goes_on`. Sweeping this many slots takes about ten
+/// How many slots to sweep between two calls to `goes_on`. Sweeping this many slots takes about ten
 /// microseconds.
 pub(crate) const BUDGET: usize = 1024;
 

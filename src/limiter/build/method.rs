@@ -32,7 +32,7 @@ impl Method {
         (method, Quota::new(1, Duration::from_nanos(1)))
     }
 
-    /// Returns the rule of a quota, for a state that consists of one word.
+    /// Returns the rule that enforces `quota`, for a state that consists of one word.
     pub(crate) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm, phase, debt } => AnyRule::new(algorithm, quota, phase)?.max_debt(debt)?,
@@ -41,7 +41,7 @@ impl Method {
         Ok(Enforced { rule, quota })
     }
 
-    /// Returns the rule of a quota, for a state of any kind.
+    /// Returns the rule that enforces `quota`, for a state of any kind.
     pub(crate) fn any(self, quota: Quota) -> Result<Enforced<StateRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm: Algorithm::SlidingLog, debt, .. } if debt > 0 => {

@@ -22,7 +22,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A limit on how many requests of a key are in flight at once, regardless of their duration.
+/// A limit on the number of requests per key that are in flight at once, regardless of their
+/// duration.
 ///
 /// A request acquires a [`Permit`] when it starts, and releases the permit by dropping it. Handles
 /// are cheap to clone, and all clones share the same counts.
@@ -71,8 +72,9 @@ use std::sync::Arc;
 /// - The number of outstanding permits of a key never exceeds the limit. This number does not
 ///   include permits from before the last reduction of the limit, the last [`reset`](Self::reset)
 ///   of the key, or the last [`clear`](Self::clear). Under
-///   [`WhenFull::Share`](crate::WhenFull::Share), all keys without a slot together may have as many
-///   permits again. A key that receives a slot may still hold permits of the shared state.
+///   [`WhenFull::Share`](crate::WhenFull::Share), all keys without a slot share one additional
+///   count, which has the same limit. A key that receives a slot may still hold permits of the
+///   shared state.
 /// - A permit is returned once, to the count from which it was acquired. After a reset, returning
 ///   the permit does not change the count of newer permits.
 /// - A key with an outstanding permit is never forgotten. A key without an outstanding permit is
@@ -89,7 +91,7 @@ pub struct InFlight<K: ?Sized, S = Fingerprints> {
     limiter: Arc<Limiter<K, S>>,
 }
 
-/// Returns a quota that represents a limit. Its period has no meaning.
+/// Returns a quota that represents a limit. The period of this quota has no meaning.
 const fn as_quota(limit: u64) -> Quota {
     Quota::per_second(limit)
 }
@@ -144,8 +146,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.acquire_n(key, 1)
     }
 
-    /// Acquires permits like [`acquire`](Self::acquire), for a request that counts as `permits`
-    /// permits. Acquires all of them or none.
+    /// Acquires permits like [`acquire`](Self::acquire), for a request that requires `permits`
+    /// permits. Acquires all of the permits or none.
     ///
     /// # Errors
     ///
@@ -206,7 +208,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     }
 
     /// Returns an empty permit for `key`. [`check_all`](crate::check_all) or
-    /// [`reserve_all`](crate::reserve_all) can charge it together with other limits.
+    /// [`reserve_all`](crate::reserve_all) can charge the permit together with other limits.
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight};
@@ -253,8 +255,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         Permit::of(Box::new(KeyLimiter::new(Arc::clone(&self.limiter), key, OwnClock)))
     }
 
-    /// Returns the number of outstanding permits of `key`. After the limit was lowered, the number
-    /// may exceed the limit.
+    /// Returns the number of outstanding permits of `key`. After the limit has been lowered, the
+    /// number may exceed the limit.
     ///
     /// # Progress
     ///
@@ -280,15 +282,15 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.quota().tokens()
     }
 
-    /// Replaces the limit of all keys.
+    /// Replaces the limit for all keys.
     ///
     /// Permits that are already acquired remain valid. If a key has more outstanding permits than
-    /// the new limit allows, it receives no permit until enough of them have been returned.
+    /// the new limit allows, the key receives no permit until enough permits have been returned.
     ///
     /// # Errors
     ///
-    /// Returns a [`QuotaError`] if the limit is not from 1 to 1,000,000, and a temporary error in
-    /// the same case as [`Limiter::set_quota`]. In both cases the old limit remains.
+    /// Returns a [`QuotaError`] if the limit is not from 1 to 1,000,000. Returns a temporary error
+    /// in the same case as [`Limiter::set_quota`]. In both cases the old limit remains.
     ///
     /// # Progress
     ///
@@ -311,7 +313,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     }
 
     /// Voids all permits of `key`. The same number of new permits can then be acquired, and
-    /// returning a void permit has no effect. Use this method for leaked permits.
+    /// returning a void permit has no effect. Use this method to recover from leaked permits.
     ///
     /// The holders of void permits are not notified. The number of requests in flight may therefore
     /// exceed the limit for a while.
@@ -362,7 +364,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     }
 }
 
-/// Charges `permit` for `permits` permits. Returns the permit, or a denial if too few permits are
+/// Charges `permits` permits to `permit`. Returns `permit`, or a denial if too few permits are
 /// free.
 fn taken<C: Chargeable>(permit: Permit<C>, permits: u64) -> Result<Permit<C>, Denied> {
     permit.check_n(permits).ok()?;

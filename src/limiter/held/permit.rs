@@ -12,10 +12,10 @@
 //!
 //! # Invariants
 //!
-//! 1. The number represents the charge that the limit has made and not received back. A call that
+//! 1. The number represents the part of the limit's charge that has not been refunded. A call that
 //!    subtracts permits from the number returns these permits to the limit. Each permit is
 //!    therefore returned once.
-//! 2. A guard holds at most one charge. A guard that holds a charge refuses another one.
+//! 2. A guard holds at most one charge. A guard that holds a charge refuses a second charge.
 //!
 //! # Orderings
 //!
@@ -53,7 +53,7 @@ struct Held {
 }
 
 impl Held {
-    /// Returns the permits that a charge has acquired, or `None` if it acquired none.
+    /// Returns the permits that a charge has acquired, or `None` if the charge acquired none.
     fn of(charge: &Decision) -> Option<Self> {
         let (Figures::Permits { generation, .. }, permits @ 1..) = (charge.figures, charge.charged()) else {
             return None;
@@ -132,15 +132,16 @@ impl<C: Chargeable> Permit<C> {
             let rest = held.permits.saturating_sub(permits);
             Some(Held::pack((rest > 0).then_some(Held { permits: rest, ..held })))
         };
-        // ORDERING: relaxed, twice, because the number publishes nothing; see the page.
+        // ORDERING: both are relaxed, because the number publishes nothing; see the page.
         if let Some(held) = self.held.fetch_update(Relaxed, Relaxed, rest).ok().and_then(Held::unpack) {
             self.limit.refund_n(&held.charge(), permits);
         }
     }
 }
 
-/// For [`check_all`](crate::check_all) and [`reserve_all`](crate::reserve_all). A check stores its
-/// charge in the permit. A permit that holds a charge refuses another one.
+/// Allows [`check_all`](crate::check_all) and [`reserve_all`](crate::reserve_all) to charge a
+/// permit. A check stores its charge in the permit. A permit that holds a charge refuses a second
+/// charge.
 impl<C: Chargeable> Chargeable for Permit<C> {
     fn check_n(&self, cost: u64) -> Decision {
         if let Some(refusal) = self.refusal(cost) {
@@ -148,7 +149,7 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         }
         let answer = self.limit.check_n(cost);
         let taken = Held::of(&answer);
-        // ORDERING: relaxed, twice, because the number publishes nothing; see the page.
+        // ORDERING: both are relaxed, because the number publishes nothing; see the page.
         if taken.is_some() && self.held.compare_exchange(0, Held::pack(taken), Relaxed, Relaxed).is_err() {
             // Another thread has charged this permit in the meantime.
             self.limit.refund(&answer);
@@ -161,9 +162,8 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         self.refusal(cost).unwrap_or_else(|| self.limit.peek_n(cost))
     }
 
-    /// Releases at most `tokens` of the permits that the check charged, and at most the permits
-    /// that are still held. Has no effect if the check charged nothing, for example because its
-    /// cost was zero.
+    /// Releases at most `tokens` permits, and never more than the check charged or the permit still
+    /// holds. Has no effect if the check charged nothing, for example because its cost was zero.
     fn refund_n(&self, decision: &Decision, tokens: u64) {
         self.give_back(tokens.min(decision.charged()));
     }

@@ -12,7 +12,7 @@
 //! | `charge` | the answer to the estimate, with the tokens that it charged |
 //! | `allowance` | the tokens that `record` may spend without a check: the estimate and all growth |
 //! | `charged` | the tokens that the limit has charged in total; less than the allowance if a policy admitted the request |
-//! | `recorded` | the tokens that were spent so far; `None` before the first `record` |
+//! | `recorded` | the tokens that have been spent so far; `None` before the first `record` |
 //!
 //! ```text
 //! refused              nothing is charged, and there is no guard
@@ -23,21 +23,22 @@
 //! # Invariants
 //!
 //! 1. `recorded <= allowance`. A refused call of `record` changes nothing.
-//! 2. A reservation is settled once: `commit` and `release` consume it, and the subsequent drop has
-//!    no effect.
-//! 3. At most the charge for the estimate is refunded, once, through the limit's own refund. A late
-//!    settlement therefore refunds the same tokens as a late refund.
-//! 4. Before a reservation is settled, the tokens in `charged` were admitted by ordinary checks.
-//!    Any number of open reservations together therefore stay within the limit's bound; only
-//!    `commit` can cause a debt.
+//! 2. A reservation is settled once: `commit` and `release` consume the reservation, and the
+//!    subsequent drop has no effect.
+//! 3. A settlement makes at most one refund, of at most the charge for the estimate, and uses the
+//!    limit's own refund. A late settlement therefore refunds the same tokens as a late refund.
+//! 4. Before a reservation is settled, all tokens in `charged` have been admitted by ordinary
+//!    checks. Any number of open reservations together therefore stay within the limit's bound;
+//!    only `commit` can cause a debt.
 //!
-//! Charges for growth are not refunded, because the tokens were spent at that moment, and because a
-//! guard stores only one decision.
+//! Charges for growth are never refunded. Their tokens are spent immediately, and a guard stores
+//! only one decision.
 //!
 //! # Progress
 //!
-//! Each method makes one check, one refund or one forced charge of the limit, and is as lock-free
-//! as that call. A method of a reservation of several limits makes one such call for each limit.
+//! Each method makes at most one call to the limit (a check, a refund or a forced charge), and is
+//! as lock-free as that call. For a reservation of several limits, each method makes such a call to
+//! each limit.
 
 use crate::decision::{Decision, Denied};
 use crate::limiter::together::chargeable::Chargeable;
@@ -66,12 +67,12 @@ use std::fmt;
 /// a bucket, settling reservations out of order may let other requests use some tokens twice. If an
 /// earlier reservation is returned first, the tokens of a later reservation refill sooner than the
 /// bucket can know. The later reservation may then return tokens that other requests have charged.
-/// It returns at most as many of them as the earlier reservations returned while the later one was
-/// open. Reservations settled in reverse order take no tokens from other requests.
+/// It returns no more of these tokens than the earlier reservations returned while the later
+/// reservation was open. Reservations settled in reverse order take no tokens from other requests.
 ///
 /// The tokens charged in an interval and not returned may therefore exceed the bound of the limit.
-/// Only reservations that were open at the start of the interval contribute to the excess, each at
-/// most the tokens that it returns.
+/// Only reservations that were open at the start of the interval contribute to the excess. Each of
+/// them contributes at most the tokens that it returns.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -155,7 +156,7 @@ impl<L: Chargeable> Reservation<L> {
     /// of the limit's `check_n`, called directly or by [`check_all`](crate::check_all).
     ///
     /// If another limit made `charge`, or if `charge` is also refunded elsewhere, the settlement is
-    /// wrong by the tokens that were charged.
+    /// wrong by the number of charged tokens.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl<L: Chargeable> Reservation<L> {
         self
     }
 
-    /// Returns the answer to the estimate. Its figures do not change later.
+    /// Returns the answer to the estimate. The figures in the answer do not change later.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -251,7 +252,7 @@ impl<L: Chargeable> Reservation<L> {
     /// # Errors
     ///
     /// Returns [`Denied`] if the tokens are not available. The caller should then stop the work. A
-    /// denied call has recorded and charged nothing, and does not affect earlier records.
+    /// denied call records and charges nothing, and does not affect earlier records.
     ///
     /// # Progress
     ///
@@ -291,13 +292,13 @@ impl<L: Chargeable> Reservation<L> {
 
     /// Settles the reservation with the actual cost of the work.
     ///
-    /// If the cost is below the charged tokens, the difference is refunded to the window or the
-    /// bucket that was charged, like a [refund](crate::Limiter::refund). At most the reserved
-    /// tokens are refunded, and not the tokens that [`record`](Self::record) charged in addition.
-    /// [Late settlements](Self#late-settlements) describes how this may affect other requests. If
-    /// the cost is above the charged tokens, the difference is charged now, and may cause a debt of
-    /// up to [`max_debt`](crate::Builder::max_debt). The result contains the tokens that could not
-    /// be charged.
+    /// If the cost is below the charged tokens, the difference is returned to the window or bucket
+    /// that was charged, as with a [refund](crate::Limiter::refund). Only reserved tokens can be
+    /// returned, not the tokens that [`record`](Self::record) charged in addition. [Late
+    /// settlements](Self#late-settlements) describes how this may affect other requests. If the
+    /// cost is above the charged tokens, the difference is charged now, and may cause a debt of up
+    /// to [`max_debt`](crate::Builder::max_debt). The result contains the tokens that could not be
+    /// charged.
     ///
     /// # Progress
     ///
@@ -341,7 +342,7 @@ impl<L: Chargeable> Reservation<L> {
 
     #[inline(always)]
     fn settle(&mut self, actual: u64) -> Settlement {
-        // Set first, so that the reservation is not settled again if the limit panics.
+        // This flag is set first, so that the reservation is not settled again if the limit panics.
         self.is_settled = true;
         let charged = self.charged;
         if actual < charged {
@@ -359,8 +360,8 @@ impl<L: Chargeable> Drop for Reservation<L> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_settled && (self.recorded.is_some() || self.release_on_drop) {
-            // A policy may have admitted the request without a charge. Then there is nothing to
-            // keep.
+            // A policy may have admitted the request without a charge, so more tokens may be
+            // recorded than charged. A drop does not charge the difference.
             self.settle(self.recorded().min(self.charged));
         }
     }

@@ -119,7 +119,8 @@ impl<L: Chargeable> ReservationSet<L> {
         let missing = |(limit, held): (usize, &Reservation<L>)| tokens(limit).saturating_sub(held.unspent());
         if self.0.iter().enumerate().any(|held| missing(held) > 0) {
             let missing: Vec<u64> = self.0.iter().enumerate().map(missing).collect();
-            // A cost of 0 is always allowed, and keeps the indices of the limits.
+            // A limit with no missing tokens is checked with a cost of 0, which is always allowed.
+            // The indices of the limits therefore remain the same.
             let costs = self.0.iter().map(|held| &held.limit).zip(missing.iter().copied());
             let growth = all_or_none(costs)?;
             for ((held, &missing), growth) in self.0.iter_mut().zip(&missing).zip(&growth) {

@@ -22,34 +22,35 @@ use std::sync::Arc;
 ///
 /// Created by [`Builder::class`](crate::Builder::class). The caller of a check chooses the class of
 /// a key. [`class`](Self::class) returns the [`Limiter`] of a class, with all methods of a limiter.
-/// No list assigns keys to classes, so a new customer requires no call. If a customer's plan
-/// changes, check the next request in the new class.
+/// The limiter does not record which class a key belongs to, so a new customer requires no call. If
+/// a customer's plan changes, check the next request in the new class.
 ///
 /// # A key in two classes
 ///
-/// Each class counts a key separately. If a key changes its class, it starts afresh in the new
-/// class. If it returns to the first class, its earlier charges there still count as far as they
-/// have not been refilled. A key may be checked in two classes, even at the same time. Each class
+/// Each class counts a key separately. A key that moves to another class starts afresh there. If
+/// the key returns to its first class, its earlier charges still count there, except for tokens
+/// that have been refilled. A key may be checked in two classes, even at the same time. Each class
 /// then admits what its quota allows, so the total is at most the sum of both bounds. Choose the
-/// class from your service's knowledge of the caller, not from the contents of the request. To
-/// enforce a limit over all classes, also charge a [`SingleLimiter`], with [`check_all`].
+/// class based on what your service knows about the caller, not on the contents of the request. To
+/// enforce a limit across all classes, also charge a [`SingleLimiter`], with [`check_all`].
 ///
 /// Refund a charge in the class that made it. In any other class the refund has no effect, because
-/// a class treats the charge as one made by another limiter.
+/// that class treats the charge as made by another limiter.
 ///
 /// # Memory
 ///
 /// [`max_keys`](crate::Builder::max_keys) is the cap for all classes together, and each class has a
-/// fixed share of it. The share is either configured ([`ClassSettings::max_keys`]) or an equal part
-/// of the remaining keys. No class uses the slots of another class. A flood of new keys in one
-/// class, such as a class of strangers, therefore fills only the table of this class. The drawback
-/// is that a full class answers new keys according to [`WhenFull`](crate::WhenFull), even if other
-/// classes have room. Under [`WhenFull::Share`](crate::WhenFull::Share), each class has its own
-/// shared state.
+/// fixed share of this cap. The share is either configured ([`ClassSettings::max_keys`]) or an
+/// equal part of the remaining keys. No class uses the slots of another class. A flood of new keys
+/// in one class, such as a class of strangers, therefore fills only the table of this class. The
+/// drawback is that a full class answers new keys according to [`WhenFull`](crate::WhenFull), even
+/// if other classes have room. Under [`WhenFull::Share`](crate::WhenFull::Share), each class has
+/// its own shared state.
 ///
-/// Each class requires the [memory](Limiter#memory) of a limiter with as many keys as its share.
-/// All classes together require at most four times 24.1 bytes for each of `max_keys` (32 bytes per
-/// key in a class whose share is at most 8,192), or 1 MiB for each class if that is more.
+/// Each class requires as much [memory](Limiter#memory) as a limiter whose `max_keys` is the share
+/// of the class. All classes together require at most four times 24.1 bytes for each of the
+/// `max_keys` keys (32 bytes per key in a class whose share is at most 8,192), or 1 MiB for each
+/// class if that is more.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

@@ -46,7 +46,7 @@ impl<K> KeyState<K> {
         self.decision.capacity().saturating_sub(self.decision.remaining())
     }
 
-    /// Returns how often the key was denied since it was inserted. The count stops at
+    /// Returns how often the key has been denied since it was inserted. The count stops at
     /// 4,294,967,295.
     ///
     /// The count is always 0 unless the limiter [counts denials](crate::Builder::count_denials).
@@ -136,10 +136,9 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
         Keys::of(self, self.clock.now())
     }
 
-    /// Returns the keys with the most denials, at most `count` of them, in descending order of
-    /// their denials.
+    /// Returns up to `count` keys with the most denials, in descending order of denials.
     ///
-    /// Keys that were never denied are omitted. The list is empty unless the limiter [counts
+    /// Keys that have never been denied are omitted. The list is empty unless the limiter [counts
     /// denials](crate::Builder::count_denials).
     ///
     /// # Progress

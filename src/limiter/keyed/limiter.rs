@@ -53,11 +53,11 @@ use std::sync::Arc;
 /// before it makes room. If a grace has passed since the last turnover, the table makes room
 /// without refusing any key.
 ///
-/// A key requires 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of bookkeeping.
-/// If `max_keys` is at most 8,192, a key requires about 32 bytes, because a small table has two
-/// slots for each key to make lookups faster. During a turnover both the old and the new array
-/// exist, and a retired array is freed once no thread can access it any more. In total, the table
-/// requires at most four times that memory, or 1 MiB if that is more.
+/// If the table contains `max_keys` keys, each key requires 24.1 bytes: 3/2 slots of 16 bytes, and
+/// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, a key requires about 32 bytes,
+/// because a small table has two slots for each key to make lookups faster. During a turnover both
+/// the old and the new array exist, and a retired array is freed once no thread can access it any
+/// more. In total, the table requires at most four times that memory, or 1 MiB if that is more.
 ///
 /// On Linux, tables of 64 KiB and more (about 2,000 keys) bypass the allocator. The table requests
 /// memory from the system and returns it in small parts, so that no check waits for all of it.
@@ -68,25 +68,26 @@ use std::sync::Arc;
 /// # Time
 ///
 /// The decision for a key depends on the times of that key's own requests. A full limiter uses the
-/// time of the current request to find out which keys are idle. It accepts a time more than 30 days
-/// ahead for this purpose only after the last four insertions, or the last four refusals of new
-/// keys and [sweeps](Self::sweep), have reached that time. A single request with a time in the far
-/// future therefore causes no key to be forgotten.
+/// time of the current request to find out which keys are idle. For this purpose, it accepts a time
+/// more than 30 days ahead only if several recent operations have reached that time: the last four
+/// insertions, or the last four refusals of new keys and [sweeps](Self::sweep). A single request
+/// with a time in the far future therefore causes no key to be forgotten.
 ///
 /// The limiter remembers a time at which all forgotten keys are idle. It charges a new or forgotten
-/// key at that time or later; [`Decision::at`] returns the time of the charge. This may delay a
-/// request if its thread was stopped after reading the clock, or if its clock was set back, but no
-/// key receives its burst twice. If a clock jumps ahead and back, new keys are delayed by at most
-/// the time that a key charged before the jump needs to become idle. (The clock may also stay ahead
-/// for so long that keys charged according to that clock become idle and are forgotten. New keys
-/// are then charged at the times of that clock until the other clocks reach them.)
+/// key at that time or later; [`Decision::at`] returns the time of the charge. A request may be
+/// delayed if its thread was stopped after reading the clock, or if its clock was set back. In
+/// neither case does a key receive its burst twice. If a clock jumps ahead and back, new keys are
+/// delayed by at most the time that a key charged before the jump needs to become idle. (The clock
+/// may also stay ahead for so long that keys charged according to that clock become idle and are
+/// forgotten. New keys are then charged at the times of that clock until the other clocks reach
+/// them.)
 ///
 /// # What a denial rests on
 ///
 /// Charges and refunds of a key take effect one after the other. A denial results from a plain load
-/// of the key's state. The load may miss a refund or a reset that another thread made a moment ago,
-/// and nothing else. The figures of a denial describe the loaded state, which may also lack a
-/// recent charge.
+/// of the key's state. The load may miss a refund or a reset that another thread has just made, and
+/// nothing else. The figures of a denial describe the loaded state, which may also lack a recent
+/// charge.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -205,12 +206,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Calls [`check`](Self::check) for many keys, and appends one decision for each key to
     /// `decisions`, in the order of the keys.
     ///
-    /// This method reads 32 keys at a time from `keys` and decides them. With
-    /// [`Fingerprints`](crate::store::Fingerprints) it first prefetches their memory, so a batch is
-    /// faster than single checks if the keys do not fit into the processor's caches. It reads the
-    /// clock once for the 32 keys; after the first [`pause`](Self::pause) of any key, it reads the
-    /// clock for each key. If `keys` or a key panics, `decisions` contains the decisions of all
-    /// completed charges.
+    /// This method reads 32 keys at a time from `keys`, and then checks these keys. With
+    /// [`Fingerprints`](crate::store::Fingerprints), it first prefetches the memory of the keys. A
+    /// batch is therefore faster than single checks if the keys do not fit into the processor's
+    /// caches. The clock is read once for the 32 keys; after the first [`pause`](Self::pause) of
+    /// any key, the clock is read for each key. If `keys` or a key panics, `decisions` contains the
+    /// decisions of all completed charges.
     ///
     /// # Progress
     ///

@@ -11,17 +11,17 @@ use std::time::Duration;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Denies all requests for `key` for the duration `time`, regardless of its quota. A pause can
-    /// serve as a penalty, for example. It can also last until the retry time of a server that
-    /// answered with "retry after".
+    /// serve as a penalty, for example. It can also last until the retry time that a server has
+    /// sent in a "retry after" answer.
     ///
     /// During the pause, checks and peeks of the key are denied, and no tokens
     /// [remain](Decision::remaining). The [`retry_after`](Decision::retry_after) of a denial is the
-    /// time until the same request is allowed. This is the end of the pause, or later if the quota
-    /// does not allow the request at the end. Callers in the queues of
+    /// time until the same request is allowed. The request is allowed at the end of the pause, or
+    /// later if the quota would still deny it then. Callers in the queues of
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait) also wait for the end of the pause.
     ///
-    /// The pause ends automatically. After the pause, the key is in the same state as without the
-    /// pause: during the pause, tokens refill, and refunds, [forced charges](Self::force) and
+    /// The pause ends automatically. After the pause, the key is in the same state as if it had not
+    /// been paused: during the pause, tokens refill, and refunds, [forced charges](Self::force) and
     /// changes of quotas take effect. A request that costs nothing is allowed even during a pause.
     ///
     /// If a second pause ends later than the first, it extends the first; it never shortens the
@@ -30,8 +30,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// separate limiter, so pause a key in each of its classes.
     ///
     /// Pauses work with all algorithms. [`SingleLimiter`](crate::SingleLimiter) and
-    /// [`InFlight`](crate::InFlight) do not support pauses. A key can be paused without having a
-    /// state. The key may be new, or may have found the table full.
+    /// [`InFlight`](crate::InFlight) do not support pauses. A key can be paused even if it has no
+    /// state, because the key is new or has found the table full.
     ///
     /// # Memory
     ///
@@ -92,7 +92,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if left == 0 || cost == 0 {
             return None;
         }
-        // The answer at the end of the pause, if no other request arrives before.
+        // The answer that the request would receive at the end of the pause, if no other request
+        // arrived before.
         let end = now + Duration::from_nanos(left);
         let then = self.peek_unpaused(key, cost, end);
         let from_now = |time: Option<Duration>| match time.map(|time| u64::try_from(time.as_nanos())) {

@@ -9,7 +9,7 @@ use equivalent::Equivalent;
 use std::hash::Hash;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Replaces the quota of all keys that have no quota of their own
+    /// Replaces the quota for all keys without a quota of their own
     /// ([`set_key_quota`](Self::set_key_quota)).
     ///
     /// The call also replaces the quota of the shared state under
@@ -19,8 +19,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// A change of the quota does not change the number of tokens that a key has used. A bucket of
     /// 10 tokens with 4 missing becomes a bucket of 100 with 4 missing, and from then on tokens
     /// refill at the new rate. A larger quota therefore admits everything that the old quota would
-    /// have admitted. Around a change, a key is admitted at most the larger of the two capacities,
-    /// plus the tokens that the rates add.
+    /// have admitted. Around a change, a key can use at most the larger of the two capacities plus
+    /// the tokens that the rates add.
     ///
     /// If more tokens are missing than the new capacity, the key has no tokens left, and the excess
     /// of missing tokens is forgotten. For this reason, avoid lowering and raising a quota
@@ -28,8 +28,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// The surplus is at most the number of forgotten tokens.
     ///
     /// Charges from before the change can still be refunded. In a bucket, the refund is computed as
-    /// if the bucket had always refilled at the fastest rate that the key has had. The refund
-    /// returns the whole charge at first, and less later if the key has had a faster rate.
+    /// if the bucket had always refilled at the fastest rate that the key has had. An early refund
+    /// therefore returns the whole charge. A later refund returns less if the key has had a faster
+    /// rate.
     ///
     /// A window of the same length keeps its counts. If the length changes, the tokens that count
     /// now also count in the new window, which may end later than the old window. Charges from
@@ -54,8 +55,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// during a check, the memory that existed at that moment remains allocated; further changes
     /// are still possible. If several threads have stopped at different times, they may prevent so
     /// many tables from being freed that no memory is permitted for another table. In that case,
-    /// this call sleeps for up to a tenth of a second and returns the error. With exact keys, no
-    /// change is refused for this reason.
+    /// this call sleeps for up to a tenth of a second and then returns the error. With exact keys,
+    /// no change is refused for this reason.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -89,13 +90,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// With [`Fingerprints`](crate::store::Fingerprints) this call costs as much as `set_quota`. To
     /// change many keys at once, use [`set_key_quotas`](Self::set_key_quotas). With
-    /// [`ExactKeys`](crate::store::ExactKeys) this call visits only this key. Setting the first
-    /// quota of a key locks one bucket of an index, and so does removing the quota.
+    /// [`ExactKeys`](crate::store::ExactKeys) this call visits only this key. Both setting the
+    /// first quota of a key and removing the quota lock one bucket of an index.
     ///
-    /// While any key has a separate quota, every check with `Fingerprints` looks for one. With
-    /// `ExactKeys`, only the first check of a key after a change looks for one. The quota of a key
-    /// requires about 180 bytes with `Fingerprints`, and about 330 bytes plus the key with
-    /// `ExactKeys`.
+    /// As long as any key has a quota of its own, every check with `Fingerprints` must look for
+    /// such a quota. With `ExactKeys`, only the first check of a key after a quota change does so.
+    /// A key's own quota requires about 180 bytes with `Fingerprints`, and about 330 bytes plus the
+    /// key with `ExactKeys`.
     ///
     /// # Errors
     ///
@@ -124,7 +125,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_key_quotas([(key, quota.into())])
     }
 
-    /// Returns the separate quota of `key`, or `None` if it has none.
+    /// Returns the separate quota of `key`, or `None` if the key has none.
     ///
     /// # Progress
     ///
@@ -146,7 +147,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.own_quota(key)
     }
 
-    /// Returns the quota of all keys that have no quota of their own. The quota is returned as it
+    /// Returns the quota for all keys without a quota of their own. The result is the quota as it
     /// was set, including its burst.
     ///
     /// # Progress
@@ -168,14 +169,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Sets separate quotas for many keys. `None` removes the quota of a key.
     ///
     /// With [`Fingerprints`](crate::store::Fingerprints), a single change sets all quotas, and
-    /// costs as much as the change of one quota. With [`ExactKeys`](crate::store::ExactKeys), the
-    /// keys are changed one after the other. If a quota is refused, or if the iterator panics, no
-    /// quota has changed.
+    /// costs as much as changing one quota. With [`ExactKeys`](crate::store::ExactKeys), the keys
+    /// are changed one after the other. If a quota is refused, or if the iterator panics, no quotas
+    /// are changed.
     ///
     /// # Errors
     ///
     /// Same as [`set_quota`](Self::set_quota), for the first refused quota. With `ExactKeys`, a key
-    /// may panic after other keys were changed. In that case, call this method again.
+    /// may panic after the quotas of other keys have been changed. In that case, call this method
+    /// again.
     ///
     /// # Progress
     ///

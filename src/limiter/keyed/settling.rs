@@ -15,8 +15,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Refunds a charge of `key`, for a request that was admitted and then failed or was not made.
-    /// `decision` is the answer of the check that made the charge.
+    /// Refunds a charge of `key`, for an admitted request that failed or was never made. `decision`
+    /// is the result of the check that made the charge.
     ///
     /// A refund returns only tokens that the charge still holds. In a bucket, these are the tokens
     /// that have not been refilled; in a window or a log, the tokens that still count. If the
@@ -25,13 +25,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// A late refund takes no tokens from other requests, with two exceptions:
     ///
-    /// - In a bucket, refunds are exact in the reverse order of their charges. If earlier charges
-    ///   are refunded while a charge is held, the tokens of the held charge refill sooner than the
-    ///   bucket can know. The refund of the held charge may then take tokens from other requests:
-    ///   at most as many as the earlier charges returned through refunds, through settled
-    ///   reservations, or through a [`check_all`] in which a limit refused.
+    /// - In a bucket, refunds are exact if they are made in the reverse order of their charges. If
+    ///   earlier charges are refunded while a later charge is held, the tokens of the later charge
+    ///   refill sooner than the bucket can know. The refund of the later charge may then take
+    ///   tokens from other requests. It takes at most as many tokens as the earlier charges have
+    ///   returned (through refunds, through settled reservations, or through a [`check_all`] in
+    ///   which a limit refused).
     /// - After a quota change that lowers the capacity, a refund may take tokens from other
-    ///   requests: at most as many as [`set_quota`](Self::set_quota) has forgotten.
+    ///   requests, but at most as many as [`set_quota`](Self::set_quota) has forgotten.
     ///
     /// In any interval, the tokens charged minus the tokens returned stay within the bound of the
     /// algorithm.
@@ -45,13 +46,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`check_all`]: crate::check_all
     ///
     /// A refund that races with a reset or a clear may return tokens that other requests have
-    /// charged, at most as many as its own charge took. This happens if the charge was made during
-    /// that clear and wiped by it, or if other requests have meanwhile charged exactly the wiped
-    /// tokens.
+    /// charged, but no more tokens than its own charge took. This happens if the charge was made
+    /// during the clear and then wiped by the clear. It also happens if other requests have
+    /// meanwhile charged exactly the wiped tokens.
     ///
     /// A refund does not wake waiting callers. If callers wait and may give up, use the queues of
-    /// [`tollgate-wait`](https://docs.rs/tollgate-wait), which charge a caller only when its turn
-    /// comes.
+    /// [`tollgate-wait`](https://docs.rs/tollgate-wait), which charge a caller only when that
+    /// caller's turn comes.
     ///
     /// # Progress
     ///
@@ -74,8 +75,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.refund_n(key, decision, u64::MAX);
     }
 
-    /// Refunds at most `tokens` of a charge, for a request that cost less than it was charged.
-    /// `decision` is the answer of the check that made the charge.
+    /// Refunds at most `tokens` of a charge, for a request whose actual cost was lower than the
+    /// charge. `decision` is the result of the check that made the charge.
     ///
     /// The rules of [`refund`](Self::refund), which refunds the whole charge, also apply here.
     ///
@@ -106,7 +107,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Accepts<Q>,
     {
-        // Called once the state is known. Any later reset follows this refund.
+        // The store calls this closure once the state is known. Any later reset takes effect after
+        // this refund.
         let is_current = || self.resets.are_before(charge);
         let refund = |state: AnyState<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
@@ -119,9 +121,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Resets `key` to the state of a new key, and ends its [pause](Self::pause).
     ///
-    /// After the reset, a [`refund`](Self::refund) of an earlier charge has no effect. This holds
-    /// for the charges of all keys. The reset does not affect a key without its own state, that is,
-    /// a key that found the table full.
+    /// After the reset, a [`refund`](Self::refund) of an earlier charge has no effect. This also
+    /// applies to earlier charges of all other keys. A reset does not affect a key that found the
+    /// table full, because such a key has no state of its own.
     ///
     /// # Progress
     ///
@@ -148,8 +150,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// The charge is at most the remaining tokens plus [`max_debt`](crate::Builder::max_debt).
     /// While a key is in debt, no tokens remain, and its requests are denied; each denial contains
-    /// the time at which the request would be allowed. A forced charge can't be refunded. A
-    /// [`Reservation`](crate::Reservation) settles more exactly.
+    /// the time at which the request would be allowed. A forced charge can't be refunded. To settle
+    /// a cost more precisely, use a [`Reservation`](crate::Reservation).
     ///
     /// [`WhenFull`](crate::WhenFull) determines how a new key is charged if the table is full.
     /// `Share` charges the shared state, and the other policies charge nothing.
@@ -189,7 +191,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         forced.unwrap_or_else(|left| tokens - left + self.refuse_forced(left, now))
     }
 
-    /// Charges spent tokens of a new key that finds no slot, according to the [`WhenFull`] policy.
+    /// Charges a new key that found no slot for tokens that are already spent. The [`WhenFull`]
+    /// policy determines the charge.
     #[cold]
     fn refuse_forced(&self, tokens: u64, now: Tick) -> u64 {
         self.beyond.refused.add(1);

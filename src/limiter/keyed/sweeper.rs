@@ -6,8 +6,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! The stop flag publishes nothing. The thread only has to see the flag some time after it was set.
-//! For that purpose, `unpark` wakes the thread, and the thread is joined.
+//! The stop flag publishes nothing. The thread only has to see the flag eventually. For that
+//! purpose, dropping the sweeper wakes the thread with `unpark` and joins the thread.
 
 use crate::error::{ConfigError, Refused};
 use crate::limiter::build::kind::Sweepable;
@@ -47,7 +47,7 @@ impl Sweeper {
     /// Starts a thread that sweeps `limiter` at intervals of `every`. The limiter's own clock
     /// determines which keys are idle.
     ///
-    /// The interval can be 1 ms to 24 h. One sweep per minute suits most services.
+    /// The interval can be from 1 ms to 24 h. One sweep per minute suits most services.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Sweeper {
         let stop = Arc::new(Atomic::new(false));
         let stopped = Arc::clone(&stop);
         let sweep = move || {
-            // ORDERING: relaxed, here and below, because the flag publishes nothing.
+            // ORDERING: both loads of the flag are relaxed, because the flag publishes nothing.
             while !stopped.load(Relaxed) {
                 // A spurious wake-up causes an early sweep, which does no harm.
                 thread::park_timeout(every);

@@ -8,7 +8,7 @@ use crate::time::Tick;
 impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Returns the statistics of this limiter, such as its keys, its memory and its turnovers.
     ///
-    /// Charges of known keys update no statistics. Insertions and turnovers update the figures.
+    /// Insertions and turnovers update the statistics. Charges of known keys do not.
     ///
     /// # Progress
     ///
@@ -38,13 +38,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// complete. The loop `while limiter.sweep(4096) {}` therefore ends after it has forgotten the
     /// keys that were idle when the turnover started.
     ///
-    /// A sweep does not trust a single reading of the clock. It judges keys by its own time once
-    /// four consecutive steps, each with a new reading, have reached that time, unless an insertion
-    /// in between contradicts it (see [Time](Limiter#time)). A budget of 64 suffices for this; a
-    /// smaller budget requires a few calls, which return true. After 16 steps, a sweep judges keys
-    /// by the time that has been accepted so far. A table has half as many slots again as keys, and
-    /// `budget` counts slots. `budget` is rounded up to a multiple of 16; a budget of 0 does
-    /// nothing.
+    /// A sweep does not trust a single reading of the clock. It reads the clock again in each step.
+    /// It judges keys by its own time once four consecutive steps have reached that time, if no
+    /// insertion in between contradicts that time (see [Time](Limiter#time)). A budget of 64
+    /// suffices for this; a smaller budget requires a few calls, which return true. After 16 steps,
+    /// a sweep judges keys by the time that has been accepted so far. `budget` counts slots, and a
+    /// table has three slots for every two keys. `budget` is rounded up to a multiple of 16; a
+    /// budget of 0 does nothing.
     ///
     /// A limiter also works without sweeps, because insertions create the space that they need, and
     /// one in 2048 charges of known keys helps. After a flood of keys, sweep to free their memory
@@ -116,8 +116,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Returns an upper bound on the number of keys in the table.
     ///
-    /// The number includes keys that are being inserted, up to `max_keys` keys that searched for a
-    /// slot a moment ago, and idle keys that have not been forgotten yet.
+    /// The number includes keys that are being inserted, up to `max_keys` keys that have recently
+    /// searched for a slot, and idle keys that have not been forgotten yet.
     ///
     /// # Progress
     ///

@@ -1,4 +1,4 @@
-//! The store of exact keys, which is an index of the keys themselves and of their states.
+//! The store of exact keys, which is an index that maps the keys themselves to their states.
 
 use super::hash::FoldHash;
 use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
@@ -20,9 +20,10 @@ use std::hash::{BuildHasher, Hash};
 /// this store.
 ///
 /// No two keys ever share a state, and the keys can be [listed](crate::Limiter::keys). `H` is the
-/// hash for looking up keys, which may be any [`BuildHasher`] ([`hasher`](crate::Builder::hasher)).
-/// The store compares keys, so the hash affects only the speed. If strangers choose keys, use a
-/// keyed hash, such as the default or [`RandomState`](std::hash::RandomState).
+/// hash for looking up keys. It may be any [`BuildHasher`], set by
+/// [`hasher`](crate::Builder::hasher). The store compares keys, so the hash affects only the speed.
+/// If strangers choose keys, use a keyed hash, such as the default or
+/// [`RandomState`](std::hash::RandomState).
 ///
 /// # Progress
 ///
@@ -36,20 +37,20 @@ use std::hash::{BuildHasher, Hash};
 /// # The code of a key
 ///
 /// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
-/// that contains the key. The index compares keys while it holds the lock of a bucket. At that time
-/// it also drops forgotten keys, in a call of any thread. If such code calls the limiter, it may
-/// wait for that lock forever. Make such calls outside of the key: in the destructor of a
-/// connection, for example, instead of the destructor of the connection's key.
-/// [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
+/// that contains the key. The index compares keys while it holds the lock of a bucket. While it
+/// holds the lock, it also drops forgotten keys, in a call by any thread. If the code of a key
+/// calls the limiter, the call may wait for that lock forever. Make such calls outside of the key:
+/// in the destructor of a connection, for example, instead of the destructor of the connection's
+/// key. [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
 ///
 /// # Fork
 ///
 /// A child of `fork` must not use a limiter of exact keys that its parent has built. If another
-/// thread of the parent held the lock of a bucket, no thread releases the lock in the child, and a
-/// check there may wait forever. Build another limiter in the child, or use
-/// [`Fingerprints`](crate::store::Fingerprints), which have no lock.
+/// thread of the parent held the lock of a bucket during the fork, no thread releases that lock in
+/// the child. A check in the child may then wait forever. Build another limiter in the child, or
+/// use [`Fingerprints`](crate::store::Fingerprints), which have no lock.
 ///
 /// # Memory
 ///
@@ -60,7 +61,7 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// This store also supports the [sliding log](crate::Algorithm::SlidingLog). Each key then requires
 /// 8 to 24 additional bytes for each admission that still counts. The total is at most `max_keys`
-/// times the limit times 24 bytes. This memory is allocated when it is used. It is freed as
+/// times the limit times 24 bytes. This memory is allocated when it is needed, and freed as
 /// admissions stop counting and keys are forgotten.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(crate) store: ExactStore<K>,
@@ -238,7 +239,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         match self.store.insert(asked, || asked.key.to_key(), now, |state| state.charge(now, cost)) {
             Ok((decision, is_charged)) => {
                 // The charge may be denied, because another thread may have inserted the key and
-                // exhausted it in the meantime.
+                // charged its last tokens in the meantime.
                 self.note_denial(is_charged, cost, asked);
                 decision
             }

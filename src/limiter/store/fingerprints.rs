@@ -1,4 +1,5 @@
-//! The store of fingerprints, which is a table of states. The hash of a key identifies its state.
+//! The store of fingerprints, which is a table of states. The hash of a key identifies the key's
+//! state.
 
 use super::hash::FoldHash;
 use super::interface::{Accepts, BATCH, Request, Settings, Store, forget_all, in_batches, sweep_by_steps};
@@ -36,14 +37,14 @@ use std::sync::Arc;
 ///   than a quota; two keys that collide are admitted less.
 /// - Keys whose upper bits agree crowd one part of the table, and lookups there are slower.
 ///
-/// Both hashes make a blind attacker pay the full price, because each limiter draws a seed from the
-/// system's entropy and keeps the seed secret. If an attacker tries n keys, one of them has the 64
-/// bits of a given victim with probability n / 2^64. At a million new keys per second, such a match
-/// takes 580,000 years on average. Any two of n keys collide with probability n^2 / 2^65, which is
-/// 2.7e-6 for ten million.
+/// With either hash, a blind attacker can only try keys, because each limiter draws a seed from the
+/// system's entropy and keeps the seed secret. If an attacker tries n keys, one of these keys has
+/// the same 64 bits as a given victim's key with probability n / 2^64. At a million new keys per
+/// second, such a match takes 580,000 years on average. Any two of n keys collide with probability
+/// n^2 / 2^65, which is 2.7e-6 for ten million.
 ///
-/// The hashes differ against an attacker who learns from answers. The `remaining` of one key after
-/// a charge of another key reveals whether the two keys share a state, and response times reveal a
+/// The two hashes differ if an attacker learns from answers. The `remaining` of one key after a
+/// charge of another key reveals whether the two keys share a state, and response times reveal a
 /// little about the positions of keys. SipHash is designed for this case: an attacker may choose
 /// any number of keys, and their hashes reveal nothing about the seed. FoldHash mixes its seed into
 /// each step, and no way to find the seed through a limiter is known. However, its authors promise
@@ -270,8 +271,8 @@ impl<H> Fingerprints<H> {
         Decision { stamp, ..decision }
     }
 
-    /// The slow path of a check. Finds the key wherever it is. If the key is missing and the
-    /// request charges anything, inserts the key.
+    /// The slow path of a check. Finds the key in any array of the table. If the key is missing and
+    /// the request charges anything, inserts the key.
     #[cold]
     #[inline(never)]
     fn check_everywhere(
@@ -328,8 +329,8 @@ impl<H> Fingerprints<H> {
         }
     }
 
-    /// Checks a key of a batch again. The key was missing from its first line, or its word has
-    /// changed.
+    /// Checks a key of a batch again, because the key was missing from its first line or because
+    /// the key's word has changed.
     #[inline(never)]
     fn check_again(
         &self,

@@ -23,7 +23,7 @@ pub struct FoldHash {
 /// A keyed cryptographic hash, for keys that an attacker can choose. This is std's [`RandomState`].
 ///
 /// Each instance is a different function, which depends on random keys. Today this hash is
-/// SipHash-1-3; std may replace it by a hash that is at least as hard to attack.
+/// SipHash-1-3; std may replace it with a hash that is at least as hard to attack.
 /// [`Fingerprints`](crate::store::Fingerprints) compares this hash with [`FoldHash`].
 ///
 /// J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", 2012.

@@ -1,9 +1,9 @@
 //! The interface between a limiter and its store of keys.
 //!
-//! The methods of a limiter are written once, in terms of the two traits in this file. The methods
-//! of these traits are hidden. Each store implements both traits and is called statically, so the
-//! cost of one store does not affect the other. No other crate can implement the traits, because
-//! only this crate can name the types of their arguments.
+//! The methods of a limiter are written once, in terms of the two traits in this module. The
+//! methods of these traits are hidden. Each store implements both traits and is called statically,
+//! so the cost of one store does not affect the other. No other crate can implement the traits,
+//! because only this crate can name the types of their arguments.
 
 use crate::decision::Decision;
 use crate::error::Refused;
@@ -121,7 +121,7 @@ pub trait Accepts<Q: ?Sized>: Store {
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> Decision;
     /// Charges one token to each of many keys, [`BATCH`] keys at a time, and appends the answers to
-    /// `decisions`. All keys of a batch are charged with the same time.
+    /// `decisions`. All keys of a batch are charged at the same time.
     #[doc(hidden)]
     fn check_many<'k>(
         &self,
@@ -155,7 +155,7 @@ pub trait Accepts<Q: ?Sized>: Store {
     /// error.
     #[doc(hidden)]
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64>;
-    /// Returns the separate quota of a key, or `None` if it has none.
+    /// Returns the separate quota of a key, or `None` if the key has none.
     #[doc(hidden)]
     fn own_quota(&self, key: &Q) -> Option<Quota>;
     /// Sets or removes the separate quotas of keys.
@@ -174,7 +174,8 @@ pub(crate) fn in_batches<T: Copy>(mut items: impl Iterator<Item = T>, mut each: 
             filled += 1;
         }
         each(&batch[..filled]);
-        // An iterator that has ended must not be called again, because it might start over.
+        // An iterator that has ended must not be called again, because the iterator might start
+        // over.
         if filled < BATCH {
             return;
         }
@@ -239,10 +240,10 @@ pub(crate) fn forget_all(
 /// The owned key must be equal to the borrowed form, according to
 /// [`Equivalent`](crate::store::Equivalent), and must have the same hash.
 ///
-/// Calls with a form that breaks this contract still return an answer. If the two are not equal, a
-/// check charges the owned key, or gets the answer of a full store. Calls that insert nothing, such
-/// as a peek, a reset or a refund, do not find the key. A refund then has no effect, and a permit
-/// remains outstanding. If the hashes differ, each form has a separate state.
+/// Calls with a form that breaks this contract still return an answer. If the two forms are not
+/// equal, a check charges the owned key, or returns the answer of a full store. Calls that insert
+/// nothing, such as a peek, a reset or a refund, do not find the key. A refund then has no effect,
+/// and a permit remains outstanding. If the hashes differ, each form has a separate state.
 ///
 /// Every type that implements [`ToOwned`] also implements this trait: a `str` is converted to a
 /// `String`, and a `u64` remains a `u64`. Implement the trait for your own borrowed forms.

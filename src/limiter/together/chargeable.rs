@@ -47,7 +47,7 @@ pub trait Chargeable {
     /// Returns the answer that [`check_n`](Self::check_n) would give now. Charges nothing.
     fn peek_n(&self, cost: u64) -> Decision;
     /// Refunds at most `tokens` of a charge, like [`Limiter::refund_n`](crate::Limiter::refund_n).
-    /// `decision` is the answer of the check that made the charge.
+    /// `decision` is the result of the check that made the charge.
     fn refund_n(&self, decision: &Decision, tokens: u64);
     /// Charges either one token or none, like [`Limiter::check`](crate::Limiter::check).
     fn check(&self) -> Decision {
@@ -58,7 +58,7 @@ pub trait Chargeable {
         self.peek_n(1)
     }
     /// Refunds all tokens of a charge, like [`Limiter::refund`](crate::Limiter::refund). `decision`
-    /// is the answer of the check that made the charge.
+    /// is the result of the check that made the charge.
     fn refund(&self, decision: &Decision) {
         self.refund_n(decision, u64::MAX);
     }

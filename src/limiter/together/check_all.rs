@@ -12,22 +12,22 @@
 //!
 //! # What holds, whatever other threads do
 //!
-//! 1. An allowed request was charged to each limit in the same way as by the limit's own check. No
-//!    limit therefore admits more than it would alone: its bound holds for the tokens that were
-//!    charged and not refunded.
+//! 1. An allowed request has been charged to each limit in the same way as by the limit's own
+//!    check. No limit therefore admits more than it would alone: its bound holds for the tokens
+//!    that were charged and not refunded.
 //! 2. When the call returns, a refused request has charged nothing, because the call has refunded
 //!    its charges.
 //! 3. Each step is a look, a check, a peek or a refund of one limit, so the whole call is as
 //!    lock-free as these steps. If the word of a limit has changed since the look, `check_all`
-//!    calls the limit's check, once. If a thread stops between a charge and its refund, the charged
+//!    calls the limit's check once. If a thread stops between a charge and its refund, the charged
 //!    tokens are withheld from other requests, but no other harm is done.
 //!
 //! # What concurrency makes conservative
 //!
 //! Between a charge and its refund, the tokens are missing. Suppose that each of two requests would
-//! pass alone. Both may be refused, if each of them finds tokens missing that the other is about to
-//! return. Two requests are never both allowed if only one of them fits. As with every refund, a
-//! bucket returns only tokens that have not been refilled in the meantime.
+//! pass alone. Both may be refused if each of them runs while the other holds tokens that it is
+//! about to return. Two requests are never both allowed if only one of them fits. As with every
+//! refund, a bucket returns only tokens that have not been refilled in the meantime.
 //!
 //! Why not mark the limits first, and charge them when all are marked? If a thread were killed,
 //! other threads would have to find its mark and undo it. That would require more state for each
@@ -43,13 +43,13 @@ pub struct Charge<'l> {
     limiter: &'l dyn Chargeable,
     cost: u64,
     is_shadow: bool,
-    /// Whether the limiter was charged and no part of the charge was refunded.
+    /// Whether the limiter has been charged and no part of the charge has been refunded.
     is_charged: bool,
     answer: Option<Decision>,
 }
 
 impl<'l> Charge<'l> {
-    /// Creates a request for `cost` tokens from `limiter`. Does not call the limiter yet.
+    /// Creates a request for `cost` tokens from `limiter`. This function does not call the limiter.
     ///
     /// ```
     /// # use tollgate::{Charge, Quota, SingleLimiter};
@@ -119,8 +119,8 @@ impl<'l> Charge<'l> {
         self.refund_n(u64::MAX);
     }
 
-    /// Refunds at most `tokens` of the charged tokens, for a request that cost less than it was
-    /// charged.
+    /// Refunds at most `tokens` of the charged tokens, for a request whose actual cost was lower
+    /// than the charge.
     ///
     /// The rest of the charge can't be refunded later.
     ///
@@ -178,11 +178,12 @@ impl fmt::Debug for Charge<'_> {
 /// This function looks at all limiters before it charges any of them. A denied request therefore
 /// writes nothing, unless another thread charges one of the limiters at the same time. The order of
 /// the charges does not change the answer. Include each state only once, because two charges of one
-/// state may deny each other. The same charges can be checked again. Each call computes new
-/// answers, and the charges of earlier calls remain charged.
+/// state may deny each other. The same `charges` can be passed to several calls. Each call computes
+/// new answers, and tokens charged by earlier calls remain charged.
 ///
-/// If a limiter panics (in the `Eq` of an exact key, for example), this function does not refund
-/// the other limiters, because the refund could also panic. Call [`Charge::refund`] to refund them.
+/// If a limiter panics, for example in the `Eq` of an exact key, this function does not refund the
+/// charges of the other limiters, because the refund could also panic. Call [`Charge::refund`] to
+/// refund these charges.
 ///
 /// No limiter ever admits more than it would alone. If requests race, one may be denied because
 /// another is about to return its tokens.
@@ -195,8 +196,8 @@ impl fmt::Debug for Charge<'_> {
 /// # Progress
 ///
 /// Same as the limiters' checks, peeks and refunds. This function adds no waiting and no retries.
-/// It allocates only if these calls allocate. (The first check that takes the slow path, for a new
-/// key for example, registers the thread as a reader once or twice more, which may allocate.)
+/// It allocates only if these calls allocate. (The first check on the slow path, for example for a
+/// new key, registers the thread as a reader once or twice more, which may allocate.)
 ///
 /// ```
 /// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
@@ -229,8 +230,8 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
     refuse(charges, &mut looks)
 }
 
-/// The maximum number of looks in one call, which is more than most requests need. Further limits
-/// are peeked.
+/// The maximum number of looks in one call, which is more than most requests need. In a larger
+/// request, the remaining limits are peeked at instead.
 const LOOKS: usize = 8;
 
 /// Looks or peeks at all limits except the shadows, until one of them denies the request. Returns

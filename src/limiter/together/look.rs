@@ -1,9 +1,10 @@
-//! A look at a limit before it is charged, and the charge of the state seen by the look.
+//! Looks at limits. A look reads the state of a limit before the limit is charged; the charge then
+//! uses the state that the look has seen.
 //!
 //! [`check_all`](crate::check_all) looks at all limits before it charges the first one. A look
-//! finds the state of a limit and computes how a charge would change its word. The charge is then a
-//! single compare-and-swap of the seen word. No key is looked up twice, and only needed answers are
-//! computed.
+//! finds the state of a limit and computes how a charge would change the word of this state. The
+//! charge is then a single compare-and-swap of the seen word. No key is looked up twice, and only
+//! needed answers are computed.
 //!
 //! # State
 //!
@@ -18,19 +19,19 @@
 //! # Invariants
 //!
 //! 1. A seen word is live, that is, neither fresh nor frozen. If a turnover moves or evicts a key,
-//!    its old word stays frozen forever. The same holds for the old word of a state whose quota is
-//!    replaced.
+//!    the old word of the key stays frozen forever. The same holds for the old word of a state
+//!    whose quota is replaced.
 //! 2. A charge either replaces the seen word or changes nothing. A word is the whole state of its
-//!    key. If the word is still the same, the rule would compute the same new word from it for the
-//!    time of the look, whatever happened in between. If the word has changed, the caller calls the
-//!    limit itself.
+//!    key. If the word is still the same, the rule would compute the same new word for the time of
+//!    the look, whatever happened in between. If the word has changed, the caller calls the limit's
+//!    own check.
 //! 3. A seen state is not freed before the charge, because the [`Moment`] contains a guard.
 //!
 //! # Time
 //!
-//! Clocks that read the processor's counter share one reading. A charge therefore has the time of
-//! the first look of its call. This time is older by the duration of the other looks and peeks. An
-//! older time may cause a denial, but never admits more. (Other clocks are read for each look.)
+//! Clocks that read the processor's counter share one reading. A charge therefore uses the time of
+//! the first look in its call. This time is early by the duration of the other looks and peeks. An
+//! earlier time may cause a denial, but never admits more. (Other clocks are read for each look.)
 //!
 //! # Progress
 //!
@@ -38,8 +39,8 @@
 //!
 //! # Orderings
 //!
-//! A charge is ordered like every other charge; see `rule`. The following models fail if the charge
-//! is a plain store, and the last two also fail if a look sees frozen words:
+//! The charge after a look is ordered like every other charge; see `rule`. The following models
+//! fail if the charge is a plain store, and the last two also fail if a look sees frozen words:
 //! `look_races_charge_and_one_gets_the_last_token`,
 //! `look_races_change_of_quota_and_the_charge_is_kept`,
 //! `look_races_eviction_and_the_charge_is_kept`.
@@ -53,7 +54,7 @@ use crate::state::State;
 use crate::time::Tick;
 use std::fmt;
 
-/// The shared time of one call's looks, and the guard under which the looks find states.
+/// The time that the looks of one call share, and the guard under which these looks find states.
 #[derive(Debug)]
 pub(crate) struct Moment {
     guard: Guard,
@@ -77,7 +78,7 @@ pub struct Look<'m> {
     seen: Option<Seen<'m>>,
 }
 
-/// A state that was charged before, and the result of another charge of this state.
+/// A state that has been charged before, and the result of charging this state again.
 #[derive(Clone, Copy)]
 struct Seen<'m> {
     state: State<'m>,
@@ -109,7 +110,7 @@ impl<'m> Look<'m> {
     }
 
     /// Records a state if its word is neither frozen nor fresh. A request with a cost of 0 charges
-    /// nothing, so it is left to the limit itself.
+    /// nothing, so the limit itself handles such a request.
     #[inline(always)]
     pub(crate) fn see(&mut self, state: State<'m>, now: Tick, cost: u64, resets: &'m Resets) {
         let from = load(state.word);
@@ -155,8 +156,8 @@ impl<'m> Look<'m> {
 }
 
 impl Seen<'_> {
-    /// Writes the answer like [`Look::answer`], for a rule other than the rule of a bucket. The
-    /// answers of these rules are not inlined.
+    /// Writes the answer like [`Look::answer`], for a rule that is not a bucket. The answers of
+    /// such rules are not inlined.
     #[inline(never)]
     fn answer_otherwise(&self, stamp: Stamp, answer: &mut Option<Decision>) {
         let charged = self.state.rule.answer(self.from, self.now, self.cost);
