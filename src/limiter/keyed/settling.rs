@@ -47,7 +47,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// A refund that races with a reset or a clear may return tokens that other requests have
     /// charged, but no more tokens than its own charge took. This happens if the charge was made
-    /// during the clear and then wiped by the clear. It also happens if other requests have
+    /// during the reset or the clear, which then wiped it. It also happens if other requests have
     /// meanwhile charged exactly the wiped tokens.
     ///
     /// A refund does not wake waiting callers. If callers wait and may give up, use the queues of
