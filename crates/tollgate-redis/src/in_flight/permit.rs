@@ -1,6 +1,6 @@
 //! [`SharedPermit`], and the task that keeps its entry in the store.
 //!
-//! Each permit has a task that requests an entry in the store, renews it, and removes it. The entry
+//! Each permit has a task that requests, renews and removes an entry in the store. The entry
 //! therefore has a single owner from the first request, whatever happens to the caller. The task
 //! removes the entry if the caller stops waiting or the answer is late. A drop only has to wake the
 //! task.
@@ -21,7 +21,7 @@
 //!
 //! 1. Each entry has a unique name. Removing an entry, once or twice, in time or late, therefore
 //!    removes no other entry.
-//! 2. `until` is counted from a moment before the renewal is sent. A permit therefore counts as
+//! 2. `until` is measured from a moment before the renewal is sent. A permit therefore counts as
 //!    held on this machine no longer than in the store.
 //! 3. An entry has at most one request under way. A renewal therefore never follows the removal,
 //!    unless a connection is lost between them; the entry then ends with its lifetime.
@@ -55,8 +55,8 @@ pub(super) struct StorePermits {
     pub(super) start: Instant,
 }
 
-/// A value that is dropped once a permit has been returned, wherever it was held. The drop wakes a
-/// caller that waits for a permit.
+/// A value that is dropped once a permit has been returned, wherever the permit was held. The drop
+/// wakes a caller that waits for a permit.
 pub(crate) type After = Option<Arc<dyn Send + Sync>>;
 
 /// The entry of one permit in the store.
@@ -86,8 +86,8 @@ struct StoreEntry {
 #[must_use = "a permit that is dropped at once is given back"]
 pub struct SharedPermit {
     decision: Decision,
-    /// The permit that this machine's limiter granted for the same request. It lets the limiter
-    /// know the traffic when it has to decide.
+    /// The permit that this machine's limiter granted for the same request. The limiter therefore
+    /// knows the traffic when it has to decide.
     local: Option<Permit>,
     stored: Option<Stored>,
     // Fields are dropped in the order of their declaration.
@@ -163,7 +163,7 @@ impl StorePermits {
         let (answer, answered) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(entry.live(Arc::clone(&until), answer, ended));
-        // An error means that the runtime has ended, and the task with the runtime.
+        // An error means that the task has ended together with its runtime.
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
         let stored = Some(Stored { end, task, permits: Arc::clone(self), until });
         let decision = decision(self.limit, reply, DecisionSource::Store);
@@ -226,7 +226,7 @@ impl StoreEntry {
         if let Ok(reply) = &asked {
             let lifetime = u64::try_from(self.permits.lifetime.as_micros()).unwrap_or(u64::MAX);
             let end = if reply.is_granted { sent.saturating_add(lifetime) } else { 0 };
-            // ORDERING: relaxed; this is a single number, which only this task writes.
+            // ORDERING: relaxed, because only this task writes this single number.
             until.store(end, Relaxed);
         }
         asked
