@@ -188,8 +188,8 @@ where
             // therefore become available at the bucket's rate.
             let asked = all.min(capacity);
             let at_once = self.limiter.peek_n(self.key, asked).await;
-            // If a limiter replaces a store, its capacity is smaller than that of the store. A
-            // quota may also change between two answers.
+            // A limiter that replaces a store has a smaller capacity than the store. A quota may
+            // also change between two answers.
             capacity = at_once.capacity();
             let asks_again = match at_once.outcome() {
                 Outcome::TooCostly => (self.cost..asked).contains(&capacity),

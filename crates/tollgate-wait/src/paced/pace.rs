@@ -6,7 +6,7 @@
 //! 1. *Pause.* No request is sent before `not_before`. This time is set by a refusal with a time,
 //!    or by a backoff.
 //! 2. *Horizon.* A response to request number `n` may report `r` remaining requests until some
-//!    time. It then permits the requests up to number `n + r` until this time. Requests are
+//!    time. Such a response permits the requests up to number `n + r` until this time. Requests are
 //!    numbered as they are admitted. This bound therefore includes the requests after `n`, which
 //!    the server had not counted yet.
 //! 3. *Spread.* The remaining amount is spread over the window of the limit, four times as fast as
@@ -22,8 +22,8 @@
 //!    window after a pause, so that no burst follows a pause. Each response that repeats the limit
 //!    prolongs it. After the end, only the key's own quota applies.
 //!
-//! The newest response counts, according to the number of its request. The end of every limit is
-//! bounded: it is at most the longest pause away, plus a window that is at most as long.
+//! The newest response counts, according to the number of its request. Every limit ends after a
+//! bounded time: at most the longest pause, plus a window of at most the same length.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::time::Duration;
