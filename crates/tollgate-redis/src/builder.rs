@@ -144,8 +144,8 @@ impl<L> SharedBuilder<L> {
     }
 
     /// Sets the maximum number of keys for which this machine stores state, in each class; the
-    /// default is a million. In a [`SharedInFlight`](crate::SharedInFlight), this number limits the
-    /// keys with a permit, and the local limiter denies the keys beyond it. The number of keys in
+    /// default is a million. In a [`SharedInFlight`](crate::SharedInFlight), this number limits how
+    /// many keys have a permit, and the local limiter denies further keys. The number of keys in
     /// the store has no such limit.
     ///
     /// ```

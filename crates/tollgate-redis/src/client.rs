@@ -293,8 +293,8 @@ impl Client {
             Ok(answers) => answers,
             Err(answered) => return vec![network.settle(&node, &connection, answered); numbers.len()],
         };
-        // A server that has lost its scripts has not run these calls. They are sent once more, and
-        // the first of them contains the whole script.
+        // A server that has lost its scripts has not run these calls. The calls are sent once more,
+        // and the first call contains the whole script.
         let unknown: Vec<_> = (0..answers.len()).filter(|&place| was_unknown(&answers[place])).collect();
         let mut failed = None;
         if !unknown.is_empty() {

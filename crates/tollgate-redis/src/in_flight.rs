@@ -11,15 +11,15 @@
 //! most the limit, counted across all machines. There are three temporary exceptions:
 //!
 //! - Work may continue although its permit is no longer held, because the permit could not be
-//!   renewed for a whole lifetime. Each of these permits may be one too many until the work ends.
-//!   (If a machine was suspended and its clock stood still, it learns of the loss with its next
+//!   renewed for a whole lifetime. Until the work ends, each of these permits may be one above the
+//!   limit. (A machine that was suspended while its clock stood still notices the loss at its next
 //!   renewal.)
 //! - The fallback grants permits while the store does not answer. N machines may hold up to N times
 //!   the local limit, until the permits are dropped.
 //! - The store may forget permits, because it has lost its data or its clock has jumped ahead by a
 //!   lifetime. The store learns of these permits again when they are renewed, within a third of a
-//!   lifetime. Until then, it may grant as many permits again. If its clock steps back, the permits
-//!   of dead processes return that much later.
+//!   lifetime. Until then, the store may grant the same number of permits again. If the store's
+//!   clock steps back, the permits of dead processes return later by the same time.
 
 mod permit;
 
@@ -73,7 +73,7 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 /// # }
 /// ```
 ///
-/// Keys are named like those of a [`SharedLimiter`](crate::SharedLimiter). The state of a key is
+/// Keys are named like the keys of a [`SharedLimiter`](crate::SharedLimiter). The state of a key is
 /// one sorted set, so clusters need no special care. The set expires one second after the last
 /// lifetime has ended. All times are read from the server's clock. If machines used their own
 /// clocks, and the clocks differed, the machines would end each other's permits.

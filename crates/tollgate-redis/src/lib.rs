@@ -101,7 +101,8 @@
 //! - within about two seconds, if the server was restarted or the network was cut. This time
 //!   consists of a pause of up to 1.5 s and an attempt to connect, which takes up to two
 //!   [connection timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster, the task
-//!   first asks the other nodes whether the node has a successor, which may take as long again.
+//!   first asks the other nodes whether the node has a successor, which may take the same time
+//!   again.
 //!
 //! # What the servers must allow
 //!
@@ -124,10 +125,10 @@
 //!   can read the eviction policy.
 //! - The server must be a primary.
 //! - `maxmemory-policy` must be `noeviction`, the default of Redis. All states have a time to live.
-//!   Under any other policy, a server whose memory is full therefore deletes them, and admits
-//!   throttled keys as new ones. With `noeviction`, the server refuses writes instead. The store
-//!   then still denies throttled keys, and [`WhenUnavailable`] decides the requests that the store
-//!   would admit.
+//!   Under any other policy, a server whose memory is full therefore deletes states, and admits
+//!   throttled keys as if they were new. With `noeviction`, the server refuses writes instead. The
+//!   store then still denies throttled keys, and [`WhenUnavailable`] decides the requests that the
+//!   store would admit.
 //!
 //! # Features
 //!

@@ -37,7 +37,7 @@ pub(crate) struct Network {
     tells_again: AtomicBool,
     /// The number of connections that were opened to servers that may have lost data.
     connections: AtomicU64,
-    /// How often the breakers of former nodes have opened. These nodes no longer exist.
+    /// How often breakers have opened for nodes that no longer exist.
     opened: AtomicU64,
 }
 
@@ -166,8 +166,8 @@ impl Network {
         Problem::Unreachable { server: self.servers.describe(&node.endpoint).0, reason }
     }
 
-    /// Returns the problems of the servers that have keys: whether a server can't be reached, and
-    /// the findings of the last trials.
+    /// Returns the problems of the servers that have keys: unreachable servers, and the findings of
+    /// the last trials.
     fn problems(&self) -> Vec<Problem> {
         let map = self.map();
         let of_node = |node: &Arc<Node>| {
@@ -532,8 +532,8 @@ impl Drop for Probe {
     /// new task.
     fn drop(&mut self) {
         self.node.breaker.probed();
-        // If a request found that the new connection has also ended, it could not start a task
-        // before this moment.
+        // If a request found that the new connection has also ended, the request could not start a
+        // task before this moment.
         self.node.changed.notify_waiters();
     }
 }

@@ -351,8 +351,8 @@ impl Connection {
         self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())
     }
 
-    /// Returns true if no answer arrived in this millisecond or in the one before. The connection
-    /// may then have ended without being noticed by any request.
+    /// Returns true if no answer has arrived in this millisecond or in the previous one. The
+    /// connection may then have ended without being noticed by any request.
     pub(crate) fn is_quiet(&self) -> bool {
         // ORDERING: relaxed; nothing else depends on this time.
         self.age() > self.answered.load(Relaxed) + 1

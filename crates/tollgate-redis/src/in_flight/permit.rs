@@ -78,8 +78,9 @@ struct StoreEntry {
 /// While the permit lives, a task renews it in the store after each third of the
 /// [lifetime](crate::SharedBuilder::lifetime). Dropping the permit returns it in the background,
 /// from any thread; [`release`](Self::release) waits until it has been returned. If the store does
-/// not answer, the task asks again until it does. If the process dies, the runtime ends, or the
-/// store stays unreachable, the permit becomes free at the end of its lifetime.
+/// not answer, the task repeats the request until the store answers. If the process dies, the
+/// runtime ends, or the store stays unreachable, the permit becomes free at the end of its
+/// lifetime.
 ///
 /// A permit that is never dropped is held as long as its process runs, for example after
 /// [`std::mem::forget`] or in a task that hangs.
@@ -262,8 +263,8 @@ impl SharedPermit {
     /// permit within the last lifetime, or if this machine's limiter has granted it.
     ///
     /// The result becomes false when no renewal was answered for a whole lifetime. It becomes true
-    /// again when a renewal finds a free permit. If your work must never run at the same time as
-    /// too much other work, stop it when the result is false.
+    /// again when a renewal finds a free permit. If too much work must never run at the same time,
+    /// stop your work when the result is false.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -282,7 +283,7 @@ impl SharedPermit {
     }
 
     /// Returns the permit. Waits until the store has answered or the deadline has passed. If the
-    /// store has not answered, a background task asks it again.
+    /// store has not answered, a background task asks the store again.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
