@@ -32,7 +32,7 @@ use tollgate::Tick;
 /// Requests that are late by up to this time are compensated for, because timers and busy machines
 /// cause delays.
 const SLACK: Duration = Duration::from_millis(20);
-/// How much faster than evenly the remaining amount is sent.
+/// How many times faster than an even spread the remaining amount is spent.
 const SPREAD: f64 = 4.0;
 /// The first pause after a refusal without a time. Each further refusal in a row doubles the pause.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -146,8 +146,8 @@ impl Pace {
         known.map(|known| known.spacing(now)).max().filter(|spacing| !spacing.is_zero())
     }
 
-    /// Completes a request that `ask` let proceed, whether or not the inner limiter has admitted
-    /// it.
+    /// Completes a request that `ask` allowed to proceed, whether or not the inner limiter has
+    /// admitted it.
     pub(crate) fn asked(&mut self, cost: u64, is_admitted: bool) {
         self.asking = self.asking.saturating_sub(cost);
         if is_admitted {
