@@ -120,15 +120,15 @@ impl<L> SharedBuilder<L> {
         Self { deadline, ..self }
     }
 
-    /// Sets who decides a request when the store does not answer in time. By default, a limiter on
-    /// this machine decides, with the whole limit as its share ([`WhenUnavailable::default`]). With
-    /// [`max_unsynced`](SharedBuilder::max_unsynced), the default is a denial
+    /// Sets how a request is decided when the store does not answer in time. By default, a limiter
+    /// on this machine decides, with the whole limit as its share ([`WhenUnavailable::default`]).
+    /// With [`max_unsynced`](SharedBuilder::max_unsynced), the default is a denial
     /// ([`WhenUnavailable::Deny`]).
     ///
     /// The local limiter is also charged for this machine's requests that the store admits. It
     /// therefore knows the traffic when it has to decide. The store never learns which requests the
     /// local limiter has admitted. With [`WhenUnavailable::Allow`], a
-    /// [`SharedInFlight`](crate::SharedInFlight) returns permits that hold nothing.
+    /// [`SharedInFlight`](crate::SharedInFlight) returns permits that are not counted.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -144,8 +144,8 @@ impl<L> SharedBuilder<L> {
     }
 
     /// Sets the maximum number of keys for which this machine stores state, in each class; the
-    /// default is a million. In a [`SharedInFlight`](crate::SharedInFlight), this number limits the
-    /// keys with a permit, and the local limiter denies the keys beyond it. The number of keys in
+    /// default is a million. In a [`SharedInFlight`](crate::SharedInFlight), this number limits how
+    /// many keys have a permit, and the local limiter denies further keys. The number of keys in
     /// the store has no such limit.
     ///
     /// ```
@@ -161,9 +161,9 @@ impl<L> SharedBuilder<L> {
         Self { max_keys, ..self }
     }
 
-    /// Writes each key, escaped, into its name in the store, so that an operator can find the key
-    /// there. A key of more than 200 characters is still written as a hash. By default, every name
-    /// contains a hash and does not reveal its key.
+    /// Writes each key in escaped form into the name of its entry in the store, so that an operator
+    /// can find the entry. A key of more than 200 characters is still written as a hash. By
+    /// default, every name contains a hash and does not reveal its key.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -217,7 +217,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 
     /// Names the default class, which has the limit's own quota. The name must have 1 to 128 bytes;
-    /// without this method it is `default`. The name is not part of the keys in the store.
+    /// if this method is not called, the name is `default`. The name is not part of the keys in the
+    /// store.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -255,11 +256,11 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// charge tokens that are already spent. A check never creates a debt. [`Builder::max_debt`]
     /// describes for each algorithm how a debt ends. The setting applies to every class of callers.
     /// Machines that share a limit should use the same value, because each machine judges by its
-    /// own. In a bucket, a machine with a smaller `max_debt` counts no more than that amount of a
-    /// debt.
+    /// own value. In a bucket, a machine with a smaller `max_debt` counts a debt only up to that
+    /// value.
     ///
-    /// `build` returns an error if the store's numbers can't hold the debt and the capacity
-    /// together. It also returns an error for any debt with a sliding log or with
+    /// `build` returns an error if the sum of the debt and the capacity is too large for the
+    /// store's numbers. It also returns an error for any debt with a sliding log or with
     /// [`max_unsynced`](Self::max_unsynced).
     ///
     /// ```
@@ -278,7 +279,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { max_debt: tokens, ..self }
     }
 
-    /// Leases up to `tokens` of a key in advance, and spends them without a round trip. All
+    /// Leases up to `tokens` tokens of a key in advance, and spends them without a round trip. All
     /// machines together never admit more than the limit. `tokens` may be 1 to half of the
     /// capacity. The [crate's page](crate) describes the costs of a lease.
     ///
@@ -295,11 +296,12 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { lease: Some(tokens), ..self }
     }
 
-    /// Counts requests on this machine, and reports the counts to the store in the background. A
-    /// key never has more than `tokens` that the store has not confirmed. N machines together
-    /// therefore admit at most the limit plus (N - 1) x `tokens`, even while the store is
-    /// unreachable. No check waits while there is room. Only windows support this mode. `tokens`
-    /// may be 1 to 262,143, and at most the limit. See the [crate's page](crate).
+    /// Counts requests on this machine, and reports the counts to the store in the background. On
+    /// each machine, a key never has more than `tokens` tokens that the store has not confirmed. N
+    /// machines together therefore admit at most the limit plus (N - 1) x `tokens`, even while the
+    /// store is unreachable. No check waits while the limit and `tokens` both have room. Only
+    /// windows support this mode. `tokens` may be 1 to 262,143, and at most the limit. See the
+    /// [crate's page](crate).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -360,8 +362,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         if self.max_unsynced.is_some() && self.max_debt > 0 {
             return Err(Refused::UnsyncedDebt { max_debt: self.max_debt });
         }
-        // `max_keys` is validated here because a fallback without keys does not validate it. Leases
-        // and counts would then have no room.
+        // `max_keys` is validated here because a fallback that stores no keys does not validate it.
+        // With an invalid `max_keys`, leases and counts would have no room.
         Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
         let counters = Arc::new(Counters::default());
         let default = self.class_of(None, self.quota, &counters)?;

@@ -14,11 +14,11 @@
 //! Three events open a server's [`Breaker`](crate::connection::breaker::Breaker): a failed attempt
 //! to connect, a connection lost during a request, and three late answers in a row. The server's
 //! requests then end immediately, and one task probes the server. A probe opens a new connection
-//! and waits for the answer to a PING; the new connection also replaces a half-open one. Meanwhile
-//! another PING waits on the old connection, and is answered if the server had only stopped
-//! responding. Each node of a cluster has its own breaker, so that a node that is down does not
-//! affect the others. Before the client probes a node, it asks the other nodes whether the node has
-//! a successor.
+//! and waits for the answer to a PING; the new connection also replaces a half-open connection.
+//! Meanwhile another PING waits on the old connection, and is answered if the server had only
+//! stopped responding. Each node of a cluster has its own breaker, so that a node that is down does
+//! not affect the others. Before the client probes a node, it asks the other nodes whether the node
+//! has a successor.
 
 use crate::connection::network::{Network, Target};
 #[cfg(not(feature = "tls"))]
@@ -38,13 +38,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// The maximum number of redirections that a request follows from node to node of a cluster.
+/// The maximum number of redirections that a request follows between the nodes of a cluster.
 const HOPS: usize = 4;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A connection to servers that several machines share. They are one server, a master with its
-/// replicas behind sentinels, or a cluster. They run Redis 7 or Valkey.
+/// A connection to servers that several machines share: a single server, a master with its replicas
+/// behind sentinels, or a cluster. The servers run Redis 7 or Valkey.
 ///
 /// Clones share the connection. The client opens the connection in the background when it is first
 /// needed, inside a tokio runtime, and reopens it whenever it is lost. [`connect`](Self::connect)
@@ -83,7 +83,7 @@ enum Command<'c> {
 }
 
 impl Client {
-    /// Creates the client of one server. The address is
+    /// Creates a client of one server. The address is
     /// `redis://[user][:password@]host[:port][/database]`. For TLS, it starts with `rediss://`. For
     /// a Unix socket, it is `redis+unix:///path`. Percent-encode the characters of the user and the
     /// password that have a meaning in an address: `%23` for `#`, `%40` for `@`.
@@ -120,7 +120,7 @@ impl Client {
     }
 
     /// Starts the configuration of a client of a cluster. `nodes` contains the addresses of some of
-    /// its nodes. All nodes have the same password.
+    /// the cluster's nodes. All nodes have the same password.
     ///
     /// While a node is down, the store does not answer for the node's keys until a replica takes
     /// over. With `cluster-require-full-coverage yes`, the server's default, the cluster meanwhile
@@ -129,11 +129,12 @@ impl Client {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
 
-    /// Connects now instead of at the first request, and tests the operations of checks on each
-    /// primary of a cluster. For the test, each limit of this client charges one token of a key
-    /// that no caller can choose, and then deletes the key. After this call, limits are also tried
-    /// in the background: a limit is tried when it is built inside a tokio runtime, and all limits
-    /// are tried on each new connection. [`ClientStats::problems`] contains the results.
+    /// Connects now instead of at the first request, and tests the operations that checks use. In a
+    /// cluster, the test runs on each primary. For the test, each limit of this client charges one
+    /// token of a key that no caller can choose, and then deletes the key. After this call, limits
+    /// are also tried in the background: a limit is tried when it is built inside a tokio runtime,
+    /// and all limits are tried on each new connection. [`ClientStats::problems`] contains the
+    /// results.
     ///
     /// ```no_run
     /// # use tollgate::Quota;
@@ -153,11 +154,11 @@ impl Client {
     /// # Errors
     ///
     /// Returns the first problem that would prevent the store from answering checks: there is no
-    /// [connection](StoreProblem::is_unreachable), the user may not use a command or keys, or the
-    /// server is a read-only replica. The client stays usable. A task continues to try to connect,
-    /// and meanwhile [`WhenUnavailable`](crate::WhenUnavailable) answers checks. The store answers
-    /// as soon as it can. If only some primaries of a cluster can be reached, this method returns
-    /// `Ok`, and `problems` names the others.
+    /// [connection](StoreProblem::is_unreachable), the user may not use a command or the keys, or
+    /// the server is a read-only replica. The client stays usable. A task continues to try to
+    /// connect, and meanwhile [`WhenUnavailable`](crate::WhenUnavailable) answers checks. The store
+    /// answers as soon as it can. If only some primaries of a cluster can be reached, this method
+    /// returns `Ok`, and `problems` names the others.
     pub async fn connect(&self) -> Result<(), StoreProblem> {
         let network = &self.network;
         network.connect().await.map_err(StoreProblem)?;
@@ -178,7 +179,7 @@ impl Client {
         if network.is_cluster() && network.is_connected() { Ok(()) } else { unreachable }
     }
 
-    /// Tests the operations of checks now, like [`connect`](Self::connect), but only over open
+    /// Tests the operations that checks use, like [`connect`](Self::connect), but only over open
     /// connections. Returns all problems, or an empty result if the store answers all checks. Use
     /// this method for a readiness endpoint: a client without a connection starts to connect, and
     /// is ready at a later call. The test needs a few round trips, and ends within four connection
@@ -292,8 +293,8 @@ impl Client {
             Ok(answers) => answers,
             Err(answered) => return vec![network.settle(&node, &connection, answered); numbers.len()],
         };
-        // A server that has lost its scripts has not run these calls. They are sent once more, and
-        // the first of them contains the whole script.
+        // A server that has lost its scripts has not run these calls. The calls are sent once more,
+        // and the first call contains the whole script.
         let unknown: Vec<_> = (0..answers.len()).filter(|&place| was_unknown(&answers[place])).collect();
         let mut failed = None;
         if !unknown.is_empty() {

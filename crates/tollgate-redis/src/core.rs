@@ -56,8 +56,8 @@ impl Core {
         self.client_clock.then(system_time)
     }
 
-    /// Asks the store within the deadline of the limit. Uses `now` or, without it, the limit's own
-    /// clock.
+    /// Asks the store within the deadline of the limit. Uses the time `now`, or the limit's own
+    /// clock if `now` is `None`.
     pub(crate) async fn ask(&self, text: &str, op: Op<'_>, now: Option<Tick>) -> Result<Answer, Failure> {
         self.ask_by(self.deadline(), text, op, now).await
     }

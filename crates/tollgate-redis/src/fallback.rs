@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota, Tick};
 
-/// Who decides a request when the store does not answer in time.
+/// How a request is decided when the store does not answer in time.
 ///
 /// ```
 /// use tollgate::Quota;
@@ -26,12 +26,13 @@ pub enum WhenUnavailable {
     Allow,
     /// Denies the request, without a retry time.
     Deny,
-    /// Decides with a limiter on this machine. The limiter's quota is a share of the limit's quota:
-    /// above 0 and up to 1, and at least one token. The limiter is also charged for all requests
-    /// that the store admits through this machine. It therefore knows the recent traffic when it
-    /// has to decide. Refunds to the store do not reach the limiter, so it may deny a request that
-    /// the store would admit. The store does not learn which requests the limiter admits. A key may
-    /// therefore use its share here, and then the whole limit as soon as the store answers again.
+    /// Decides with a limiter on this machine. The limiter's quota is a share of the limit's quota.
+    /// The share is above 0 and at most 1, and the local quota is at least one token. The limiter
+    /// is also charged for all requests that the store admits through this machine. It therefore
+    /// knows the recent traffic when it has to decide. Refunds to the store do not reach the
+    /// limiter, so it may deny a request that the store would admit. The store does not learn which
+    /// requests the limiter admits. A key may therefore use its share here, and then the whole
+    /// limit as soon as the store answers again.
     ///
     /// The limiter uses the limit's algorithm if a table can store its state. Otherwise, a sliding
     /// window replaces a sliding log, and a token bucket replaces a sliding window that is too
@@ -90,7 +91,7 @@ impl Fallback {
         }
     }
 
-    /// Decides a request of `cost` tokens. `limit` is the maximum cost of one request.
+    /// Decides a request for `cost` tokens. `limit` is the maximum cost of one request.
     pub(crate) fn check(&self, name: &Name, cost: u64, limit: u64) -> Decision {
         match self {
             Self::Open => policy(Outcome::Allowed, cost, limit),

@@ -8,19 +8,18 @@
 //!
 //! One script on one key grants a permit, and only while fewer permits than the limit are out. At
 //! any moment, the number of permits for which [`SharedPermit::is_held`] is true is therefore at
-//! most the limit, counted on all machines. Three cases are outside this bound, and all of them
-//! end:
+//! most the limit, counted across all machines. There are three temporary exceptions:
 //!
 //! - Work may continue although its permit is no longer held, because the permit could not be
-//!   renewed for a whole lifetime. Each of these permits may be one too many until the work ends.
-//!   (If a machine was suspended and its clock stood still, it learns of the loss with its next
+//!   renewed for a whole lifetime. Until the work ends, each of these permits may be one above the
+//!   limit. (A machine that was suspended while its clock stood still notices the loss at its next
 //!   renewal.)
 //! - The fallback grants permits while the store does not answer. N machines may hold up to N times
 //!   the local limit, until the permits are dropped.
 //! - The store may forget permits, because it has lost its data or its clock has jumped ahead by a
 //!   lifetime. The store learns of these permits again when they are renewed, within a third of a
-//!   lifetime. Until then, it may grant as many permits again. If its clock steps back, the permits
-//!   of dead processes return that much later.
+//!   lifetime. Until then, the store may grant the same number of permits again. If the store's
+//!   clock steps back, the permits of dead processes return later by the same time.
 
 mod permit;
 
@@ -45,7 +44,8 @@ use tollgate::{Chargeable, DecisionSource, Denied, InFlight, Permit, Quota};
 const LETTER: char = 'p';
 const SHORTEST_LIFETIME: Duration = Duration::from_millis(100);
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// The minimum lifetime, in deadlines. It leaves time for another renewal after a late one.
+/// The minimum lifetime, as a multiple of the deadline. It leaves time for another renewal after a
+/// late renewal.
 const DEADLINES_IN_LIFETIME: u32 = 6;
 /// The commands of the script, besides TIME.
 const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "zrem", "pttl", "pexpire"];
@@ -73,10 +73,10 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 /// # }
 /// ```
 ///
-/// Keys are named like those of a [`SharedLimiter`](crate::SharedLimiter). The state of a key is
+/// Keys are named like the keys of a [`SharedLimiter`](crate::SharedLimiter). The state of a key is
 /// one sorted set, so clusters need no special care. The set expires one second after the last
-/// lifetime. All times are the server's. If machines used their own clocks, and the clocks
-/// differed, the machines would end each other's permits.
+/// lifetime has ended. All times are read from the server's clock. If machines used their own
+/// clocks, and the clocks differed, the machines would end each other's permits.
 ///
 /// A `SharedInFlight` is a handle that is cheap to clone.
 pub struct SharedInFlight<K: ?Sized> {

@@ -57,12 +57,12 @@ use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
 
 /// The maximum time for which a denial is remembered, in ticks.
 const DENIED: u64 = 1_000;
-/// After the store had nothing to lease, this machine requests no lease for this many ticks.
+/// If the store had nothing to lease, this machine requests no lease for this many ticks.
 const DRY: u64 = 10;
-/// The leases of a key grow only if the key requests the next lease within this many ticks.
+/// A key's leases grow only if the key requests the next lease within this many ticks.
 const GROWS: u64 = 1_000;
-/// A sweep for idle keys starts when there are at least this many keys, and twice as many as the
-/// last sweep left.
+/// A sweep for idle keys starts when there are at least this many keys, and at least twice as many
+/// keys as after the last sweep.
 const FIRST_SWEEP: u64 = 1_024;
 
 pub(crate) struct Leases {
@@ -142,8 +142,8 @@ impl Leases {
         let state = &self.state;
         let core = &state.core;
         if request.cost == 0 || request.cost > core.rule.capacity() {
-            // A request of no tokens asks for the state, which only the store knows. A request that
-            // never passes must not receive a remembered denial, because such a denial ends.
+            // A request for no tokens asks for the state, which only the store knows. A request
+            // that never passes must not receive a remembered denial, because such a denial ends.
             return core.check(request, None).await;
         }
         let deadline = core.deadline();
@@ -186,7 +186,7 @@ impl Leases {
         }
     }
 
-    /// Forgets that the store has denied a key. Called after a refund of the key.
+    /// Forgets that the store has denied a key. Called after tokens of the key were refunded.
     pub(crate) fn ask_again(&self, name: &Name) {
         if let Some(cell) = self.state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
             // ORDERING: relaxed, as in `denied_for`.
@@ -196,8 +196,8 @@ impl Leases {
 
     pub(crate) fn forget(&self, name: &Name) {
         if self.state.cells.remove_sync(name) {
-            // ORDERING: relaxed; this is only a count. A sweep may already have subtracted this
-            // cell.
+            // ORDERING: relaxed, because this is only a count. A sweep may already have subtracted
+            // this cell.
             let _ = self.state.count.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
         }
     }
@@ -307,7 +307,7 @@ impl State {
 
     /// Requests the next lease while the current lease still has tokens.
     fn ask_early(self: &Arc<Self>, cell: &Arc<Cell>, request: &Request<'_>, left: u64, now: u64) {
-        // ORDERING: relaxed; the size only decides how early the next lease is requested.
+        // ORDERING: relaxed, because the size only decides how early the next lease is requested.
         let size = cell.size.load(Relaxed);
         if left * 2 > size || size < 2 || !cell.pool.has_room(now) {
             return;
@@ -352,8 +352,8 @@ impl Cell {
     /// Stores the figures of an answer.
     fn record(&self, answer: &Answer, cost: u64, now: u64, rest: u64) {
         let decision = &answer.decision;
-        // ORDERING: relaxed; a decision may mix the figures of two answers, but the leased tokens
-        // themselves are in the pool.
+        // ORDERING: relaxed, because a decision may mix the figures of two answers. The leased
+        // tokens themselves are in the pool.
         self.remaining.store(decision.remaining().saturating_sub(answer.lease), Relaxed);
         // ORDERING: relaxed, as above.
         self.reset_at.store(now.saturating_add(ticks(decision.reset_after())), Relaxed);
@@ -368,8 +368,8 @@ impl Cell {
 
     /// Returns the size of the next lease.
     fn next_size(&self, most: u64, now: u64) -> u64 {
-        // ORDERING: relaxed; the size is a heuristic, and only the caller with the right to ask
-        // reaches this code.
+        // ORDERING: relaxed, because the size is a heuristic, and only the caller with the right to
+        // ask reaches this code.
         let (size, asked) = (self.size.load(Relaxed), self.asked.swap(now, Relaxed));
         let next = match asked {
             0 => 0,

@@ -33,7 +33,8 @@
 //!
 //! Machines that share a limit must use the same name and algorithm. Exact limits and leases store
 //! the same state, so machines may mix them. `max_unsynced` stores separate counts, so either all
-//! machines use it or none. The comments in `lease.rs` and `unsynced.rs` prove the bounds.
+//! machines must use this mode, or none. The comments in `lease.rs` and `unsynced.rs` prove the
+//! bounds.
 //!
 //! # The algorithms in the store
 //!
@@ -62,11 +63,12 @@
 //!
 //! [`SharedLimiter::reserve`] charges an estimate, or is denied and charges nothing. `record`
 //! spends the reserved tokens in this process, and reports when to stop. `commit` settles the
-//! reservation: it refunds unspent tokens, and charges missing tokens, into debt up to
-//! [`max_debt`](SharedBuilder::max_debt). [`SharedReservationSet`] reserves from several limits,
-//! either from all or from none. The store keeps no list of reservations. If a process dies, its
-//! reserved tokens therefore count as spent, and return as the bucket refills or the window ends.
-//! [`SharedReservation`] lists how many tokens each algorithm and mode gives back.
+//! reservation: it refunds unspent tokens, or charges missing tokens. This charge may create a debt
+//! of up to [`max_debt`](SharedBuilder::max_debt). [`SharedReservationSet`] reserves from several
+//! limits, either from all or from none. The store keeps no list of reservations. If a process
+//! dies, its reserved tokens therefore count as spent, and become available again as the bucket
+//! refills or when the window ends. [`SharedReservation`] lists how many tokens each algorithm and
+//! mode gives back.
 //!
 //! # Requests in flight
 //!
@@ -85,8 +87,8 @@
 //! the answer is late or lost, the store may have counted the request; the client never sends it
 //! again. [`SharedLimiter::stats`] and [`Client::stats`] count all of these cases.
 //!
-//! An idle connection may end without being a failure, because a server with a `timeout`, or a load
-//! balancer, closes idle connections. The next request waits for a new connection within its
+//! The end of an idle connection is not a failure, because servers with a `timeout` and load
+//! balancers close idle connections. The next request waits for a new connection within its
 //! deadline, and the store answers that request.
 //!
 //! A circuit breaker opens after three late answers in a row, or after a connection is lost during
@@ -99,7 +101,8 @@
 //! - within about two seconds, if the server was restarted or the network was cut. This time
 //!   consists of a pause of up to 1.5 s and an attempt to connect, which takes up to two
 //!   [connection timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster, the task
-//!   first asks the other nodes whether the node has a successor, which may take as long again.
+//!   first asks the other nodes whether the node has a successor, which may take the same time
+//!   again.
 //!
 //! # What the servers must allow
 //!
@@ -109,7 +112,8 @@
 //! mistake in the settings: the client tries the limits once it has connected. A limit built after
 //! `connect` is tried when it is built.
 //!
-//! - A user with access rules needs its keys and these commands:
+//! - If the server restricts its users, the client's user needs access to the keys and to these
+//!   commands:
 //!
 //!   ```text
 //!   ACL SETUSER limiter on >password ~tollgate:* +ping +eval +evalsha +time +get +set +del
@@ -121,10 +125,10 @@
 //!   can read the eviction policy.
 //! - The server must be a primary.
 //! - `maxmemory-policy` must be `noeviction`, the default of Redis. All states have a time to live.
-//!   Under any other policy, a server whose memory is full therefore deletes them, and admits
-//!   throttled keys as new ones. With `noeviction`, the server refuses writes instead. The store
-//!   then still denies throttled keys, and [`WhenUnavailable`] decides the requests that the store
-//!   would admit.
+//!   Under any other policy, a server whose memory is full therefore deletes states, and admits
+//!   throttled keys as if they were new. With `noeviction`, the server refuses writes instead. The
+//!   store then still denies throttled keys, and [`WhenUnavailable`] decides the requests that the
+//!   store would admit.
 //!
 //! # Features
 //!

@@ -25,7 +25,7 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// A check never fails: if the store does not answer by the deadline,
 /// [`WhenUnavailable`](crate::WhenUnavailable) decides, and [`Decision::source`] reports it.
 ///
-/// A `SharedLimiter` is a handle that is cheap to clone. Three methods return other handles of the
+/// A `SharedLimiter` is a handle that is cheap to clone. Three methods return other handles to the
 /// same limit: [`class`](Self::class) for the quota of one class of callers, [`at`](Self::at) for a
 /// given time, and [`for_key`](Self::for_key) for one key.
 ///
@@ -62,7 +62,7 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// machines. A machine with a smaller quota therefore denies first. The same holds for leases and
 /// unsynchronized counts, with one exception. With
 /// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines with different *periods* do not
-/// count each other's tokens, and admit what each of the quotas allows.
+/// count each other's tokens, so each of these quotas can be used up in full.
 ///
 /// # Progress
 ///
@@ -166,7 +166,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         Some(Self { class, ..self.with(key) })
     }
 
-    /// Returns a handle of this limit whose operations run at a given time, for replays and tests.
+    /// Returns a handle to this limit whose operations run at a given time, for replays and tests.
     /// The time is in ticks since the Unix epoch, and is rounded down to microseconds.
     ///
     /// Every operation of this handle asks the store, even if the limit has a
@@ -188,8 +188,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         Self { now: Some(now), ..self.clone() }
     }
 
-    /// Returns this limit for one key. The result is a limit of a single resource, whose key is
-    /// `()`.
+    /// Returns this limit for one key. The result limits a single resource, whose key is `()`.
     ///
     /// The key's name is then computed only once, however often the key is used. Limits of
     /// different key types become limits of one type, so a
@@ -226,7 +225,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.check_n(key, 1).await
     }
 
-    /// Checks a request of `cost` tokens, and takes either all of them or none.
+    /// Checks a request for `cost` tokens, and takes either all of them or none.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -262,7 +261,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().check_many(&requests, self.now).await
     }
 
-    /// Returns the store's decision for a request of one token, without taking it.
+    /// Returns the store's decision on a request for one token, without taking it.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -274,7 +273,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.peek_n(key, 1).await
     }
 
-    /// Returns the store's decision for a request of `cost` tokens, without taking them.
+    /// Returns the store's decision on a request for `cost` tokens, without taking them.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -287,10 +286,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().peek(Request { name, text: &text, cost }, self.now).await
     }
 
-    /// Gives back the tokens that `decision` took, if they still count. The tokens return to the
-    /// store or to this machine, wherever they were taken. Tokens paid from a lease return to the
-    /// lease, unless it has expired. If the store does not answer, the charge stays. A refund is
-    /// never repeated, because the store may have executed it.
+    /// Gives back the tokens that `decision` took, if these tokens still count. The tokens return
+    /// to the place from which they were taken: the store or this machine. Tokens paid from a lease
+    /// return to the lease, unless it has expired. If the store does not answer, the charge stays.
+    /// A refund is never repeated, because the store may have executed it.
     ///
     /// In a bucket, a late refund may give back tokens that belong to other requests, as
     /// [`Limiter::refund`](tollgate::Limiter::refund) describes. The number of these tokens is at
@@ -327,12 +326,13 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Charges `key` for `tokens` that are already spent, and returns how many were charged.
     ///
-    /// The charge is at most the key's room plus [`max_debt`](crate::SharedBuilder::max_debt).
-    /// While a key is in debt, it has no remaining tokens, and its requests are denied with the
-    /// time at which they pass. A refund can't give back a forced charge; a
-    /// [reservation](Self::reserve) settles a cost more exactly. If the store does not answer, this
-    /// method charges the local limiter of [`WhenUnavailable`](crate::WhenUnavailable), which may
-    /// go into its share of the debt.
+    /// The charge is at most the key's remaining tokens plus
+    /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt, it has no remaining
+    /// tokens, and its requests are denied. Each denial contains the time at which the request
+    /// would pass. A refund can't give back a forced charge. Use a [reservation](Self::reserve) to
+    /// settle a cost more precisely. If the store does not answer, this method charges the local
+    /// limiter of [`WhenUnavailable`](crate::WhenUnavailable), which may create a debt of up to its
+    /// share of `max_debt`.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -345,11 +345,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().force(Request { name, text: &text, cost: tokens }, self.now).await
     }
 
-    /// Pauses `key` for `time`: no machine admits its requests in the class of this handle.
+    /// Pauses `key` for `time`. Until the pause ends, no machine admits requests of this key in the
+    /// class of this handle.
     ///
     /// During the pause, checks and peeks are denied, and their answers report when the same
-    /// request passes. The pause ends by itself and changes nothing else: afterwards the key has
-    /// the same tokens as without the pause. A second pause may extend the first, but never
+    /// request would pass. The pause ends by itself and changes nothing else: afterwards the key
+    /// has the same tokens as without the pause. A second pause may extend the first, but never
     /// shortens it. A [`reset`](Self::reset) ends the pause. Refunds, forced charges and machines
     /// with another quota do not end it.
     ///
@@ -365,7 +366,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     ///   [`WhenUnavailable`](crate::WhenUnavailable) allows.
     ///
     /// Older versions of this crate, from before pauses existed, treat the state of a paused key as
-    /// broken. Machines that run them decide its requests as if the store were unreachable.
+    /// broken. Machines that run these versions decide the key's requests as if the store were
+    /// unreachable.
     ///
     /// # Errors
     ///

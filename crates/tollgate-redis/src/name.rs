@@ -2,10 +2,9 @@
 //!
 //! A name is `tollgate:<limit>:<letter>:<32 hexadecimal digits>`. A named class of callers adds
 //! `<class>:` before the digits. The digits are the first half of the key's SHA-256. A weaker hash
-//! is not enough, because clients choose the keys, and the programs that share a store do not trust
-//! clients: a client could construct a key that collides with another client's key. The letter is
-//! the kind of state. After a change of the algorithm, a limit therefore never reads the state of
-//! the old algorithm.
+//! is not enough, because untrusted clients choose the keys. With a weaker hash, a client could
+//! construct a key that collides with another client's key. The letter is the kind of state. After
+//! a change of the algorithm, a limit therefore never reads the state of the old algorithm.
 
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -170,7 +169,7 @@ impl Naming {
 }
 
 /// Appends `bytes` to `text`. Letters, digits and a few signs stay unchanged. All other bytes
-/// become %xx, including those that have a meaning for a cluster or in a name.
+/// become %xx, including those with a special meaning in a name or for a cluster.
 fn escape(bytes: &[u8], text: &mut String) {
     for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-_.@/+".contains(&byte) {

@@ -50,10 +50,11 @@ use tollgate::{Decision, Denied, Settlement};
 ///
 /// # Refunds on drop
 ///
-/// A drop can't wait for the store. If the store has to give tokens back, a task asks it within the
-/// limit's deadline. The task runs in the runtime in which the tokens were reserved. If that
-/// runtime ends earlier or the process dies, all reserved tokens stay spent, even with
-/// `release_on_drop`. They return like every charge: the bucket refills or the window ends.
+/// A drop can't wait for the store. If tokens have to be returned to the store, a task sends the
+/// request within the limit's deadline. The task runs in the runtime in which the tokens were
+/// reserved. If that runtime ends earlier or the process dies, all reserved tokens stay spent, even
+/// with `release_on_drop`. They become available again like the tokens of every charge, when the
+/// bucket refills or the window ends.
 ///
 /// # What each algorithm and mode can do
 ///
@@ -146,8 +147,8 @@ impl SharedReservation {
 
     /// Makes a drop of the reservation give back all tokens that were not recorded.
     ///
-    /// Choose this only if the work costs nothing before it is recorded, so that a caller can't
-    /// gain by giving up early. A process that dies gives nothing back.
+    /// Call this method only if the work costs nothing before its tokens are recorded. Otherwise, a
+    /// caller could gain by giving up early. A process that dies gives nothing back.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -319,8 +320,8 @@ impl SharedReservationSet {
     /// The limits are charged one after the other, in the given order, and may be on different
     /// servers. If one limit denies, the charges of the others are given back before this method
     /// returns. Until then, other callers can't use these tokens, so the limit that denies most
-    /// often belongs at the front. If a limit's store does not answer, the limit gives nothing
-    /// back. If the future is dropped while it waits, charged tokens stay charged.
+    /// often should be the first. If a limit's store does not answer, the limit gives nothing back.
+    /// If the future is dropped while it waits, charged tokens stay charged.
     ///
     /// # Errors
     ///

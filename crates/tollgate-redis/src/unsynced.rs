@@ -1,22 +1,22 @@
-//! Counts that are synchronized in the background. Their divergence has a bound.
+//! Counts that are synchronized in the background. The divergence between machines is bounded.
 //!
-//! Each machine counts its admissions and reports them to the store in the background. A key never
-//! has more than `max_unsynced` tokens that the store has not confirmed. A machine admits nothing
-//! above the limit, counting all admissions known to the machine.
+//! Each machine counts its admissions and reports them to the store in the background. On each
+//! machine, a key never has more than `max_unsynced` tokens that the store has not confirmed. A
+//! machine admits nothing above the limit, counting all admissions known to the machine.
 //!
 //! # Bound
 //!
 //! In each window, N machines admit at most the limit plus (N - 1) x `max_unsynced` tokens. This
 //! bound holds for any traffic, whether or not the store is reachable. *Proof.* Each machine judged
-//! its last admission by an answer of the store. Let the machine's *knowledge* be the moment at
-//! which the store gave that answer. Let X be the machine with the latest knowledge, `k`. X judged
-//! by the sum of two numbers. The first is a total of everything that the store had counted at `k`,
-//! including X's own share. The second is everything else that X had admitted. Therefore X's
-//! admissions, together with the admissions that other machines had reported to the store until
-//! `k`, are within the limit. Before its last admission, any other machine Y has received no answer
-//! later than `k`. Consider the tokens that Y had admitted by then and that the store had not
-//! counted at `k`. All of them were unconfirmed at that moment, so they are at most `max_unsynced`.
-//! ∎
+//! its last admission based on an answer from the store. Let the machine's *knowledge* be the
+//! moment at which the store gave that answer. Let X be the machine with the latest knowledge, `k`.
+//! X judged by the sum of two numbers. The first is a total of everything that the store had
+//! counted at `k`, including X's own share. The second is everything else that X had admitted.
+//! Therefore X's admissions, together with the admissions that other machines had reported to the
+//! store until `k`, are within the limit. Any other machine Y received no answer later than `k`
+//! before its last admission. Consider the tokens that Y had admitted by then and that the store
+//! had not counted at `k`. All of them were unconfirmed at that moment, so they are at most
+//! `max_unsynced`. ∎
 //!
 //! The proof requires a total that never loses anything. A machine stores the highest count of the
 //! others that it has received. The store may lose everything when it is killed, so a machine
@@ -50,8 +50,8 @@
 //! A request does not wait while the limit and `max_unsynced` have room. This also holds for new
 //! keys, which count from zero, within the bound. If `max_unsynced` is used up, the check waits for
 //! the store's answer, up to its deadline, before it is denied. If there is no connection,
-//! [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (Its admissions are
-//! beyond the bound.) A request that costs more than `max_unsynced` asks the store.
+//! [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (These admissions
+//! are not included in the bound.) A request that costs more than `max_unsynced` asks the store.
 
 mod counts;
 mod push;
@@ -293,8 +293,8 @@ impl Unsynced {
         let window = self.state.now() / self.state.period;
         for window in [window.wrapping_sub(1), window] {
             if self.state.counts.remove_sync(&(name, window)) {
-                // ORDERING: relaxed; this is only a count. A sweep may already have subtracted this
-                // window.
+                // ORDERING: relaxed, because this is only a count. A sweep may already have
+                // subtracted this window.
                 let _ = self.state.size.fetch_update(Relaxed, Relaxed, |size| size.checked_sub(1));
             }
         }

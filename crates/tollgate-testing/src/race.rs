@@ -74,8 +74,8 @@ impl Lane<'_> {
 }
 
 impl StartLine {
-    /// Wakes the sleepers. Holds their lock, so that no thread falls asleep without having seen the
-    /// change.
+    /// Wakes the sleepers. Holds the sleepers' lock, so that no thread falls asleep without having
+    /// seen the change.
     fn wake(&self) {
         let _sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();

@@ -1,7 +1,7 @@
 //! Real servers for tests: servers, clusters and sentinels, faults between them and their clients,
 //! and processes that share them.
 //!
-//! Each of them belongs to the test that started it, and ends with the test.
+//! Each server and each process belongs to the test that started it, and ends with this test.
 
 pub mod certificates;
 pub mod cluster;

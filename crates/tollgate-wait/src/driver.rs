@@ -47,7 +47,7 @@ pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
 enum Woken {
     /// The waiter was woken by its timer, by a preceding waiter, or by a returned permit.
     Turn,
-    /// The first waiter loses its place, because it has not acted for too long.
+    /// The first waiter loses its place, because it has been inactive for too long.
     Overdue(First),
     /// The maximum duration of the wait has passed.
     Expired(Duration),
@@ -93,8 +93,8 @@ where
                     .await
                 }
                 Place::Behind { first, cost } => {
-                    // The waiter checks on the first waiter when its own turn should have arrived.
-                    // After that, it checks once in each interval of `patience`.
+                    // The waiter checks on the first waiter when the waiter's own turn should have
+                    // arrived. After that, the waiter checks once in each interval of `patience`.
                     let mut watch = self.settings.patience;
                     if !own_turn_is_over {
                         watch = watch.max(time_of(&self.limiter.quota(self.key), cost));
@@ -188,8 +188,8 @@ where
             // therefore become available at the bucket's rate.
             let asked = all.min(capacity);
             let at_once = self.limiter.peek_n(self.key, asked).await;
-            // If a limiter replaces a store, its capacity is smaller than that of the store. A
-            // quota may also change between two answers.
+            // A limiter that replaces a store has a smaller capacity than the store. A quota may
+            // also change between two answers.
             capacity = at_once.capacity();
             let asks_again = match at_once.outcome() {
                 Outcome::TooCostly => (self.cost..asked).contains(&capacity),

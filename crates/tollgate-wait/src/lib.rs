@@ -17,7 +17,7 @@
 //! let queue = WaitQueue::new(limiter);
 //!
 //! queue.until_ready("api.example.com").await?;
-//! // Call it now. And with a cost of three tokens, but not after more than ten seconds:
+//! // Call it now. The next call has a cost of three tokens, and waits for at most ten seconds:
 //! queue.until_n_within("api.example.com", 3, Duration::from_secs(10)).await?;
 //! # Ok(())
 //! # }

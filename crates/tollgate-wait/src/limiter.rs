@@ -12,8 +12,8 @@ use tollgate::store::{Accepts, Equivalent, Store};
 use tollgate::{Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLimiter};
 
 /// A limiter that callers can wait for. The implementations are [`Limiter`], [`SingleLimiter`]
-/// (whose key is `()`), [`InFlight`], references and `Arc`s of them, and the `SharedLimiter` and
-/// `SharedInFlight` of `tollgate-redis` with its feature `wait`.
+/// (whose key is `()`), [`InFlight`], references to these limiters, `Arc`s of these limiters, and
+/// the `SharedLimiter` and `SharedInFlight` of `tollgate-redis` with its feature `wait`.
 ///
 /// A pair of a rate and a limit on the requests in flight is also a limiter. The first member is
 /// charged the cost of the request, and the second member provides one permit. A request takes from
@@ -134,7 +134,7 @@ where
     }
 }
 
-/// The second member is checked first, because a permit can be returned without a trace.
+/// The second member is checked first, because returning a permit leaves no trace.
 impl<L, P, Q> Waitable<Q> for (L, P)
 where
     L: Waitable<Q> + Sync,

@@ -75,7 +75,7 @@ pub(crate) enum Place {
         /// The sum of the costs of this waiter and of all waiters between the first and this one.
         cost: u64,
     },
-    /// The waiter is not in the line, because it did not act for too long.
+    /// The waiter is not in the line, because it was inactive for too long.
     Lost,
 }
 

@@ -139,8 +139,8 @@ impl Lines {
 
     /// Returns the total number of waiters of all keys.
     pub(crate) fn waiting(&self) -> usize {
-        // ORDERING: relaxed; this count publishes no other data. A caller that reads 0 is treated
-        // as earlier than callers that join at the same time.
+        // ORDERING: relaxed, because this count publishes no other data. A caller that reads 0 is
+        // treated as earlier than callers that join at the same time.
         self.waiting.0.load(Relaxed)
     }
 
@@ -181,7 +181,7 @@ impl Lines {
             if waiting >= settings.max_waiters_per_key {
                 return Err(WaitError::Full { waiting, for_key: true });
             }
-            // ORDERING: relaxed; this count publishes no other data.
+            // ORDERING: relaxed, because this count publishes no other data.
             let one_more = |waiting| (waiting < settings.max_waiters).then_some(waiting + 1);
             if let Err(waiting) = self.waiting.0.fetch_update(Relaxed, Relaxed, one_more) {
                 return Err(WaitError::Full { waiting, for_key: false });
@@ -203,7 +203,7 @@ impl Lines {
     /// not hold a lock, because wakers run user code, which may drop another waiter.
     fn removed(&self, removed: Option<Removed>) {
         let Some(Removed { entry, calls }) = removed else { return };
-        // ORDERING: relaxed; this count publishes no other data.
+        // ORDERING: relaxed, because this count publishes no other data.
         self.waiting.0.fetch_sub(1, Relaxed);
         drop(entry);
         if let Some(waker) = calls {
@@ -239,7 +239,7 @@ impl Waiter<'_> {
     /// Returns to the place that the waiter has lost, in front of all waiters that arrived later.
     /// The bounds are not checked again, because they were checked when the waiter joined.
     pub(crate) fn come_back(&self) {
-        // ORDERING: relaxed; this count publishes no other data.
+        // ORDERING: relaxed, because this count publishes no other data.
         self.lines.waiting.0.fetch_add(1, Relaxed);
         self.change(|line| line.join(self.ticket, self.cost));
     }

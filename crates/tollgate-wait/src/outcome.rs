@@ -92,9 +92,9 @@ pub enum WaitError {
         for_key: bool,
     },
 
-    /// The time at which a retry passes is unknown. There are three possible reasons: the limiter
-    /// has no space for this key, the store of a shared limit did not answer, or a limiter replaces
-    /// the store and can never admit the cost although the store can.
+    /// The time at which a retry would pass is unknown. There are three possible reasons: the
+    /// limiter has no space for this key, the store of a shared limit did not answer, or a limiter
+    /// replaces the store and can never admit the cost although the store can.
     #[error(
         "the limiter has no retry time: it is full of other keys (raise its `max_keys`, or choose another \
          `WhenFull`), or its store is unreachable (retry later, or raise the share of its `WhenUnavailable`)"

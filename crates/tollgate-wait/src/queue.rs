@@ -173,9 +173,9 @@ impl<L, S> WaitQueue<L, S> {
     ///
     /// # Progress
     ///
-    /// If no caller waits and the token is available, this method is one check. Otherwise it
-    /// repeatedly takes a lock for a few instructions. This lock guards a 64th of the queue's keys.
-    /// Dropping the future at any point charges no token.
+    /// If no caller waits and the token is available, this method performs a single check.
+    /// Otherwise, it repeatedly takes a lock for a few instructions. This lock guards a 64th of the
+    /// queue's keys. Dropping the future at any point charges no token.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -2,10 +2,10 @@
 //! redis -- --rounds 5 --seconds 2 --tasks 64`.
 //!
 //! Tasks of one process check random keys, out of 1,000, as fast as they can. The server runs on
-//! the same machine, and shares the cores with the client. Operations per second are therefore only
-//! ratios; the server itself measures its CPU time for each check. Subjects take turns, round by
-//! round, and a figure is the median of the rounds. Two subjects are widely used methods,
-//! reimplemented here: INCR with EXPIRE, and a GCRA script in floating point.
+//! the same machine, and shares the cores with the client. Operations per second are therefore
+//! meaningful only as ratios; the server itself measures its CPU time for each check. Subjects take
+//! turns, round by round, and a figure is the median of the rounds. Two subjects are widely used
+//! methods, reimplemented here: INCR with EXPIRE, and a GCRA script in floating point.
 //!
 //! With `--draw`, the table is written into docs/performance.md, between the table's marks.
 

@@ -31,8 +31,8 @@ impl AsyncLimiter for SharedLimiter<Key> {
         Self::quota(self)
     }
 
-    /// Runs the task in the runtime in which the store is asked. If there is no runtime, the store
-    /// was never asked, and the task is dropped.
+    /// Runs the task in the current runtime, which also sends requests to the store. Without a
+    /// runtime, no request was ever sent to the store, so the task is dropped.
     fn spawn(&self, task: Answer<'static, ()>) {
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(task);
@@ -80,7 +80,7 @@ impl StoreKey for Key {
     }
 }
 
-/// Returns the figures of a limit for the metrics of its layer.
+/// Returns a limit's figures for the metrics of the layer.
 fn figures(limit: &SharedStats, client: &ClientStats) -> Vec<Figure> {
     let is_up = client.problems.iter().all(StoreProblem::is_warning);
     vec![

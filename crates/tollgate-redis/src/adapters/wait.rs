@@ -9,7 +9,8 @@ use std::time::Duration;
 use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Quota, Tick};
 use tollgate_wait::{NextWaiter, Turn, Waitable};
 
-/// The waiters on one machine are served in order. Between machines, the store decides.
+/// The waiters on one machine are served in order. The store decides between waiters on different
+/// machines.
 impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedLimiter<K> {
     type Turn = Turn;
 

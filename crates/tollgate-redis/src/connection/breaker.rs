@@ -49,7 +49,7 @@ pub(crate) struct Breaker {
 pub(crate) enum Pass {
     Closed,
     Open,
-    /// No connection was opened yet.
+    /// No connection has been opened yet.
     Starting,
 }
 

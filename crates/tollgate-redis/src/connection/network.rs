@@ -1,5 +1,5 @@
-//! [`Network`]: the assignment of keys to servers, and the connections to the servers with their
-//! failures.
+//! [`Network`]: the assignment of keys to servers, the connections to the servers, and the failures
+//! of these connections.
 
 use super::breaker::Pass;
 use super::node::{Found, LATE, Node};
@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// The maximum time until a probe is answered. After this time, the probe has failed.
+/// How long a probe waits for an answer. After this time, the probe has failed.
 const PROBE: Duration = Duration::from_millis(200);
 
 /// Everything that a client knows about its servers.
@@ -37,7 +37,7 @@ pub(crate) struct Network {
     tells_again: AtomicBool,
     /// The number of connections that were opened to servers that may have lost data.
     connections: AtomicU64,
-    /// How often the breakers of former nodes have opened. These nodes no longer exist.
+    /// How often breakers have opened for nodes that no longer exist.
     opened: AtomicU64,
 }
 
@@ -111,7 +111,7 @@ impl Network {
     }
 
     /// From now on, recognizes servers that have lost nothing. A limit calls this method if it
-    /// reports its counts again to all other servers.
+    /// reports its counts again to every server that may have lost them.
     pub(crate) fn tell_again(&self) {
         // ORDERING: relaxed; nothing else depends on this flag.
         self.tells_again.store(true, Relaxed);
@@ -166,8 +166,8 @@ impl Network {
         Problem::Unreachable { server: self.servers.describe(&node.endpoint).0, reason }
     }
 
-    /// Returns the problems of the servers that have keys: whether a server can't be reached, and
-    /// the findings of the last trials.
+    /// Returns the problems of the servers that have keys: unreachable servers, and the findings of
+    /// the last trials.
     fn problems(&self) -> Vec<Problem> {
         let map = self.map();
         let of_node = |node: &Arc<Node>| {
@@ -311,8 +311,8 @@ impl Network {
     ) -> Result<T, Failure> {
         let error = match answered {
             None => {
-                // If the connection was replaced, its late answer proves nothing about the new
-                // connection.
+                // If the connection was replaced, a late answer over the old connection proves
+                // nothing about the new connection.
                 if node.has(connection) && node.breaker.late() {
                     self.probe(node);
                 }
@@ -375,7 +375,7 @@ impl Network {
         let connection = self.servers.connect(&node.endpoint, &self.settings, with_run).await?;
         let last = node.last_connection().filter(|_| node.breaker.pass() == Pass::Closed);
         if !last.is_some_and(|last| last.is_of_same_run(&connection)) {
-            // ORDERING: relaxed; this is only a counter. It is incremented before `install`
+            // ORDERING: relaxed, because this is only a counter. It is incremented before `install`
             // publishes the connection, so that no answer arrives over a connection that was not
             // counted.
             self.connections.fetch_add(1, Relaxed);
@@ -532,8 +532,8 @@ impl Drop for Probe {
     /// new task.
     fn drop(&mut self) {
         self.node.breaker.probed();
-        // If a request found that the new connection has also ended, it could not start a task
-        // before this moment.
+        // If a request found that the new connection has also ended, the request could not start a
+        // task before this moment.
         self.node.changed.notify_waiters();
     }
 }

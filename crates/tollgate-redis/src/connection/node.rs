@@ -28,7 +28,7 @@ pub(crate) const LATE: &str = "no answer in time";
 /// The state of a node when a request arrives.
 pub(crate) enum Found {
     Connected(Arc<Connection>),
-    /// There is no connection, but no failure of the server is known. Either no connection was
+    /// There is no connection, but no failure of the server is known. Either no connection has been
     /// opened yet, or the connection has ended while no request was under way. The request may wait
     /// for the next attempt.
     Unconnected,

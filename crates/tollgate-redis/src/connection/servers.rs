@@ -58,7 +58,7 @@ pub(crate) enum Servers {
         sentinels: Vec<ConnectionInfo>,
         master: ConnectionInfo,
     },
-    /// The named nodes. The client learns of the other nodes from them.
+    /// The named nodes. These nodes report the other nodes to the client.
     Cluster {
         seeds: Vec<ConnectionInfo>,
         tls: Tls,
@@ -252,8 +252,8 @@ impl Servers {
 }
 
 /// Returns the error that a server sends when it closes a new connection. The server may have too
-/// many connections, or its protected mode may refuse strangers. The protocol client loses this
-/// line, because the client's own first commands fail.
+/// many connections, or its protected mode may refuse remote clients. The protocol client loses
+/// this line, because the client's own first commands fail.
 async fn last_words(addr: &ConnectionAddr) -> Option<RedisError> {
     let mut said = Vec::new();
     match addr {
@@ -287,8 +287,9 @@ fn parse(url: &str) -> Result<ConnectionInfo, Refused> {
         ),
     };
     let info = url.into_connection_info().map_err(|error| refused(&error))?;
-    // The part after the first `/`, `?` or `#` is not the host. If it contains an `@`, a password
-    // is cut in two, and the first half of the password would be treated as the host.
+    // The part after the first `/`, `?` or `#` is not the host. If this part contains an `@`, one
+    // of these characters has split a password, and the first half of the password would be treated
+    // as the host.
     let rest = url.split_once("://").and_then(|(_, rest)| rest.split_once(['/', '?', '#']));
     match info.addr() {
         ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
@@ -350,8 +351,8 @@ impl Connection {
         self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())
     }
 
-    /// Returns true if no answer arrived in this millisecond or in the one before. The connection
-    /// may then have ended without being noticed by any request.
+    /// Returns true if no answer has arrived in this millisecond or in the previous one. The
+    /// connection may then have ended without being noticed by any request.
     pub(crate) fn is_quiet(&self) -> bool {
         // ORDERING: relaxed; nothing else depends on this time.
         self.age() > self.answered.load(Relaxed) + 1
@@ -362,8 +363,8 @@ impl Connection {
         u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Returns true if both connections are known to lead to one server process whose data have one
-    /// history.
+    /// Returns true if both connections are known to lead to the same server process with the same
+    /// data history.
     pub(crate) fn is_of_same_run(&self, other: &Self) -> bool {
         self.run.is_some() && self.run == other.run
     }

@@ -44,7 +44,7 @@ pub(crate) struct Trials(ArcSwap<Added>);
 
 #[derive(Default)]
 struct Added {
-    /// The number of limits ever added.
+    /// How many limits have ever been added.
     count: u64,
     limits: Vec<Weak<Trial>>,
 }
@@ -52,7 +52,7 @@ struct Added {
 /// The findings of a trial of all limits on a server.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// The number of limits ever added before the trial started.
+    /// How many limits had been added when the trial started.
     count: u64,
     pub(crate) problems: Vec<Problem>,
 }
@@ -77,7 +77,7 @@ impl Trials {
         });
     }
 
-    /// Returns how many limits were ever added, and the limits still in use.
+    /// Returns how many limits have ever been added, and the limits that are still in use.
     pub(crate) fn all(&self) -> (u64, Vec<Arc<Trial>>) {
         let added = self.0.load();
         (added.count, added.limits.iter().filter_map(Weak::upgrade).collect())
@@ -85,7 +85,7 @@ impl Trials {
 }
 
 impl Trial {
-    /// Returns the trial of a limit with the script of `rule`. If there is a time, the limit's
+    /// Returns the trial of a limit with the script of `rule`. If `now` is given, the limit's
     /// checks send the time.
     pub(crate) fn of(limit: &str, naming: &Naming, rule: &Rule, now: Option<Tick>) -> Arc<Self> {
         let call = rule.call("", Op::Check { cost: 1, lease: 0 }, now);

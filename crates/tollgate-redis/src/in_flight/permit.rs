@@ -1,6 +1,6 @@
 //! [`SharedPermit`], and the task that keeps its entry in the store.
 //!
-//! Each permit has a task that requests an entry in the store, renews it, and removes it. The entry
+//! Each permit has a task that requests, renews and removes an entry in the store. The entry
 //! therefore has a single owner from the first request, whatever happens to the caller. The task
 //! removes the entry if the caller stops waiting or the answer is late. A drop only has to wake the
 //! task.
@@ -21,7 +21,7 @@
 //!
 //! 1. Each entry has a unique name. Removing an entry, once or twice, in time or late, therefore
 //!    removes no other entry.
-//! 2. `until` is counted from a moment before the renewal is sent. A permit therefore counts as
+//! 2. `until` is measured from a moment before the renewal is sent. A permit therefore counts as
 //!    held on this machine no longer than in the store.
 //! 3. An entry has at most one request under way. A renewal therefore never follows the removal,
 //!    unless a connection is lost between them; the entry then ends with its lifetime.
@@ -55,8 +55,8 @@ pub(super) struct StorePermits {
     pub(super) start: Instant,
 }
 
-/// A value that is dropped once a permit has been returned, wherever it was held. The drop wakes a
-/// caller that waits for a permit.
+/// A value that is dropped once a permit has been returned, wherever the permit was held. The drop
+/// wakes a caller that waits for a permit.
 pub(crate) type After = Option<Arc<dyn Send + Sync>>;
 
 /// The entry of one permit in the store.
@@ -78,16 +78,17 @@ struct StoreEntry {
 /// While the permit lives, a task renews it in the store after each third of the
 /// [lifetime](crate::SharedBuilder::lifetime). Dropping the permit returns it in the background,
 /// from any thread; [`release`](Self::release) waits until it has been returned. If the store does
-/// not answer, the task asks again until it does. If the process dies, the runtime ends, or the
-/// store stays unreachable, the permit becomes free at the end of its lifetime.
+/// not answer, the task repeats the request until the store answers. If the process dies, the
+/// runtime ends, or the store stays unreachable, the permit becomes free at the end of its
+/// lifetime.
 ///
 /// A permit that is never dropped is held as long as its process runs, for example after
 /// [`std::mem::forget`] or in a task that hangs.
 #[must_use = "a permit that is dropped at once is given back"]
 pub struct SharedPermit {
     decision: Decision,
-    /// The permit that this machine's limiter granted for the same request. It lets the limiter
-    /// know the traffic when it has to decide.
+    /// The permit that this machine's limiter granted for the same request. The limiter therefore
+    /// knows the traffic when it has to decide.
     local: Option<Permit>,
     stored: Option<Stored>,
     // Fields are dropped in the order of their declaration.
@@ -163,7 +164,7 @@ impl StorePermits {
         let (answer, answered) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(entry.live(Arc::clone(&until), answer, ended));
-        // An error means that the runtime has ended, and the task with the runtime.
+        // An error means that the task has ended together with its runtime.
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
         let stored = Some(Stored { end, task, permits: Arc::clone(self), until });
         let decision = decision(self.limit, reply, DecisionSource::Store);
@@ -226,7 +227,7 @@ impl StoreEntry {
         if let Ok(reply) = &asked {
             let lifetime = u64::try_from(self.permits.lifetime.as_micros()).unwrap_or(u64::MAX);
             let end = if reply.is_granted { sent.saturating_add(lifetime) } else { 0 };
-            // ORDERING: relaxed; this is a single number, which only this task writes.
+            // ORDERING: relaxed, because only this task writes this single number.
             until.store(end, Relaxed);
         }
         asked
@@ -262,8 +263,8 @@ impl SharedPermit {
     /// permit within the last lifetime, or if this machine's limiter has granted it.
     ///
     /// The result becomes false when no renewal was answered for a whole lifetime. It becomes true
-    /// again when a renewal finds a free permit. If your work must never run at the same time as
-    /// too much other work, stop it when the result is false.
+    /// again when a renewal finds a free permit. If too much work must never run at the same time,
+    /// stop your work when the result is false.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -282,7 +283,7 @@ impl SharedPermit {
     }
 
     /// Returns the permit. Waits until the store has answered or the deadline has passed. If the
-    /// store has not answered, a background task asks it again.
+    /// store has not answered, a background task asks the store again.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;

@@ -58,7 +58,7 @@ impl Class {
     }
 
     /// Gives back at most `request.cost` of the tokens that `decision` took. The tokens return to
-    /// the store or to this machine, wherever they were taken.
+    /// the place from which they were taken: the store or this machine.
     pub(crate) async fn refund(&self, request: Request<'_>, decision: &Decision, now: Option<Tick>) {
         let Request { name, text, cost } = request;
         let tokens = decision.charged().min(cost);
@@ -126,7 +126,8 @@ impl Class {
                 self.core.ask(request.text, Op::Pause { time: micros }, now).await.map(drop)
             }
         };
-        // The store grants no lease of a paused key, so no new lease can follow the forgotten ones.
+        // The store grants no lease for a paused key, so no new lease can follow the forgotten
+        // ones.
         if let Mode::Lease(leases) = &self.mode {
             leases.forget(&request.name);
         }

@@ -28,7 +28,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Changes the figures of a denial, because the key is paused for another `left` microseconds.
+    /// Adjusts the figures of a denial to a key that is paused for another `left` microseconds.
     pub(super) fn hold_back(&mut self, left: u128) {
         self.remaining = 0;
         self.wait = self.wait.map(|wait| wait.max(left));

@@ -1,5 +1,5 @@
-//! [`Rule`]: an algorithm under a quota, in the numbers of its script. All of them are whole
-//! microseconds or integers below 2^53.
+//! [`Rule`]: an algorithm with its quota, expressed in the numbers of its script. All numbers are
+//! whole microseconds or integers below 2^53.
 //!
 //! A script answers with its state, from which [`figures`](super::figures) computes a decision.
 //! Computing the decision here saves work on the server.
@@ -15,10 +15,11 @@ use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Outcome, Quot
 const EXACT: u64 = 1 << 52;
 /// The limit of the divisors in the scripts' long division.
 const DIVISOR: u64 = 1 << 49;
-/// The maximum number of admissions of a log. A script visits all admissions that have left the
+/// The maximum number of admissions in a log. A script visits all admissions that have left the
 /// window, and the server answers no other client meanwhile.
 const LOG: u64 = 100_000;
-/// How long an idle state is kept after its end, because the clocks of servers differ.
+/// How long a state is kept after the state has stopped counting, because the clocks of servers
+/// differ.
 const GRACE_MS: u64 = 1000;
 
 /// The bounds on how long leased tokens may be spent, in microseconds.
@@ -57,7 +58,8 @@ pub(crate) enum Op<'d> {
     Check { cost: u64, lease: u64 },
     /// Returns the decision of a check without charging.
     Peek { cost: u64 },
-    /// Charges tokens that are already spent: as many of `tokens` as room and debt allow.
+    /// Charges tokens that are already spent: as many of `tokens` as the room and the maximum debt
+    /// allow.
     Force { tokens: u64 },
     /// Gives back `tokens` of the tokens that a decision took.
     Refund { decision: &'d Decision, tokens: u64 },

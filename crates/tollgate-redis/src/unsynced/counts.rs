@@ -44,7 +44,7 @@ pub(crate) struct State {
     pub(crate) recovery: Recovery,
     /// The pauses known to this machine, at the store's times. This limiter has no other use.
     pub(crate) pauses: Limiter<Name>,
-    /// Whether any key was ever paused. If not, checks need not look for pauses.
+    /// Whether any key has ever been paused. If not, checks need not look for pauses.
     pub(crate) has_paused: AtomicBool,
 }
 
@@ -139,7 +139,7 @@ impl State {
     /// Returns how many microseconds after `now` the pause of a key ends, as far as this machine
     /// knows.
     pub(crate) fn paused(&self, name: Name, now: u64) -> u64 {
-        // ORDERING: relaxed; if a check does not see the flag, it precedes the first pause.
+        // ORDERING: relaxed, because a check that does not see the flag precedes the first pause.
         if !self.has_paused.load(Relaxed) {
             return 0;
         }
@@ -159,7 +159,7 @@ impl State {
         }
     }
 
-    /// Removes windows that no longer count. Does so once in each window.
+    /// Removes windows that no longer count, once in each window.
     pub(crate) fn sweep(self: &Arc<Self>, window: u64) {
         // A caller may pass a time far ahead of the times that other callers pass.
         let window = window.min(self.now() / self.period);
@@ -174,14 +174,14 @@ impl State {
                 left += u64::from(of + 1 >= window);
                 of + 1 >= window
             });
-            // ORDERING: relaxed; this is only a count. Windows inserted during this sweep are
-            // counted by the next sweep.
+            // ORDERING: relaxed, because this is only a count. Windows inserted during this sweep
+            // are counted by the next sweep.
             state.size.store(left, Relaxed);
         });
     }
 
     /// Returns the decision on a request in `window`. The window has `present` tokens after the
-    /// request, and the window before it had `before` tokens. The key is paused for `paused`
+    /// request, and the previous window had `before` tokens. The key is paused for `paused`
     /// microseconds.
     pub(crate) fn decision(
         &self,

@@ -76,7 +76,7 @@ impl State {
     }
 
     /// Pushes the queued counts, batch by batch, until the store does not answer. Counts that are
-    /// queued during the push wait for the next round.
+    /// queued during the push are pushed in the next round.
     pub(crate) async fn push_round(&self) -> PushOutcome {
         let mut rounds = self.dirty.len().div_ceil(BATCH);
         let mut outcome = PushOutcome::Nothing;
@@ -319,7 +319,7 @@ impl PushTask {
             }
             let pause = INTERVAL.mul_f32(0.5 + fastrand::f32());
             if outcome == PushOutcome::Unanswered || state.recovers() {
-                // The store does not answer or is recovering, so hurrying is pointless.
+                // The store does not answer or is recovering, so there is no reason to hurry.
                 sleep(pause).await;
             } else {
                 let _ = timeout(pause, state.urgent.notified()).await;

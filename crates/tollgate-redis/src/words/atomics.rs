@@ -1,4 +1,4 @@
-//! The atomics of this crate, in one place. They come from std or from the model checker.
+//! The atomics of this crate, in one place. They are imported from std or from the model checker.
 
 #[cfg(not(tollgate_loom))]
 pub use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -137,8 +137,8 @@ impl Count {
 
     /// Acquires the right to push. Returns `false` if another caller owns it.
     pub fn push(&self) -> bool {
-        // ORDERING: acquire side of *pushed*, release side of *refused*. If a load came first, it
-        // might see an old value, and then no caller would push the tokens of this caller.
+        // ORDERING: acquire side of *pushed*, release side of *refused*. A load before the swap
+        // might return an old value, and then no caller would push this caller's tokens.
         !self.pushing.swap(true, AcqRel)
     }
 

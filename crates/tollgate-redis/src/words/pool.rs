@@ -138,11 +138,11 @@ impl TokenPool {
     /// the call. The arrival time is therefore read again after the lease has been stored, and no
     /// tokens can be given back until then.
     pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) {
-        // ORDERING: relaxed; this store precedes the store of the lease, the release side of
-        // *filled*.
+        // ORDERING: relaxed, because this store precedes the store of the lease, the release side
+        // of *filled*.
         self.filled.store(LAST, Relaxed);
         self.put(Lease { until, tokens: tokens.min(MOST) }, clock());
-        // ORDERING: relaxed; a caller that sees the earlier value gives nothing back.
+        // ORDERING: relaxed, because a caller that sees the earlier value gives nothing back.
         self.filled.store(clock(), Relaxed);
     }
 
@@ -173,12 +173,12 @@ impl TokenPool {
     pub fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
         // ORDERING: acquire side of *filled*.
         let both = self.both(Acquire);
-        // Of the leases that were valid at `spent`, this chooses the lease that expires first. Its
-        // end is no later than either lease allowed.
+        // Of the leases that were valid at `spent`, this code chooses the lease that expires first.
+        // The tokens therefore expire no later than under the lease from which they came.
         let until = both.iter().map(|lease| lease.until).filter(|&until| until > spent).min();
         let Some(index) = both.iter().position(|lease| Some(lease.until) == until) else { return false };
-        // ORDERING: relaxed; if one of these leases is newer than the charge, then this value is
-        // also newer, because of the acquire side above.
+        // ORDERING: relaxed, because of the acquire side above: if one of these leases is newer
+        // than the charge, this value is also newer.
         if self.filled.load(Relaxed) >= spent {
             return false;
         }

@@ -18,8 +18,8 @@ type Jobs = SharedInFlight<str>;
 
 /// Longer than any test, so that no permit expires during a test.
 const LONG: Duration = Duration::from_secs(3_600);
-/// Short enough that tests see renewals. Long enough that a busy machine meets the deadline, which
-/// is a sixth of this lifetime.
+/// This lifetime is short enough for tests to see renewals. It is long enough for a busy machine to
+/// meet the deadline, which is a sixth of the lifetime.
 const SHORT: Duration = Duration::from_secs(6);
 
 fn builder(client: &Client, limit: u64, lifetime: Duration) -> SharedBuilder<SharedInFlight<str>> {

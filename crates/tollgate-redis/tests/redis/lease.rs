@@ -343,7 +343,8 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
     on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let url = server.url_at(proxy.address());
-        // A busy machine meets this deadline. After a shorter deadline, the fallback would deny.
+        // A busy machine meets this deadline. With a shorter deadline, the fallback would deny
+        // requests.
         let build = |_| builder(&url, Quota::new(600, AGES), Algorithm::FixedWindow, 20).build().unwrap();
         let machines: Vec<_> = (0..3).map(build).map(Arc::new).collect();
         for machine in &machines {

@@ -28,7 +28,7 @@ fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<S
 }
 
 /// Returns limiters of every algorithm. Each has a debt if the algorithm allows one. Each algorithm
-/// is exact in one limiter and has leases in another, if the algorithm grants them.
+/// has one limiter without leases, and another with leases if the algorithm grants them.
 fn limiters(client: &Client, debt: u64) -> Vec<(String, Algorithm, Limiter)> {
     let mut limiters = Vec::new();
     for algorithm in Algorithm::ALL {

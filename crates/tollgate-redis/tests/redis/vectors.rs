@@ -54,8 +54,8 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
         Quota::new(1, Duration::from_secs(30 * 24 * 3600)),
     ];
     if has_burst(algorithm) {
-        // A token does not refill in a whole number of microseconds, or several tokens refill
-        // in one.
+        // A token does not refill in a whole number of microseconds, or several tokens refill in
+        // one microsecond.
         quotas.extend([
             Quota::per_second(7).burst(3),
             Quota::per_hour(999).burst(40),

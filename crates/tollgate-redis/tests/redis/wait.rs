@@ -196,7 +196,7 @@ fn jobs(client: &Client, limit: u64) -> Arc<WaitQueue<SharedInFlight<str>>> {
     Arc::new(queue.recheck(LONG).patience(LONG))
 }
 
-/// One of at most two jobs that hold a permit at once, even if the job hangs up.
+/// A job that holds a permit. At most two jobs hold permits at the same time, even if jobs hang up.
 struct Work(Arc<AtomicU64>);
 
 impl Work {

@@ -1,6 +1,6 @@
 //! The response fields of the layer, for any names, quotas, costs and requests. A strict parser
 //! must accept the fields, they must contain the figures of the decision, and `Retry-After` must be
-//! true.
+//! correct.
 
 use super::input::Input;
 use super::rule::quota;
@@ -148,8 +148,8 @@ impl Site {
         assert_eq!(left.iter().map(|(name, left, _)| (name.clone(), *left)).collect::<Vec<_>>(), stated);
         for ((_, decision), (_, _, after)) in decided.iter().zip(&left) {
             if decision.is_allowed() {
-                // More tokens are available at the stated time. A refused request never states a
-                // later time than its own wait.
+                // More tokens are available at the stated time. If the request was refused, this
+                // time is no later than the end of the request's wait.
                 assert!(
                     after.is_none_or(|after| after >= 1 && wait.is_none_or(|wait| after <= wait)),
                     "{left:?}"
@@ -205,7 +205,8 @@ impl Site {
         }
     }
 
-    /// Asserts that a sentence for people contains a name in the form of Rust's `Debug`.
+    /// Asserts that a human-readable sentence contains one of the names, as Rust's `Debug` formats
+    /// it.
     fn names_one(&self, sentence: &str, names: &[&str]) {
         assert!(names.iter().any(|name| sentence.contains(&format!("{name:?}"))), "{sentence} {names:?}");
     }

@@ -1,5 +1,5 @@
-//! The client's address behind proxies. The client claims any bytes. The proxies then append
-//! entries whose meaning is known.
+//! The client's address behind proxies. The client may claim arbitrary bytes. The proxies then
+//! append entries whose meaning is known.
 
 use super::input::Input;
 use http::{HeaderName, HeaderValue, Request};
@@ -291,7 +291,8 @@ fn holds((network, prefix): (IpAddr, u8), asked: IpAddr) -> bool {
 }
 
 /// Returns whether the networks of a family contain all of its addresses. This function walks a
-/// tree. It stops where a network contains all addresses below, or where no network starts.
+/// tree. The walk stops at a node if a network contains all addresses below the node, or if no
+/// network starts below the node.
 fn leave_nobody_out(networks: &[(IpAddr, u8)], ipv4: bool) -> bool {
     let prefixes = networks.iter().filter(|(address, _)| address.is_ipv4() == ipv4);
     let prefixes: Vec<Vec<bool>> =

@@ -28,7 +28,8 @@ pub fn body(data: &[u8]) {
 fn any_text(text: &str) {
     match parse_named_limit(text) {
         Ok(limit) => {
-            // This prints the parsed limit and parses it again. The spaces in a text don't matter.
+            // This code prints the parsed limit and parses the output again. The spaces in a text
+            // don't matter.
             assert_eq!(limit.to_string().parse(), Ok(limit.clone()), "{text:?}");
             let again = parse_named_limit(&spaced(&limit.to_string(), &mut Input(text.as_bytes())));
             let again = again.unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
@@ -97,7 +98,7 @@ fn message(failure: Failure) -> String {
     }
 }
 
-/// Returns the text of any limit, in the form in which it is printed.
+/// Returns the text of any limit, in its printed form.
 fn limit(input: &mut Input<'_>) -> String {
     let name = ["all", "per-ip", "a b", "by ip", "burst", "+", "ü else"][input.below(7)];
     let mut text = format!("{name}={}", allowances(input));

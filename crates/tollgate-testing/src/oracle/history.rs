@@ -73,12 +73,13 @@ impl Event {
 /// The states on which a denial may be based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denials {
-    /// The state at the moment of the call, as for every other answer. This holds when the stamps
-    /// order memory, because every call then sees the calls that returned before it.
+    /// A denial is based on the state at the moment of the call, like every other answer. This
+    /// holds when the stamps order memory, because every call then sees the calls that returned
+    /// before it.
     OnThePresent,
-    /// Also a state that has just passed. It may miss refunds and resets of other threads, but
-    /// nothing else. The figures of the denial are the figures of that state. The state must
-    /// include the thread's own calls and all calls of earlier rounds.
+    /// A denial may also be based on a state that has just passed. Such a state may miss refunds
+    /// and resets of other threads, but nothing else. The figures of the denial are the figures of
+    /// this state. The state must include the thread's own calls and all calls of earlier rounds.
     OnAMomentAgo,
 }
 

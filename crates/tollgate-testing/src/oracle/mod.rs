@@ -91,7 +91,7 @@ impl Oracle {
     }
 
     /// Checks a bucket as an arrival curve. For every earlier charge, sums the tokens taken since
-    /// that charge, including the charge and this request. The sum must be at most the burst plus
+    /// that charge, including that charge and this request. The sum must be at most the burst plus
     /// the refill since then.
     fn fits_bucket(&self, now: u64, cost: u64, capacity: i128) -> bool {
         let mut taken = i128::from(cost);

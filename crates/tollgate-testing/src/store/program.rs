@@ -13,7 +13,8 @@ pub enum Program {
 }
 
 impl Program {
-    /// Returns Redis, and also Valkey if Valkey is installed. If it is missing, reports this once.
+    /// Returns Redis, and also Valkey if Valkey is installed. If Valkey is missing, reports this
+    /// once.
     pub fn all() -> Vec<Self> {
         static SAID: Once = Once::new();
         if Self::Valkey.find().is_some() {

@@ -6,7 +6,7 @@
 //! 1. *Pause.* No request is sent before `not_before`. This time is set by a refusal with a time,
 //!    or by a backoff.
 //! 2. *Horizon.* A response to request number `n` may report `r` remaining requests until some
-//!    time. It then permits the requests up to number `n + r` until this time. Requests are
+//!    time. Such a response permits the requests up to number `n + r` until this time. Requests are
 //!    numbered as they are admitted. This bound therefore includes the requests after `n`, which
 //!    the server had not counted yet.
 //! 3. *Spread.* The remaining amount is spread over the window of the limit, four times as fast as
@@ -22,8 +22,8 @@
 //!    window after a pause, so that no burst follows a pause. Each response that repeats the limit
 //!    prolongs it. After the end, only the key's own quota applies.
 //!
-//! The newest response counts, according to the number of its request. The end of every limit is
-//! bounded: it is at most the longest pause away, plus a window that is at most as long.
+//! The newest response counts, according to the number of its request. Every limit ends after a
+//! bounded time: at most the longest pause, plus a window of at most the same length.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::time::Duration;
@@ -32,7 +32,7 @@ use tollgate::Tick;
 /// Requests that are late by up to this time are compensated for, because timers and busy machines
 /// cause delays.
 const SLACK: Duration = Duration::from_millis(20);
-/// How much faster than evenly the remaining amount is sent.
+/// How many times faster than an even spread the remaining amount is spent.
 const SPREAD: f64 = 4.0;
 /// The first pause after a refusal without a time. Each further refusal in a row doubles the pause.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -146,8 +146,8 @@ impl Pace {
         known.map(|known| known.spacing(now)).max().filter(|spacing| !spacing.is_zero())
     }
 
-    /// Completes a request that `ask` let proceed, whether or not the inner limiter has admitted
-    /// it.
+    /// Completes a request that `ask` allowed to proceed, whether or not the inner limiter has
+    /// admitted it.
     pub(crate) fn asked(&mut self, cost: u64, is_admitted: bool) {
         self.asking = self.asking.saturating_sub(cost);
         if is_admitted {

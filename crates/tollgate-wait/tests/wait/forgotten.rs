@@ -58,7 +58,7 @@ fn a_leaked_waiter_delays_nobody_past_its_own_turn() {
     assert_eq!(queue.waiting(), 0, "what was leaked is not counted for ever");
 }
 
-/// Each of several leaked waiters at the front costs at most the patience.
+/// Each of several leaked waiters at the front delays the other waiters by at most the patience.
 #[test]
 fn each_leaked_waiter_costs_the_patience_at_most() {
     let mut simulation = Simulation::new(2);

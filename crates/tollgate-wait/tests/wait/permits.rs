@@ -88,8 +88,8 @@ fn each_permit_that_comes_back_goes_to_the_next_at_once() {
     assert_eq!((queue.waiting(), queue.limiter().in_flight(&7)), (0, 0));
 }
 
-/// Requests for fewer permits do not overtake a request for several, and each returned permit wakes
-/// it.
+/// Requests for fewer permits do not overtake a request for several permits, and each returned
+/// permit wakes the waiter of that request.
 #[test]
 fn a_request_for_several_permits_waits_for_all_of_them() {
     let mut simulation = Simulation::new(2);

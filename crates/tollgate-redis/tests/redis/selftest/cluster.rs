@@ -1,4 +1,5 @@
-//! A cluster answers MOVED and ASK, and promotes the replica of a dead master. A client follows.
+//! A cluster answers MOVED and ASK, and promotes the replica of a dead master. A client follows
+//! these changes.
 
 use redis::RedisResult;
 use redis::cluster::ClusterClient;
