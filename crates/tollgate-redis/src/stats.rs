@@ -25,8 +25,8 @@ pub struct ClientStats {
     /// How many times a breaker has opened.
     pub breaker_trips: u64,
     /// The known problems of the servers. A server is listed if the last attempt to connect to it
-    /// has failed, or if its connection was lost during a request. The list also contains the
-    /// findings of the last trials. A connection that has ended while it was idle is not a problem.
+    /// failed, or if its connection was lost during a request. The list also contains the results
+    /// of the most recent trials. A connection that ended while it was idle is not a problem.
     pub problems: Vec<StoreProblem>,
 }
 

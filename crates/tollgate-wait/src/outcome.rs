@@ -65,8 +65,8 @@ pub enum WaitError {
     Expired {
         /// The maximum wait that the caller allowed.
         max_wait: Duration,
-        /// The number of permits of the key in use at the end of the wait; `None` for a rate. A
-        /// permit that is never dropped is always counted.
+        /// The number of the key's permits that were in use at the end of the wait; `None` for a
+        /// rate. A permit that is never dropped is always counted.
         in_flight: Option<u64>,
     },
 

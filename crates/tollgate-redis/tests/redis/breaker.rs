@@ -43,7 +43,7 @@ fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes
         assert!(took < 200 * DEADLINE, "{took:?}");
         assert_eq!(stats.unanswered - known.unanswered, 3);
         assert_eq!(stats.by_fallback - known.by_fallback, 10_000);
-        // Probes run one after the other. Their pauses double, and finally last at least half a
+        // Probes run one after another. The pause between them doubles until it is at least half a
         // second.
         let most = 10 + 2 * took.as_secs();
         assert!(connections <= most && bytes <= 1_000 * most, "{connections} connections, {bytes} bytes");

@@ -14,8 +14,8 @@ use tollgate_wait::{WaitError, WaitQueue};
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// Callers on one machine are served in their order, as fast as the store allows. Callers that
-/// leave cost nothing.
+/// Callers on one machine are served in order of arrival, as fast as the store allows. Callers that
+/// give up cost nothing.
 #[test]
 fn callers_wait_for_a_shared_limit_in_their_order() {
     on_each_client(async |_server, client| {

@@ -249,8 +249,8 @@ impl<S: Sequential> Search<'_, S> {
         if self.denials == Denials::OnThePresent || !event.was_denied() {
             return false;
         }
-        // If there is no refund or reset in between, the check must also be denied now. Only its
-        // figures are then older.
+        // Unless a refund or a reset happened in between, the check would still be denied now. Its
+        // figures may be out of date.
         let Call::Check { cost, now } = event.call else { return false };
         let state = self.states.last().expect("there is one before the first");
         let mut explained = self.limiter.denies(state, cost, now);

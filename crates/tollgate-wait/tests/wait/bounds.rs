@@ -125,7 +125,8 @@ fn a_waker_joins_the_same_line_and_panics() {
     assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert!(catch_unwind(AssertUnwindSafe(|| drop(first))).is_err());
     assert!(joins.1.load(Relaxed), "the waker was called, and joined");
-    // The second waiter has the turn. When it is polled, it sleeps as the first waiter.
+    // It is the second waiter's turn. When this waiter is polled, it becomes the first waiter and
+    // sleeps.
     assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert_eq!((queue.waiting(), queue.waiting_keys()), (1, 1));
 }
