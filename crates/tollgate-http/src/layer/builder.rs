@@ -198,7 +198,7 @@ impl RateLimitBuilder {
 
     /// Answers refusals with a response of your own, including status, headers and body. The layer
     /// adds its rate limit fields. It also adds `Retry-After`, unless the response already has
-    /// exactly one valid `Retry-After`, which is a number of seconds or a date.
+    /// exactly one `Retry-After` with a valid value, that is, a number of seconds or a date.
     ///
     /// ```
     /// # use bytes::Bytes;

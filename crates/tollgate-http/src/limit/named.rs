@@ -70,7 +70,7 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// A request acquires one permit, or as many permits as it [costs](Self::cost). It acquires them
 /// together with the tokens of the other limits, or not at all. The permits are released when the
 /// body of the response has ended or was dropped, when the handler has failed, or when the client
-/// has hung up. A download therefore counts until the server has taken its last frame, even though
+/// has hung up. A download therefore counts until the server has taken the last frame, even though
 /// the handler returned earlier. Data that is still buffered after that does not count, and neither
 /// does an upgraded connection. Machines that share a limit acquire permits one at a time, so a
 /// shared limit with a cost is an error when the layer is built. Other machines see a released
@@ -115,7 +115,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Makes a limit over any limiter that converts into a [`Backend`].
+    /// Creates a limit over any limiter that converts into a [`Backend`].
     ///
     /// Without [`by`](Self::by), all requests share one state. With `by`, each key has its own
     /// state.

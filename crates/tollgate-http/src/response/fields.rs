@@ -122,7 +122,7 @@ pub(crate) fn wait_for_more(limit: &CompiledLimit, charge: &Decision) -> u64 {
 }
 
 /// Adds a `Retry-After` of `wait` seconds, unless the user's own response already contains exactly
-/// one valid `Retry-After`, which is a number of seconds or a date.
+/// one `Retry-After` with a valid value, that is, a number of seconds or a date.
 pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     let mut lines = headers.get_all(RETRY_AFTER).iter();
     let stands =
