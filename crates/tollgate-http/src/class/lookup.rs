@@ -4,9 +4,9 @@
 //!
 //! A bounded cache stores, for each key, the last answer with its expiry, or the question in
 //! progress. A question is a future shared by all requests with the same key. Any of these requests
-//! drives the future when it is polled. The cache holds only a weak reference to a question. A
-//! question is therefore dropped, together with any connection that it holds, when no request waits
-//! for its answer any more.
+//! drives the future when the request is polled. The cache holds only a weak reference to a
+//! question. A question is therefore dropped, together with any connection that it holds, when no
+//! request waits for its answer any more.
 //!
 //! # Progress
 //!
@@ -68,9 +68,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// the question replaces an expired answer. No question is asked if a limit with a known class
 /// refuses the request.
 ///
-/// The layer has no timer, so `ask` must return by itself. If a question fails (with an error or a
-/// panic), the key keeps its earlier class or, if there is none, has the default class. The
-/// question is asked again after a second.
+/// The layer has no timer, so `ask` itself must ensure that it returns. If a question fails (with
+/// an error or a panic), the key keeps its earlier class or, if there is none, has the default
+/// class. The question is asked again after a second.
 ///
 /// If all clients that wait for a question have hung up, the question is dropped before it has
 /// finished.

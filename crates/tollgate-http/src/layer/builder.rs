@@ -229,9 +229,9 @@ impl RateLimitBuilder {
     /// Adds the fields `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     ///
     /// These fields describe the limit that refused the request. If no limit refused, they describe
-    /// the limit with the smallest share left. The reset is the number of seconds, not a date,
-    /// until the whole limit is available again. A refused client should wait for `Retry-After`
-    /// instead.
+    /// the limit with the smallest share left. The reset is a number of seconds, not a date. After
+    /// this time, the whole limit is available again. A refused client should wait for
+    /// `Retry-After` instead.
     ///
     /// An upstream, the handler or an inner layer may already have written these fields. The three
     /// fields describe one limit, so they are kept or replaced together. The layer keeps them if

@@ -55,8 +55,8 @@ impl Fields {
     /// Adds the fields to a response, which may be the refusal of an inner layer.
     ///
     /// The items of two layers form one list on one line. The older fields describe only one limit.
-    /// It is the limit of the inner refusal or, if there is none, the limit with the smaller share
-    /// left.
+    /// If the inner layer refused, this is the limit of the inner refusal. Otherwise it is the
+    /// limit with the smaller share left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
             standing::add_items(headers, &RATELIMIT, "r", items);
