@@ -37,8 +37,7 @@ struct Asked {
     team: &'static str,
     /// The tokens of the prompt: about one for every four bytes.
     prompt: u64,
-    /// The maximum number of tokens in the answer, as declared by each of the fields that can
-    /// declare it.
+    /// The maximum number of tokens in the answer, in each field that can declare a maximum.
     declared: [Option<u64>; 2],
 }
 
@@ -75,8 +74,8 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
     let user = || KeyBy::from_fn(|head| asked(head).map(|it| it.user.into()));
     let team = || KeyBy::from_fn(|head| asked(head).map(|it| it.team.into()));
 
-    // Before it is known, an answer is charged a cost that most answers do not exceed, and never
-    // more than the request allows.
+    // Until its cost is known, an answer is charged a cost that most answers do not exceed. This
+    // cost is never more than the request allows.
     let estimator = Arc::new(Estimator::new(0.9, 100, ["red", "blue"])?);
     let tokens = |limit: Limit| {
         let estimate = RequestCost::estimated(Arc::clone(&estimator), |head| match asked(head) {

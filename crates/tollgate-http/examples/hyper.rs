@@ -49,7 +49,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     //     curl -i --http2-prior-knowledge 'http://127.0.0.1:3000/?api_key=secret'; sleep 1; done
     loop {
         let (stream, peer) = listener.accept().await?;
-        // hyper does not report the peer's address, so each connection adds it to its requests.
+        // hyper does not report the peer's address, so each connection adds the address to its
+        // requests.
         let service = service.clone().map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(PeerAddr(peer));
             request

@@ -377,7 +377,7 @@ pub enum Fault {
         limit: String,
         /// The cost of a request, in tokens.
         cost: u64,
-        /// The maximum number of tokens that one request can take.
+        /// The maximum number of tokens that one request can be charged.
         capacity: u64,
     },
     /// The quota allows more requests than any machine can receive.

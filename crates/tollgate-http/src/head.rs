@@ -195,7 +195,7 @@ impl<'a> RequestHead<'a> {
     /// `None` if the header is missing or empty. Also returns `None` if the header occurs more than
     /// once, because the layer cannot know which value counts.
     ///
-    /// Two headers have the same value over HTTP/1.1 and HTTP/2:
+    /// The values of two headers are the same over HTTP/1.1 and HTTP/2:
     ///
     /// - `host` is the host of the target if the target has one (`:authority` over HTTP/2), and
     ///   otherwise the header `Host`. It is in lower case, without a user's name, without a dot at
@@ -336,8 +336,9 @@ impl<'a> ResponseHead<'a> {
     /// Returns whether an inner [`RateLimitLayer`](crate::RateLimitLayer) refused the request. The
     /// request then never reached the handler.
     ///
-    /// The layer marks its refusals with an extension of the response. For a response with the same
-    /// status from the handler, or from a server behind the handler, the result is therefore false.
+    /// The layer marks its refusals with an extension of the response. The result is therefore
+    /// false for a response with the same status from the handler, or from a server behind the
+    /// handler.
     ///
     /// ```
     /// # use tollgate_http::Limit;

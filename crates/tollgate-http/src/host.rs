@@ -1,7 +1,7 @@
 //! The canonical form of a host.
 //!
-//! HTTP/2 sends the host in `:authority`, HTTP/1.1 in the field `Host` or in the target. If a
-//! client spells the host differently, it still requests the same host, and must not receive
+//! HTTP/2 sends the host in `:authority`, HTTP/1.1 in the field `Host` or in the target. A client
+//! that spells the host differently still requests the same host, so the client must not receive
 //! another quota.
 
 use std::borrow::Cow;
@@ -27,8 +27,8 @@ pub(crate) fn canonical_host(host: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned([&name.to_ascii_lowercase(), &b":"[..], port].concat())
 }
 
-/// Splits a host from its port, and removes leading zeros of the port. Returns `None` for a missing
-/// port.
+/// Splits a host into its name and its port, and removes the port's leading zeros. The port is
+/// `None` if it is missing.
 fn split(host: &[u8]) -> (&[u8], Option<&[u8]>) {
     let colon = host.iter().rposition(|&byte| byte == b':');
     let Some((name, port)) = colon.map(|at| (&host[..at], &host[at + 1..])) else { return (host, None) };

@@ -42,8 +42,8 @@
 //!   exemptions, listeners.
 //! - [`Limit`]: a named limit over any [`Backend`], such as a [`Limiter`](tollgate::Limiter) or a
 //!   [`SingleLimiter`](tollgate::SingleLimiter); shadow mode, charges that depend on the response.
-//!   Over an [`InFlight`](tollgate::InFlight) it limits [how many requests of a client run at
-//!   once](Limit#requests-in-flight), until the end of their responses.
+//!   A limit over an [`InFlight`](tollgate::InFlight) restricts [how many requests of a client run
+//!   at once](Limit#requests-in-flight). A request runs until the end of its response.
 //! - [`ClassBy`]: the class of a caller, such as free or paid; [`ClassLookup`] queries a database.
 //! - [`RequestCost`]: the cost of a request, in tokens. [`ResponseCost`]: a cost that only the
 //!   response reveals, and streams that are cut off when their budget is spent. [`Estimator`]: an
@@ -67,8 +67,9 @@
 //!
 //! - `q` and `w`: the quota is `q` tokens per `w` seconds. If the period is not a whole number of
 //!   seconds, both numbers are multiplied until it is. If the result would be longer than an hour,
-//!   `w` is omitted. The burst is not shown, so `r` may be above `q`, or always far below `q`. For
-//!   a limit with [classes](#classes-of-callers), `q` and `w` show the quota of the caller's class.
+//!   `w` is omitted. The burst is not shown, so `r` may exceed `q` or, with a small burst, always
+//!   be far below `q`. For a limit with [classes](#classes-of-callers), `q` and `w` show the quota
+//!   of the caller's class.
 //! - `qu`: `"concurrent-requests"` for a limit on requests in flight. Such a limit has no window.
 //! - `r`: the tokens or permits that are left.
 //! - `t`: the number of seconds until more tokens or permits are available. If the limit refuses
@@ -420,8 +421,8 @@
 //!   the limiter can pass them to a task of its own.
 //! - Settling a cost by the response ([`Limit::settle`]) delays nothing. A task of the limiter
 //!   ([`AsyncLimiter::spawn`]) owns the charges and settles them.
-//! - [`Backend::in_flight`] shares permits for requests in flight, over any [`AsyncInFlight`]. The
-//!   body of the response owns the permit.
+//! - [`Backend::in_flight`] limits the requests in flight on all machines, over any
+//!   [`AsyncInFlight`]. The body of the response owns the permit.
 //! - If a client hangs up while its request waits, the charges made so far stay, because hanging up
 //!   must not make attempts free.
 //! - A request that has waited continues with the inner service that was ready for it. The future

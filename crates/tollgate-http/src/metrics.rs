@@ -228,7 +228,7 @@ pub struct Family {
     pub name: &'static str,
     /// The help text.
     pub help: &'static str,
-    /// Whether it is a counter.
+    /// Whether the metric is a counter.
     pub grows: bool,
     /// The labels and the value of each sample.
     pub samples: Vec<(Labels, u64)>,

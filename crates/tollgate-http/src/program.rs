@@ -148,7 +148,7 @@ pub fn class_header(limit: &LimitText) -> Option<&str> {
     }
 }
 
-/// Returns the headers that decide which requests a limit is for.
+/// Returns the headers that decide whether a limit applies to a request.
 pub fn scope_headers(limit: &LimitText) -> impl Iterator<Item = &HeaderName> {
     limit.only.iter().chain(&limit.except).flat_map(Scope::headers)
 }

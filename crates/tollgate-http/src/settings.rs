@@ -29,7 +29,7 @@
 //!   With `header x-api-key known /etc/tollgate/keys or ip`, a client that invents a key is counted
 //!   by its address. Without `FILE`, the known values are those in the [file of
 //!   classes](#form-of-a-file-of-classes). A file name cannot contain a space or `+`.
-//! - `else deny`, `else allow` and `else share` after the key choose what happens to requests
+//! - `else deny`, `else allow` and `else share` after the key specify what happens to requests
 //!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`. If every request has
 //!   the key, the `else` has no effect and causes a [warning](crate::BuildWarning).
 //!
@@ -39,10 +39,10 @@
 //! |---|---|
 //! | `100/s`, `5/10s`, `1000/h burst 50` | a rate: see [`Quota`](tollgate::Quota#text) |
 //! | `100/min strict` | never more than 100 in any minute: see [`Quota::strict`](tollgate::Quota::strict) |
-//! | `8 at once` | this many requests at a time, until the ends of their responses |
+//! | `8 at once` | this many requests at a time; each counts until the end of its response |
 //! | `10/s and 1000/d and 8 at once` | the requests that all of these allow |
 //! | `unlimited` | any number |
-//! | `blocked` | none: refused with status 403, whatever the time |
+//! | `blocked` | no request: each one is refused with status 403 |
 //!
 //! Several allowances are charged together or not at all. Responses and metrics show each allowance
 //! as a separate limit, whose name has a suffix: `api-per-s`, `api-per-d`, `api-at-once`.
@@ -56,14 +56,14 @@
 //! |---|---|
 //! | `POST`, `GET,PUT` | these methods, in capitals; GET includes HEAD |
 //! | `/login`, `/users/{id}`, `/files/{*path}` | a path: see [`PathTemplate`] |
-//! | `host api.example.com`, `host *.example.com` | a host; all hosts below one |
+//! | `host api.example.com`, `host *.example.com` | a host; all subdomains of a host |
 //! | `header x-beta` | requests with this header |
 //! | `header x-plan=free`, `header x-plan="free trial"` | requests whose header has this value |
 //! | `from 10.0.0.0/8` | clients in a network, found as for the key `ip`; a request without an address is in none |
 //! | `preflight` | preflight requests of browsers (CORS) |
 //!
-//! The templates after `for` do not affect the key `path`: it remains the path, or the path's
-//! `path-template` if there are any. A limit that no request could reach is an error.
+//! The templates after `for` do not affect the key `path`. That key remains the path or, if there
+//! are path templates, the path's `path-template`. A limit that no request could reach is an error.
 //!
 //! # Classes
 //!
@@ -100,13 +100,14 @@
 //!
 //! - With `class by key`, a line contains all parts of the key, as in `192.0.2.1,/login,5/min` for
 //!   `ip+path`. If the key has alternatives, a line belongs to the first alternative that it fits,
-//!   but a value that reads as an address belongs to `ip`.
-//! - If the key is an address, a line may contain a network. The longest matching network counts.
-//!   An IPv6 address stands for the network of one client (`ipv6-prefix`).
+//!   but a value that can be parsed as an address belongs to `ip`.
+//! - If the key is an address, a line may contain a network. If several networks match, the one
+//!   with the longest prefix counts. An IPv6 address stands for the network of one client
+//!   (`ipv6-prefix`).
 //! - The class `default` makes a key known without changing its quota.
 //! - A quota that does not belong to a named class becomes a class of its own, named after the text
 //!   of the quota. A limit can have at most 64 of these classes. As with any other class, a key
-//!   that changes its class starts anew there.
+//!   that changes its class starts anew in the new class.
 //!
 //! # What can be combined
 //!

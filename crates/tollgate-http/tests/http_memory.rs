@@ -156,7 +156,7 @@ fn bodies_are_kept_within_their_bound() {
         frames
     };
     const TEXT: usize = 128 * 1024;
-    // The figures found in the text need a few bytes.
+    // The figures found in the text require a few bytes.
     for (kind, frames, most) in [
         ("application/json", long(b"[\"", b"\n"), TEXT),
         ("application/x-ndjson", long(b"{\"", b""), TEXT),
@@ -201,7 +201,7 @@ fn main() {
     assert_eq!(allocations(four().limit(limit("per-client", client))), 1);
     assert_eq!(allocations(four().limit(limit("per-route", path)).on_decision(|_| {})), 1);
 
-    // A key with its own quota has a different policy, which requires one more allocation. Other
+    // If a key has its own quota, its policy differs, which requires one more allocation. Other
     // keys are not affected.
     let limiter: Limiter<Key> = Limiter::builder(Quota::per_hour(1000)).build().unwrap();
     limiter.set_key_quota(&Key::new("per-path", ["/own"]), Quota::per_hour(500)).unwrap();

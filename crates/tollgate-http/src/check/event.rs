@@ -47,8 +47,8 @@ pub struct DecisionEvent<'a> {
     /// [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. The parts may
     /// contain secrets of the client, such as an API key.
     pub key: Option<&'a [KeyPart<'a>]>,
-    /// The reason why the limit denies the request, or would deny it outside of shadow mode; `None`
-    /// if the limit allows the request.
+    /// Why the limit denies the request, or would deny it outside of shadow mode; `None` if the
+    /// limit allows the request.
     pub reason: Option<RefusalReason>,
     /// Whether the limit is in shadow mode.
     pub is_shadow: bool,
@@ -65,10 +65,10 @@ impl DecisionEvent<'_> {
         self.is_shadow && self.reason.is_some()
     }
 
-    /// Returns the outcome in one word, for use as the label of a metric, as in
+    /// Returns the outcome as one word, which can label a metric, as in
     /// [`Metrics`](crate::Metrics). Returns `None` if this limit had room for the request, but
-    /// another limit refused it. In that case this limit charged nothing, so it has not allowed the
-    /// request.
+    /// another limit refused the request. This limit then charged nothing, so the request does not
+    /// count as allowed.
     ///
     /// | outcome | the limit |
     /// |---|---|
@@ -108,10 +108,10 @@ impl DecisionEvent<'_> {
 /// The result of settling the cost of one request in one limit; see
 /// [`on_settled`](crate::RateLimitBuilder::on_settled).
 ///
-/// Each limit with [`settle`](crate::Limit::settle) causes one event when the response has ended,
-/// was cut off or was dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) causes the
-/// event when its store has answered. A request without a response causes no event, and neither
-/// does a request whose estimate [`charge_if`](crate::Limit::charge_if) gives back.
+/// Each limit with [`settle`](crate::Limit::settle) causes one event after the response has ended,
+/// or has been cut off or dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) causes the
+/// event after the limiter's store has answered. A request without a response causes no event, and
+/// neither does a request whose estimate [`charge_if`](crate::Limit::charge_if) gives back.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,10 +145,10 @@ pub struct SettleEvent<'a> {
     /// revealed more than the estimate.
     pub cost: Option<u64>,
     /// The total charged for the request, and the tokens that could not be charged because they
-    /// exceeded the limit's room and its debt.
+    /// exceeded the tokens left in the limit plus its maximum debt.
     ///
-    /// Tokens count as given back as soon as the refund is requested. A shared limiter may keep
-    /// them, for example if its store is unreachable.
+    /// Tokens count as given back as soon as the refund is requested. A shared limiter may fail to
+    /// give these tokens back, for example if its store is unreachable.
     pub settlement: Settlement,
     /// Whether this limit has [cut the response off](crate::ResponseCost::cut_off).
     pub is_cut: bool,

@@ -187,7 +187,8 @@ impl LimitSet {
     ) -> Verdict {
         let mut fields =
             self.fields(applicable, decisions.clone(), None, || fields::scarcest(decisions.clone()));
-        // The waits of the other limits are computed when their charges are settled.
+        // Limits that await the response are skipped: their waits are computed when their charges
+        // are settled.
         let settled = decisions.filter(|it| !it.limit.awaits_response());
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
         let layer = || LimitsAndListeners {
@@ -307,7 +308,7 @@ impl LimitSet {
         self.listeners.notify(event);
     }
 
-    /// Returns the response for a limit that refuses a request without counting it.
+    /// Returns the response for a limit that refuses a request without counting the request.
     pub(crate) fn uncounted(&self, refusing: &Refusing<'_>, head: RequestHead<'_>) -> Response<Bytes> {
         let limit: &str = &refusing.limit.name;
         let refusal = Refusal {

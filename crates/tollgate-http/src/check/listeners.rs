@@ -1,4 +1,5 @@
-//! The listeners, which are the user's closures and, if that feature is enabled, `tracing`.
+//! The listeners of a layer: the user's closures and, with the feature `tracing`, the events for
+//! that crate.
 
 use super::event::{DecisionEvent, SettleEvent};
 use crate::warning::BuildWarning;
@@ -70,8 +71,8 @@ impl Listeners {
 
     /// Reports a settlement. If the listener panics, the panic hook reports the panic, but the
     /// panic does not continue. The other limits of the response must still be settled. In
-    /// addition, a second panic would abort the process if another panic is currently dropping the
-    /// body.
+    /// addition, if another panic is currently dropping the body, a second panic would abort the
+    /// process.
     pub(crate) fn notify_settled(&self, event: &SettleEvent<'_>) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(feature = "tracing")]

@@ -89,7 +89,7 @@ impl PendingRefunds {
                 AnyLimiter::Shared(limiter) => {
                     Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key })
                 }
-                // A response does not change shared permits or limits that count nothing.
+                // A response changes neither shared permits nor limits that count nothing.
                 AnyLimiter::SharedInFlight(_) | AnyLimiter::Unlimited | AnyLimiter::Blocked => continue,
             };
             let charges = Charges::of(cost, charge);

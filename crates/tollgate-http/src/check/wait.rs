@@ -7,9 +7,9 @@
 //!    request costs no round trip, and nothing has been charged.
 //! 2. All unknown classes are looked up at the same time. The limits of this process are then
 //!    peeked at with these classes.
-//! 3. All shared limits are charged at the same time. The wait is therefore that of the slowest
-//!    limit, not the sum. The shared limits are not peeked at first, because a peek would take
-//!    another round trip and guarantee nothing.
+//! 3. All shared limits are charged at the same time. The request therefore waits only as long as
+//!    the slowest limit takes to answer. The shared limits are not peeked at first, because a peek
+//!    would take another round trip and guarantee nothing.
 //! 4. The limits of this process are charged together, by [`check_all`]. They are charged last
 //!    because charging them takes no time. Otherwise, other requests could be denied because of
 //!    charges that are refunded a moment later.
@@ -119,7 +119,7 @@ async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<SharedAnswer> {
 /// Charges all limits or none, and returns their decisions.
 fn charge_local(set: &LimitSet, local: &[Bound<'_>]) -> Vec<Decision> {
     let mut parts = set.parts(local);
-    // The caller finds the refusal among the decisions.
+    // If a limit refuses, the caller finds the refusal among the decisions.
     let _ = check_all(&mut parts);
     parts.iter().filter_map(|part| part.decision().copied()).collect()
 }

@@ -43,8 +43,8 @@ use std::sync::Arc;
 ///
 /// A request belongs to the default class if no class is found, or if the limiter does not have the
 /// class that was found. The quota of the default class is the first quota passed to the limiter's
-/// builder. Choose the quota for unknown callers as the default, so that a mistake grants nobody
-/// more. To detect such mistakes, use
+/// builder. Make the quota for unknown callers the default, so that a mistake grants nobody a
+/// larger quota. To detect such mistakes, use
 /// [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class).
 ///
 /// # Where a class may come from
@@ -73,8 +73,8 @@ pub(crate) enum ClassHow {
 pub(crate) enum ClassOf<'a> {
     /// The class has this name; `None` if no class was found.
     Named(Option<Cow<'a, str>>),
-    /// The result of a [`ClassLookup`](crate::ClassLookup): the class itself, or a question that
-    /// the request must wait for.
+    /// The result of a [`ClassLookup`](crate::ClassLookup): the class itself, or a question whose
+    /// answer the request must wait for.
     Asked(Found),
 }
 
@@ -150,8 +150,8 @@ impl ClassBy {
 
     /// Looks up the class in a list of keys and their classes. `key` specifies how to find the key
     /// of a request. It must have one part, such as [`KeyBy::header`], [`KeyBy::query`] or
-    /// [`KeyBy::peer`]. If the key is an address, the list may contain networks. The longest
-    /// matching network counts.
+    /// [`KeyBy::peer`]. If the key is an address, the list may contain networks. If several
+    /// networks match, the one with the longest prefix counts.
     ///
     /// Building the layer fails if the limiter does not have one of the listed classes, or if a key
     /// is listed twice.

@@ -3,10 +3,10 @@
 //! # State
 //!
 //! A bounded cache stores, for each key, the last answer with its expiry, or the question in
-//! progress. A question is a future shared by all requests of its key. Any of these requests drives
-//! the future when it is polled. The cache holds only a weak reference to a question. A question is
-//! therefore dropped when no request waits for its answer any more, and so is the connection that
-//! the question may hold.
+//! progress. A question is a future shared by all requests with the same key. Any of these requests
+//! drives the future when the request is polled. The cache holds only a weak reference to a
+//! question. A question is therefore dropped, together with any connection that it holds, when no
+//! request waits for its answer any more.
 //!
 //! # Progress
 //!
@@ -64,13 +64,13 @@ const RETRY: Duration = Duration::from_secs(1);
 /// # While the class is looked up
 ///
 /// A request waits for the answer if its class is not known, so paying callers have their quota
-/// from the first request on. All requests of one key wait for the same question, even if it
-/// replaces an expired answer. No question is asked if a limit with a known class refuses the
-/// request.
+/// from the first request on. All requests with the same key wait for the same question, even if
+/// the question replaces an expired answer. No question is asked if a limit with a known class
+/// refuses the request.
 ///
-/// The layer has no timer, so `ask` must return by itself. If a question fails (with an error or a
-/// panic), the key keeps its earlier class or, if there is none, has the default class. The
-/// question is asked again after a second.
+/// The layer has no timer, so `ask` itself must ensure that it returns. If a question fails (with
+/// an error or a panic), the key keeps its earlier class or, if there is none, has the default
+/// class. The question is asked again after a second.
 ///
 /// If all clients that wait for a question have hung up, the question is dropped before it has
 /// finished.
@@ -107,7 +107,7 @@ type Answer = Result<Option<String>, ()>;
 /// The name of a class, or `None` for the default class.
 pub(crate) type Name = Option<Arc<str>>;
 
-/// A question that several requests may wait for.
+/// A question whose answer several requests may wait for.
 pub(crate) type Question = Shared<Asked>;
 type Asked = Pin<Box<dyn Future<Output = Name> + Send>>;
 

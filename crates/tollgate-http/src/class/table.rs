@@ -1,4 +1,4 @@
-//! A table of keys and networks with their classes. It is made from a list, or from a file with
+//! A table of keys and networks with their classes. It is built from a list, or from a file with
 //! lines such as `k-7f3a,paid` and `203.0.113.0/24,blocked`.
 //!
 //! A row contains a value for each part of the key, followed by the class. The parts are stored in
@@ -43,7 +43,7 @@ enum Target {
 }
 
 impl Table {
-    /// Makes a table of keys of one part.
+    /// Creates a table of keys that have one part.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Table {
         Ok(Self { names: Vec::new(), keys: HashMap::new(), networks, values })
     }
 
-    /// Adds a row. An error describes the fault of the row.
+    /// Adds a row. An error describes the mistake in the row.
     fn add(&mut self, how: &How, values: &[&[u8]], class: String) -> Result<(), String> {
         let alternatives = alternatives(how);
         // If a part of the key is an address, a value that can be parsed as an address belongs to

@@ -56,7 +56,7 @@ fn parse_v6(text: &str) -> Option<IpAddr> {
     address.parse().ok().map(|address: Ipv6Addr| fold(IpAddr::V6(address)))
 }
 
-/// Returns whether this is a port number, or an obfuscated port (RFC 7239, section 6).
+/// Returns whether the text is a port number, or an obfuscated port (RFC 7239, section 6).
 fn is_port(text: &str) -> bool {
     let digits = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     let obfuscated = |name: &str| {

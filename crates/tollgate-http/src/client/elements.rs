@@ -1,10 +1,11 @@
 //! Splits list fields into their elements, from the last element to the first. Proxies append to
 //! these fields.
 //!
-//! A proxy appends its element to the received field, either on the same line or on a new line.
-//! Trusted proxies therefore write the right end, and the client may have written everything to the
-//! left of it. A quote that the client never closes must not swallow a proxy's element. For this
-//! reason, lines are read from their end, and quotes are paired from the right.
+//! A proxy appends its element to the received field, either on the same line or on a new line. The
+//! right end of a field therefore contains the elements of trusted proxies. The client may have
+//! written everything to the left of these elements. A quote that the client never closes must not
+//! swallow a proxy's element. For this reason, lines are read from their end, and quotes are paired
+//! from the right.
 
 use http::HeaderMap;
 use http::header::HeaderName;

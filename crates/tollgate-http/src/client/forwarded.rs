@@ -213,7 +213,7 @@ pub(crate) fn network(text: &str) -> Result<IpNet, Fault> {
     })
 }
 
-/// Turns a network of IPv4-mapped addresses into the IPv4 network.
+/// Converts a network of IPv4-mapped addresses to the IPv4 network.
 fn folded(network: Ipv6Net) -> Option<Ipv4Net> {
     let address = network.addr().to_ipv4_mapped()?;
     Ipv4Net::new(address, network.prefix_len().checked_sub(96)?).ok()

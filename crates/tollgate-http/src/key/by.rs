@@ -34,10 +34,11 @@ use tollgate::store::ToKey;
 /// # Which key to choose
 ///
 /// Do not key by a value that a client can choose. A client could invent a new API key, path or
-/// header for each request. It would have a new quota each time, and would leave no room for other
-/// clients' keys. Use such a value only if it is [`known`](Self::known), verified by an earlier
-/// layer ([`extension`](Self::extension)), or combined with the address. In all other cases the
-/// layer [warns](crate::RateLimitBuilder::warnings) about the limit.
+/// header for each request. The client would then have a new quota each time, and its keys would
+/// leave no room for the keys of other clients. Use such a value only if it is
+/// [`known`](Self::known), verified by an earlier layer ([`extension`](Self::extension)), or
+/// combined with the address. In all other cases the layer
+/// [warns](crate::RateLimitBuilder::warnings) about the limit.
 ///
 /// A header or parameter is treated as missing if it is empty or occurs more than once. The headers
 /// `host` and `cookie` produce the same key over HTTP/1.1 and HTTP/2, although the two versions
@@ -172,8 +173,9 @@ impl KeyBy {
     /// directly after [`header`](Self::header), [`query`](Self::query) or
     /// [`api_key`](Self::api_key). An empty list is an error when the layer is built.
     ///
-    /// Without this method, a client could invent a key for each request. It would have a new quota
-    /// each time, and its keys would fill the limiter until no room is left for other clients.
+    /// Without this method, a client could invent a key for each request. The client would then
+    /// have a new quota each time, and its keys would fill the limiter until no room is left for
+    /// other clients.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -295,8 +297,8 @@ impl KeyBy {
         Self { how: self.how.and_then(|how| Ok(joined(how, other.how?))) }
     }
 
-    /// Combines the parts of `self` and `other` into one key. A request has no key if either of
-    /// them finds nothing.
+    /// Combines the parts of `self` and `other` into one key. A request has no key if either part
+    /// is missing.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -448,8 +450,8 @@ impl How {
         part.map(|part| key.push(part)).is_some()
     }
 
-    /// Names the item that a request without a key lacks. Returns `None` if every request has a
-    /// key.
+    /// Returns the name of the item that is missing from a request without a key. Returns `None` if
+    /// every request has a key.
     pub(crate) fn may_miss(&self) -> Option<String> {
         match self {
             Self::Peer { .. } => Some(NO_PEER.to_owned()),

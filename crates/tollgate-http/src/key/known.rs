@@ -84,7 +84,7 @@ fn listed(keys: impl Iterator<Item = Box<[u8]>>, name: &str) -> Result<Known, Fa
 }
 
 impl Known {
-    /// Returns these keys, each brought into a form.
+    /// Converts each of these keys with `form`.
     pub(super) fn in_form(self, form: impl FnMut(Box<[u8]>) -> Box<[u8]>) -> Self {
         match self {
             Self::Listed(keys) => Self::Listed(keys.into_iter().map(form).collect()),

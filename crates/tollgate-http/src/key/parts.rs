@@ -62,7 +62,7 @@ impl<'a> KeyPart<'a> {
         Self::Address(address::client(address, ipv6_prefix))
     }
 
-    /// Returns a part that borrows the bytes of this one.
+    /// Returns a part that borrows the bytes of this part.
     fn borrowed(&self) -> KeyPart<'_> {
         match self {
             Self::Address(address) => KeyPart::Address(*address),

@@ -198,7 +198,7 @@ impl RateLimitBuilder {
 
     /// Answers refusals with a response of your own, including status, headers and body. The layer
     /// adds its rate limit fields. It also adds `Retry-After`, unless the response already has
-    /// exactly one valid `Retry-After`, which is a number of seconds or a date.
+    /// exactly one `Retry-After` with a valid value, that is, a number of seconds or a date.
     ///
     /// ```
     /// # use bytes::Bytes;
@@ -229,9 +229,9 @@ impl RateLimitBuilder {
     /// Adds the fields `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     ///
     /// These fields describe the limit that refused the request. If no limit refused, they describe
-    /// the limit with the smallest share left. The reset is the number of seconds, not a date,
-    /// until the whole limit is available again. A refused client should wait for `Retry-After`
-    /// instead.
+    /// the limit with the smallest share left. The reset is a number of seconds, not a date. After
+    /// this time, the whole limit is available again. A refused client should wait for
+    /// `Retry-After` instead.
     ///
     /// An upstream, the handler or an inner layer may already have written these fields. The three
     /// fields describe one limit, so they are kept or replaced together. The layer keeps them if

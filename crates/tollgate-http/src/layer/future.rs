@@ -1,8 +1,8 @@
 //! The future of a response. It waits for the verdict, calls the handler, and settles the charges.
 //!
-//! The inner service must be stored only while a request waits for a shared limit, and the response
-//! only while it waits for a refund. Both are boxed, so without waiting, the future is only
-//! slightly larger than the handler's future.
+//! The future stores the inner service only while a request waits for a shared limit, and stores
+//! the response only while the response waits for a refund. Both are boxed, so without waiting, the
+//! future is only slightly larger than the handler's future.
 //!
 //! # Why a response waits for refunds
 //!

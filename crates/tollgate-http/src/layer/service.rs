@@ -122,19 +122,19 @@ impl fmt::Debug for RateLimitLayer {
     }
 }
 
-/// A service behind limits, made by a [`RateLimitLayer`].
+/// A service behind limits, created by a [`RateLimitLayer`].
 ///
 /// An admitted request reaches the inner service unchanged, and is handled by the same instance
 /// that was ready for it. A refused request never reaches the inner service.
 ///
 /// # Progress
 ///
-/// A request needs one lock-free check for each limit and never waits, if no limit of the layer is
-/// over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up [classes](crate::ClassLookup). An
-/// admitted request of a known client allocates only the values of the fields; a refusal allocates
-/// its response. Limits with [`charge_if`](crate::Limit::charge_if) or
-/// [`settle`](crate::Limit::settle) also allocate the state that they store until the response, or
-/// until its end.
+/// If no limit of the layer is over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up
+/// [classes](crate::ClassLookup), a request requires one lock-free check for each limit and never
+/// waits. An admitted request of a known client allocates only the values of the fields; a refusal
+/// allocates its response. Limits with [`charge_if`](crate::Limit::charge_if) or
+/// [`settle`](crate::Limit::settle) also allocate state, which they store until the response is
+/// known or has ended.
 ///
 /// If a limit of the layer is shared or looks up classes, a request first waits for all unknown
 /// classes at the same time. It then waits for all shared limits that apply to it, also at the same
@@ -147,12 +147,12 @@ pub struct RateLimitService<S> {
 }
 
 impl<S> RateLimitService<S> {
-    /// Returns the inner service.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns the inner service, mutably.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }

@@ -58,7 +58,7 @@ impl fmt::Debug for AsyncPermit {
 /// }
 /// ```
 pub trait AsyncInFlight: Send + Sync {
-    /// Takes a permit of `key`, if one is free.
+    /// Acquires a permit of `key`, if a permit is free.
     ///
     /// If a client hangs up, the future may be dropped at any point. The permit must then be
     /// released.

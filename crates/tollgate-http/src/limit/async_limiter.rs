@@ -1,4 +1,4 @@
-//! The trait of limiters that take time to answer.
+//! The trait for limiters that need time to answer.
 
 use crate::figure::Figure;
 use crate::key::parts::Key;

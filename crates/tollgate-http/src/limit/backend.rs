@@ -11,7 +11,7 @@ use tollgate::{ClassLimiter, InFlight, Limiter, SingleLimiter};
 
 /// The limiter behind a [`Limit`](crate::Limit), of any type.
 ///
-/// [`Limit::new`](crate::Limit::new) takes anything that converts into a backend:
+/// [`Limit::new`](crate::Limit::new) accepts any type that converts into a backend:
 ///
 /// | Limiter | One state for | Counts are |
 /// |---|---|---|

@@ -31,7 +31,8 @@ pub(crate) struct CompiledLimit {
     classes: Option<Classes>,
     how: Option<How>,
     pub(crate) cost: RequestCost,
-    /// What happens to requests without a key. Set if such requests are possible.
+    /// What happens to requests without a key. This field is set only if such requests are
+    /// possible.
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
     skips: Option<Box<Skips>>,

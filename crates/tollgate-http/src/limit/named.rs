@@ -67,13 +67,13 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// the same time, however long they take. [`Backend::in_flight`] does the same for requests on
 /// several machines.
 ///
-/// A request acquires one permit, or as many permits as it [costs](Self::cost). It acquires them
-/// together with the tokens of the other limits, or not at all. The permits are released when the
-/// body of the response has ended or was dropped, when the handler has failed, or when the client
-/// has hung up. A download therefore counts until the server has taken its last frame, even though
-/// the handler returned earlier. Data that is still buffered after that does not count, and neither
-/// does an upgraded connection. Machines that share a limit acquire permits one at a time, so a
-/// shared limit with a cost is an error when the layer is built. Other machines see a released
+/// A request acquires one permit, or as many permits as it [costs](Self::cost). It acquires its
+/// permits together with the tokens of the other limits, or not at all. The permits are released
+/// when the body of the response has ended or was dropped, when the handler has failed, or when the
+/// client has hung up. A download therefore counts until the server has taken the last frame, even
+/// though the handler returned earlier. Data that is still buffered after that does not count, and
+/// neither does an upgraded connection. Machines that share a limit acquire permits one at a time,
+/// so a shared limit with a cost is an error when the layer is built. Other machines see a released
 /// permit a moment later, when the store has received the release.
 ///
 /// A refusal has no `Retry-After`, because nobody knows when a permit will be released. A [response
@@ -115,7 +115,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Makes a limit over any limiter that converts into a [`Backend`].
+    /// Creates a limit over any limiter that converts into a [`Backend`].
     ///
     /// Without [`by`](Self::by), all requests share one state. With `by`, each key has its own
     /// state.

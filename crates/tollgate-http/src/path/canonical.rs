@@ -117,7 +117,7 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
                 continue;
             }
         }
-        // A dot segment at the end leaves a folder.
+        // After a dot segment at the end, the path is that of a folder and ends with a slash.
         if segments.peek().is_none() {
             out.push(b'/');
         }
@@ -163,7 +163,7 @@ mod tests {
         format!("/{}{end}", kept.join("/"))
     }
 
-    /// Paths made of the texts that the rules are about.
+    /// Paths composed of texts that matter to the rules.
     fn paths() -> impl Strategy<Value = String> {
         let part = prop_oneof![
             Just("/"),

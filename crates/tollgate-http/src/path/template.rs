@@ -68,7 +68,7 @@ impl PathTemplate {
         found.next().is_none()
     }
 
-    /// Returns whether this matches every path that `other` matches.
+    /// Returns whether this template matches every path that `other` matches.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let mut others = other.segments.iter();
         for segment in &self.segments {

@@ -34,7 +34,8 @@ impl Answer {
             (None, Self::Custom(respond)) => respond(refusal),
         };
         if refusal.request.method() == Method::HEAD {
-            // The length is that of a response to GET. With HTTP/2, nothing else removes the body.
+            // `Content-Length` is the length of the response to GET. With HTTP/2, nothing else
+            // removes the body.
             let length = std::mem::take(response.body_mut()).len();
             response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }

@@ -54,7 +54,7 @@ impl<B> Body<B> {
         Self { kind: Kind::Refusal { bytes }, permits: Permits::default() }
     }
 
-    /// Holds these permits until the body has ended or is dropped.
+    /// Owns these permits until the body has ended or is dropped.
     pub(crate) fn holding(self, permits: Permits) -> Self {
         Self { permits, ..self }
     }
@@ -72,7 +72,7 @@ impl<B: http_body::Body> Body<B> {
     /// Creates a body that settles costs as the frames of the handler's body pass.
     pub(crate) fn settling(body: B, mut running: Box<Running>) -> Self {
         if body.is_end_stream() {
-            // No server would poll it for frames.
+            // No server would poll an empty body for frames.
             running.end();
             return Self::handler(body);
         }

@@ -1,4 +1,4 @@
-//! Turns the cutting off of a response into an error.
+//! Turns the cut of a response into an error.
 
 use super::body::Body;
 use bytes::Bytes;

@@ -55,8 +55,8 @@ impl Fields {
     /// Adds the fields to a response, which may be the refusal of an inner layer.
     ///
     /// The items of two layers form one list on one line. The older fields describe only one limit.
-    /// It is the limit of the inner refusal or, if there is none, the limit with the smaller share
-    /// left.
+    /// If the inner layer refused, this is the limit of the inner refusal. Otherwise it is the
+    /// limit with the smaller share left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
             standing::add_items(headers, &RATELIMIT, "r", items);
@@ -122,7 +122,7 @@ pub(crate) fn wait_for_more(limit: &CompiledLimit, charge: &Decision) -> u64 {
 }
 
 /// Adds a `Retry-After` of `wait` seconds, unless the user's own response already contains exactly
-/// one valid `Retry-After`, which is a number of seconds or a date.
+/// one `Retry-After` with a valid value, that is, a number of seconds or a date.
 pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     let mut lines = headers.get_all(RETRY_AFTER).iter();
     let stands =

@@ -37,8 +37,8 @@ impl Policy {
     }
 
     /// Returns the field for a request. It lists all limits that are not in shadow mode. The quota
-    /// of a limit is the key's own quota, if there is one, or that of the caller's class. Limits
-    /// without classes are included even if they do not apply to this request.
+    /// of a limit is the key's own quota or, if there is none, the quota of the caller's class.
+    /// Limits without classes are included even if they do not apply to this request.
     pub(crate) fn value(
         &self,
         limits: &[CompiledLimit],

@@ -303,7 +303,7 @@ impl LayerSettings {
         Some(BuildWarning::EvadedByHeader { limit: limit.map(str::to_owned), header: header.to_string() })
     }
 
-    /// Restricts a limit to the requests that it is for.
+    /// Restricts a limit to the requests to which it applies.
     fn scoped(&self, limit: Limit, text: &LimitText) -> Limit {
         let limit = match &text.only {
             Some(only) => {

@@ -28,10 +28,10 @@ pub struct LocalLimiter {
 enum One {
     /// All requests have one state.
     Single(Arc<SingleLimiter>),
-    /// Each key has a state, found by the key's fingerprint.
+    /// Each key has a state, which is looked up by the key's fingerprint.
     Keyed(Arc<Limiter<Key>>),
-    /// Each key has a state, found by the key itself. This variant is for algorithms whose state
-    /// does not fit into a word.
+    /// Each key has a state, which is looked up by the key itself. This variant is for algorithms
+    /// whose state does not fit into a word.
     Exact(Arc<Limiter<Key, ExactKeys<Key>>>),
     /// Each key has a number of permits.
     InFlight(InFlight<Key>),

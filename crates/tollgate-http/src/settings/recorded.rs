@@ -65,7 +65,8 @@ impl LayerSettings {
             let goes_by_record = text.facts().iter().any(&is_lacking);
             let limits = here.limits_of(text, &mut make, |limit, table| match &text.class_by {
                 _ if goes_by_record => Ok(by_record(limit, text)),
-                // If there is a trusted proxy, it has set the header in the recorded request.
+                // If there is a trusted proxy, that proxy has set the header of the recorded
+                // request.
                 Some(ClassByText::Header(header)) if self.proxies().is_some() => {
                     let mut plain = text.clone();
                     plain.class_by = None;

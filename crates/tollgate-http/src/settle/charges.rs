@@ -1,9 +1,9 @@
 //! The charges of a limit for one response. They determine the tokens that a settlement gives back
 //! or still owes.
 //!
-//! The arithmetic is that of [`tollgate::Reservation`], and serves limits of this process as well
-//! as shared limits. There is one difference: charges added during the response are recorded too,
-//! so that they can be given back if the response ends with a smaller figure.
+//! The arithmetic is the same as in [`tollgate::Reservation`]. It is used for limits of this
+//! process and for shared limits. There is one difference: charges added during the response are
+//! recorded too, so that they can be given back if the response ends with a smaller figure.
 
 use std::collections::VecDeque;
 use tollgate::{Decision, Settlement};
@@ -17,7 +17,7 @@ const MOST: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Charges {
     estimate: Decision,
-    /// The charges that were added on the way, the oldest first.
+    /// The charges added during the response, the oldest first.
     added: VecDeque<Decision>,
     /// The number of tokens that may be spent, which is the sum of the estimate and the added
     /// tokens.
@@ -28,7 +28,7 @@ pub(crate) struct Charges {
 }
 
 impl Charges {
-    /// Makes the charges of an estimate of this many tokens.
+    /// Creates the charges for an estimate of this many tokens.
     pub(crate) fn of(estimate: u64, charge: Decision) -> Self {
         let charged = charge.charged();
         Self { estimate: charge, added: VecDeque::new(), allowance: estimate, charged }

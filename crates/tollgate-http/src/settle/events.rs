@@ -111,7 +111,7 @@ impl Events {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     bytes: Vec<u8>,
-    /// Whether bytes were left out.
+    /// Whether some bytes of the text were not buffered.
     is_cut: bool,
 }
 
@@ -129,7 +129,7 @@ impl Kept {
         self.is_cut |= fits < more.len();
     }
 
-    /// Returns the text, if all of it was kept.
+    /// Returns the text, if all of it was buffered.
     pub(crate) fn whole(&self) -> Option<&[u8]> {
         if self.is_cut { None } else { Some(&self.bytes) }
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        /// A stream has the same events, however its frames cut it.
+        /// A stream contains the same events, wherever its frames divide it.
         #[test]
         fn the_frames_of_a_stream_do_not_matter(
             lines in prop::collection::vec((0..9_usize, 0..3_usize), 0..30),

@@ -25,8 +25,8 @@ impl JsonPath {
     /// element. The last element that contains the number counts.
     ///
     /// Everything else is skipped, and only its structure is checked. A client may have written
-    /// other parts of the text, but it cannot hide the number, for example with half a surrogate
-    /// pair, a number that is too large, or a thousand brackets.
+    /// other parts of the text, but these parts cannot hide the number. For example, half a
+    /// surrogate pair, a number that is too large, or a thousand brackets are harmless.
     pub(crate) fn find(&self, text: &[u8]) -> Option<u64> {
         let names = Place(&self.0);
         if !text.trim_ascii_start().starts_with(b"[") || names.index().is_some() {
@@ -37,7 +37,7 @@ impl JsonPath {
     }
 }
 
-/// Parses all of a JSON text.
+/// Parses a whole JSON text.
 fn parsed<'t, S: DeserializeSeed<'t>>(text: &'t [u8], seed: S) -> Option<S::Value> {
     let mut text = serde_json::Deserializer::from_slice(text);
     let value = seed.deserialize(&mut text).ok()?;

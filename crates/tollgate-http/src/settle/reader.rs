@@ -35,7 +35,7 @@ pub(crate) struct Reader {
 #[derive(Debug)]
 struct Sought {
     path: JsonPath,
-    /// The figure that was found last.
+    /// The last figure that was found.
     found: Option<u64>,
     /// Whether a later event or line was too large to be read, and may have contained a later
     /// figure.
@@ -79,7 +79,7 @@ impl Reader {
         }
     }
 
-    /// Returns the figure that was found last.
+    /// Returns the last figure that was found.
     pub(crate) fn figure(&self, path: &JsonPath) -> Option<u64> {
         self.sought.iter().find(|sought| sought.path == *path)?.found
     }

@@ -36,9 +36,9 @@ use std::fmt;
 ///
 /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background. Neither the
 /// head of a response, nor a frame, nor the drop of a body waits for the store. The layer requests
-/// tokens beyond the estimate in steps, before they are used. A step is a quarter of the tokens
-/// charged so far or, near the end of the budget, the remaining tokens. Unspent tokens are given
-/// back at the end.
+/// tokens beyond the estimate in steps, before the tokens are used. A step is a quarter of the
+/// tokens charged so far or, near the end of the budget, the remaining tokens. Unspent tokens are
+/// given back at the end.
 ///
 /// The stream continues while it waits for the limiter's answer. It can therefore exceed its limit
 /// by the frames sent until the answer arrives, but never by more than the limit's capacity. With
@@ -88,7 +88,7 @@ pub struct ResponseCost {
     last_words: Bytes,
 }
 
-/// One place where a cost is found.
+/// One source of a cost.
 #[derive(Debug)]
 pub(crate) enum Source {
     Header(HeaderName),
@@ -163,7 +163,7 @@ impl ResponseCost {
     /// Nothing is counted if the response has another type, or a `Content-Encoding` other than
     /// `identity`.
     ///
-    /// Models that stream send about one token with each event.
+    /// A model that streams its answer sends about one token with each event.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;

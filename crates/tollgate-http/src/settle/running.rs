@@ -89,7 +89,7 @@ pub(crate) struct Running {
     parts: SmallVec<[Part; 1]>,
     is_settled: bool,
     reader: Reader,
-    /// Whether a frame may be added to the body.
+    /// Whether last words may be added to the body.
     takes_words: bool,
 }
 
@@ -166,7 +166,8 @@ impl Running {
             self.reader.read(data);
             self.record()?;
         }
-        // Nothing follows trailers, and a server may stop polling after the announced length.
+        // Nothing follows trailers, and a server may stop polling after the announced length, so
+        // the response ends here.
         if frame.is_trailers() || self.reader.is_whole() && !self.awaits_trailers() {
             self.end();
         }
@@ -183,7 +184,7 @@ impl Running {
         self.takes_words = false;
     }
 
-    /// Ends the response, which is whole.
+    /// Ends a response that is complete.
     pub(crate) fn end(&mut self) {
         if !self.is_settled {
             self.reader.end();
@@ -207,7 +208,7 @@ impl Running {
             match self.charge_here(&missing) {
                 Ok(()) => break,
                 Err(place) if self.cuts(missing[place].0) => return Err(self.cut(missing[place].0)),
-                // Each iteration leaves one more limit out.
+                // Each iteration excludes one more limit.
                 Err(place) => _ = missing.remove(place),
             }
         }
@@ -220,7 +221,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// Returns the place in `missing` of the limit that refuses.
+    /// If a limit refuses, returns the limit's position in `missing` as the error.
     fn charge_here(&mut self, missing: &[(usize, u64)]) -> Result<(), usize> {
         let made: SmallVec<[Option<Decision>; 4]> = {
             let bound = |&(index, tokens): &(usize, u64)| match &self.parts[index].held {
@@ -347,7 +348,8 @@ impl Part {
         }
     }
 
-    /// Returns how many tokens a limit of this process must be charged before this count may pass.
+    /// Returns how many tokens must be charged to a limit of this process before a frame with this
+    /// count may pass.
     fn missing_here(&self, counted: u64) -> u64 {
         match &self.held {
             Held::Here(_, charges) if self.settle.charges_on_the_way => {

@@ -63,7 +63,7 @@ pub(crate) struct SharedHold {
     estimate: u64,
     /// The tokens charged by the limit or admitted by a policy, as far as the body knows.
     allowance: u64,
-    /// The maximum that one charge can take.
+    /// The maximum number of tokens in one charge.
     capacity: u64,
     /// The pending request, with the number of tokens that were missing when it was sent.
     asked: Option<Asked>,
@@ -124,7 +124,7 @@ impl SharedHold {
         let granted = match asked.answer.try_recv() {
             Ok(None) => return,
             Ok(Some(granted)) => granted,
-            // The task is gone.
+            // The task has been dropped.
             Err(oneshot::Canceled) => None,
         };
         self.looks_ahead = granted == Some(asked.wanted);
@@ -184,7 +184,7 @@ async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, De
         if tokens == missing || left == 0 || left < missing {
             return None;
         }
-        // Another request may have taken the rest.
+        // Another request may have been charged the remaining tokens.
         tokens = if has_looked { missing } else { left };
         has_looked = true;
         if tokens == 0 {

@@ -77,7 +77,7 @@ impl Allowances {
         Ok(Self(all))
     }
 
-    /// Takes the words of allowances: those before `class` or `by`.
+    /// Consumes the words of the allowances, which end before `class` or `by`.
     pub(super) fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
         Self::parse(words.take_until(|word| word == "class" || word == "by"))
     }
@@ -92,8 +92,8 @@ impl Allowances {
         self.0.iter().copied().find(|it| matches!(it, Allowance::AtOnce(_)))
     }
 
-    /// Returns the allowance under a limit of another kind, which is unlimited, unless everything
-    /// is blocked.
+    /// Returns the allowance that a limit of another kind grants for these allowances: blocked if
+    /// everything is blocked, and unlimited otherwise.
     pub(crate) fn otherwise(&self) -> Allowance {
         if self.0 == [Allowance::Blocked] { Allowance::Blocked } else { Allowance::Unlimited }
     }

@@ -22,14 +22,14 @@ pub(crate) enum ClassByText {
     /// A file contains the class: see the [form of such a
     /// file](crate::settings#form-of-a-file-of-classes).
     In {
-        /// The value that is looked up in the file.
+        /// The value to look up in the file.
         what: ListedText,
         /// The file.
         file: String,
     },
 }
 
-/// The value that is looked up in a file of classes.
+/// The value to look up in a file of classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListedText {
     /// The key of the limit.

@@ -4,7 +4,7 @@
 use http::header::HOST;
 use std::fmt;
 
-/// One fact that a limit looks at in a request.
+/// One fact that a limit uses from a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// The address of the client.

@@ -38,9 +38,9 @@ pub struct LimitText {
     pub(super) classes: Vec<ClassText>,
     /// The key; `None` if all requests are counted together.
     pub(crate) key: Option<KeyText>,
-    /// The requests that the limit is for; `None` for all requests.
+    /// The requests to which the limit applies; `None` for all requests.
     pub(crate) only: Option<Scope>,
-    /// The requests that the limit is not for.
+    /// The requests to which the limit does not apply.
     pub(crate) except: Option<Scope>,
     /// How the class of a request is found; `None` without classes.
     pub(crate) class_by: Option<ClassByText>,
@@ -50,9 +50,9 @@ pub struct LimitText {
 ///
 /// The text of a limit usually becomes one part. A text with several rates becomes several parts,
 /// each with its own name, such as `api-per-s` and `api-per-d`. The classes of a part are the
-/// classes of the text, and the quotas of single keys in a [file of
-/// classes](crate::settings#form-of-a-file-of-classes). Such a quota becomes a class named after
-/// the text of the quota.
+/// classes of the text, plus one class for each quota of single keys in a [file of
+/// classes](crate::settings#form-of-a-file-of-classes). Such a class is named after the text of its
+/// quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitPart {
@@ -307,7 +307,7 @@ impl KeyText {
         self.otherwise.unwrap_or(WhenNoKey::Deny)
     }
 
-    /// Returns the text that is never reached because every request has the key that precedes it.
+    /// Returns the text after a key that every request has. This text is never reached.
     pub(crate) fn unreached(&self) -> Option<String> {
         let is_always = |parts: &Vec<PartText>| parts.iter().all(PartText::is_always);
         let always = self.alternatives.iter().position(is_always)?;

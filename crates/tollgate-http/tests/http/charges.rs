@@ -55,7 +55,8 @@ fn requests_under_way_count_so_that_no_race_gets_past_the_limit() {
     assert_eq!(statuses, [401, 401, 429, 429, 429]);
 }
 
-/// The layer makes the refund although the limiter was cleared, because the layer cannot know this.
+/// The layer makes the refund although the limiter was cleared, because the layer cannot detect
+/// that.
 #[test]
 fn a_clear_while_a_request_is_under_way_voids_its_refund() {
     let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_hour(2)).build().unwrap());

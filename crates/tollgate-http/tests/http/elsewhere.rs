@@ -53,7 +53,7 @@ impl Elsewhere {
         self.state.lock().unwrap().tasks.clear();
     }
 
-    /// Returns the calls since the last call of this method: `check 1`, `refund 1`, `force 1`.
+    /// Returns the calls made since this method was last called: `check 1`, `refund 1`, `force 1`.
     pub(crate) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().calls)
     }

@@ -1,5 +1,5 @@
-//! Limits on requests in flight. Permits are taken together with the tokens of other limits, and
-//! released when the response has ended.
+//! Limits on requests in flight. Permits are acquired together with the tokens of other limits, and
+//! are released when the response has ended.
 
 use super::site::{Answer, Running, from, site, with};
 use bytes::Bytes;
@@ -45,7 +45,7 @@ fn a_place_is_held_until_the_body_has_ended_or_is_dropped() {
     let [mut first, second] = [of("a"), of("a")].map(|request| site.call(request).unwrap());
     assert_eq!(out(&places, "a"), 2, "the handlers have returned");
     assert_eq!((site.status(of("a")), site.status(of("b"))), (429, 200));
-    // The body has ended, while the server keeps it.
+    // The body has ended, but the server still owns it.
     assert_eq!(pollster::block_on(first.body_mut().collect()).unwrap().to_bytes(), "handled");
     assert_eq!(out(&places, "a"), 1);
     drop(second);
@@ -295,7 +295,8 @@ fn what_a_limit_in_flight_cannot_do_is_refused() {
     );
     let error = build(per_key(&places(1)).cost(2));
     assert!(matches!(fault(&error), Fault::CostAboveCapacity { cost: 2, capacity: 1, .. }), "{error}");
-    // A limit with a large number of permits is not refused as a limit that never triggers.
+    // A limit with a large number of permits is not rejected as a limit that would admit
+    // everything.
     assert!(RateLimitLayer::builder().limit(per_key(&places(1_000_000))).build().is_ok());
 }
 

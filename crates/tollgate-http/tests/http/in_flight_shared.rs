@@ -66,7 +66,7 @@ impl Far {
         }
         let permit = self.places.empty_permit_owned(key.clone());
         let decision = permit.check_n(1);
-        // Behaves like a store, which reports only its figures.
+        // Like a real store, reports only the figures of the decision.
         let decision = Decision::from(DecisionParts {
             outcome: decision.outcome(),
             cost: 1,

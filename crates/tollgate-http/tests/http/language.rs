@@ -14,7 +14,7 @@ fn settings(limits: &[&str]) -> LayerSettings {
     LayerSettings { limits, ..LayerSettings::default() }
 }
 
-/// A layer whose clock stands still.
+/// A layer with a manual clock.
 fn running(settings: &LayerSettings) -> Running {
     let clock = ManualClock::new();
     let time = tollgate::Clock::from(&clock);

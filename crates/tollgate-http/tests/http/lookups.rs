@@ -21,7 +21,7 @@ struct Plans {
 #[derive(Default)]
 struct State {
     plans: HashMap<String, &'static str>,
-    /// The fault of the database: `error` or `panic`.
+    /// How the database fails: `error` or `panic`.
     fault: &'static str,
     asked: Vec<String>,
     /// The number of open questions, and the maximum so far.

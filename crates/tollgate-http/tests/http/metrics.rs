@@ -17,7 +17,7 @@ fn samples<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     text.lines().filter_map(sample).collect()
 }
 
-/// Returns the outcomes of a limit with their counts, without zeros.
+/// Returns the outcomes of a limit with their counts, except for counts of 0.
 fn outcomes(metrics: &Metrics, limit: &str) -> Vec<String> {
     let text = metrics.prometheus_text();
     let of_limit = format!("{{limit=\"{limit}\",");
@@ -41,7 +41,7 @@ fn a_limit_that_had_room_has_not_allowed_what_another_refused() {
     let trial = Limit::new("trial", start.single(Quota::per_hour(1))).shadow();
     let site = start.limit(wide).limit(narrow).limit(trial).with(|it| it.metrics(&metrics)).run();
     let requests = ["a", "a", "b", "c"].map(|key| with(&[("x-a", key)]));
-    // No token is left for the second request, and no place for the fourth.
+    // No token is left for the second request, and no room for the key of the fourth.
     assert_eq!(site.statuses(requests), [200, 429, 200, 429]);
     assert_eq!(site.status(with(&[])), 403);
     assert_eq!(outcomes(&metrics, "wide"), ["outcome=allowed 2"]);
@@ -224,7 +224,7 @@ fn a_layer_whose_limits_are_all_in_shadow_is_heard_by_its_metrics() {
     assert_eq!(outcomes(&metrics, "trial"), ["outcome=allowed 1", "outcome=shadow 1"]);
 }
 
-/// The parts of each key received by a listener, and the outcome.
+/// The decisions received by a listener. Each contains the parts of the key, and the outcome.
 type Noted = Arc<Mutex<Vec<(Option<Vec<KeyPart<'static>>>, Option<&'static str>)>>>;
 
 #[test]

@@ -105,8 +105,8 @@ fn the_later_of_two_waits_stands() {
     assert_eq!(refused.header("retry-after"), Some("1800"));
     assert_eq!(nested.after(1799).send(with(&[])).status, 429);
     assert_eq!(nested.after(1).send(with(&[])).status, 200);
-    // The outer limit has tokens left. Its next token becomes available later than that of the
-    // inner limit.
+    // The outer limit has tokens left. The outer limit's next token becomes available later than
+    // the inner limit's.
     let site = site();
     let hourly = site.single(Quota::per_hour(3));
     let nested = Nested::with(site, |_| Limit::new("outer", hourly), |limit| limit);
@@ -145,7 +145,7 @@ fn who_waits_as_the_inner_layer_says_passes_both() {
                 let body = answer.json();
                 let retried = nested.after(wait).send(with(&[]));
                 // If the outer layer refuses, the request never reaches the inner layer, so the
-                // wait is that of the outer layer.
+                // response contains the outer layer's wait.
                 if body["limit"] == "inner" {
                     put_off += u32::from(body["retry_after"] != wait);
                     assert_eq!(retried.status, 200, "{before} {after} {wait}");

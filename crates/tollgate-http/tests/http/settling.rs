@@ -39,13 +39,13 @@ impl http_body::Body for Frames {
 
 pub(crate) type Answer = Response<Body<Frames>>;
 
-/// Makes a response with a header.
+/// Creates a response with a header.
 fn with(name: &'static str, value: &str, data: &[&str]) -> Response<Frames> {
     let frames = data.iter().map(|data| Ok(Frame::data(Bytes::copy_from_slice(data.as_bytes()))));
     Response::builder().header(name, value).body(Frames(frames.collect())).unwrap()
 }
 
-/// Makes a stream of events, each frame with its texts.
+/// Creates a stream of events from the texts of its frames.
 pub(crate) fn events(data: &[&str]) -> Response<Frames> {
     with("content-type", "text/event-stream; charset=utf-8", data)
 }
@@ -54,7 +54,7 @@ pub(crate) fn json(data: &[&str]) -> Response<Frames> {
     with("content-type", "application/json", data)
 }
 
-/// Gives a response these lines of `Content-Encoding`.
+/// Adds these lines of `Content-Encoding` to a response.
 fn coded(mut response: Response<Frames>, lines: &[&str]) -> Response<Frames> {
     for line in lines {
         response.headers_mut().append("content-encoding", line.parse().unwrap());
@@ -163,7 +163,7 @@ impl One {
 
 pub(crate) fn charged(limiter: &SingleLimiter) -> u64 {
     let answer = limiter.peek();
-    // In debt, the wait shows how much is owed.
+    // While the limit is in debt, the wait reveals the amount of the debt.
     let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());
     answer.capacity() - answer.remaining() + (wait * answer.capacity() / 3_600_000).saturating_sub(1)
 }
@@ -196,7 +196,8 @@ pub(crate) fn cases() -> [Case; 23] {
             events(&[&format!("data: {}\n\ndata: {}\n\ndata: {{}}\n\n", figure(140), figure(130))]),
             130,
         ),
-        // The first event contains a figure for the input, the last event one for the output.
+        // The first event contains the figure for the input, and the last event the figure for the
+        // output.
         (
             || ResponseCost::json("usage.output_tokens"),
             events(&[
@@ -389,7 +390,8 @@ fn a_smaller_figure_gives_back_what_was_charged_on_the_way() {
     }
     pull(&mut answer);
     assert_eq!(cutting.charged(), 7);
-    // Without a cut, the bytes wait for the figure.
+    // If the limit does not cut the response off, the bytes are not charged before the figure is
+    // known.
     let one = one(settle());
     let mut answer = send(&one.layer, json(&[USAGE]));
     pull(&mut answer);
@@ -503,7 +505,8 @@ fn what_else_a_json_text_holds_hides_no_figure() {
     assert_eq!(cost_of(ResponseCost::json("usage.total_tokens"), response), 7);
 }
 
-/// A body filled by another task, as for a connection. It may end while no frame is polled.
+/// A body filled by another task, like the body of a connection. Such a body may end while no frame
+/// is polled.
 struct EndsUnasked {
     frame: Option<Bytes>,
     has_ended: Arc<AtomicBool>,
@@ -647,7 +650,7 @@ fn a_shadow_counts_and_cuts_nothing() {
     let layer = layer([shadow, Limit::new("open", open)]);
     let long = "x".repeat(60);
     assert_eq!(pull_all(&mut send(&layer, json(&[&long, &long, &long]))).len(), 3);
-    // The cost is 180, of which the limit charges the tokens that it has and its debt.
+    // The cost is 180. The limit charges its remaining tokens and its maximum debt.
     assert_eq!(charged(&tried), 150);
 }
 
@@ -844,7 +847,7 @@ fn an_estimator_learns_from_whole_responses() {
     assert_eq!([reserved("short"), reserved("long")], [500, 500]);
     (0..10).for_each(|_| _ = pull_all(&mut ask("short", 8)));
     (0..10).for_each(|_| _ = pull_all(&mut ask("long", 15)));
-    // A response whose client hung up teaches the estimator nothing.
+    // The estimator learns nothing from a response whose client hung up.
     (0..30).for_each(|_| _ = pull(&mut ask("short", 1)));
     assert_eq!([reserved("short"), reserved("long"), reserved("else")], [8, 15, 500]);
     assert_eq!(estimator.estimate("short", [3, 1]), 3);
@@ -869,7 +872,7 @@ fn a_learnt_estimate_is_never_more_than_the_limit_can_give() {
     // A request that declares more than the capacity is refused while the estimator has learned
     // nothing.
     assert_eq!([ask(None), ask(Some(100)), ask(Some(101))], [(200, 100), (200, 100), (429, 0)]);
-    // Requests that cost the whole capacity: their bucket ends with 103.
+    // The requests cost the whole capacity of 100 tokens. The largest cost in their bucket is 103.
     (0..10).for_each(|_| estimator.observe("", 100));
     assert!(estimator.estimate("", []) > 100);
     assert_eq!([ask(None), ask(Some(99)), ask(Some(500))], [(200, 100), (200, 99), (200, 100)]);
@@ -881,7 +884,7 @@ fn an_estimate_is_within_what_the_class_of_the_caller_can_give() {
     let asked = ClassLookup::new(who, async |name: &str| Ok::<_, ()>(Some(name.to_owned())));
     for by in [ClassBy::extension(|name: &&'static str| Some(name)), ClassBy::from(asked)] {
         let estimator = Estimator::new(0.5, 1, [""; 0]).unwrap();
-        // Their bucket ends with 511.
+        // The largest cost in their bucket is 511.
         (0..10).for_each(|_| estimator.observe("", 500));
         let limiter = Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new());
         let limiter = limiter.class("paid", Quota::per_hour(1000)).build().unwrap();
@@ -987,7 +990,7 @@ fn streams_on_several_threads_pass_no_more_than_their_budget() {
                         return passed;
                     }
                     let frames = pull_all(&mut answer);
-                    // A stream of which no frame passed keeps its estimate.
+                    // If no frame of a stream has passed, the stream is charged its estimate.
                     passed += frames.iter().map(String::len).sum::<usize>()
                         + if frames.is_empty() { 30 } else { 0 };
                 }

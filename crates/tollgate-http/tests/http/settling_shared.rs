@@ -468,9 +468,9 @@ impl Stream {
 
 proptest! {
     /// A layer has four limits, two of which are shared. One limit cuts streams off, one counts,
-    /// and two are settled by a figure at the end; one of the latter is a shadow. Streams are
-    /// pulled and dropped in any order, stores open and close, and tasks run now and then. In all
-    /// cases, each limit is finally charged according to its own rule.
+    /// and two are settled by a figure at the end. One of the two settled by a figure is in shadow
+    /// mode. Streams are pulled and dropped in any order, stores open and close, and tasks run now
+    /// and then. In all cases, each limit is finally charged according to its own rule.
     #[test]
     fn no_token_is_lost_whenever_the_stores_answer(
         sizes in prop::collection::vec(prop::collection::vec(0..60_usize, 0..12), 1..5),

@@ -106,7 +106,8 @@ fn the_older_fields_describe_one_limit_and_the_smallest_share_wins() {
     let ours = [vec!["5"], vec!["4"], vec!["720"]];
     for (standing, told) in [
         (&[][..], ours.clone()),
-        // A smaller share than four fifths. The reset is a date instead of a wait, or is missing.
+        // The existing limit has a smaller share left than four fifths. The reset is a date instead
+        // of a wait, or is missing.
         (
             &[(limit, "100"), (remaining, "79"), (reset, "1793700000")],
             [vec!["100"], vec!["79"], vec!["1793700000"]],

@@ -122,7 +122,7 @@ fn attempts_that_are_under_way_together_are_held_to_the_limit() {
             let limit = per_address(&limiter).charge_if(|response| response.status() == 401);
             let (seen, release) = (Arc::new(AtomicUsize::new(0)), watch::Sender::new(false));
             let (counted, released) = (Arc::clone(&seen), release.subscribe());
-            // No attempt ends before all the others have been refused.
+            // No attempt ends before all other attempts have been refused.
             let slow = handler(move |_| {
                 counted.fetch_add(1, SeqCst);
                 let mut released = released.clone();

@@ -60,7 +60,7 @@ fn many_connections_wait_for_one_question_of_each_user() {
         let lookup = ClassLookup::new(who, move |user| {
             let (sender, answer) = oneshot::channel();
             let sent = database.send((user, sender));
-            // Users should do the same: no request waits any longer.
+            // Real lookups should have a timeout as well, because no request then waits any longer.
             async move {
                 sent.map_err(|_| "no database")?;
                 let answer = tokio::time::timeout(Duration::from_secs(30), answer).await;

@@ -260,8 +260,8 @@ fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
             let mut client = Client::connect(&server, version).await;
             let (ok, refused, unknown) =
                 (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::UNAUTHORIZED);
-            // The user's second and third requests are refused, and cost the address nothing. A
-            // request without a name and a request of another user each cost the address a token.
+            // The user's second and third requests are refused, and are not charged to the address.
+            // A request without a name and a request of another user each cost the address a token.
             for (user, status, wait) in [
                 ("1", ok, None),
                 ("1", refused, Some(60)),

@@ -1,5 +1,5 @@
-//! Permits of downloads. A permit is taken while a body is sent, and released when the client hangs
-//! up.
+//! Permits of downloads. A permit stays acquired while a body is sent, and is released when the
+//! client hangs up.
 
 use crate::sockets::bodies::piped;
 use crate::sockets::client::{Client, on_all};

@@ -1,5 +1,5 @@
-//! Clients behind proxies. Whatever a client writes into the headers, it is counted by the address
-//! that the proxies saw.
+//! Clients behind proxies. Whatever a client writes into the headers, the client is counted by the
+//! address that the proxies saw.
 //!
 //! The server's peer is the last proxy, 127.0.0.1. The limiter uses exact keys, so the tests can
 //! read the counted client from the limiter.

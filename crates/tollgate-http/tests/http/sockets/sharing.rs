@@ -1,6 +1,6 @@
 //! One limit applies to everything that uses a layer: connections, streams, clones, routes and
-//! servers. A layer with a separate limiter for each connection, which is a known defect of other
-//! layers, would fail all of these tests.
+//! servers. If a layer had a separate limiter for each connection (a known defect of other layers),
+//! all of these tests would fail.
 
 use crate::sockets::client::{Client, VERSIONS, Version, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
