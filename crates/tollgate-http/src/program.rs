@@ -119,7 +119,7 @@ pub fn facts(limit: &LimitText) -> Vec<Fact> {
     limit.facts()
 }
 
-/// Returns the facts that a scope uses from a request. A fact may occur several times.
+/// Returns the facts about a request that a scope uses. A fact may occur several times.
 pub fn facts_of_scope(scope: &Scope) -> Vec<Fact> {
     scope.facts().collect()
 }

@@ -114,7 +114,7 @@
 //! | where | a rate | `N at once` | `unlimited`, `blocked` |
 //! |---|---|---|---|
 //! | limit, class, line of a file | yes | yes | yes |
-//! | limit of several machines (`tollgate proxy --redis`) | yes | if no class has another number | yes, but a class counts only if the limit does |
+//! | limit of several machines (`tollgate proxy --redis`) | yes | if every class is `unlimited` or `blocked` | yes; the classes of a limit that is one of the two must be, too |
 //! | [`Quota`](tollgate::Quota) in code | yes | [`InFlight`](tollgate::InFlight) | leave the limit out, or refuse the request before it |
 //!
 //! # Form of a file

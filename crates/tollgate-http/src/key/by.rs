@@ -262,7 +262,7 @@ impl KeyBy {
         Self::new(How::Extension { name: std::any::type_name::<T>(), find })
     }
 
-    /// Keys by a value that a closure returns for the head of a request. `None` means that the
+    /// Keys requests by the value that a closure returns for their heads. `None` means that the
     /// request has no key.
     ///
     /// ```

@@ -132,8 +132,8 @@ pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     }
 }
 
-/// Delays the retry promised by the refusal of an inner layer to at least `wait` seconds from now.
-/// `inside` is the wait computed by the inner layer, used if the response contains a date.
+/// Raises the retry time in the refusal of an inner layer to at least `wait` seconds from now.
+/// `inside` is the wait that the inner layer computed. It is used if the response contains a date.
 pub(crate) fn delay(headers: &mut HeaderMap, inside: Option<u64>, wait: u64) {
     let promised = number(headers, &RETRY_AFTER).or(inside);
     if headers.contains_key(RETRY_AFTER) && promised.unwrap_or(0) < wait {

@@ -14,7 +14,7 @@
 //! A step is a quarter of the tokens charged so far. The body requests one step at a time, when
 //! less than half a step is left. If a limit has less than a step left, it grants the remaining
 //! tokens, provided that they cover the spent tokens. The unspent tokens of a stream are therefore
-//! at most half of its spent tokens, or one token, or the estimate.
+//! at most the largest of three numbers: half of its spent tokens, one token, and the estimate.
 //!
 //! # Bound
 //!
@@ -29,8 +29,8 @@
 //! 1. The task owns each charge, including a charge granted after the body was dropped. The task
 //!    handles its messages one after the other, and the end is the last message. Each charge is
 //!    therefore settled exactly once.
-//! 2. If the task is dropped because its runtime ends, all charges stay. If the limit cuts, the
-//!    stream then ends before the first frame that is not paid for.
+//! 2. If the task is dropped because its runtime ends, all charges stay. If the limit is set to
+//!    cut streams, the stream then ends before the first frame that has not been paid for.
 
 use super::charges::Charges;
 use crate::limit::any_limiter::OwnedShared;

@@ -183,7 +183,7 @@ mod tests {
                 scope.spawn(move || (0..20_000).for_each(|_| tally.count(cost)));
             }
         });
-        // Each thread may be late with one halving. A count below 0 would wrap around to almost
+        // Each thread may lag behind by one halving. A count below 0 would wrap around to almost
         // 2^64.
         assert!(tally.total() <= 2 * MOST, "{}", tally.total());
         let few = Tally::default();
