@@ -12,8 +12,8 @@ thread_local! {
     static COIN: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Calls `work`. During the call, this thread receives `Retry` from one in four links that it
-/// follows. In a model, all threads do.
+/// Calls `work`. During the call, one in four links that this thread follows returns `Retry`. In a
+/// model, this applies to all threads.
 #[cfg(any(test, tollgate_loom))]
 // The models of reclamation itself also compile this file, but do not toss coins.
 #[cfg_attr(tollgate_loom, allow(dead_code))]
