@@ -32,7 +32,8 @@
 //!
 //! 1. A word is frozen only after the next version is linked, and never changes after that.
 //! 2. A translation is never fresh, and is installed by a CAS from fresh. If several threads
-//!    install it, one succeeds. A late thread finds the word changed and does nothing.
+//!    install a translation, one thread succeeds. A late thread finds the word changed and does
+//!    nothing.
 //! 3. A version is used only after its word is installed.
 //! 4. One version of a chain accepts charges: the version whose word is installed and not frozen. A
 //!    charge is one CAS on a word. If the charge precedes the freeze, the translation includes it.
@@ -59,10 +60,11 @@
 //!
 //! # Progress
 //!
-//! Charges and changes are lock-free, because a thread that needs a translation makes it. A walk
-//! visits the versions linked since the state was last used. There is one such version, unless
-//! quotas change all the time. The walk unlinks and retires all versions except the first and the
-//! last. The first version is part of the state, and is freed together with the state and the log.
+//! Charges and changes are lock-free, because a thread that needs a translation makes the
+//! translation itself. A walk visits the versions linked since the state was last used. There is
+//! one such version, unless quotas change all the time. The walk unlinks and retires all versions
+//! except the first and the last. The first version is part of the state, and is freed together
+//! with the state and the log.
 //!
 //! # Orderings
 //!

@@ -47,9 +47,9 @@
 //! # Invariants
 //!
 //! 1. A fingerprint never changes once it is written, and no slot returns to EMPTY.
-//! 2. All slots before a key's slot in its probe run hold other keys, because the key claimed the
-//!    first EMPTY slot, and by 1 the earlier slots stay taken. Therefore, if a run ends at an EMPTY
-//!    or SEALED slot, the key is not behind that slot.
+//! 2. In a key's probe run, all slots before the key's slot contain other keys, because the key
+//!    claimed the first EMPTY slot, and by 1 the earlier slots stay taken. Therefore, if a run ends
+//!    at an EMPTY or SEALED slot, the key is not behind that slot.
 //! 3. By 2, a fingerprint is in at most one slot of an array. If two threads insert the same
 //!    fingerprint, both reach the same slot. One compare-and-swap succeeds, and the other thread
 //!    finds the fingerprint there.
@@ -71,9 +71,9 @@
 //! # Why no decision changes
 //!
 //! A charge is one CAS on a word that is not frozen, in the one slot where its key is live (3, 4).
-//! Freezing is a CAS on the same word. If the charge precedes the freeze, it is moved with the
-//! word. If the freeze precedes the charge, the CAS of the charge fails. The charge then continues
-//! in the next array, where it finds the moved word (5).
+//! Freezing is a CAS on the same word. If the charge precedes the freeze, the charge is moved with
+//! the word. If the freeze precedes the charge, the CAS of the charge fails. The charge then
+//! continues in the next array, where it finds the moved word (5).
 //!
 //! An evicted key is idle: from a certain time on, the key's word gives the same decisions as a
 //! fresh word. Before a key is evicted, the *mark* of the next array is raised to at least that
@@ -121,9 +121,9 @@
 //! # Progress
 //!
 //! Lookups, insertions and charges of known keys are lock-free. No thread waits for another: a
-//! thread that needs a moved key moves the key itself (`bring`). A thread that needs the next array
-//! links one. A thread that needs a complete turnover works on its chunks. Any thread may turn over
-//! any chunk again.
+//! thread that needs a moved key moves the key itself (`bring`). A thread that needs a next array
+//! links a new array. A thread that needs a complete turnover works on its chunks. Any thread may
+//! turn over any chunk again.
 //!
 //! # Work for each operation
 //!
@@ -166,9 +166,10 @@
 //! arrays that were in use at that time. The table still turns over with the memory of two other
 //! arrays. More arrays may be withheld if several threads stopped at different times. The same can
 //! happen if one thread that holds several guards stops in a `clear` or on the slow path of a
-//! charge. Then no turnover starts that would exceed the bound. Until one of these threads resumes,
-//! new keys receive the remaining places of the root, and once the root is full, the full policy
-//! applies. Known keys are not affected, and a `clear` resets the keys instead of forgetting them.
+//! charge. In these cases, a turnover does not start if it would exceed the bound. Until one of the
+//! stopped threads resumes, new keys receive the remaining places of the root, and once the root is
+//! full, the full policy applies. Known keys are not affected, and a `clear` resets the keys
+//! instead of forgetting them.
 //!
 //! The rules of single keys are counted and bounded in the same way, but separately from the
 //! arrays: see `rules`.

@@ -108,7 +108,7 @@ impl Places {
     /// Gives back a place whose key is no longer in the index.
     pub(super) fn give_back(&self, place: u32) {
         let at = self.at(place);
-        // ORDERING: release side of *vacant*. Relaxed for the load, because nothing is read through
+        // ORDERING: release side of *vacant*. The load is relaxed, because nothing is read through
         // the loaded value.
         let _ = self.moving.vacant.fetch_update(Release, Relaxed, |vacant| {
             // ORDERING: relaxed; published by the update.

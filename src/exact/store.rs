@@ -1,5 +1,5 @@
-//! The keys of a limiter and their cells, with lookups, insertions, rounds and quotas. See the page
-//! of `exact` for states and invariants.
+//! The keys of a limiter and their cells, with lookups, insertions, rounds and quotas. The
+//! documentation of `exact` describes the states and invariants.
 //!
 //! # Orderings
 //!
@@ -441,8 +441,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         !claim.is_last
     }
 
-    /// Removes `cell` from the index, unless another thread has already removed it. The cell must
-    /// be sealed.
+    /// Removes `cell` from the index, unless another thread has already removed the cell. The cell
+    /// must be sealed.
     #[cold]
     fn unlink(&self, cell: &Arc<Entry<K>>) {
         debug_assert!(

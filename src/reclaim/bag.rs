@@ -34,7 +34,7 @@ const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 /// larger than [`EVERY`], so that collections keep up with retirements.
 const MOST_BYTES: u64 = if cfg!(tollgate_loom) { 1 << 20 } else { 2 * EVERY };
 
-/// The retired values of one limiter. They stay in the bag until they are freed.
+/// The retired values of one limiter. The values stay in the bag until they are freed.
 #[derive(Debug)]
 pub(crate) struct Bag {
     /// The values that no collection has examined.
@@ -71,7 +71,7 @@ pub(crate) trait Retire: Debug + Send + 'static {
     fn bytes(&self) -> usize;
 }
 
-/// The header of a value. Each value that a link points to has one.
+/// The header of a value. Each value that a link points to has a header.
 #[derive(Debug)]
 pub(super) struct Header {
     /// An era that is not later than the era in which the value was linked.
@@ -300,7 +300,7 @@ impl Bag {
     /// The node must come from a box. No link may lead to the node any more, so that no new guard
     /// can reach the node. The node may be retired only once.
     pub(super) unsafe fn retire<T: Retire>(&self, node: *mut Node<T>) {
-        // SAFETY: the node cannot be freed before this call puts it into the bag.
+        // SAFETY: the node cannot be freed before this call puts the node into the bag.
         let Node { header, value } = unsafe { &*node };
         let bytes = value.bytes() as u64;
         // ORDERING: both accesses are relaxed. The bag publishes the first number with the value,

@@ -11,9 +11,9 @@
 //! 4.14.
 //!
 //! If the system lacks this call or refuses the call, both halves are fences. The choice is made
-//! once for the whole process ([`is_there`]). If a process later forbids itself the call, nothing
-//! is freed from then on. Tables stay within their memory bounds, but the retired chunks of logs
-//! are never freed.
+//! once for the whole process ([`is_there`]). If a process later forbids this call for itself,
+//! nothing is freed from then on. Tables stay within their memory bounds, but the retired chunks of
+//! logs are never freed.
 //!
 //! # Orderings
 //!

@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::{array, iter, ptr};
 
-/// While a guard is held, no value that was loaded under it is freed. A guard cannot move to
-/// another thread.
+/// While a guard is held, no value that was loaded under that guard is freed. A guard cannot move
+/// to another thread.
 #[derive(Debug)]
 pub(crate) struct Guard {
     participant: &'static Participant,
@@ -384,7 +384,7 @@ impl Participant {
         is_free
     }
 
-    /// Hands the participant on. The next thread that joins takes it, unless the participant still
+    /// Hands the participant on. The next thread that joins takes the participant, unless it still
     /// announces a guard.
     pub(super) fn leave(&self) {
         // ORDERING: release side of *handed on*.

@@ -42,7 +42,7 @@ struct Version {
     word: Atomic<Word>,
 }
 
-/// A version that follows another version. It is counted until it is freed.
+/// A version that follows another version. The version is counted until it is freed.
 #[derive(Debug)]
 struct Later {
     version: Version,

@@ -318,8 +318,8 @@ impl Array {
     pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> (u64, Option<u64>) {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
-            // Freeze all words before moving the first one, so that the processor fetches the lines
-            // of all keys in parallel.
+            // Freeze all words before moving the first word, so that the processor fetches the
+            // lines of all keys in parallel.
             let mut frozen = [(Fingerprint::EMPTY, Word::FRESH); CHUNK * SLOTS];
             let mut moved: u8 = 0;
             let first = chunk * CHUNK;
@@ -359,16 +359,16 @@ impl Array {
     }
 
     /// Evicts an idle key. If another helper has already evicted the key or frozen its word,
-    /// returns that result. Not inlined, so that the code for kept keys can keep its values in
-    /// registers.
+    /// returns that helper's result. This method is not inlined, so that the code for kept keys can
+    /// keep its values in registers.
     #[cold]
     #[inline(never)]
     fn evict(&self, rule: &AnyRule, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let updated = update(word, |word| match word {
             _ if word.is_frozen() => word,
             _ if rule.is_idle(word, judged_at) => {
-                // Raise the mark before evicting the key, so that a thread that finds the key
-                // evicted also finds the mark raised.
+                // Raise the mark before evicting the key, so that a thread that sees the eviction
+                // also sees the raised mark.
                 next.forgotten.raise(rule.idle_from(word).unwrap_or(judged_at));
                 reach(Step::Forgotten);
                 Word::EVICTED
@@ -417,7 +417,7 @@ impl Array {
         self.rules.of(key).adopt(before.rules.of(key), word, self.began)
     }
 
-    /// Stores how many keys were moved from the previous array, now that all are moved.
+    /// Stores how many keys were moved from the previous array. All keys must have been moved.
     pub(super) fn carry(&self, moved: u64) {
         // ORDERING: relaxed. The *link* edge publishes the value when this array becomes the root.
         // All threads store the same value.
@@ -515,8 +515,8 @@ mod tests {
         let before = array(Size::first(8), 0);
         assert!(before.place_at_once(Tick::ZERO));
         let next = array(Size::after(before.chunks(), before.close(), 8, 8), 1);
-        // The next array does not know yet how many keys will be moved into it, so neither array
-        // gives a place.
+        // The number of keys that will be moved into the next array is not known yet, so neither
+        // array gives out a place.
         assert!(!before.place_at_once(Tick::ZERO) && !next.place_at_once(Tick::ZERO));
         before.room.store(8, Relaxed);
         assert!(!before.place_at_once(Tick::ZERO));
@@ -555,7 +555,8 @@ mod tests {
         assert_eq!(Size::after(before.chunks(), 5, 40, 100).most, 40);
     }
 
-    /// Late helpers judge the words at times later and earlier than that of the first helper.
+    /// Some late helpers judge the words at a later time than the first helper, and some at an
+    /// earlier time.
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {

@@ -19,7 +19,7 @@ use crate::sync::{
 /// many bytes costs less than turning over one chunk.
 const ADD_UP: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
-/// The progress of one array's turnover. It has its own cache lines for the same reason as
+/// The progress of one array's turnover. This struct has its own cache lines for the same reason as
 /// `array::Counts`.
 #[derive(Debug)]
 #[repr(align(128))]

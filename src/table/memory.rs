@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub(crate) struct Memory {
     bytes: Atomic<u64>,
     most: u64,
-    /// Freed memory that has not been given back yet. Its bytes stay counted until then.
+    /// Freed memory that has not been given back yet. The bytes of this memory stay counted until
+    /// it is given back.
     leaving: Leaving,
 }
 

@@ -16,11 +16,11 @@
 //! present on first use. Each page then causes one fault, or two faults if it is read before it is
 //! written, as in the slots of a table.
 //!
-//! A sweep of several steps does not request parts. It writes to each page instead. While the
-//! system serves a request, the requesting thread shares the lock on the process's memory map. If a
-//! thread requested megabytes without a break, it would block other threads that map or unmap
-//! memory. An example is a thread that has lost the race to start a turnover and now frees the
-//! array that it allocated.
+//! A sweep of several steps does not request parts, but writes to each page. While the system
+//! serves a request, the requesting thread shares the lock on the process's memory map. If a thread
+//! requested megabytes without a break, it would block other threads that map or unmap memory. An
+//! example is a thread that has lost the race to start a turnover and now frees the array that it
+//! allocated.
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
@@ -30,7 +30,8 @@ use std::ptr::NonNull;
 /// Once such a block has been freed, however, glibc takes later blocks from its heaps. A process
 /// has several heaps for each processor, and a freed block returns to the heap from which it came.
 /// If many threads turned over a table, the table would therefore keep a multiple of its size
-/// resident. Smaller blocks are few, so they are left to the allocator, which often has one ready.
+/// resident. Smaller blocks are few, so they are left to the allocator, which often has a free
+/// block.
 const LEAST: usize = 64 << 10;
 
 /// The number of bytes requested by one call. The call takes about 20 microseconds. With larger
@@ -44,7 +45,7 @@ const GIVEN_BACK: usize = 1 << 20;
 
 /// The minimum size of a block that uses huge pages, which speed up checks of ten million keys.
 /// Smaller tables gain little from huge pages, and a check may have to wait until the system has
-/// freed one.
+/// freed a huge page.
 const HUGE: usize = 128 << 20;
 
 /// The smallest page size.

@@ -128,8 +128,8 @@ impl Line {
     /// The variant for models. Some models switch on `StopAtVacant`. They then read no slot behind
     /// a vacant slot, which more than halves the number of executions. By invariant 2 of `table`,
     /// the key can be behind the vacant slot only if the key was inserted after that slot was read.
-    /// Other executions of these models cover that case, because they read the slot later. Only
-    /// models without the switch see both slots together.
+    /// Other executions of these models read the slot later, and cover that case. Only models
+    /// without the switch see both slots together.
     #[cfg(tollgate_loom)]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let mut is_done = false;

@@ -95,9 +95,9 @@ mod tests {
     /// These keys are idle when the thread stops, so some of them are evicted.
     const IDLE: std::ops::Range<u64> = 100..103;
 
-    /// Stops a thread at `step` while it is pinned. Other threads then charge and insert keys, and
-    /// make the table grow at least twice more. No charge may be lost, no request may be wrongly
-    /// admitted, and no thread may wait.
+    /// Stops a thread at `step` while the thread holds a guard. Other threads then charge and
+    /// insert keys, and make the table grow at least twice more. No charge may be lost, no request
+    /// may be wrongly admitted, and no thread may wait.
     fn all_go_on_without_a_thread_that_stopped_at(step: Step) {
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_hour(2)).max_keys(10_000).clock(ManualClock::new()).build().unwrap();
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// At the cap an insertion closes chunks until it finds an idle key, but no more than 8.
+    /// At the cap an insertion closes chunks until it finds an idle key, but no more than 8 chunks.
     #[test]
     fn an_insertion_closes_a_bounded_number_of_chunks_at_the_cap() {
         let builder = Limiter::builder(Quota::per_hour(2)).max_keys(5_000).clock(ManualClock::new());
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// A denial writes nothing, so it performs no part of a turnover either.
+    /// A denial writes nothing, so a denial also performs no part of a turnover.
     #[test]
     fn denials_of_known_keys_leave_a_turnover_alone() {
         let limiter: Limiter<u64> =

@@ -110,7 +110,8 @@ impl Table {
                         None => match load(word) {
                             word if word.is_fresh() => return Ok(None),
                             frozen if frozen.is_frozen() => follow(array, key, word)?,
-                            // The key was charged for the first time after `visit` read its word.
+                            // The key was charged for the first time after `visit` had read the
+                            // key's word.
                             _ => continue,
                         },
                     },
@@ -414,7 +415,7 @@ fn holds_something(root: &Array) -> bool {
     root.used(None) > 0 || root.size.limit > growth::FIRST
 }
 
-/// Returns the limit of the array after `root`, which contains at most `used` keys.
+/// Returns the limit of the array that follows `root`. `root` contains at most `used` keys.
 pub(super) fn limit_after(root: &Array, used: u64, now: Tick) -> u64 {
     let keys_stay = root.brought(None) > root.size.limit / 2;
     let next = growth::next_capacity(root.size.limit, used, root.began, now, keys_stay);

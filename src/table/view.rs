@@ -4,8 +4,8 @@
 //! In the common case, the fast path has the same effect as `Table::find_or_insert`. The fast path
 //! leaves all other cases to that method: a frozen word, a slot that another thread took first, and
 //! an array that is full or closed. Nothing is lost if the fast path gives up. If the request was
-//! given a place, a slot uses that place or the place was given back. If the key has a slot but no
-//! charged word yet, the next lookup finds that slot.
+//! given a place, either a slot uses the place, or the place was given back. If the key has a slot
+//! but no charged word yet, the next lookup finds that slot.
 
 use super::array::Array;
 use super::space::{Fingerprint, Line, Miss, Vacant};
@@ -89,7 +89,7 @@ impl<'g> View<'g> {
     ///
     /// Returns `None` to leave the request to the slow path. This happens if the key is in the next
     /// array or belongs there, or if the key is new and the request charges nothing. It also
-    /// happens if the key is not in its first line and its rule is not a bucket.
+    /// happens if the key is not in its first line and the rule is not a bucket.
     #[inline(always)]
     pub(crate) fn take_or_insert(
         self,
@@ -135,10 +135,10 @@ impl<'g> View<'g> {
         }
     }
 
-    /// Inserts a key with its first charge at the end of its probe run, and returns its word.
-    /// Returns `None` if the request charges nothing. Also returns `None` to leave the insertion to
-    /// the slow path in three cases: the root gives out no places because of a turnover, a turnover
-    /// is due, or memory must be given back first.
+    /// Inserts a key with its first charge at the end of the key's probe run, and returns the key's
+    /// word. Returns `None` if the request charges nothing. Also returns `None` to leave the
+    /// insertion to the slow path in three cases: the root gives out no places because of a
+    /// turnover, a turnover is due, or memory must be given back first.
     #[inline(always)]
     fn insert(
         self,
