@@ -1,5 +1,5 @@
 //! Memory reclamation: decides when a replaced value may be freed. Readers execute no fence and no
-//! locked instruction. The amount of memory that waits to be freed is bounded even if threads are
+//! locked instruction. The amount of memory that is not freed yet is bounded even if threads are
 //! parked.
 //!
 //! The arrays of a table, the chunks of a log, and the rules and versions of exact keys are
@@ -7,8 +7,8 @@
 //! from its [`Link`] and puts it into the [`Bag`] of its limiter. A *collection* frees the values
 //! that no guard may have seen.
 //!
-//! Why not the guards of crossbeam-epoch? Each guard costs a locked instruction, which is a
-//! noticeable part of a check. In addition, a parked thread prevents the epoch from advancing, so
+//! Why not the guards of crossbeam-epoch? Each of those guards costs a locked instruction, which is
+//! a noticeable part of a check. In addition, a parked thread prevents the epoch from advancing, so
 //! memory grows for as long as the thread is parked. This module only uses crossbeam-epoch's
 //! pointer types (`Atomic`, `Owned`, `Shared`), which distinguish a pointer from its owner. Why not
 //! seize? Its guards cost more, and a parked thread has the same effect. (`docs/performance.md` has
@@ -18,11 +18,11 @@
 //! 2017). A clock counts eras, values record the eras of their birth and retirement, and readers
 //! announce the era in which they read. The scheme is close to interval-based reclamation (Wen et
 //! al., PPoPP 2018). It differs from Hazard Eras in three ways. First, a guard announces a single
-//! era, once, and not one era for each pointer. Second, a walk that finds a later era starts again
-//! under a new guard, whereas a reader of Hazard Eras announces the later era and loads again.
-//! Therefore all values kept by a parked thread existed at the same moment. Third, the collector
-//! executes the fence after the announcement, on behalf of all threads (`membarrier`; see
-//! `barrier`).
+//! era once, instead of one era for each pointer. Second, a walk that finds a later era starts
+//! again under a new guard, whereas a reader in Hazard Eras announces the later era and loads
+//! again. Therefore all values kept by a guard of a parked thread existed at the same moment.
+//! Third, the collector executes the fence after the announcement, on behalf of all threads
+//! (`membarrier`; see `barrier`).
 //!
 //! # State
 //!
@@ -37,9 +37,9 @@
 //!                     -> freed
 //! ```
 //!
-//! A guard has one era. The guard *meets* a value if the value was born in that era or earlier, and
-//! retired in that era or later. A collection takes values out of a bag, ends an era, executes the
-//! heavy half of the [`barrier`], and frees the values that no guard meets. A thread that holds
+//! Each guard has one era. The guard *meets* a value if the value was born in that era or earlier,
+//! and retired in that era or later. A collection takes values out of a bag, ends an era, executes
+//! the heavy half of the [`barrier`], and frees the values that no guard meets. A thread that holds
 //! several guards has a participant for each guard.
 //!
 //! # Invariants
@@ -48,16 +48,17 @@
 //!    value linked by `Link::install` is born in the era of the thread's guard, so the guard meets
 //!    the value.
 //! 2. The era in which a value is retired ends after the value was unlinked. A thread that has read
-//!    a later era finds the value unlinked (edge *new era*).
+//!    a later era finds the value unlinked (the *new era* edge).
 //! 3. After a thread has loaded a value from a link, it uses the value only if the era is still the
-//!    era of its guard. By 1, and because the link was loaded with acquire, the value was born in
+//!    era of its guard. The link was loaded with acquire. Therefore, by 1, the value was born in
 //!    that era or earlier.
 //! 4. A root only moves forward along its chain, one value at a time. The link from a value to the
 //!    next one is final.
-//! 5. A walk follows the link of a root or of a value that it has reached under the same guard
-//!    ([`At`]). If the era of the guard has ended, the result is [`Retry`], and the thread starts
-//!    again at the root, under another guard ([`under_guard`]). A walk may read the values that it
-//!    has reached again under its guard ([`Walked`]), because links are final.
+//! 5. A walk follows the link of a root, or of a value that the walk has reached under the same
+//!    guard ([`At`]). If the era of the guard has ended, the result is [`Retry`], and the thread
+//!    starts again at the root, under another guard ([`under_guard`]). Because links are final, a
+//!    walk may follow links again under the same guard, to values that the walk has already reached
+//!    ([`Walked`]).
 //!
 //! # Why nothing is freed under a guard
 //!
@@ -72,29 +73,29 @@
 //!   collection reads the participants after the heavy half, and the thread announces the guard
 //!   before the light half. If the collection does not see the announcement, the thread loads its
 //!   root after `v` was unlinked, and does not reach `v`. If the collection sees a later state, the
-//!   guard was dropped, and the reads under the guard happened before (edge *left*).
+//!   guard was dropped, and the reads under the guard happened before (the *left* edge).
 //!
 //! # How much memory waits
 //!
 //! A thread that is parked under a guard keeps the values that the guard meets, that is, the values
-//! that existed in the guard's era. It does not keep values that are born later. Therefore, for
-//! each guard held by the thread, a limiter keeps at most the memory that it used at one moment.
-//! Besides the guards of its handles, a thread holds at most four guards in a call: one for
+//! that existed in the guard's era. The thread does not keep values born later. Therefore, for each
+//! guard held by the thread, a limiter keeps at most the memory that it used at one moment. In
+//! addition to the guards of its handles, a thread holds at most four guards in a call: one for
 //! `check_all`, one for the limiter, one for a walk, and one for a walk inside that walk (for
 //! example along the log of a key that has had several quotas). A walk that starts again creates a
 //! new guard each time. Therefore a call that is delayed repeatedly keeps no more memory than any
 //! other call.
 //!
-//! In addition, 32 KiB wait for the next collection, 32 KiB wait for the collection after that, and
-//! so do the values that were retired last, if they are larger. A collection examines at most 256
-//! values or 64 KiB of each pile of a bag, because a check may have to run the collection. The next
-//! charges free the rest. A thread that is parked in a collection keeps the values that the
-//! collection examines. If it is parked before it has put the other values back, it keeps all
-//! waiting values. The bag counts all these bytes.
+//! In addition, 32 KiB wait for the next collection, and 32 KiB wait for the collection after that.
+//! If the values that were retired last are larger, these values also wait. A collection examines
+//! at most 256 values or 64 KiB of each pile in a bag, because a check may have to run the
+//! collection. The next charges free the rest. A thread that is parked in a collection keeps the
+//! values that the collection examines. If the thread is parked before it has put the other values
+//! back, it keeps all waiting values. The bag counts all these bytes.
 //!
 //! Each call that retires a value tidies the value's bag afterwards (`Bag::tidy`), and so does each
-//! charge of a log. A denial does not tidy the bag, because a denial writes nothing. If no such
-//! call follows, the values that were kept for a guard are freed only after the next such call.
+//! charge of a log. A denial does not tidy the bag, because a denial writes nothing. Values that
+//! were kept for a guard stay in the bag until another such call tidies the bag.
 //!
 //! A bag belongs to a limiter and is dropped with the limiter. At that time no thread is calling
 //! the limiter, so the values in the bag are freed immediately.
@@ -102,19 +103,19 @@
 //! # Progress
 //!
 //! Creating and dropping a guard is wait-free, except for the first guards of a thread. A walk
-//! starts again if a collection has started meanwhile. A collection is lock-free: it takes the list
-//! of a bag with one swap, and immediately puts back the values that it will not examine. It walks
-//! through the participants once, or twice if only older values wait. For each value, it searches
-//! the sorted eras of the guards.
+//! starts again if a collection has started meanwhile. A collection is lock-free. It takes each
+//! list of a bag with one swap, and immediately puts back the values that it will not examine. The
+//! collection walks through the participants once, or twice if the bag contains only older values.
+//! For each value, the collection searches the sorted eras of the guards.
 //!
 //! # Memory
 //!
-//! A participant occupies 128 bytes, and sixteen participants are allocated at a time. When its
-//! thread ends, a participant is handed on to another thread. Participants are never freed. Their
-//! number is the largest number of guards and threads that existed at the same time, plus one for
-//! each guard that was leaked with `mem::forget`. A value occupies 40 bytes more than in a box. A
-//! fork does not change the participants of threads that do not exist in the child. A guard
-//! announced by such a participant acts like the guard of a parked thread.
+//! A participant occupies 128 bytes, and sixteen participants are allocated at a time. When a
+//! thread ends, its participants are handed on to other threads. Participants are never freed. The
+//! number of participants is the largest number of guards and threads that have existed at the same
+//! time, plus one for each guard that was leaked with `mem::forget`. A value occupies 40 bytes more
+//! than in a box. A fork does not change the participants of threads that do not exist in the
+//! child. A guard announced by such a participant acts like the guard of a parked thread.
 //!
 //! # Orderings
 //!
@@ -127,17 +128,18 @@
 //! | handed on | `Participant::leave` | `Participant::is_free_and_taken` | the state in which the last thread left it | `a_participant_that_is_left_under_a_guard_is_taken_over_after_it` |
 //! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once`, `a_value_that_is_put_back_is_whole_for_the_next_collection` |
 //!
-//! The edge *barrier* is in the ledger of `barrier`, and the edge *set* is in the ledger of `once`.
+//! The ledger of `barrier` contains the *barrier* edge, and the ledger of `once` contains the *set*
+//! edge.
 
-// Models replace the bag, the guard and the link by stand-ins. The rest of the module builds on
-// these three.
+// Models replace the bag, the guard and the link with stand-ins. The rest of the module builds on
+// these three types.
 #[cfg_attr(tollgate_loom, path = "reclaim/model/bag.rs")]
 mod bag;
 #[cfg(not(tollgate_loom))]
 mod barrier;
 mod chain;
-// Public for the models, which use the library from outside. Unit tests do not need it to be
-// public.
+// This module is public for the models, which use the library from outside. Unit tests do not need
+// a public module.
 #[cfg_attr(test, allow(unreachable_pub))]
 mod coin;
 #[cfg_attr(tollgate_loom, path = "reclaim/model/guard.rs")]

@@ -1,14 +1,14 @@
 //! States and their rules. Both are replaced when the quota changes.
 //!
 //! A [`Versioned`] is a word or a log whose rule may be replaced. It is the state of a single
-//! limiter, of an exact key, and of all keys that have no slot in a full table. (The words of a
-//! table are not versioned, because the array owns the rules: see `table`.) [`State`] is a word
-//! with its rule. [`AnyState`] is a view of a state of either kind. [`Standalone`] is a state that
-//! belongs to no store of keys.
+//! limiter, of an exact key, or of all keys without a slot in a full table. (The words of a table
+//! are not versioned, because the array owns the rules: see `table`.) [`State`] is a word with its
+//! rule. [`AnyState`] is a view of either kind of state. [`Standalone`] is a state that belongs to
+//! no store of keys.
 //!
-//! Only the rule that made a word can interpret the word. If a rule is replaced while requests are
-//! decided under it, the word must therefore be translated exactly once, and no charge may be made
-//! to the old word. A state achieves this like a turnover of the table, but for one key. A thread
+//! Only the rule that made a word can interpret the word. A rule may be replaced while requests are
+//! decided under that rule. The word must then be translated exactly once, and no charge may be
+//! made to the old word. A state works like a turnover of the table, but for one key. A thread
 //! links the next *version*, freezes the word, and installs the word's translation in the next
 //! version.
 //!
@@ -32,7 +32,8 @@
 //!
 //! 1. A word is frozen only after the next version is linked, and never changes after that.
 //! 2. A translation is never fresh, and is installed by a CAS from fresh. If several threads
-//!    install it, one succeeds. A late thread finds the word changed and does nothing.
+//!    install a translation, one thread succeeds. A late thread finds the word changed and does
+//!    nothing.
 //! 3. A version is used only after its word is installed.
 //! 4. One version of a chain accepts charges: the version whose word is installed and not frozen. A
 //!    charge is one CAS on a word. If the charge precedes the freeze, the translation includes it.
@@ -40,28 +41,30 @@
 //!
 //! # When a change takes effect
 //!
-//! A change takes effect at its own time, because a version records the time of its change. It does
-//! not matter which thread translates the state, or how late. The call that changes a quota also
-//! visits all affected states before it returns. Otherwise an unused state would continue at the
-//! old rate, and after two changes it would have missed one of them.
+//! A change takes effect at the time at which it was made, because the version records that time.
+//! It does not matter which thread translates the state, or how late. The call that changes a quota
+//! also visits all affected states before it returns. Otherwise an unused state would continue at
+//! the old rate, and after two changes the state would have missed the first change.
 //!
-//! A store counts its changes. A version records the latest count at which its rule was known to be
-//! the *wanted* rule. A thread that reads a later count looks up the wanted rule, and then either
-//! records the count or links the next version. The thread reads the count before it looks up the
-//! rule, and a change is counted only after it is visible. Therefore a thread that reads the new
-//! count also sees the new rule.
+//! A store counts its changes. Each version records the latest count at which the version's rule
+//! was known to be the *wanted* rule. A thread that reads a later count looks up the wanted rule.
+//! The thread then either records the count or links the next version. The thread reads the count
+//! before it looks up the rule, and a change is counted only after it is visible. Therefore a
+//! thread that reads the new count also sees the new rule.
 //!
 //! A thread may stop between the lookup and the linking, while the quota changes and changes back.
-//! The thread may then still link the version for the rule that it had looked up, so the state is
-//! translated there and back. This happens at most once for each such thread, and only costs time.
-//! However, if that rule has the smaller quota, missing tokens beyond that quota are forgotten.
+//! The thread may then still link a version with the rule that it had looked up, so the state is
+//! translated there and back. This happens at most once for each such thread, and usually only
+//! costs time. However, if that rule has the smaller quota, missing tokens beyond that quota are
+//! forgotten.
 //!
 //! # Progress
 //!
-//! Charges and changes are lock-free, because a thread that needs a translation makes it. A walk
-//! visits the versions that were linked since the state was last used. That is one version, unless
-//! quotas change all the time. The walk unlinks and retires all versions except the first and the
-//! last. The first version is part of the state, and is freed with the state and the log.
+//! Charges and changes are lock-free, because a thread that needs a translation makes the
+//! translation itself. A walk visits the versions linked since the state was last used. There is
+//! one such version, unless quotas change all the time. The walk unlinks and retires all versions
+//! except the first and the last. The first version is part of the state, and is freed together
+//! with the state and the log.
 //!
 //! # Orderings
 //!
@@ -69,7 +72,7 @@
 //! |---|---|---|---|---|
 //! | replaced | `rule::try_update` of a word that is frozen | `Versioned::last` | that the next version is linked | `quota_swap_races_charge_and_none_is_lost` |
 //!
-//! The edge *link* of `reclaim` orders everything else. The store maintains the count of changes:
+//! The *link* edge in `reclaim` orders everything else. The store maintains the count of changes:
 //! see `exact/quotas.rs`.
 
 mod any_state;

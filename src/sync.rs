@@ -1,27 +1,28 @@
 //! The one module that names atomics, threads and the model checker.
 //!
-//! The rest of the crate uses `sync::Atomic`, so the same source can be compiled in two ways. In
-//! normal use, this is [`atomic::Atomic`], a typed wrapper of the hardware's atomics. In the models
-//! in `loom-tests/`, it is the shim below. The compiler flag `--cfg tollgate_loom`, which
-//! `loom-tests/build.rs` sets, selects the shim. The flag is not a cargo feature, because
-//! `--all-features` would turn it on.
+//! The rest of the crate uses `sync::Atomic`, so the same source can be compiled in two ways.
+//! Normally, this type is [`atomic::Atomic`], a typed wrapper around the hardware's atomics. In the
+//! models in `loom-tests/`, this type is the shim below. The compiler flag `--cfg tollgate_loom`,
+//! which `loom-tests/build.rs` sets, selects the shim. The flag is not a cargo feature, because
+//! `--all-features` would turn on a feature.
 //!
 //! # The shim
 //!
-//! Loom remembers only the last access of each thread to an atomic. Therefore a thread that loads
-//! and then writes (as every compare-and-swap loop does) hides its load, and loom skips
+//! Loom remembers only the last access of each thread to an atomic. If a thread loads and then
+//! writes, as every compare-and-swap loop does, the write hides the load, and loom skips
 //! interleavings (tokio-rs/loom#166). To prevent this, each shimmed atomic has a second atomic,
 //! `touch`. Every operation first performs a relaxed `fetch_add(0)` on `touch`. All accesses then
 //! conflict, and all orders are explored. The extra access is relaxed and orders nothing, so weak
-//! outcomes stay possible. It increases the number of executions, so each model switches it on only
-//! if needed ([`ModelSwitch::Touch`]). `loom-tests/tests/litmus.rs` tests all three parts: outcomes
-//! that must be seen, outcomes that must stay possible, and outcomes that must never be seen.
+//! outcomes stay possible. The extra access increases the number of executions, so a model turns on
+//! this access only if necessary ([`ModelSwitch::Touch`]). `loom-tests/tests/litmus.rs` tests all
+//! three parts: outcomes that must be seen, outcomes that must stay possible, and outcomes that
+//! must never be seen.
 //!
-//! `tests/shuttle/` also compiles this shim, with shuttle under loom's name, for long races with
+//! `tests/shuttle/` also compiles this shim, with shuttle in place of loom, for long races with
 //! random schedules. Therefore the shim uses only the parts of loom that shuttle also provides.
 //!
 //! Loom's `compare_exchange_weak` never fails spuriously. [`ModelSwitch::FailWeakOnce`] makes the
-//! next call fail.
+//! next call to this method fail.
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use atomic::{Atomic, Ordering};
@@ -50,9 +51,9 @@ pub(crate) use std::thread;
 
 /// A count on which no race depends, such as a statistic or a hint that work is due.
 ///
-/// A counter publishes nothing and its order does not matter, so all its operations are relaxed.
-/// Models do not explore counters. Even in a model, a counter is an atomic of std, which loom does
-/// not see.
+/// A counter publishes nothing and the order of its operations does not matter, so all its
+/// operations are relaxed. Models do not explore counters. Even in a model, a counter is an atomic
+/// of std, which loom does not see.
 #[derive(Debug)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -99,8 +100,8 @@ mod shim {
     pub use loom::sync::atomic::Ordering;
     use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    // The switches are plain std atomics for two reasons: they belong to the test harness and not
-    // to the model, and loom runs all threads of a model on one system thread.
+    // The switches are plain atomics of std for two reasons. They belong to the test harness and
+    // not to the model, and loom runs all threads of a model on one system thread.
     static SWITCHES: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
     /// A setting of the shim.
@@ -118,18 +119,18 @@ mod shim {
         /// Turns the switch on or off for all models of the process. For this reason, models must
         /// run one at a time.
         pub fn set(self, on: bool) {
-            // ORDERING: relaxed; belongs to the test harness, see the switches.
+            // ORDERING: relaxed, because the switches belong to the test harness.
             SWITCHES[self as usize].store(on, Relaxed);
         }
 
         pub(crate) fn is_on(self) -> bool {
-            // ORDERING: relaxed; belongs to the test harness, see the switches.
+            // ORDERING: relaxed, because the switches belong to the test harness.
             SWITCHES[self as usize].load(Relaxed)
         }
     }
 
-    /// A second location. Each access to an atomic also changes this location if
-    /// [`ModelSwitch::Touch`] is on.
+    /// The second atomic of a shimmed atomic. If [`ModelSwitch::Touch`] is on, each access to the
+    /// shimmed atomic also accesses this location.
     #[derive(Debug)]
     struct Touch(Option<AtomicU64>);
 
@@ -194,7 +195,7 @@ mod shim {
         }
 
         /// Stores `new` if the value is equal to `current`. Returns the old value, as an error if
-        /// it was different.
+        /// the old value was different.
         pub fn compare_exchange(
             &self,
             current: T,
@@ -277,7 +278,7 @@ mod shim {
         }
 
         /// Stores `new` if the value is equal to `current`. Returns the old value, as an error if
-        /// it was different.
+        /// the old value was different.
         pub fn compare_exchange(
             &self,
             current: *mut T,
@@ -332,8 +333,8 @@ mod shim {
         }
     }
 
-    /// The stand-in for the type of the same name in `index`. It is a list behind a mutex that loom
-    /// sees. Each operation is one step, and threads switch between operations.
+    /// The stand-in for the type of the same name in `index`. This type is a list behind a mutex
+    /// that loom sees. Each operation is one step, and threads switch between operations.
     pub(crate) struct Index<T>(loom::sync::Mutex<Vec<T>>);
 
     impl<T: Item + Clone> Index<T> {

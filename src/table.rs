@@ -5,13 +5,13 @@
 //! keeps its keys in an *array*. The slots of an array (its *space*) are filled and never emptied.
 //! An array is closed when all its places are taken, when it has been far too large for a long
 //! time, or when a caller sweeps. The next array, which may be larger, equal or smaller, is linked
-//! to the closed array. Threads then move the keys of the old array to the next one, a chunk at a
-//! time. They do not move idle keys, so the table forgets these keys. Finally the next array
+//! to the closed array. Threads then move the keys of the old array to the next array, a chunk at a
+//! time. Threads do not move idle keys, so the table forgets these keys. Finally the next array
 //! becomes the root, and the old array is retired.
 //!
-//! Why not delete keys in place? If a slot could become empty again, probe runs would need
-//! tombstones or locks to stay unbroken. Otherwise two threads that insert the same key could claim
-//! two slots.
+//! Why not delete keys in place? If a slot could become empty again, tombstones or locks would be
+//! needed to keep probe runs unbroken. Without them, two threads that insert the same key could
+//! claim two slots.
 //!
 //! # State
 //!
@@ -29,15 +29,16 @@
 //! An array has this state:
 //!
 //! - `given`: the number of places given to new keys, until the array is CLOSED. The number briefly
-//!   includes requests that were refused.
+//!   includes refused requests.
 //! - `next`: null at first, then the next array. It changes only once.
 //! - `chunks`: which parts of the turnover are taken, and which parts are done.
-//! - `carried`: the number of keys moved here from the previous array. It is unknown until all keys
-//!   are moved.
-//! - `room`: the number of places for new keys while the array is the root. It is 0 if that number
-//!   is unknown or if all places are given.
+//! - `carried`: the number of keys moved here from the previous array. This number is unknown until
+//!   all keys are moved.
+//! - `room`: the number of places for new keys while the array is the root. The value is 0 if that
+//!   number is unknown or if all places are given.
 //! - `forgotten`: the mark; see *Why no decision changes*.
-//! - `believed`: the time at which the keys of the previous array are judged. It never changes.
+//! - `believed`: the time at which the keys of the previous array are judged. This time never
+//!   changes.
 //! - `evidence`: the times of the latest requests for a place; see `forgetting`.
 //!
 //! The table itself has two pieces of state: `root`, and the number of bytes of all arrays that are
@@ -46,9 +47,9 @@
 //! # Invariants
 //!
 //! 1. A fingerprint never changes once it is written, and no slot returns to EMPTY.
-//! 2. All slots before a key's slot in its probe run hold other keys, because the key claimed the
-//!    first EMPTY slot, and by 1 the slots before it stay taken. Therefore, if a run ends at an
-//!    EMPTY or SEALED slot, the key is not behind that slot.
+//! 2. In a key's probe run, all slots before the key's slot contain other keys, because the key
+//!    claimed the first EMPTY slot, and by 1 the earlier slots stay taken. Therefore, if a run ends
+//!    at an EMPTY or SEALED slot, the key is not behind that slot.
 //! 3. By 2, a fingerprint is in at most one slot of an array. If two threads insert the same
 //!    fingerprint, both reach the same slot. One compare-and-swap succeeds, and the other thread
 //!    finds the fingerprint there.
@@ -59,10 +60,10 @@
 //!    returns to fresh, so the CAS of a late helper fails and changes nothing.
 //! 6. A single CAS on the key's word decides whether the key is moved or evicted. Therefore all
 //!    helpers of a chunk do the same work and count the same keys, however late they are.
-//! 7. `most >= given + brought`, apart from refused requests for a place that are not taken back
-//!    yet. `brought` is equal to `carried` once `carried` is known. Until then, `brought` is the
-//!    number of keys in the previous array when it was closed, minus the keys evicted since.
-//!    Therefore every key of the previous array has a place in this one, and a move cannot fail.
+//! 7. `most >= given + brought`, not counting refused requests that are not taken back yet.
+//!    `brought` is equal to `carried` once `carried` is known. Until then, `brought` is the number
+//!    of keys in the previous array when it was closed, minus the keys evicted since. Therefore
+//!    every key of the previous array has a place in this one, and a move cannot fail.
 //! 8. An array has more slots than `most`, so a probe run always ends.
 //! 9. An array is closed only while it is the root. Therefore at most two arrays are in use, and
 //!    all keys of the previous array have been moved into an array before its own turnover begins.
@@ -70,13 +71,13 @@
 //! # Why no decision changes
 //!
 //! A charge is one CAS on a word that is not frozen, in the one slot where its key is live (3, 4).
-//! Freezing is a CAS on the same word. If the charge precedes the freeze, it is moved with the
-//! word. If the freeze precedes the charge, the CAS of the charge fails. The charge then continues
-//! in the next array, where it finds the moved word (5).
+//! Freezing is a CAS on the same word. If the charge precedes the freeze, the charge is moved with
+//! the word. If the freeze precedes the charge, the CAS of the charge fails. The charge then
+//! continues in the next array, where it finds the moved word (5).
 //!
-//! An evicted key is idle: from a certain time on, its word gives the same decisions as a fresh
-//! word. Before a key is evicted, the *mark* of the next array is raised to at least that time. The
-//! mark never falls, and a new array starts with the mark of the previous array.
+//! An evicted key is idle: from a certain time on, the key's word gives the same decisions as a
+//! fresh word. Before a key is evicted, the *mark* of the next array is raised to at least that
+//! time. The mark never falls, and a new array starts with the mark of the previous array.
 //!
 //! The first charge of a key in an array is computed for `now` or for the mark of the array,
 //! whichever is later. The thread reads the mark after it has learned that the key belongs in that
@@ -91,12 +92,12 @@
 //!
 //! A key's word is fresh between the claim of its slot and its first charge. A thread that finds a
 //! fresh word does not know the mark. Therefore charges of known keys do not change a fresh word
-//! (`Word::is_live`). Only an insertion, such as `Table::find_or_insert`, changes it.
+//! (`Word::is_live`). Only an insertion, such as `Table::find_or_insert`, changes a fresh word.
 //!
 //! All keys of an array are judged at the same time, `judged_at`. This time is `believed` minus the
 //! grace, and is fixed when the next array is created. Safety does not depend on that time, because
-//! the mark covers every evicted key; the time only matters to users. A late helper may still raise
-//! a mark for a word that has been charged since. That word also was idle at `judged_at`, so no
+//! the mark covers every evicted key. The time only matters to users. A late helper may still raise
+//! a mark for a word that has been charged since. That word, too, was idle at `judged_at`, so no
 //! mark is later than the time at which some key of the table became idle.
 //!
 //! # Changing the rules
@@ -104,14 +105,15 @@
 //! Only the rule that made a word can interpret the word, because the unit of time or the fields of
 //! the word depend on the quota. The rules (a default, and the rules of single keys) therefore
 //! belong to the array: see [`Rules`]. A change of quotas is a turnover into an array with other
-//! rules. A thread that moves a key into that array translates the key's word (`AnyRule::adopt`),
-//! as of the time at which the array was created. Therefore all helpers install the same word.
+//! rules. A thread that moves a key into that array translates the key's word (`AnyRule::adopt`).
+//! All translations are for the time at which the array was created. Therefore all helpers install
+//! the same word.
 //!
-//! If two changes race, the first to link the next array wins. The other change starts again after
-//! that turnover. A charge is judged by the rules of the array whose word it changes: either before
-//! the word is frozen, or in the next array. Therefore no charge is judged by one quota and counted
-//! under another. A change starts after the memory for the next array is permitted, and is complete
-//! when the call returns.
+//! If two changes race, the change that first links its array wins. The other change starts again
+//! after that turnover. A charge is judged by the rules of the array whose word it changes: either
+//! before the word is frozen, or in the next array. Therefore no charge is judged by one quota and
+//! counted under another. A change starts after the memory for the next array was permitted, and is
+//! complete when the call returns.
 //!
 //! Why not look up a key's rule separately from its word? A thread might look up the old rule and
 //! then apply it to a word of the new rule.
@@ -119,9 +121,9 @@
 //! # Progress
 //!
 //! Lookups, insertions and charges of known keys are lock-free. No thread waits for another: a
-//! thread that needs a moved key moves the key itself (`bring`). A thread that needs the next array
-//! links one. A thread that needs a complete turnover works on its chunks. Any thread may redo any
-//! chunk.
+//! thread that needs a moved key moves the key itself (`bring`). A thread that needs a next array
+//! links a new array. A thread that needs a complete turnover works on its chunks. Any thread may
+//! turn over any chunk again.
 //!
 //! # Work for each operation
 //!
@@ -130,23 +132,23 @@
 //!
 //! Below the cap, an insertion does no other work. An array has a spare place for each chunk of the
 //! previous array, so an insertion finds a place after it has closed a chunk. If a thread stops in
-//! a chunk, another operation redoes that chunk. That is one extra chunk for each stopped thread.
+//! a chunk, another operation redoes that chunk, so each stopped thread costs one extra chunk.
 //!
 //! At the cap, a turnover starts when `now` is a grace later than the time at which the last
-//! turnover judged its keys. It also starts earlier, at any time later than the last judgement,
-//! once enough new keys were refused: as many as there are chunks, and at least 4,096. Therefore a
-//! refused key pays for at most one chunk, and an idle key makes room after 5/4 as many refusals.
-//! (There are 3/32 chunks for each key, or 1/8 in a small table.) At the cap only idle keys free
-//! places, so an insertion closes up to `walk::CHUNKS_AT_CAP` = 8 chunks and then reports that the
-//! table is full.
+//! turnover judged its keys. A turnover also starts earlier, at any time later than the last
+//! judgement, once enough new keys were refused: as many as there are chunks, and at least 4,096.
+//! Therefore a refused key pays for at most one chunk, and an idle key makes room after 5/4 as many
+//! refusals. (There are 3/32 chunks for each key, or 1/8 in a small table.) At the cap only idle
+//! keys free places, so an insertion closes up to `walk::CHUNKS_AT_CAP` = 8 chunks and then reports
+//! that the table is full.
 //!
 //! A turnover starts with one allocation of zeroed memory. For a large table, the system provides
 //! the memory part by part: an operation that moves a key to an unused part requests 64 KiB.
 //! Retired memory is returned in the same way, a megabyte at a time: see `pages`.
 //!
-//! A thread that stops between its request for a place and the claim of its slot withholds that one
-//! place until the next turnover, and nothing else. The same is true of a thread that stops before
-//! it takes back a refused request.
+//! A thread may stop between its request for a place and the claim of its slot. The thread then
+//! withholds that one place until the next turnover, and nothing else. The same is true of a thread
+//! that stops before it takes back a refused request.
 //!
 //! # Memory
 //!
@@ -154,19 +156,20 @@
 //! small array consists of 2 n slots and n/8 bytes, up to 256 KiB of slots. A larger array has at
 //! least 256 KiB of slots.
 //!
-//! There is one bound for the arrays in use and the retired arrays that are not freed yet. Their
-//! total size is at most [`ARRAYS_AT_CAP`] = 4 times the size of an array for `max_keys`, or
-//! [`LEAST_MEMORY`] = 1 MiB if that is more. Every turnover checks this bound before it closes the
-//! root (`Table::begin_under`), because a closed root without a next array would give out no more
-//! places.
+//! One bound applies to the arrays in use and the retired arrays that are not freed yet. The total
+//! size of these arrays is at most [`ARRAYS_AT_CAP`] = 4 times the size of an array for `max_keys`,
+//! or [`LEAST_MEMORY`] = 1 MiB if that is more. Every turnover checks this bound before it closes
+//! the root (`Table::begin_under`), because a closed root without a next array would give out no
+//! more places.
 //!
 //! A thread that stops under a guard prevents at most two arrays from being freed, namely the
-//! arrays that were in use at that time. The table still turns over with the memory of the other
-//! two. More arrays may be withheld if several threads stopped at different times. The same can
+//! arrays that were in use at that time. The table still turns over with the memory of two other
+//! arrays. More arrays may be withheld if several threads stopped at different times. The same can
 //! happen if one thread that holds several guards stops in a `clear` or on the slow path of a
-//! charge. Then no turnover starts that would exceed the bound. Until one of these threads resumes,
-//! new keys receive the remaining places of the root, and once the root is full, the full policy
-//! applies. Known keys are not affected, and a `clear` resets the keys instead of forgetting them.
+//! charge. In these cases, a turnover does not start if it would exceed the bound. Until one of the
+//! stopped threads resumes, new keys receive the remaining places of the root, and once the root is
+//! full, the full policy applies. Known keys are not affected, and a `clear` resets the keys
+//! instead of forgetting them.
 //!
 //! The rules of single keys are counted and bounded in the same way, but separately from the
 //! arrays: see `rules`.

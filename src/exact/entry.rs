@@ -5,7 +5,7 @@ use crate::sync::{Atomic, Item, Ordering::Relaxed};
 use equivalent::Equivalent;
 use std::sync::Arc;
 
-/// A key with its state. This is the *cell* of the key.
+/// The *cell* of a key: the key with its state.
 #[derive(Debug)]
 pub(crate) struct Entry<K> {
     pub(super) hash: u64,
@@ -37,7 +37,7 @@ impl<K> Entry<K> {
     }
 
     pub(super) fn count_denial(&self) {
-        // ORDERING: relaxed twice; a statistic.
+        // ORDERING: both accesses are relaxed, because this is a statistic.
         let _ = self.denied.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1));
     }
 }
@@ -49,18 +49,18 @@ impl<K> Drop for Entry<K> {
     }
 }
 
-// The documentation of `exact` states 80 bytes, that is, an entry and the two counts of an `Arc`.
+// The documentation of `exact` states 80 bytes, which are an entry and the two counts of an `Arc`.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(size_of::<Entry<u64>>() == 64);
 
-/// Returns the hash of a key, as used by the index and by the places. The lowest values are
-/// replaced, because such a value marks a place as vacant.
+/// Returns the hash that the index and the places use for a key. The lowest values are replaced,
+/// because a value in that range marks a place as vacant.
 #[inline]
 pub(crate) const fn spread(hash: u64) -> u64 {
     if hash >> VACANT_BITS == 0 { !hash } else { hash }
 }
 
-/// The number of bits of a vacant place that contain the number of the next vacant place.
+/// How many bits of a vacant place contain the number of the next vacant place.
 pub(super) const VACANT_BITS: u32 = 33;
 
 impl<K: Eq> Item for Arc<Entry<K>> {
@@ -93,7 +93,7 @@ impl<Q: ?Sized> Clone for Asked<'_, Q> {
 impl<Q: ?Sized> Copy for Asked<'_, Q> {}
 
 impl<Q: ?Sized> Asked<'_, Q> {
-    /// Is this the key of `item`? Both must have the same hash.
+    /// Returns whether this is the key of `item`. Both must have the same hash.
     #[inline]
     pub(super) fn is<T: Item>(self, item: &T) -> bool
     where

@@ -1,5 +1,5 @@
-//! The places. Each key in the store owns one. The places make the cap hard, and a round uses them
-//! as its list of keys.
+//! The places. Each key in the store owns a place. The places make the cap hard, and serve as the
+//! list of keys that a round visits.
 //!
 //! # State
 //!
@@ -7,25 +7,25 @@
 //! place:  vacant, with the number of the next vacant one -> the hash of its key -> vacant ...
 //! ```
 //!
-//! `fresh` is the number of places that are or were in use. The vacant ones among them form a
+//! `fresh` is the number of places that have ever been in use. The vacant places among these form a
 //! stack, whose top is `vacant`. `taken` is the number of places in use.
 //!
 //! # Invariants
 //!
 //! 1. From `take` to `give_back`, a place has one owner, and only the owner writes to it.
 //! 2. Each push and each pop changes the version in `vacant`. Therefore a pop fails if another push
-//!    or pop happened after it read `vacant`. It must fail, because the next place that it has read
-//!    may be out of date.
+//!    or pop has occurred since the pop read `vacant`. The pop must fail, because the number of the
+//!    next vacant place may have changed since the pop read that number.
 //!
-//! A round reads places owned by other threads, so a hash that it reads may be out of date. The
+//! A round reads places owned by other threads, so a hash read by the round may be out of date. The
 //! round therefore searches for an entry with that hash *and* that place. If the hash is out of
 //! date, the search finds no entry.
 //!
 //! # Progress
 //!
-//! All operations are lock-free. A call of `take` that needs the next segment allocates it. A
-//! segment is as large as all earlier segments together, and is not freed until the limiter is
-//! dropped.
+//! All operations are lock-free. A call to `take` that needs the next segment allocates the
+//! segment. A segment is as large as all earlier segments together, and is not freed until the
+//! limiter is dropped.
 //!
 //! # Orderings
 //!
@@ -46,7 +46,7 @@ const FIRST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 /// The number of segments: enough for 2^32 places.
 const SEGMENTS: usize = 32;
 
-/// Stands for "no place", because no place has this number.
+/// Means "no place", because no place has this number.
 const NONE: u32 = u32::MAX;
 
 /// The places of all keys.
@@ -83,10 +83,10 @@ impl Places {
         self.moving.taken.load(Relaxed)
     }
 
-    /// Returns how many places were ever in use. A round visits only these places.
+    /// Returns how many places have ever been in use. A round visits only these places.
     pub(super) fn fresh(&self) -> u64 {
-        // ORDERING: relaxed; a count. A caller that must see a key's place has seen the key through
-        // another edge.
+        // ORDERING: relaxed, because this is a count. A caller that must see a key's place has seen
+        // the key through another edge.
         self.moving.fresh.load(Relaxed).min(self.most)
     }
 
@@ -100,7 +100,7 @@ impl Places {
         let place = self.pop().or_else(|| self.next_fresh())?;
         // ORDERING: relaxed; a count.
         self.moving.taken.fetch_add(1, Relaxed);
-        // ORDERING: relaxed; a round that does not see the hash yet skips the place.
+        // ORDERING: relaxed, because a round that does not see the hash yet skips the place.
         self.at(place).store(hash, Relaxed);
         Some(place)
     }
@@ -108,7 +108,7 @@ impl Places {
     /// Gives back a place whose key is no longer in the index.
     pub(super) fn give_back(&self, place: u32) {
         let at = self.at(place);
-        // ORDERING: release side of *vacant*. Relaxed for the load, because nothing is read through
+        // ORDERING: release side of *vacant*. The load is relaxed, because nothing is read through
         // the loaded value.
         let _ = self.moving.vacant.fetch_update(Release, Relaxed, |vacant| {
             // ORDERING: relaxed; published by the update.
@@ -128,13 +128,13 @@ impl Places {
     }
 
     fn pop(&self) -> Option<u32> {
-        // ORDERING: acquire side of *vacant* for the load. Relaxed for the store, because it
-        // continues the release sequence of the push above. The next pop that sees the stored value
-        // acquires from that push.
+        // ORDERING: acquire side of *vacant* for the load. The store is relaxed, because it
+        // continues the release sequence of the earlier pushes. The next pop that sees the stored
+        // value acquires from these pushes.
         let popped = self.moving.vacant.fetch_update(Relaxed, Acquire, |vacant| {
             let first = number(vacant);
-            // ORDERING: relaxed; acquired with `vacant`. If this number is out of date, so is
-            // `vacant`, and the pop fails.
+            // ORDERING: relaxed, because the number is acquired with `vacant`. If the number is out
+            // of date, `vacant` is also out of date, and the pop fails.
             (first != NONE).then(|| versioned(vacant, number(self.at(first).load(Relaxed))))
         });
         popped.ok().map(number)
@@ -142,7 +142,7 @@ impl Places {
 
     fn next_fresh(&self) -> Option<u32> {
         let next = |fresh: u64| (fresh < self.most).then_some(fresh + 1);
-        // ORDERING: relaxed twice; a count.
+        // ORDERING: both accesses are relaxed, because this is a count.
         let fresh = self.moving.fresh.fetch_update(Relaxed, Relaxed, next).ok()?;
         Some(number(fresh))
     }

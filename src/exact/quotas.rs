@@ -2,16 +2,16 @@
 //!
 //! # State
 //!
-//! `default` is the rule of all keys that have no rule of their own. It is replaced by
-//! compare-and-swap. `own` is an index of the keys that have their own rule. Each entry contains
-//! the key's rule, which is replaced in the same way. `changes` counts changes of both kinds, after
-//! they were made.
+//! `default` is the rule for all keys without a rule of their own. A compare-and-swap replaces the
+//! default. `own` is an index of the keys that have their own rule. Each entry contains the key's
+//! rule, which is replaced in the same way. `changes` counts both kinds of change, and is
+//! incremented after each change.
 //!
 //! # Progress
 //!
 //! Reading a rule is lock-free, and searches the index only if the index is not empty. Changing the
-//! default is lock-free. Giving a key its first own rule takes scc's lock on one bucket of the
-//! index, and so does removing a key's own rule.
+//! default is lock-free. Two operations take scc's lock on one bucket of the index: giving a key
+//! its first own rule, and removing a key's own rule.
 //!
 //! # Orderings
 //!
@@ -43,7 +43,7 @@ pub(super) struct Quotas<K: 'static> {
     retired: Bag,
     default: Replaced,
     own: Index<Arc<Own<K>>>,
-    /// The number of keys in the index, plus the keys that are about to be inserted.
+    /// The number of keys that are in the index or about to be inserted.
     count: Atomic<u64>,
 }
 
@@ -87,7 +87,7 @@ impl<K: Eq + 'static> Quotas<K> {
         self.changes.load(Acquire)
     }
 
-    /// Returns the rule of all keys that have no rule of their own.
+    /// Returns the rule that applies to all keys without a rule of their own.
     pub(super) fn default(&self) -> Wanted {
         let changes = self.changes();
         Wanted { rule: self.default.latest(&self.retired), changes, since: self.since() }
@@ -106,8 +106,8 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     fn since(&self) -> Tick {
-        // ORDERING: relaxed; published by the count of changes. If the time is later, it belongs to
-        // a change that is not counted yet.
+        // ORDERING: relaxed, because the count of changes publishes the time. A later time belongs
+        // to a change that is not counted yet.
         Tick::from_nanos(self.since.load(Relaxed))
     }
 
@@ -126,12 +126,13 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// Returns the number of keys that have their own rule.
     pub(super) fn count(&self) -> u64 {
-        // ORDERING: relaxed; `count` is raised before `changes`. Therefore a key whose change is
-        // counted in `changes` is also counted here.
+        // ORDERING: relaxed, because `count` is raised before `changes`. Therefore a key whose
+        // change is counted in `changes` is also counted here.
         self.count.load(Relaxed)
     }
 
-    /// Returns the bytes of the keys' own rules. Memory that the keys own is not included.
+    /// Returns the number of bytes of the keys' own rules. Memory that the keys themselves own is
+    /// not included.
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         // Each entry needs an `Arc` for the key and an `Arc` for the rule. The counts of the rule's
@@ -149,10 +150,10 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// Sets or replaces a key's own rule.
     pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, now: Tick) {
-        // ORDERING: relaxed; published by the count of changes.
+        // ORDERING: relaxed, because the count of changes publishes this value.
         self.count.fetch_add(1, Relaxed);
-        // ORDERING: relaxed; undoes the increment if the key is already there, or if its comparison
-        // panics.
+        // ORDERING: relaxed. This undoes the increment if the key is already there, or if a
+        // comparison of keys panics.
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let before = self.default.latest(&self.retired).rule;
         let first = Enforced { rule: rule.rule.after(&before, now), ..rule };
@@ -180,16 +181,16 @@ impl<K: Eq + 'static> Quotas<K> {
         }
     }
 
-    /// Removes a key's own rule. Returns whether the key had one.
+    /// Removes a key's own rule. Returns whether the key had its own rule.
     pub(super) fn remove<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>, now: Tick) -> bool {
-        // Do this first, so that every state under the default includes the past of the key's own
-        // rule.
+        // Join the rules first, so that every state under the default includes the past of the
+        // key's own rule.
         if let Some(own) = self.own(key) {
             self.default.join(&own.rule, now, &self.counts, &self.retired);
         }
         let removed = self.own.remove(key.hash, |own| key.is(own));
         if removed {
-            // ORDERING: relaxed; published by the count of changes.
+            // ORDERING: relaxed, because the count of changes publishes this value.
             self.count.fetch_sub(1, Relaxed);
             self.note_change(now);
         }
@@ -198,11 +199,11 @@ impl<K: Eq + 'static> Quotas<K> {
 
     fn note_change(&self, now: Tick) {
         let later = |since: u64| (since < now.as_nanos()).then(|| now.as_nanos());
-        // ORDERING: relaxed twice; published by the count of changes.
+        // ORDERING: both accesses are relaxed, because the count of changes publishes the time.
         let _ = self.since.fetch_update(Relaxed, Relaxed, later);
-        // ORDERING: release side of *changed*: the change itself. This is a read-modify-write,
-        // which continues the release sequences of earlier ones. Therefore it also publishes all
-        // changes that were counted before.
+        // ORDERING: release side of *changed*. This publishes the change. Because a
+        // read-modify-write continues the earlier release sequences, it also publishes all changes
+        // counted before.
         self.changes.fetch_add(1, Release);
     }
 }

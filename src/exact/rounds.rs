@@ -1,24 +1,25 @@
-//! The rounds, which search for idle keys. This file determines when a round starts, and records
-//! its progress.
+//! The rounds, which search for idle keys. This module decides when a round starts, and tracks the
+//! progress of the round.
 //!
-//! A *round* visits all places once, a few at a time, as a part of insertions, charges and
-//! maintenance calls. A round starts when the store reaches its expected number of keys (its
-//! *capacity*), when a new key needs a place at the cap, when a caller sweeps, or when a caller
-//! clears the store. The capacity follows the number of keys, so that keys that return again and
-//! again are not evicted and inserted forever. The capacity doubles if it was reached quickly or by
-//! keys that stay, and shrinks if it was hardly used.
+//! A *round* visits all places once, a few at a time, during insertions, charges and maintenance
+//! calls. A round starts when the store reaches its expected number of keys (its *capacity*), when
+//! a new key needs a place at the cap, when a caller sweeps, or when a caller clears the store. The
+//! capacity follows the number of keys, so that keys that return again and again are not evicted
+//! and inserted forever. The capacity doubles if it was reached quickly, or was reached by keys
+//! that stay. The capacity shrinks if it was hardly used.
 //!
 //! # State
 //!
 //! `hand` contains the next place to visit and the end of the current round. If the two are equal,
-//! no round is under way. The hand changes only by compare-and-swap, with which a thread claims the
-//! places that it visits. `believed` is the time at which all places of the round are judged,
-//! before the grace is subtracted. `forgotten` is the mark of all forgotten keys (see
+//! no round is under way. The hand changes only by a compare-and-swap, with which a thread claims
+//! the places that it will visit. `believed` is the time at which all places of the round are
+//! judged, before the grace is subtracted. `forgotten` is the mark of all forgotten keys (see
 //! `forgetting`).
 //!
-//! If a thread stops after it has claimed places, these few places wait for the next round, and
-//! other threads continue. A claim from an outdated value may succeed because the hand has reached
-//! the same value again. It then claims places of the new round, which does no harm.
+//! If a thread stops after it has claimed places, these few places are left until the next round,
+//! and other threads continue. A claim based on an outdated value may succeed, because the hand has
+//! reached the same value again. The thread then claims places of the new round, which does no
+//! harm.
 //!
 //! # Orderings
 //!
@@ -27,7 +28,7 @@
 //! | (none) | | | | |
 //!
 //! All operations are relaxed. The hand determines which places are visited, and publishes nothing
-//! about their contents. The other fields are estimates.
+//! about the contents of these places. The other fields are estimates.
 
 use crate::forgetting::{Evidence, Mark};
 use crate::growth::{self, is_hardly_used};
@@ -67,7 +68,8 @@ impl Hand {
     }
 }
 
-/// The rounds of a store. They have their own cache lines, because insertions write to them.
+/// The rounds of a store. This struct has its own cache lines, because insertions write to its
+/// fields.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Rounds {
@@ -93,7 +95,7 @@ pub(super) struct Rounds {
 /// The places that one step visits.
 pub(super) struct Claim {
     pub(super) places: Range<u32>,
-    /// Is this the last step of the round?
+    /// Whether this is the last step of the round.
     pub(super) is_last: bool,
 }
 
@@ -115,8 +117,8 @@ impl Rounds {
         }
     }
 
-    /// Returns the time at which the round judges its keys. A key that is idle at this time is
-    /// forgotten.
+    /// Returns the time at which the round judges its keys. The round forgets the keys that are
+    /// idle at this time.
     pub(super) fn judged_at(&self) -> Tick {
         self.believed().before(self.grace)
     }
@@ -158,8 +160,8 @@ impl Rounds {
 
     /// Returns the time at which the last round judged its keys, before the grace is subtracted.
     fn believed(&self) -> Tick {
-        // ORDERING: relaxed; any time that was ever believed is good enough, because the mark is
-        // raised before a key is forgotten.
+        // ORDERING: relaxed. Any time that has ever been believed is good enough, because the mark
+        // is raised before a key is forgotten.
         Tick::from_nanos(self.believed.load(Relaxed))
     }
 
@@ -180,7 +182,7 @@ impl Rounds {
     }
 
     /// Returns true in either of two cases: the last round started at least a grace ago, or the
-    /// time at which it judged its keys is at least a grace before the time believed now.
+    /// last round's `believed` is at least a grace before the time believed now.
     pub(super) fn is_past(&self, now: Tick) -> bool {
         now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
     }
@@ -201,7 +203,7 @@ impl Rounds {
         taken >= capacity && (capacity < self.most || self.is_due(now))
     }
 
-    /// Returns whether the store has for a long time had far more room than `taken` keys need.
+    /// Returns whether the store has for a long time had far more room than `taken` keys require.
     pub(super) fn is_too_large(&self, taken: u64, now: Tick) -> bool {
         self.is_large() && is_hardly_used(self.capacity(), taken) && now.is_apart(self.began(), growth::CALM)
     }
@@ -223,14 +225,14 @@ impl Rounds {
         #[allow(clippy::cast_possible_truncation)]
         let hand = Hand { at: 0, end: fresh as u32 };
         let capacity = self.capacity_after(taken, now);
-        // This time is stored before the round starts. If another thread starts the round, its time
-        // and this one were both believed.
+        // This time is stored before the round starts. If another thread starts the round, both
+        // threads have stored a time that was believed.
         // ORDERING: relaxed; see `believed`.
         self.believed.store(self.believes(now).as_nanos(), Relaxed);
-        // ORDERING: relaxed twice; see the module's ledger.
+        // ORDERING: both accesses are relaxed; see the module's ledger.
         if self.hand.compare_exchange(before.bits(), hand.bits(), Relaxed, Relaxed).is_ok() {
             self.evidence.begin();
-            // ORDERING: relaxed, these two; estimates.
+            // ORDERING: both stores are relaxed, because the values are estimates.
             self.capacity.store(capacity, Relaxed);
             self.began.store(now.as_nanos(), Relaxed);
         }
@@ -239,7 +241,7 @@ impl Rounds {
     /// Claims the next places of the current round, if a round is under way.
     pub(super) fn claim(&self) -> Option<Claim> {
         let step = |bits: u64| Some(Hand::of(bits).next()?.bits());
-        // ORDERING: relaxed twice; see the module's ledger.
+        // ORDERING: both accesses are relaxed; see the module's ledger.
         let hand = Hand::of(self.hand.fetch_update(Relaxed, Relaxed, step).ok()?);
         let next = hand.next()?;
         Some(Claim { places: hand.at..next.at, is_last: next.is_over() })
@@ -247,7 +249,7 @@ impl Rounds {
 
     /// Records that the last places of a round were visited, and that `taken` keys remain.
     pub(super) fn finish(&self, taken: u64) {
-        // ORDERING: relaxed, both; statistics.
+        // ORDERING: both accesses are relaxed, because the values are statistics.
         self.done.fetch_add(1, Relaxed);
         self.stayed.store(taken, Relaxed);
     }

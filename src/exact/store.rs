@@ -1,5 +1,5 @@
-//! The keys of a limiter and their cells, with lookups, insertions, rounds and quotas. See the page
-//! of `exact` for states and invariants.
+//! The keys of a limiter and their cells, with lookups, insertions, rounds and quotas. The
+//! documentation of `exact` describes the states and invariants.
 //!
 //! # Orderings
 //!
@@ -8,12 +8,12 @@
 //! | (none) | | | | |
 //!
 //! Sealing and charging are compare-and-swaps on one word, and need only the modification order of
-//! that word. scc's locks publish everything else; models use a list behind a lock instead. A
+//! that word. scc's locks publish everything else. (Models use a list behind a lock instead.) A
 //! thread that finds a cell sees the contents of the cell. An insertion sees all earlier removals.
 //! A thread that finds a cell also sees the mark that was raised for each earlier cell of its key
-//! (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`). Two
-//! tests show why a cell must be sealed before it is unlinked, and must not be unlinked by its key
-//! alone: `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
+//! (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`). A
+//! cell must be sealed before it is unlinked, and must not be unlinked by its key alone. Two tests
+//! show why: `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
 use super::entry::{Asked, Entry};
 use super::places::Places;
@@ -35,13 +35,13 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many steps of a round an insertion performs at the cap before it reports that the store is
-/// full.
+/// The maximum number of steps of a round that an insertion at the cap performs before the
+/// insertion reports that the store is full.
 const STEPS_AT_CAP: usize = 16;
 
-/// How many cells may exist in addition to four times the cap. They take five megabytes. They are
-/// needed because even a small store retires thousands of cells while a reading thread is briefly
-/// preempted.
+/// How many cells may exist in addition to four times the cap. These cells occupy five megabytes.
+/// They are necessary because even a small store retires thousands of cells while a reading thread
+/// is briefly preempted.
 const SPARE: u64 = 1 << 16;
 
 /// The keys of a limiter and their cells.
@@ -52,24 +52,25 @@ pub(crate) struct ExactStore<K: 'static> {
     rounds: Rounds,
     max_keys: u64,
     evicted: Evicted,
-    /// Makes the store `Send` and `Sync` only if its keys are, because any thread may drop a cell.
+    /// Makes the store `Send` and `Sync` only if the keys are `Send` and `Sync`, because any thread
+    /// may drop a cell.
     cells: PhantomData<Arc<Entry<K>>>,
 }
 
-/// The count of evicted keys, and retired memory. They have their own cache lines, because most
+/// The count of evicted keys, and retired memory. This struct has its own cache lines, because most
 /// calls only read the other fields of a store.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Evicted {
     keys: Counter,
-    /// scc's epoch at the last insertion that was admitted although too many cells were not freed
-    /// yet.
+    /// scc's epoch, recorded when an insertion was last admitted although too many cells were not
+    /// freed yet.
     epoch: Atomic<u64>,
     /// Retired parts of states.
     retired: Bag,
 }
 
-/// The error of an insertion that finds no place for its key.
+/// The error of an insertion for which the store has no place.
 #[derive(Debug)]
 pub(crate) struct StoreFull;
 
@@ -157,9 +158,8 @@ impl<K: Eq + 'static> ExactStore<K> {
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             if self.index.insert(Arc::clone(&cell)).is_err() {
                 drop(give_back);
-                // The index already contains an equal key. Look it up by the owned key. If a
-                // borrowed form has a wrong `Equivalent`, it never finds the key, so this loop
-                // would never end.
+                // The index already contains an equal key. Look up the owned key. A borrowed form
+                // with a wrong `Equivalent` never finds the key, so this loop would never end.
                 if let Some(answer) = self.known(cell.asked(), &visit) {
                     return Ok(answer);
                 }
@@ -169,7 +169,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             give_back.done();
             self.rounds.note_insertion(now);
             // Read the mark only now, after the cell is linked. From here on, the mark covers all
-            // charges made to the key before it was last forgotten.
+            // charges made to the key before the key was last forgotten.
             let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten()));
             if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, visit) {
                 return Ok(answer);
@@ -211,9 +211,9 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// Returns the bytes of all cells that are not freed yet, of the index, of the places, and of
-    /// the logs. To count the logs, this method visits them one by one. Memory that the keys own
-    /// and the allocator's overhead are not included.
+    /// Returns the total size in bytes of all cells that are not freed yet, the index, the places,
+    /// the logs, and the rules. To count the logs, this method visits all cells one by one. Memory
+    /// that the keys own and the allocator's overhead are not included.
     fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
@@ -232,7 +232,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Performs one step of the current round. If no round is under way and the store is far too
-    /// large, starts a round. Returns whether there is more to do.
+    /// large, this method starts a round. Returns whether there is more to do.
     pub(crate) fn tend(&self, now: Tick) -> bool {
         self.evicted.retired.collect();
         if self.rounds.is_under_way() {
@@ -242,8 +242,9 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Starts a round that forgets the idle keys. Does nothing if a round is already under way, if
-    /// no key can have been idle for long enough since the last round, if the store is empty, or if
-    /// the evidence does not support `now` yet. `first` is the time at which the sweep started.
+    /// the store is empty, if the evidence does not support `now` yet, or if too little time has
+    /// passed since the last round for any key to be idle for long enough. `first` is the time at
+    /// which the sweep started.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
         // This call may free the parts that were retired last.
         self.evicted.retired.collect();
@@ -264,8 +265,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.rounds.note(now);
     }
 
-    /// Starts a round if there is something to forget, unless a round is already under way. Returns
-    /// whether a round is under way after the call.
+    /// Starts a round if there is something to forget. Does nothing if a round is already under
+    /// way. Returns whether a round is under way after the call.
     pub(crate) fn begin_round(&self, now: Tick) -> bool {
         self.rounds.is_under_way() || self.holds_something() && self.begin(now)
     }
@@ -274,7 +275,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.places.taken() > 0 || self.rounds.is_large()
     }
 
-    /// Returns the rule of all keys that have no quota of their own.
+    /// Returns the rule that applies to all keys without a quota of their own.
     pub(crate) fn default_rule(&self) -> Wanted {
         self.quotas.default()
     }
@@ -285,7 +286,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.quotas.changes()
     }
 
-    /// Replaces the rule of all keys that have no rule of their own, and visits every key. This
+    /// Replaces the rule for all keys without a rule of their own, and visits every key. This
     /// method is lock-free.
     pub(crate) fn set_default_rule(&self, rule: Enforced<StateRule>, now: Tick) {
         self.quotas.set_default(rule, now);
@@ -329,8 +330,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         Some(self.quotas.own(key)?.quota)
     }
 
-    /// Resets every key that was in the store when the call started, and some of the keys inserted
-    /// since.
+    /// Resets every key that was in the store when the call started. Also resets some of the keys
+    /// inserted during the call.
     pub(crate) fn reset_all(&self) {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
@@ -340,7 +341,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// Returns the number of the last place that was ever taken, plus one.
+    /// Returns the number of the last place that has ever been taken, plus one.
     pub(crate) fn end(&self) -> u32 {
         // This is at most `max_keys`, which fits into a `u32`.
         #[allow(clippy::cast_possible_truncation)]
@@ -356,8 +357,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         found.filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
     }
 
-    /// Returns the answer to a request for one token and for the key of `cell`. Returns `None` if
-    /// the cell is sealed.
+    /// Returns the answer to a request for one token by the key of `cell`. Returns `None` if the
+    /// cell is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
         let peek = |state: AnyState<'_>| state.beginning_at(self.rounds.forgotten()).peek(now, 1);
@@ -398,12 +399,13 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.quotas.counts().cells.load(Relaxed)
     }
 
-    /// Returns whether scc's epoch has advanced since the last call. If it has, an insertion makes
-    /// scc free the memory that can be freed.
+    /// Returns whether scc's epoch has advanced since the last call. If the epoch has advanced, an
+    /// insertion makes scc free the memory that can be freed.
     #[cold]
     fn has_epoch_moved(&self, reading: &Reading) -> bool {
         let now = epoch(reading);
-        // ORDERING: relaxed, all three; the recorded epoch is an estimate and publishes nothing.
+        // ORDERING: all three are relaxed, because the recorded epoch is an estimate and publishes
+        // nothing.
         let seen = self.evicted.epoch.load(Relaxed);
         now != seen && self.evicted.epoch.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
     }
@@ -414,7 +416,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Visits the next places of the current round, if a round is under way. Returns whether the
-    /// round has more places.
+    /// round has more places to visit.
     fn step(&self, _reading: &Reading) -> bool {
         let Some(claim) = self.rounds.claim() else { return false };
         let judged_at = self.rounds.judged_at();
@@ -423,7 +425,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
             let Some(hash) = self.places.holder(place) else { continue };
-            // No cell is found if the key is just being inserted or removed.
+            // No cell is found if another thread is just inserting or removing the key.
             let sealed = |cell: &Arc<Entry<K>>| {
                 let is_sealed = cell.state.seal_if_idle(judged_at, &self.evicted.retired, forget);
                 is_sealed.then(|| Arc::clone(cell))
@@ -439,8 +441,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         !claim.is_last
     }
 
-    /// Removes `cell` from the index, unless another thread has already removed it. The cell must
-    /// be sealed.
+    /// Removes `cell` from the index, unless another thread has already removed the cell. The cell
+    /// must be sealed.
     #[cold]
     fn unlink(&self, cell: &Arc<Entry<K>>) {
         debug_assert!(
@@ -471,8 +473,8 @@ mod tests {
     use crate::algorithm::Algorithm;
     use crate::rule::AnyRule;
 
-    /// Only the places of the two keys distinguish them. The index may find either key first, so
-    /// each key in turn is the busy one.
+    /// Only their places distinguish the two keys. The index may find either key first, so each of
+    /// the two keys in turn is the busy key.
     #[test]
     fn a_round_judges_each_of_two_keys_that_share_a_hash() {
         let quota = Quota::per_second(10);

@@ -1,6 +1,6 @@
 //! A guard that undoes a step if the caller's code panics before the next step.
 
-/// Calls `F` when dropped, unless [`done`](Self::done) was called. A panic of the caller's code
+/// Calls `F` when dropped, unless [`done`](Self::done) was called. A panic in the caller's code
 /// also drops this value.
 pub(super) struct Undo<F: Fn()>(F);
 

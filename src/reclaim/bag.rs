@@ -1,4 +1,5 @@
-//! Unlinked values. They wait in a bag until no guard may have seen them.
+//! Bags of unlinked values. A value stays in its bag until no remaining guard may have seen the
+//! value.
 
 use super::barrier;
 use super::guard::REGISTRY;
@@ -9,44 +10,44 @@ use crate::sync::{
 use std::fmt::Debug;
 use std::ptr;
 
-/// A collection is due whenever this many more bytes were retired.
+/// The number of retired bytes after which another collection is due.
 const EVERY: u64 = if cfg!(tollgate_loom) { 2 } else { 32 << 10 };
 
-/// The minimum number of retired bytes that a value counts for.
+/// The minimum number of retired bytes that are counted for a value.
 const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 
-/// After a collection that kept values, the next collection is due after this many calls of `tidy`.
+/// After a collection that kept values, the next collection is due after this many calls to `tidy`.
 /// By then, the guard for which the values were kept may have been dropped.
 const AGAIN: u16 = 4096;
 
 /// After a collection that did not examine all values, the next collection is due after this many
-/// calls of `tidy`. This does not apply to a collection that kept some values and examined all new
-/// ones. Its remaining old values are probably also kept.
+/// calls to `tidy`. This does not apply to a collection that kept some values and examined all new
+/// values. The old values that remain must probably be kept as well.
 const SOON: u16 = 16;
 
-/// The maximum number of values of a pile that a collection examines. Freeing a value may take as
-/// long as a check.
+/// The maximum number of values that a collection examines in each pile. Freeing a value may take
+/// as long as a check.
 const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
-/// A collection stops examining a pile once the examined values have this many bytes. The allocator
-/// returns large blocks to the system, which takes longer than a check. This number is larger than
-/// [`EVERY`], so that collections keep up.
+/// A collection stops examining a pile once the examined values occupy this many bytes. The
+/// allocator returns large blocks to the system, which takes longer than a check. This number is
+/// larger than [`EVERY`], so that collections keep up with retirements.
 const MOST_BYTES: u64 = if cfg!(tollgate_loom) { 1 << 20 } else { 2 * EVERY };
 
-/// The retired values of one limiter. They stay in the bag until they are freed.
+/// The retired values of one limiter. The values stay in the bag until they are freed.
 #[derive(Debug)]
 pub(crate) struct Bag {
     /// The values that no collection has examined.
     new: Pile,
     /// The values that a collection has kept. A parked thread may keep many values. New values are
-    /// in a separate pile, so that they do not wait for the kept ones.
+    /// in a separate pile, so that new values do not wait for kept values.
     kept: Pile,
     /// The total number of bytes ever retired, including values that are already freed.
     retired: Atomic<u64>,
     /// 1 if a collection is due because of the retired bytes, otherwise 0.
     due: Atomic<u8>,
-    /// The number of calls of `tidy` until another collection follows the last one, or 0 if none
-    /// follows. This field is separate from `due`, so that a thread that counts down can only
+    /// The number of calls to `tidy` before the next collection, or 0 if no collection is
+    /// scheduled. This field is separate from `due`, so that a thread that counts down can only
     /// overwrite another count.
     again: Atomic<u16>,
     /// The bytes of all values that are not freed yet.
@@ -58,19 +59,19 @@ pub(crate) struct Bag {
 struct Pile {
     /// The value that was added last.
     last: AtomicPtr<Header>,
-    /// The values that a collection took but did not examine. The next collection examines them
-    /// first.
+    /// The values that a collection took but did not examine. The next collection examines these
+    /// values first.
     rest: AtomicPtr<Header>,
 }
 
 /// A value that can be retired.
 pub(crate) trait Retire: Debug + Send + 'static {
-    /// Returns the number of bytes that are freed with the value, unless they are counted
-    /// elsewhere.
+    /// Returns the number of bytes that are freed with the value. Bytes that are counted elsewhere
+    /// are not included.
     fn bytes(&self) -> usize;
 }
 
-/// The header of a value. Each value that a link points to has one.
+/// The header of a value. Each value that a link points to has a header.
 #[derive(Debug)]
 pub(super) struct Header {
     /// An era that is not later than the era in which the value was linked.
@@ -79,7 +80,7 @@ pub(super) struct Header {
     retired: Atomic<u64>,
     /// The next header in the bag, or null.
     next: AtomicPtr<Header>,
-    /// The bytes that the value adds to the bytes of its bag.
+    /// The number of bytes that are counted for this value in `Bag::bytes`.
     bytes: Atomic<u64>,
     /// Frees the node that starts with this header.
     free: unsafe fn(*mut Header),
@@ -90,8 +91,8 @@ impl Header {
     /// sorted.
     fn meets(&self, eras: &[u64]) -> bool {
         let first = eras.partition_point(|&era| era < self.born);
-        // ORDERING: relaxed; published with the list. (`retired` is 0 until a collection has
-        // examined the header, and no guard has era 0.)
+        // ORDERING: relaxed, because the value is published with the list. (`retired` is 0 until a
+        // collection has examined the header, and no guard has era 0.)
         eras.get(first).is_some_and(|&era| era <= self.retired.load(Relaxed))
     }
 }
@@ -116,15 +117,16 @@ impl<T> Node<T> {
 ///
 /// # Safety
 ///
-/// `header` must belong to a `Node<T>` that came from a box, and no other thread or pointer may use
-/// the node.
+/// `header` must belong to a `Node<T>` that came from a box. No other thread or pointer may use the
+/// node.
 #[allow(unsafe_code)]
 unsafe fn free<T>(header: *mut Header) {
-    // SAFETY: the caller guarantees this, and a node starts with its header.
+    // SAFETY: the caller guarantees that the node came from a box and is not used any more. A node
+    // starts with its header.
     drop(unsafe { Box::from_raw(header.cast::<Node<T>>()) });
 }
 
-/// A list of headers linked through `next`. The list is owned by one thread.
+/// A list of headers linked through `next`. One thread owns the list.
 #[derive(Debug)]
 struct List(*mut Header);
 
@@ -153,10 +155,10 @@ impl List {
     }
 
     fn push(&mut self, header: *mut Header) {
-        // SAFETY: the header came from another list or from a link, and only this call can access
-        // it.
+        // SAFETY: the header came from another list or from a link, so only this call can access
+        // the header.
         let next = unsafe { &(*header).next };
-        // ORDERING: relaxed; the operation that publishes the list is a release.
+        // ORDERING: relaxed, because the operation that publishes the list is a release.
         next.store(self.0, Relaxed);
         self.0 = header;
     }
@@ -166,7 +168,7 @@ impl List {
         let mut others = Self::empty();
         while let Some(header) = self.pop() {
             // SAFETY: the header was in this list and is not in any list now, so only this thread
-            // can access it.
+            // can access the header.
             let is_given = is_given(unsafe { &*header });
             if is_given { &mut *to } else { &mut others }.push(header);
         }
@@ -174,9 +176,9 @@ impl List {
     }
 }
 
-/// A sorted set of guards' eras. Each value is compared with all eras of the set at once. Otherwise
-/// the time of a collection would be proportional to the number of guards times the number of
-/// values. The set is not allocated, because a check may have to run a collection.
+/// A sorted set of eras of guards. One search compares a value with all eras of the set. Without
+/// the set, the duration of a collection would be proportional to the number of guards times the
+/// number of values. The set requires no allocation, because a check may have to run a collection.
 struct Eras {
     eras: [u64; Self::MOST],
     count: usize,
@@ -210,7 +212,8 @@ impl Pile {
         Self { last: AtomicPtr::new(ptr::null_mut()), rest: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Takes the values that a collection will examine. Also returns whether other values are left.
+    /// Takes the values that a collection will examine. Also returns whether the pile had more
+    /// values.
     fn take_some(&self) -> (List, bool) {
         let mut taken = Self::take(&self.rest);
         if taken.first().is_none() {
@@ -229,7 +232,8 @@ impl Pile {
             }
         }
         let are_more = taken.first().is_some();
-        // Put back the other values now, so that they do not have to wait for this thread.
+        // Put the other values back now, so that their collection does not have to wait for this
+        // thread.
         self.put_back(taken);
         (some, are_more)
     }
@@ -245,7 +249,7 @@ impl Pile {
 
     /// Puts values back, so that the next collection starts with them.
     fn put_back(&self, list: List) {
-        // ORDERING: release side of *bag*; relaxed if another thread was first to put values back.
+        // ORDERING: release side of *bag*. Relaxed if another thread has put values back first.
         if list.first().is_some()
             && self.rest.compare_exchange(ptr::null_mut(), list.0, Release, Relaxed).is_err()
         {
@@ -256,9 +260,9 @@ impl Pile {
     /// Adds the values one by one.
     fn put(&self, mut list: List) {
         while let Some(header) = list.pop() {
-            // SAFETY: the header is not in any pile yet, so only this thread can access it.
+            // SAFETY: the header is not in any pile yet, so only this thread can access the header.
             let next = unsafe { &(*header).next };
-            // ORDERING: release side of *bag*; relaxed if another thread was first.
+            // ORDERING: release side of *bag*. Relaxed if another thread was first.
             let _ = self.last.fetch_update(Release, Relaxed, |last| {
                 // ORDERING: relaxed; published by the update.
                 next.store(last, Relaxed);
@@ -294,13 +298,13 @@ impl Bag {
     /// # Safety
     ///
     /// The node must come from a box. No link may lead to the node any more, so that no new guard
-    /// can reach it. The node may be retired only once.
+    /// can reach the node. The node may be retired only once.
     pub(super) unsafe fn retire<T: Retire>(&self, node: *mut Node<T>) {
-        // SAFETY: the node cannot be freed before this call puts it into the bag.
+        // SAFETY: the node cannot be freed before this call puts the node into the bag.
         let Node { header, value } = unsafe { &*node };
         let bytes = value.bytes() as u64;
-        // ORDERING: relaxed twice; the bag publishes the first number with the value, and the
-        // second number is a count.
+        // ORDERING: both accesses are relaxed. The bag publishes the first number with the value,
+        // and the second number is a count.
         header.bytes.store(bytes, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
         // The header was not in any list before.
@@ -314,11 +318,11 @@ impl Bag {
         }
     }
 
-    /// Runs a collection if one is due. A thread must first drop the guard under which it may have
-    /// retired a value, because that guard would keep the value.
+    /// Runs a collection if a collection is due. Before this call, a thread must drop the guard
+    /// under which it may have retired a value, because that guard would keep the value.
     #[inline]
     pub(crate) fn tidy(&self) {
-        // ORDERING: relaxed twice; hints.
+        // ORDERING: both loads are relaxed, because the values are hints.
         let (is_due, again) = (self.due.load(Relaxed) == 1, self.again.load(Relaxed));
         if is_due || again > 0 {
             self.tidy_in(is_due, again);
@@ -340,22 +344,23 @@ impl Bag {
     }
 
     /// Frees values that no guard may have seen. Examines at most a few hundred values. This method
-    /// is lock-free. The guards of the calling thread count like all others.
+    /// is lock-free. The guards of the calling thread keep values like the guards of other threads.
     pub(crate) fn collect(&self) {
         let (mut free, are_more_new) = self.new.take_some();
         let (mut old, are_more_old) = self.kept.take_some();
         let mut kept = List::empty();
         if free.first().is_none() {
-            // First move the values that visible guards keep to `kept`. No era has to end for these
+            // First move to `kept` the values that visible guards keep. No era has to end for these
             // values.
             Self::keep_what_is_met(&mut old, &mut kept);
         }
         old.give(&mut free, |_| true);
         if free.first().is_some() {
             let era = REGISTRY.end_era();
-            // Values that no collection has examined before are retired in this era.
+            // Values that have not yet been examined by any collection are retired in this era.
             for Header { retired, .. } in free.iter() {
-                // ORDERING: relaxed twice; published with the list before, and with the next list.
+                // ORDERING: both accesses are relaxed. The value was published with the previous
+                // list, and will be published with the next list.
                 if retired.load(Relaxed) == 0 {
                     retired.store(era, Relaxed);
                 }
@@ -363,8 +368,8 @@ impl Bag {
             if barrier::heavy() {
                 Self::keep_what_is_met(&mut free, &mut kept);
             } else {
-                // The system has refused the barrier, so there may be guards that this thread does
-                // not see. Keep all values.
+                // The system has refused the barrier, so this thread may not see all guards. Keep
+                // all values.
                 free.give(&mut kept, |_| true);
             }
         }
@@ -401,15 +406,16 @@ impl Bag {
             let (bytes, free) = (bytes.load(Relaxed), *free);
             // ORDERING: relaxed; a count.
             self.bytes.fetch_sub(bytes, Relaxed);
-            // SAFETY: `free` is the function for the node's type, and only this thread can access
-            // the node.
+            // SAFETY: `free` is the function for the type of the node, and only this thread can
+            // access the node.
             unsafe { free(header) };
         }
     }
 }
 
 /// The thread that drops a bag owns the last reference to the links of the bag's values. Therefore
-/// no thread is in a call that may have seen one of these values, whatever guards the thread holds.
+/// no thread is in a call that may have seen one of these values, whatever guards that thread
+/// holds.
 impl Drop for Bag {
     fn drop(&mut self) {
         for Pile { last, rest } in [&self.new, &self.kept] {

@@ -1,19 +1,19 @@
 //! A fence in two halves: a light half for readers and a heavy half for collections.
 //!
 //! A thread that announces a guard and then reads needs a fence between the two steps. Without a
-//! fence, the thread may read a link before it is changed, while the thread that changes the link
-//! does not see the announcement. A fence would be a large part of a check. Therefore readers only
-//! prevent the compiler from reordering the two steps ([`light`]). A collection makes the system
-//! execute a fence on every processor that runs a thread of this process ([`heavy`]). This takes a
-//! few microseconds, once in each collection. A light half and a heavy half together have the
-//! effect of two fences; two light halves have no effect. The terms are from P1202, *Asymmetric
+//! fence, the thread may read the old value of a link, while the thread that changes the link does
+//! not see the announcement. A fence would be a large part of the cost of a check. Therefore
+//! readers only prevent the compiler from reordering the two steps ([`light`]). A collection makes
+//! the system execute a fence on every processor that runs a thread of this process ([`heavy`]).
+//! This takes a few microseconds in each collection. A light half and a heavy half together have
+//! the effect of two fences; two light halves have no effect. The terms are from P1202, *Asymmetric
 //! Fences*, a proposal for C++. Linux has guaranteed these semantics for `membarrier(2)` since
 //! 4.14.
 //!
-//! If the system lacks this call or refuses it, both halves are fences. The choice is made once for
-//! the whole process ([`is_there`]). If a process forbids itself the call later, nothing is freed
-//! from then on. Tables keep to their memory bounds, but the retired chunks of logs are never
-//! freed.
+//! If the system lacks this call or refuses the call, both halves are fences. The choice is made
+//! once for the whole process ([`is_there`]). If a process later forbids this call for itself,
+//! nothing is freed from then on. Tables stay within their memory bounds, but the retired chunks of
+//! logs are never freed.
 //!
 //! # Orderings
 //!
@@ -34,11 +34,11 @@ use std::sync::atomic::fence;
 #[cfg(not(tollgate_loom))]
 pub(super) use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
-/// The light half, which is executed between an announcement and the loads after it. (The fast path
-/// of a guard skips this check of [`is_there`], because `is_there` has already returned true.)
+/// The light half, which is executed between an announcement and the loads that follow. (The fast
+/// path of a guard does not call [`is_there`], because `is_there` has already returned true.)
 pub(super) fn light() {
     if is_there() {
-        // ORDERING: *barrier*; `heavy` contributes the processor's fence.
+        // ORDERING: *barrier*. `heavy` contributes the processor's fence.
         compiler_fence(SeqCst);
     } else {
         // ORDERING: *barrier*.
@@ -47,17 +47,16 @@ pub(super) fn light() {
 }
 
 /// The heavy half, which is executed after unlinking values and before reading the guards. Returns
-/// false if the system has refused the call; then there may be guards that this thread does not
-/// see.
+/// false if the system has refused the call. In that case this thread may not see all guards.
 pub(super) fn heavy() -> bool {
-    // ORDERING: *barrier*, as this thread's fence. If there is no heavy half, no further fence is
-    // needed here, because every reader executes its own.
+    // ORDERING: *barrier*. This is the fence of this thread. If there is no heavy half, no further
+    // fence is needed here, because every reader executes a fence.
     fence(SeqCst);
     !is_there() || system::fence_all() || system::register() && system::fence_all()
 }
 
-/// In models both halves are normally fences, which have the same effect together. They do nothing
-/// in tests that must not depend on them.
+/// In models both halves are normally fences. Two fences have the same effect as a light half and a
+/// heavy half. In tests that must not depend on the barrier, both halves do nothing.
 #[cfg(tollgate_loom)]
 mod model {
     pub(crate) use loom::sync::atomic::Ordering::SeqCst;
@@ -69,7 +68,8 @@ mod model {
     pub(crate) enum Halves {
         /// Fences.
         Fences,
-        /// Fences, as on a system without the heavy half. Every guard is created on the slow path.
+        /// Both halves are fences, as on a system without the heavy half. Every guard is created on
+        /// the slow path.
         Alike,
         /// Nothing.
         Nothing,
@@ -101,8 +101,8 @@ mod model {
         }
     }
 
-    /// Loom has no compiler fence. This fence has the combined effect of a compiler fence and the
-    /// heavy half.
+    /// Loom has no compiler fence, so a fence replaces it. Together with the fence in `heavy`, it
+    /// has the same effect as a compiler fence and the real heavy half.
     pub(crate) use fence as compiler_fence;
 
     pub(super) mod system {
@@ -128,10 +128,11 @@ mod real {
     static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
     /// Returns whether there is a heavy half. The answer never changes. A system may permit the
-    /// call to one thread and refuse it to another, and in that case no thread may rely on the
+    /// call for one thread and refuse the call for another. In that case no thread may rely on the
     /// heavy half.
     pub(crate) fn is_there() -> bool {
-        // ORDERING: relaxed; there is only one answer, which the first calling thread determines.
+        // ORDERING: relaxed, because there is only one answer, which the first calling thread
+        // determines.
         let found = match FOUND.load(Relaxed) {
             UNKNOWN => {
                 let mine = if system::register() { THERE } else { MISSING };
@@ -150,8 +151,8 @@ mod real {
             c_int, syscall,
         };
 
-        /// Registers this process for these fences. One registration is enough, but a forked child
-        /// may have to register again.
+        /// Registers this process for these fences. One registration is enough for a process, but a
+        /// forked child may have to register again.
         pub(crate) fn register() -> bool {
             membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
         }
@@ -163,8 +164,8 @@ mod real {
         fn membarrier(command: c_int) -> bool {
             const FLAGS: c_int = 0;
             const PROCESSOR: c_int = 0;
-            // SAFETY: the call takes three numbers, and neither reads nor writes the program's
-            // memory.
+            // SAFETY: the arguments are three numbers, and the call neither reads nor writes the
+            // program's memory.
             #[allow(unsafe_code)]
             let answer = unsafe { syscall(SYS_membarrier, command, FLAGS, PROCESSOR) };
             answer == 0

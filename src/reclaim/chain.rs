@@ -13,7 +13,8 @@ pub(crate) trait Chained: Sized {
 }
 
 /// The start of a chain: null, or a link to the first value. The root can move from a value to the
-/// next one ([`advance`](Self::advance)). It owns the first value and all values behind it.
+/// next value ([`advance`](Self::advance)). The root owns the first value and all values behind the
+/// first value.
 #[derive(Debug)]
 pub(crate) struct Root<T: Chained>(Link<T>);
 
@@ -24,8 +25,9 @@ pub(crate) struct At<'g, T> {
     guard: &'g Guard,
 }
 
-/// The values of a chain that a walk has reached, from a first to a last value, both included. The
-/// walk can read these values again under the same guard, however the chain has changed since.
+/// A range of values in a chain, all of which a walk has reached. The range includes its first and
+/// its last value. The walk can read these values again under the same guard, even if the chain has
+/// changed since.
 #[derive(Debug)]
 pub(crate) struct Walked<'g, T> {
     first: At<'g, T>,
@@ -36,8 +38,8 @@ pub(crate) struct Walked<'g, T> {
 /// [`Retry`]. Therefore a thread that is stopped in `attempt`, at any time, keeps no more memory
 /// than was in use at one moment.
 ///
-/// This function is lock-free if `attempt` is. It calls `attempt` again only if a collection has
-/// started meanwhile, or if `attempt` finds that another thread has changed a value it had read.
+/// This function is lock-free if `attempt` is. `attempt` is called again only if a collection has
+/// started meanwhile, or if another thread has changed a value that `attempt` had read.
 #[inline(always)]
 pub(crate) fn under_guard<T>(mut attempt: impl FnMut(&Guard) -> Result<T, Retry>) -> T {
     loop {
@@ -65,13 +67,13 @@ impl<T: Chained> Root<T> {
         Ok(self.0.follow(guard)?.map(|value| At { value, guard }))
     }
 
-    /// Returns whether the root has a value. Once it has one, it always will.
+    /// Returns whether the root has a value. A root that has a value never becomes null again.
     pub(crate) fn is_linked(&self) -> bool {
         self.0.is_linked()
     }
 
     /// Makes a null root point to `first`. Returns the linked value, or `first` as an error if
-    /// another thread was faster.
+    /// another thread has installed a value first.
     pub(crate) fn install<'g>(&'g self, first: T, guard: &'g Guard) -> Result<&'g T, T> {
         self.0.install(first, guard)
     }
@@ -130,7 +132,7 @@ impl<T: Chained> At<'_, T> {
     /// guard has ended.
     #[inline]
     pub(crate) fn next(self) -> Result<Option<Self>, Retry> {
-        // The walk has reached this value from the root, in the era of the guard.
+        // The walk has reached this value from the root in the era of the guard.
         Ok(self.value.next().follow(self.guard)?.map(|value| Self { value, ..self }))
     }
 }
@@ -151,8 +153,8 @@ impl<'g, T: Chained> Walked<'g, T> {
         self.last.value
     }
 
-    /// Continues to the value behind the last one, and returns that value if there is one. Returns
-    /// [`Retry`] if the era of the guard has ended.
+    /// Extends the range by the value behind the last value, and returns the new last value.
+    /// Returns `None` if there is no such value, and [`Retry`] if the era of the guard has ended.
     #[inline]
     pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Retry> {
         let next = self.last.next()?;
@@ -173,8 +175,8 @@ impl<'g, T: Chained> Walked<'g, T> {
             return None;
         }
         let guard = self.first.guard;
-        // SAFETY: the walk has continued from the first value to the last, so it has followed this
-        // link under this guard.
+        // SAFETY: the walk has continued from the first value to the last value, so the walk has
+        // followed this link under this guard.
         #[allow(unsafe_code)]
         let value = unsafe { self.first.value.next().follow_again(guard) };
         Some(Self { first: At { value, guard }, ..self })

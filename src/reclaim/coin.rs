@@ -4,16 +4,16 @@
 #[cfg(any(test, tollgate_loom))]
 use std::cell::Cell;
 
-// This is an ordinary thread-local, not one of the model checker. A model runs all its threads on
-// one system thread, so they share the coin.
+// This is an ordinary thread-local of std, not a thread-local of the model checker. A model runs
+// all its threads on one system thread, so they share the coin.
 #[cfg(any(test, tollgate_loom))]
 thread_local! {
     /// The state of a random generator, or `None` when no coin is in use.
     static COIN: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Calls `work`. During the call, this thread receives `Retry` from one in four links that it
-/// follows. In a model, all threads do.
+/// Calls `work`. During the call, one in four links that this thread follows returns `Retry`. In a
+/// model, this applies to all threads.
 #[cfg(any(test, tollgate_loom))]
 // The models of reclamation itself also compile this file, but do not toss coins.
 #[cfg_attr(tollgate_loom, allow(dead_code))]

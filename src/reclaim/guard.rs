@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::{array, iter, ptr};
 
-/// While a guard is held, no value that was loaded under it is freed. A guard cannot move to
-/// another thread.
+/// While a guard is held, no value that was loaded under that guard is freed. A guard cannot move
+/// to another thread.
 #[derive(Debug)]
 pub(crate) struct Guard {
     participant: &'static Participant,
@@ -24,18 +24,18 @@ pub(crate) struct Guard {
 }
 
 /// The error of a walk that must start again at the root, under another guard. There are two
-/// causes. Either the era of the walk's guard has ended, so that the next value may already be
-/// freed, or another thread has changed a value that the walk has read.
+/// causes. Either the era of the guard has ended, so that the next value may already be freed, or
+/// another thread has changed a value that the walk has read.
 #[derive(Debug)]
 pub(crate) struct Retry;
 
-/// How many guards a thread can hold at the same time without joining the registry again: one for
-/// the looks of a `check_all`, one for a charge in the `check_all`, one for a walk, and one for a
-/// walk inside that walk.
+/// The number of guards that a thread can hold at the same time without joining the registry again:
+/// one for the looks of a `check_all`, one for a charge in the `check_all`, one for a walk, and one
+/// for a walk inside that walk.
 pub(super) const GUARDS: usize = 4;
 
 /// The participants of a thread. Most calls need only one guard, which uses the first participant.
-/// All of them are handed on when the thread ends.
+/// All participants are handed on when the thread ends.
 struct Own([Cell<Option<&'static Participant>>; GUARDS]);
 
 impl Own {
@@ -63,7 +63,8 @@ impl Drop for Own {
 }
 
 /// A placeholder for a participant that the thread does not have yet. The placeholder is never
-/// idle, so a check makes one comparison instead of two.
+/// idle, so a single comparison in each check covers both cases: no participant, and a participant
+/// in use.
 #[cfg(not(tollgate_loom))]
 static MISSING: Participant = Participant::missing();
 
@@ -87,19 +88,19 @@ loom::thread_local! {
 /// does not have that participant yet, or if the participant already announces a guard.
 #[inline(always)]
 pub(super) fn pin_in(nth: usize) -> Option<Guard> {
-    // SAFETY: `MINE` only points to `MISSING` or to participants, and neither is ever freed.
+    // SAFETY: `MINE` only points to `MISSING` or to participants, and these are never freed.
     #[cfg(not(tollgate_loom))]
     #[allow(unsafe_code)]
     let mine: &'static Participant = unsafe { &*MINE.with(|mine| mine[nth].get()) };
     #[cfg(tollgate_loom)]
     let mine = MINE.try_with(|mine| mine[nth].get()).ok().flatten()?;
-    // An `if`, because the compiler would turn the methods of `Option` into two branches.
+    // This is an `if`, because the compiler would turn the methods of `Option` into two branches.
     if !mine.is_idle() {
         return None;
     }
     let era = REGISTRY.era();
     mine.set(era);
-    // ORDERING: *barrier*; `MINE` contains a participant, so there is a heavy half.
+    // ORDERING: *barrier*. `MINE` contains a participant, so there is a heavy half.
     barrier::compiler_fence(SeqCst);
     Some(Guard::of(mine, era))
 }
@@ -140,8 +141,8 @@ fn pin_slowly() -> Guard {
     }
     let participant = REGISTRY.join();
     let guard = Guard::begun(participant);
-    // Hand the participant on now, because nothing does so later. No thread can take it until the
-    // guard is dropped.
+    // Hand the participant on now, because nothing does so later. No other thread can take the
+    // participant until the guard is dropped.
     participant.leave();
     guard
 }
@@ -192,13 +193,13 @@ pub(super) const IDLE: u64 = 0;
 /// The first era of a process.
 const FIRST: u64 = 1;
 
-/// No thread owns the participant. The participant may still announce a guard that was created in
-/// it.
+/// No thread owns the participant. The participant may still announce the guard of its last owner.
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 
-/// How many participants join at once. They are adjacent in memory, because a collection reads all
-/// of them. The processor can load adjacent lines ahead of the loop, but not the entries of a list.
+/// How many participants join at once. These participants are adjacent in memory, because a
+/// collection reads all participants. The processor can load adjacent lines ahead of the loop, but
+/// not the entries of a list.
 const BLOCK: usize = if cfg!(tollgate_loom) { 1 } else { 16 };
 
 /// The era of the process, and all of its participants.
@@ -213,8 +214,8 @@ pub(super) struct Registry {
 #[derive(Debug)]
 struct Block {
     participants: [Participant; BLOCK],
-    /// The block that joined before this one, or null. This pointer is final once this block is in
-    /// the list.
+    /// The previous block that joined, or null. This pointer is final once this block is in the
+    /// list.
     next: AtomicPtr<Block>,
 }
 
@@ -246,8 +247,8 @@ impl Registry {
         self.era.load(Acquire)
     }
 
-    /// Returns the era, to compare it with an era that the thread has read before, or to record it
-    /// as a value's birth.
+    /// Returns the era, either for a comparison with an era that the thread has read before, or as
+    /// the era of a value's birth.
     #[inline(always)]
     pub(super) fn era_now(&self) -> u64 {
         // ORDERING: relaxed. The link that leads to a value was loaded with acquire, and the thread
@@ -259,8 +260,8 @@ impl Registry {
     /// Ends the current era and returns it. Values that were unlinked before this call are retired
     /// in this era.
     pub(super) fn end_era(&self) -> u64 {
-        // ORDERING: release side of *new era*. Only this operation changes the era. Therefore, by
-        // the release sequence, a thread that reads a later era is ordered after all threads that
+        // ORDERING: release side of *new era*. Only this operation changes the era. By the release
+        // sequence, a thread that reads a later era is therefore ordered after all threads that
         // ended earlier eras.
         self.era.fetch_add(1, Release)
     }
@@ -272,7 +273,7 @@ impl Registry {
         }
         let participants = array::from_fn(|nth| Participant::idle(if nth == 0 { TAKEN } else { FREE }));
         let new = Box::leak(Box::new(Block { participants, next: AtomicPtr::new(ptr::null_mut()) }));
-        // ORDERING: release side of *listed*; relaxed if another thread was first.
+        // ORDERING: release side of *listed*. Relaxed if another thread was first.
         let _ = self.first.fetch_update(Release, Relaxed, |first| {
             // ORDERING: relaxed; published by the update.
             new.next.store(first, Relaxed);
@@ -281,8 +282,8 @@ impl Registry {
         &new.participants[0]
     }
 
-    /// Returns the eras of all guards. A recent guard is only certain to be included after a heavy
-    /// barrier.
+    /// Returns the eras of all guards. A recent guard is only certain to be included if this call
+    /// follows a heavy barrier.
     pub(super) fn guards(&self) -> impl Iterator<Item = u64> {
         self.all().filter_map(Participant::era)
     }
@@ -291,11 +292,11 @@ impl Registry {
         // ORDERING: acquire side of *listed*.
         let mut at = self.first.load(Acquire);
         let blocks = iter::from_fn(move || {
-            // SAFETY: the pointer is null, or points to a block in the list, and such blocks are
+            // SAFETY: the pointer is null, or points to a block in the list. Blocks in the list are
             // never freed.
             #[allow(unsafe_code)]
             let block = unsafe { at.as_ref() }?;
-            // ORDERING: relaxed; `next` is final, and was published with the block.
+            // ORDERING: relaxed, because `next` is final and was published with the block.
             at = block.next.load(Relaxed);
             Some(block)
         });
@@ -313,13 +314,13 @@ impl Registry {
 #[cfg(tollgate_loom)]
 impl Drop for Registry {
     fn drop(&mut self) {
-        // ORDERING: relaxed; all threads have ended.
+        // ORDERING: relaxed, because all threads have ended.
         let mut at = self.first.load(Relaxed);
         while !at.is_null() {
             // SAFETY: the block came from a box, and the threads of the model have ended.
             #[allow(unsafe_code)]
             let block = unsafe { Box::from_raw(at) };
-            // ORDERING: relaxed; all threads have ended.
+            // ORDERING: relaxed, because all threads have ended.
             at = block.next.load(Relaxed);
         }
     }
@@ -340,7 +341,7 @@ impl Participant {
     /// the announcement of an era.
     #[inline(always)]
     pub(super) fn set(&self, state: u64) {
-        // ORDERING: release side of *left*: the reads under a dropped guard happen before this
+        // ORDERING: release side of *left*. The reads under a dropped guard happen before this
         // store.
         self.state.store(state, Release);
     }
@@ -348,8 +349,8 @@ impl Participant {
     /// Returns whether the participant announces no guard.
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
-        // ORDERING: relaxed; only the participant's own thread writes the state, and only that
-        // thread calls this method.
+        // ORDERING: relaxed, because only the owning thread writes the state, and only that thread
+        // calls this method.
         self.state.load(Relaxed) == IDLE
     }
 
@@ -360,20 +361,21 @@ impl Participant {
         (state != IDLE).then_some(state)
     }
 
-    /// Takes the participant for this thread, if no thread owns the participant and it announces no
+    /// Takes the participant for this thread, if the participant has no owner and announces no
     /// guard. Returns whether this call has taken the participant.
     fn is_free_and_taken(&self) -> bool {
-        // ORDERING: relaxed twice; these loads only avoid a write. A joining thread should not
-        // write to the line of a participant that another thread owns or holds a guard in.
+        // ORDERING: both loads are relaxed, because they only avoid a write. A joining thread
+        // should not write to the cache line of a participant that has an owner or announces a
+        // guard.
         if self.taken.load(Relaxed) != FREE || self.state.load(Relaxed) != IDLE {
             return false;
         }
-        // ORDERING: acquire side of *handed on*: the state read below is at least as recent as the
+        // ORDERING: acquire side of *handed on*. The state read below is at least as recent as the
         // hand-over. Relaxed if another thread has taken the participant first.
         if self.taken.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_err() {
             return false;
         }
-        // ORDERING: acquire side of *left*: the reads under the participant's last guard happened
+        // ORDERING: acquire side of *left*. The reads under the participant's last guard happened
         // before this load.
         let is_free = self.state.load(Acquire) == IDLE;
         if !is_free {
@@ -382,7 +384,7 @@ impl Participant {
         is_free
     }
 
-    /// Hands the participant on. The next thread that joins takes it, unless the participant still
+    /// Hands the participant on. The next thread that joins takes the participant, unless it still
     /// announces a guard.
     pub(super) fn leave(&self) {
         // ORDERING: release side of *handed on*.

@@ -9,7 +9,8 @@ use std::mem::offset_of;
 
 /// Null, or a pointer to a `T`. The value is freed once no remaining guard may have seen it.
 ///
-/// A [`Root`](super::Root) links to the first value of its chain, and each value links to the next.
+/// A [`Root`](super::Root) links to the first value of its chain, and each value links to the next
+/// value.
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<Node<T>>);
 
@@ -18,7 +19,8 @@ pub(crate) struct Link<T>(Atomic<Node<T>>);
 #[allow(unsafe_code)]
 #[inline(always)]
 fn epoch() -> &'static Epoch {
-    // SAFETY: nothing is deferred with this guard, and our own `Guard` keeps each value alive.
+    // SAFETY: nothing is deferred with this guard, and the `Guard` of this module keeps each value
+    // alive.
     unsafe { unprotected() }
 }
 
@@ -56,11 +58,12 @@ impl<T> Link<T> {
         Ok(unsafe { to.as_ref() }.map(|node| &node.value))
     }
 
-    /// Returns the value behind a link that was followed before.
+    /// Returns the value behind a link that was already followed.
     ///
     /// # Safety
     ///
-    /// The link must have been followed under this guard before, and must not have been null.
+    /// The link must have been followed under this guard before. At that time, the link must not
+    /// have been null.
     #[inline]
     pub(super) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         // SAFETY: by the contract of this function, the value was linked in the guard's era.
@@ -102,7 +105,7 @@ impl<T> Link<T> {
         if advanced {
             // SAFETY: the node came from a box. Only this call has unlinked the node, because the
             // root never moves back and no other link points to the value. The owner of a link
-            // drops the values behind it, so any thread may drop these values.
+            // drops the values behind the link, so any thread may drop these values.
             unsafe { bag.retire(first.as_raw().cast_mut()) };
         }
         advanced

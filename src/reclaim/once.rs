@@ -7,8 +7,8 @@ use crate::sync::{
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Null at first, then a pointer to a `T` that never changes again. Any thread that can access the
-/// holder can read the value without a guard.
+/// Null at first, then a pointer to a `T`. Once set, the pointer never changes. Any thread that can
+/// access the pointer can read the value without a guard.
 ///
 /// Unlike with `std::sync::OnceLock`, no thread ever waits for another thread to set the value.
 ///
@@ -28,7 +28,7 @@ impl<T> OnceLink<T> {
         Self { to: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
     }
 
-    /// A separate function, because the constructors of the models' atomics are not const.
+    /// This is a separate function, because the constructors of the models' atomics are not const.
     #[cfg(tollgate_loom)]
     pub(crate) fn null() -> Self {
         Self { to: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
@@ -50,15 +50,15 @@ impl<T> OnceLink<T> {
             return value;
         }
         let new = Box::into_raw(Box::new(make()));
-        // ORDERING: release side of *set*; acquire side if another thread was first.
+        // ORDERING: release side of *set*, or acquire side if another thread was first.
         match self.to.compare_exchange(ptr::null_mut(), new, Release, Acquire) {
             // SAFETY: the pointer came from a box that is freed with the holder.
             Ok(_) => unsafe { &*new },
             Err(first) => {
                 // SAFETY: the box was created in this call, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: the pointer is not null, because null was expected and not found. It
-                // points to a box that is freed with the holder.
+                // SAFETY: the pointer is not null, because the exchange expected null and failed.
+                // The pointer points to a box that is freed with the holder.
                 unsafe { &*first }
             }
         }
@@ -68,8 +68,8 @@ impl<T> OnceLink<T> {
 #[allow(unsafe_code)]
 impl<T> Drop for OnceLink<T> {
     fn drop(&mut self) {
-        // ORDERING: relaxed; `&mut self` is ordered after everything that other threads did with
-        // the holder.
+        // ORDERING: relaxed, because `&mut self` is ordered after everything that other threads did
+        // with the holder.
         let to = self.to.load(Relaxed);
         if !to.is_null() {
             // SAFETY: the pointer came from a box, and no other thread can reach it.
@@ -81,7 +81,7 @@ impl<T> Drop for OnceLink<T> {
 // SAFETY: `OnceLink` owns the value and hands out shared references to it, like a box.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for OnceLink<T> {}
-// SAFETY: as for a box. In addition, one thread may set a value and another may drop it, so `T`
+// SAFETY: as for a box. In addition, one thread may set a value that another thread drops, so `T`
 // must be `Send`.
 #[allow(unsafe_code)]
 unsafe impl<T: Send + Sync> Sync for OnceLink<T> {}

@@ -1,9 +1,9 @@
 //! Tests of reclamation with one thread, or briefly with two. The tests of races are in
 //! `loom-tests/tests/reclaim.rs`.
 //!
-//! All tests share the registry with the other tests of the process, which also create and drop
-//! guards. Therefore these tests run collections until their values are freed. If a test runs
-//! collections while it holds a guard, it runs alone. Otherwise two such tests would wait for each
+//! These tests share the registry with all other tests of the process, which also create and drop
+//! guards. Therefore these tests run collections until their values are freed. A test that runs
+//! collections while it holds a guard runs alone. Otherwise two such tests would wait for each
 //! other.
 
 use super::guard::REGISTRY;
@@ -43,7 +43,7 @@ impl Retire for Value {
     }
 }
 
-/// A root, its bag, and the number of its values that are freed.
+/// A root, its bag, and the number of values that are freed.
 struct Chain {
     root: Root<Value>,
     bag: Bag,
@@ -116,8 +116,8 @@ fn what_a_guard_has_loaded_waits_for_it_and_what_comes_later_does_not() {
                 chain.replace();
                 chain.bag.collect();
             }
-            // The second value also stays if it was born in the era of the guard. This depends on
-            // whether a collection of another test has ended that era.
+            // The second value also stays if that value was born in the era of the guard. This
+            // depends on whether a collection started by another test has ended that era.
             until(|| {
                 chain.bag.collect();
                 chain.freed() >= 8
@@ -150,7 +150,7 @@ fn what_is_found_under_a_guard_is_stale_when_its_era_has_ended() {
     chain.collect_until(2);
 }
 
-/// `attempt` is called again as often as other threads change a value that it has read.
+/// `attempt` is called again each time another thread has changed a value that `attempt` had read.
 #[test]
 fn what_is_attempted_again_is_attempted_under_another_guard() {
     alone(|| {
@@ -234,7 +234,7 @@ fn a_collection_looks_at_a_few_hundred_values() {
     assert_eq!(chain.bag.bytes(), 0);
 }
 
-/// A parked thread may hold on to many values, but it does not delay the freeing of any others.
+/// A parked thread may keep many values, but it does not delay the freeing of any other values.
 #[test]
 fn what_is_kept_holds_up_nothing_that_is_retired_later() {
     const KEPT: usize = if cfg!(miri) { 300 } else { 10_000 };
@@ -340,7 +340,7 @@ fn readers_never_see_what_was_freed() {
             })
         });
         let mut replaced = 0;
-        // Stop if a reader has ended, because it has then found a fault.
+        // Stop if a reader has ended, because a reader ends early only if it finds a fault.
         while !readers.iter().any(ScopedJoinHandle::is_finished)
             && (replaced < LOOKS || looks.iter().any(|looks| looks.load(SeqCst) < LOOKS))
         {
@@ -354,7 +354,7 @@ fn readers_never_see_what_was_freed() {
     chain.collect_until(replaced);
 }
 
-/// Without a heavy half checks would be slower, and no other test would detect that.
+/// Without a heavy half, checks would be slower, and no other test would detect the difference.
 #[test]
 fn a_thread_makes_guards_at_once_where_there_is_a_heavy_half() {
     drop(pin());

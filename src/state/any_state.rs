@@ -1,4 +1,5 @@
-//! The view of a key's state that a store provides. A view is a word or a log, with its rule.
+//! The view of a key's state that a store provides. A view contains a word or a log, together with
+//! its rule.
 
 use super::packed::State;
 use crate::decision::Decision;
@@ -20,8 +21,8 @@ pub struct AnyState<'s> {
 #[derive(Clone, Copy)]
 enum Form<'s> {
     Packed(State<'s>),
-    /// The rule, the log, the bag for retired chunks, and a function. The function returns whether
-    /// no other rule has followed yet.
+    /// The rule, the log, the bag for retired chunks, and a function that returns whether this rule
+    /// is still the latest rule.
     Log(&'s SlidingLog, &'s Log, &'s Bag, &'s dyn Fn() -> bool),
 }
 
@@ -44,8 +45,8 @@ impl<'s> AnyState<'s> {
         Self { form: Form::Log(rule, log, retired, is_latest), begins_at: None }
     }
 
-    /// Allows the first charge of a state that has no time yet, at the mark or later. The mark is
-    /// read only after the state was found to have no time.
+    /// Allows this view to make the first charge of a state that has no time yet, at the mark or
+    /// later. The mark is read only after the state was found to have no time.
     #[inline]
     pub(crate) fn beginning_at(self, mark: &'s Mark) -> Self {
         Self { begins_at: Some(mark), ..self }
@@ -105,7 +106,7 @@ impl<'s> AnyState<'s> {
     }
 
     /// Gives back at most `tokens` of the tokens that `charge` took. `is_current` is called after
-    /// the state was read, and returns whether the charge may still be refunded.
+    /// the state was read. It returns whether the charge may still be refunded.
     #[inline]
     pub(crate) fn refund(
         self,

@@ -12,8 +12,8 @@ use crate::reclaim::Bag;
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// A log whose quota may change. Each method calls the state's method of the same name. It returns
-/// `None` if the state is sealed.
+/// A log whose quota may change. Each method calls the corresponding method of the state. A method
+/// that returns an `Option` returns `None` if the state is sealed.
 #[derive(Debug)]
 pub struct ModelLog {
     state: Versioned,

@@ -5,11 +5,11 @@ use crate::rule::{AnyRule, Rule, Updated, Word, begin, load, take, update};
 use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
 
-/// The word of a key and the rule that made it, as provided by a store.
+/// The word of a key and the rule that made the word, as provided by a store.
 ///
 /// Each method returns `None` if the word is frozen, because the state is then in the next array. A
-/// fresh word has no time yet. Only [`begin`](Self::begin) charges it, because that method receives
-/// the earliest time.
+/// fresh word has no time yet. Only [`begin`](Self::begin) and [`begin_forced`](Self::begin_forced)
+/// charge a fresh word, because these methods receive the earliest time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State<'s> {
     pub(crate) rule: &'s AnyRule,
@@ -20,7 +20,7 @@ impl State<'_> {
     /// Charges `cost` tokens at `now`, or denies the request. The flag is true if anything was
     /// charged. Returns `None` if the word is frozen or fresh.
     ///
-    /// Not inlined, because the fast path calls this method for windows and should keep its
+    /// This method is not inlined. The fast path calls it for windows, and should keep its
     /// registers.
     #[inline(never)]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
@@ -55,8 +55,8 @@ impl State<'_> {
         word.is_live().then(|| self.rule.peek(word, now, cost))
     }
 
-    /// Returns the word after a request. The old word must be live. If the request is denied,
-    /// returns the old word.
+    /// Returns the word after a request, or the old word if the request is denied. The old word
+    /// must be live.
     #[inline(always)]
     pub(crate) fn next(self, word: Word, now: Tick, cost: u64) -> Word {
         match self.rule.as_gcra() {
@@ -65,14 +65,14 @@ impl State<'_> {
         }
     }
 
-    /// Computes [`next`](Self::next) for a rule other than a bucket. Not inlined, like the charge
-    /// for such a rule.
+    /// Computes [`next`](Self::next) for a rule other than a bucket. Like [`charge`](Self::charge),
+    /// this method is not inlined.
     #[inline(never)]
     fn next_otherwise(self, word: Word, now: Tick, cost: u64) -> Word {
         self.rule.next(word, now, cost)
     }
 
-    /// Gives back at most `tokens` of the tokens that `charge` took. Does so only if `is_current`
+    /// Gives back at most `tokens` of the tokens that `charge` took, but only if `is_current`
     /// returns true after the word was loaded.
     #[inline]
     pub(crate) fn refund(
@@ -83,8 +83,8 @@ impl State<'_> {
         is_current: impl Fn() -> bool,
     ) -> Option<()> {
         let updated = change(self.word, |word| {
-            // ORDERING: acquire side of *reset*: if the word was written after a reset,
-            // `is_current` sees that reset, which was counted before.
+            // ORDERING: acquire side of *reset*. If the word was written after a reset,
+            // `is_current` sees that reset, because the reset was counted before.
             let _ = self.word.load(Acquire);
             if is_current() { self.rule.refund(word, now, charge, tokens) } else { word }
         });
@@ -140,8 +140,8 @@ mod tests {
     use std::time::Duration;
 
     proptest! {
-        /// The answer to a charge is computed from the words before and after it. It must be the
-        /// answer that the rule gives.
+        /// The answer to a charge is computed from the words before and after the charge. The rule
+        /// itself must return the same answer.
         #[test]
         fn a_charge_is_answered_as_the_rule_decides(
             limit in 1..=40_u64,
@@ -171,8 +171,7 @@ mod tests {
         }
     }
 
-    /// A forgotten key is idle from the mark on, so an earlier request is decided for the time of
-    /// the mark.
+    /// A forgotten key is idle from the mark on, so an earlier request is decided as of the mark.
     #[test]
     fn a_fresh_word_is_charged_no_earlier_than_at_the_mark() {
         let second = |n: u64| Tick::from_nanos(n * 1_000_000_000);

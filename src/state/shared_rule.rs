@@ -1,4 +1,4 @@
-//! A rule shared by many keys, and the rule that a key's state should be under.
+//! A rule shared by many keys, and the wanted rule of a key's state.
 
 use crate::decision::Decision;
 use crate::log::{Log, SlidingLog};
@@ -23,7 +23,7 @@ impl StateRule {
     pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
         match (self, before) {
             (Self::Packed(rule), Self::Packed(before)) => Self::Packed(rule.after(before, now)),
-            // A log finds a charge by its time, whatever the earlier quotas were.
+            // A log identifies a charge by its time, whatever the earlier quotas were.
             (rule, _) => rule,
         }
     }
@@ -36,9 +36,9 @@ impl StateRule {
         }
     }
 
-    /// Returns the answer for a key that was never seen or that was forgotten. The request counts
-    /// no earlier than at `mark`. For a log, the answer contains the figures before a charge, and
-    /// for a word the figures after it.
+    /// Returns the answer for a key that was never seen or was forgotten. The request is decided
+    /// for `now` or for `mark`, whichever is later. For a log, the answer contains the figures
+    /// before the charge. For a word, it contains the figures after the charge.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         match self {
             Self::Packed(rule) => rule.fresh(now, mark, cost),
@@ -50,8 +50,8 @@ impl StateRule {
     }
 }
 
-/// A rule shared by many keys. It has its own cache lines, because every check reads the rule. The
-/// reference count beside it changes whenever a key is inserted or removed.
+/// A rule shared by many keys. The rule has its own cache lines, because every check reads the
+/// rule, while the reference count beside the rule changes whenever a key is inserted or removed.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct SharedRule {
@@ -65,7 +65,7 @@ pub(crate) struct SharedRule {
 pub(crate) struct Counts {
     /// The number of cells, including unlinked cells.
     pub(crate) cells: Atomic<u64>,
-    /// The number of versions that follow a change, including versions that were already replaced.
+    /// The number of versions created by a change, including versions that were already replaced.
     pub(crate) later: Atomic<u64>,
 }
 
@@ -74,14 +74,14 @@ impl Counts {
         Arc::new(Self { cells: Atomic::new(0), later: Atomic::new(0) })
     }
 
-    /// Returns the number of versions that follow a change.
+    /// Returns the number of versions created by a change.
     pub(crate) fn later(&self) -> usize {
         // ORDERING: relaxed; a count.
         size(self.later.load(Relaxed))
     }
 }
 
-/// The rule that a key's state should be under. The count of changes was read before the rule, and
+/// The rule that should apply to a key's state. The count of changes was read before the rule, and
 /// `since` is the time of the latest of these changes.
 #[derive(Debug)]
 pub struct Wanted {

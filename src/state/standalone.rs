@@ -1,5 +1,6 @@
-//! A state that belongs to no store. It is the state of a single limiter, or the state shared by
-//! keys without a place. Its rule may be replaced, like the rule of a key's state (see `versions`).
+//! A state that belongs to no store: the state of a single limiter, or the state shared by keys
+//! without a place. The rule of this state may be replaced, like the rule of a key's state (see
+//! `versions`).
 
 use super::any_state::AnyState;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
@@ -11,8 +12,8 @@ use crate::sync::Atomic;
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// A state, and a bag for its retired parts. A change of the quota retires versions, and a log that
-/// advances retires chunks. Only stores seal states, so this state is never sealed.
+/// A state, and a bag for the retired parts of the state. A change of the quota retires versions,
+/// and a log that advances retires chunks. Only stores seal states, so this state is never sealed.
 #[derive(Debug)]
 pub(crate) struct Standalone {
     state: Versioned,
@@ -82,13 +83,13 @@ impl Standalone {
         self.state.visit_as_is(&self.retired, visit).expect(NEVER_SEALED)
     }
 
-    /// Returns the bytes of the log and of the retired parts that are not freed yet. Does not
-    /// include the versions.
+    /// Returns the size in bytes of the log and of the retired parts that are not freed yet. The
+    /// versions are not included.
     pub(crate) fn bytes(&self) -> usize {
         self.state.log_bytes() + self.retired.bytes()
     }
 
-    /// Returns the bytes of a standalone state's versions, including their rules, and of the
+    /// Returns the size in bytes of a standalone state's versions, of their rules, and of the
     /// counts.
     pub(crate) fn versions_bytes(counts: &Counts) -> usize {
         // An `Arc` stores two counts before its value.

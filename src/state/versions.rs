@@ -1,5 +1,5 @@
-//! The versions of a state. Each version has its own rule. See the page of `state` for states and
-//! invariants.
+//! The versions of a state. Each version has its own rule. The documentation of `state` describes
+//! the states and invariants.
 
 use super::any_state::AnyState;
 use super::packed::State;
@@ -18,10 +18,11 @@ use std::sync::Arc;
 /// The word of an evicted state. No rule produces this word.
 const SEALED: Word = Word::EVICTED;
 
-/// The word of a log's version, once the version may be used. Any word that is not fresh would do.
+/// The word of a log's version once the version may be used. Any other word that is not fresh would
+/// also work.
 const IN_USE: Word = Word::EVICTED;
 
-/// A state whose rule may be replaced. See the page of `state`.
+/// A state whose rule may be replaced. See the documentation of `state`.
 #[derive(Debug)]
 pub(crate) struct Versioned {
     first: Version,
@@ -36,23 +37,23 @@ struct Version {
     rule: Arc<SharedRule>,
     /// The latest count of changes at which the rule was known to be the wanted rule.
     checked: Atomic<u64>,
-    /// Under a sliding log, this word is fresh as long as a thread may write under the previous
+    /// With a sliding log, this word is fresh for as long as a thread may write under the previous
     /// rule.
     word: Atomic<Word>,
 }
 
-/// A version that follows another version. It is counted until it is freed.
+/// A version that follows another version. The version is counted until it is freed.
 #[derive(Debug)]
 struct Later {
     version: Version,
     /// The time of the change.
     since: Tick,
-    /// Under a sliding log, the admissions that had left the window by the time of the change.
+    /// With a sliding log, the admissions that had left the window by the time of the change.
     past: Past,
     next: Link<Self>,
 }
 
-/// The last version, and its position in the chain if it is not the first version.
+/// The last version, and the position of that version in the chain if it is not the first version.
 #[derive(Clone, Copy)]
 struct Last<'g> {
     at: Option<At<'g, Later>>,
@@ -68,9 +69,9 @@ impl Versioned {
     /// from the cell.
     pub(crate) const BYTES: usize = Link::<Later>::BYTES;
 
-    /// Creates a state that was never charged and has no time yet. It has no time because the mark
-    /// that bounds its first charge is known only after the state is linked. If the rule is
-    /// replaced before the first charge, the state looks sealed, and nothing is lost.
+    /// Creates a state that was never charged and has no time yet. The state has no time, because
+    /// the mark that bounds the first charge is known only after the state is linked. If the rule
+    /// is replaced before the first charge, the state looks sealed, and nothing is lost.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
         let first = Version::new(wanted.rule, wanted.changes);
         Self { first, later: Root::null(), log: Log::new() }
@@ -203,7 +204,7 @@ impl Versioned {
     }
 
     /// Seals the state if it was idle at `judged_at`. Returns whether the state is now sealed.
-    /// Before sealing the state, this method calls `forget` with a time from which on the state is
+    /// Before sealing the state, this method calls `forget` with a time from which the state is
     /// idle.
     pub(crate) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
         under_guard(|guard| {
@@ -260,7 +261,7 @@ impl Versioned {
         let mut at = None::<At<'g, Later>>;
         loop {
             let version = at.map_or(&self.first, |later| &later.get().version);
-            // ORDERING: acquire side of *replaced*: a thread that finds the word frozen also finds
+            // ORDERING: acquire side of *replaced*. A thread that finds the word frozen also finds
             // the next version.
             let word = version.word.load(Acquire);
             let following = at.map_or_else(|| self.later.load(guard), At::next)?;
@@ -310,14 +311,14 @@ impl Version {
 
     #[inline]
     fn is_checked(&self, changes: u64) -> bool {
-        // ORDERING: relaxed; the thread that recorded the count has read the count of changes, and
-        // so has this thread.
+        // ORDERING: relaxed, because both the thread that recorded the count and this thread have
+        // read the count of changes.
         self.checked.load(Relaxed) >= changes
     }
 
     fn note(&self, changes: u64) {
         let later = |checked: u64| (checked < changes).then_some(changes);
-        // ORDERING: relaxed twice; see `is_checked`.
+        // ORDERING: both accesses are relaxed; see `is_checked`.
         let _ = self.checked.fetch_update(Relaxed, Relaxed, later);
     }
 }
@@ -373,7 +374,8 @@ mod tests {
         Enforced { rule: StateRule::Packed(rule), quota }
     }
 
-    /// After each call that finds the last version, another thread links the next version.
+    /// Each time the call has found the last version, another version is linked, as another thread
+    /// might link one.
     #[test]
     fn a_call_that_is_held_up_in_many_eras_keeps_few_versions() {
         const TIMES: u64 = 500;

@@ -1,15 +1,15 @@
-//! A set of items, based on [`scc::HashIndex`]. An item is found by its hash and a test.
+//! A set of items, based on [`scc::HashIndex`]. A lookup finds an item by its hash and a test.
 //!
-//! This is the only file of the crate that uses scc. Models cannot use scc, because its bitmaps and
-//! epochs would stay atomics of std, which loom does not see. They use a list behind loom's mutex
-//! in the shim instead. The list has the same three operations, each of which is one step.
+//! This is the only file of the crate that uses scc. Models cannot use scc, because scc's bitmaps
+//! and epochs are atomics of std, which loom does not see. Instead, models use a list behind loom's
+//! mutex in the shim. The list has the same three operations, each of which is one step.
 //!
 //! # Progress
 //!
 //! `find` takes no lock and never waits. (While scc resizes its array, a lookup also moves a few
 //! buckets if their locks are free.) `insert` and `remove` take scc's lock on one bucket of 32
-//! items. They may wait for another thread that inserts or removes an item in the same bucket. A
-//! call that finds the array too full or too empty also allocates the next array.
+//! items. These two operations may wait for another thread that inserts or removes an item in the
+//! same bucket. A call that finds the array too full or too empty also allocates the next array.
 //!
 //! # Memory
 //!
@@ -29,7 +29,7 @@ use super::item::{Given, Item};
 use scc::{Equivalent, HashIndex};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Announces that this thread is reading. A lookup also makes this announcement by itself.
+/// Announces that this thread is reading. Each lookup also makes this announcement itself.
 pub(crate) struct Reading(scc::Guard);
 
 /// Announces that this thread starts to read.
@@ -37,8 +37,8 @@ pub(crate) fn reading() -> Reading {
     Reading(scc::Guard::new())
 }
 
-/// Makes scc try to advance its epoch, and returns the epoch. The epoch advances as removed items
-/// become free to drop. It does not advance while a thread keeps reading.
+/// Makes scc try to advance its epoch, and returns the epoch. When the epoch has advanced, scc can
+/// drop more of the removed items. The epoch does not advance while a thread keeps reading.
 pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
     guard.set_has_garbage();
     guard.accelerate();
@@ -50,7 +50,7 @@ pub(crate) struct Index<T>(HashIndex<Entry<T>, (), BuildHasherDefault<Given>>);
 
 impl<T: Item + 'static> Index<T> {
     /// The number of bytes that an item occupies in scc's array: the item itself, and one byte of
-    /// its hash.
+    /// the item's hash.
     pub(crate) const ITEM_BYTES: usize = size_of::<T>() + 1;
 
     pub(crate) fn new() -> Self {
@@ -103,7 +103,7 @@ impl<T: Item> PartialEq for Entry<T> {
 
 impl<T: Item> Eq for Entry<T> {}
 
-/// A query for scc: a hash, and a test that identifies one item with that hash.
+/// A query for scc: a hash, and a test that identifies an item with that hash.
 struct What<F> {
     hash: u64,
     is: F,

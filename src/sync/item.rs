@@ -2,7 +2,7 @@
 
 use std::hash::Hasher;
 
-/// A value that an index finds by its key. Two items are equal if their keys are equal.
+/// A value that an index finds through its key. Two items are equal if their keys are equal.
 pub(crate) trait Item {
     type Key: Eq;
 

@@ -19,17 +19,17 @@ use crate::sync::{
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The number of lines in a chunk, so that a chunk has 16 slots. An operation closes one chunk,
-/// with the exceptions listed on the page of `table`.
+/// The number of lines in a chunk. A chunk therefore has 16 slots. An operation closes one chunk,
+/// with the exceptions listed in the documentation of `table`.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
 
-/// This bit of `given` is set when the array gives out no more places.
+/// The bit of `given` that is set once the array gives out no more places.
 const CLOSED: u64 = 1 << 63;
 
 /// The value of `carried` until the turnover into this array is complete.
 const UNKNOWN: u64 = u64::MAX;
 
-/// A space and its bookkeeping. See the page of `table` for states and invariants.
+/// A space and its bookkeeping. The documentation of `table` describes the states and invariants.
 #[derive(Debug)]
 pub(super) struct Array {
     pub(super) space: Space,
@@ -38,14 +38,14 @@ pub(super) struct Array {
     pub(super) size: Size,
     /// When this array was created, according to the creating thread's clock.
     pub(super) began: Tick,
-    /// From this time on, the array may be too large. `Tick::MAX` if the array has the smallest
+    /// The time from which the array may be too large. `Tick::MAX` if the array has the smallest
     /// possible size.
     calm: Tick,
-    /// The mark. No key that was forgotten before this array existed, or by the turnover into this
-    /// array, is throttled after this time. Therefore a key that is not in this array, and not in
-    /// any earlier one, is charged at the mark or later. A thread that reads the mark must have
-    /// found this array in one of two ways: as the root, or from a slot of the root that is sealed
-    /// or has an evicted key.
+    /// The mark. Keys may have been forgotten before this array existed, or by the turnover into
+    /// this array. None of these keys is throttled after the mark. Therefore a key that is neither
+    /// in this array nor in an earlier array is charged at the mark or later. A thread that reads
+    /// the mark must have found this array in one of two ways: as the root, or through a slot of
+    /// the root that is sealed or contains an evicted key.
     pub(super) forgotten: Mark,
     /// The time at which the keys of the previous array are judged. A key is evicted if it was
     /// already idle one grace before this time.
@@ -55,25 +55,25 @@ pub(super) struct Array {
     /// The number of keys moved here from the previous array, once all are moved.
     carried: Atomic<u64>,
     /// The number of places for new keys while the array is the root. It is 0 until that number is
-    /// known, and again when all places are given. A 0 is a hint; any other value is exact. See
-    /// [`Array::place_at_once`].
+    /// known, and becomes 0 again when all places are given. The value 0 is a hint; any other value
+    /// is exact. See [`Array::place_at_once`].
     room: Atomic<u64>,
     counts: Counts,
     /// The progress of this array's own turnover.
     chunks: Chunks,
     pub(super) next: Link<Array>,
-    /// Returned when this array is freed. The part of the permit for a large block is returned when
-    /// the block is given back.
+    /// The permit is returned when this array is freed, except for the part that covers a large
+    /// block. That part is returned when the block is given back.
     permit: Permit,
 }
 
-/// Counts written by insertions. They have their own cache lines, because every lookup reads the
-/// address of the space.
+/// The counts written by insertions. They have their own cache lines, separate from the address of
+/// the space, which every lookup reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Counts {
-    /// The number of places given to new keys, plus the requests that were refused a moment ago.
-    /// The highest bit is CLOSED.
+    /// The number of places given to new keys, plus the number of refused requests that are not
+    /// taken back yet. The highest bit is CLOSED.
     given: Atomic<u64>,
     /// How many keys this array's own turnover has evicted.
     evicted: Atomic<u64>,
@@ -97,7 +97,7 @@ impl Dawn {
         Self { began, believed, forgotten, evidence: Evidence::none() }
     }
 
-    /// Returns the times of the array that follows `before`. `before` must be the root.
+    /// Returns the times of the array that follows `before`, which must be the root.
     pub(super) fn after(before: &Array, now: Tick) -> Self {
         Self {
             began: now,
@@ -125,7 +125,7 @@ impl Array {
         size_of::<Self>() as u64 + Space::bytes_of(lines) + lines.div_ceil(CHUNK as u64)
     }
 
-    /// Creates an array of this size, into which at most `promised` keys are moved from the
+    /// Creates an array of this size. At most `promised` keys will be moved into it from the
     /// previous array. Returns `None` if there is no memory for the array.
     pub(super) fn new(
         size: Size,
@@ -182,16 +182,16 @@ impl Array {
         self.counts.evidence.lets_sweep(now, first, || self.given())
     }
 
-    /// Returns the number of places given to new keys, plus the requests that were refused a moment
-    /// ago.
+    /// Returns the number of places given to new keys, plus the number of refused requests that are
+    /// not taken back yet.
     fn given(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.counts.given.load(Relaxed) & !CLOSED
     }
 
-    /// Has the root been far larger than its keys need for a long time? Then the next array can be
-    /// smaller. Returns false while memory is short, because the remaining memory is reserved for
-    /// the turnovers of full arrays.
+    /// Returns whether the root has for a long time been far larger than its keys need, so that the
+    /// next array can be smaller. Returns false while memory is short, because the remaining memory
+    /// is reserved for the turnovers of full arrays.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
         now.is_apart(self.began, growth::CALM)
@@ -200,42 +200,42 @@ impl Array {
             && !self.permit.is_short()
     }
 
-    /// Does the root need upkeep before the next insertion, or is `now` earlier than the mark?
-    /// Before the time `calm`, one comparison shows that the array is not too large.
+    /// Returns whether the root needs upkeep before the next insertion, or `now` is earlier than
+    /// the mark. Before the time `calm`, one comparison shows that the array is not too large.
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
         self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
     }
 
-    /// Returns the number of chunks in this array's turnover.
+    /// Returns how many chunks this array has.
     pub(super) fn chunks(&self) -> u64 {
         self.space.lines().div_ceil(CHUNK) as u64
     }
 
-    /// Returns the maximum number of keys that may have a place. This number is larger while
-    /// another array is turned over into this one.
+    /// Returns the maximum number of keys that may have a place. This number is larger while the
+    /// previous array is turned over into this array.
     fn places(&self, before: Option<&Self>) -> u64 {
         if before.is_some() { self.size.most } else { self.size.limit }
     }
 
     /// Returns an upper bound on the number of keys that have a place here or will be moved here.
-    /// `before` is the array that is being turned over into this one, if there is one.
+    /// `before` is the previous array, if it is still being turned over into this array.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
-        // The two counts may be from different moments. At any single moment, their sum exceeds
-        // `most` only by refused requests.
+        // The two counts may have been read at different moments. At any single moment, only
+        // refused requests can make their sum exceed `most`.
         (self.given() + self.brought(before)).min(self.size.most)
     }
 
-    /// Would a new key get a place now?
+    /// Returns whether a new key would receive a place now.
     pub(super) fn has_place(&self, before: Option<&Self>) -> bool {
         self.used(before) < self.places(before)
     }
 
-    /// Returns the maximum number of keys that were moved, or may still be moved, from the previous
-    /// array.
+    /// Returns the maximum number of keys moved from the previous array, including keys that may
+    /// still be moved.
     pub(super) fn brought(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; a thread whose root is this array sees the stored number of carried
-        // keys through the edge *link*. Any other thread falls back to the upper bound.
+        // ORDERING: relaxed. A thread whose root is this array sees the stored number of carried
+        // keys through the *link* edge. Any other thread falls back to the upper bound.
         match (self.carried.load(Relaxed), before) {
             (UNKNOWN, Some(before)) => self.promised - before.counts.evicted.load(Relaxed),
             (UNKNOWN, None) => self.promised,
@@ -247,7 +247,8 @@ impl Array {
     pub(super) fn place(&self, before: Option<&Self>, now: Tick) -> Place {
         let room = self.places(before).saturating_sub(self.brought(before));
         let give = |given: u64| (given < room).then_some(given + 1);
-        // ORDERING: relaxed twice; the count publishes nothing. (CLOSED is larger than any room.)
+        // ORDERING: both accesses are relaxed, because the count publishes nothing. (CLOSED is
+        // larger than any room.)
         match self.counts.given.fetch_update(Relaxed, Relaxed, give) {
             Ok(given) => {
                 self.counts.evidence.note_insertion(given, now);
@@ -262,12 +263,13 @@ impl Array {
     /// load the count first. The count is usually in another core's cache, so a load would transfer
     /// the cache line a second time. Returns false if no place was given.
     ///
-    /// After a refusal the count is briefly too large, so another request may be refused even
-    /// though a place was given back meanwhile. The count is never too small, so no more places are
-    /// given than exist.
+    /// After a refusal the count is briefly too large. Another request may then be refused, even
+    /// though a place was given back meanwhile. The count is never too small, so the array never
+    /// gives out more places than it has.
     #[inline(always)]
     pub(super) fn place_at_once(&self, now: Tick) -> bool {
-        // ORDERING: relaxed; all threads that store anything but 0 store the same value.
+        // ORDERING: relaxed, because all threads that store a value other than 0 store the same
+        // value.
         let room = self.room.load(Relaxed);
         if room == 0 {
             return false;
@@ -302,22 +304,22 @@ impl Array {
     pub(super) fn close(&self) -> u64 {
         // ORDERING: relaxed; a hint that no places are given.
         self.room.store(0, Relaxed);
-        // ORDERING: relaxed; a count. This thread knows the number of carried keys, because it saw
-        // this array as the root.
+        // ORDERING: relaxed, because this is a count. This thread knows the number of carried keys,
+        // because the thread saw this array as the root.
         let given = self.counts.given.fetch_or(CLOSED, Relaxed) & !CLOSED;
         (given + self.brought(None)).min(self.size.most)
     }
 
     /// Turns over one chunk of this array into `next`: closes the lines of the chunk, evicts the
-    /// keys that were idle at `judged_at`, and moves the other keys. `judged_at` is the same time
-    /// for all helpers, so several threads may turn over the same chunk with the same result.
-    /// Returns how many keys this call has evicted and, if the turnover is complete, the total
+    /// keys that were idle at `judged_at`, and moves the other keys. All helpers use the same
+    /// `judged_at`, so several threads may turn over the same chunk with the same result. Returns
+    /// how many keys this call has evicted. If the turnover is complete, also returns the total
     /// number of moved keys.
     pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> (u64, Option<u64>) {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
-            // Freeze all words before moving the first one, so that the processor fetches the lines
-            // of all keys in parallel.
+            // Freeze all words before moving the first word, so that the processor fetches the
+            // lines of all keys in parallel.
             let mut frozen = [(Fingerprint::EMPTY, Word::FRESH); CHUNK * SLOTS];
             let mut moved: u8 = 0;
             let first = chunk * CHUNK;
@@ -342,8 +344,7 @@ impl Array {
         (evicted, self.chunks.add_up())
     }
 
-    /// Freezes a word, or evicts its key if the word is idle. The result is the same for all
-    /// helpers.
+    /// Freezes a word, or evicts its key if the word is idle. All helpers obtain the same result.
     #[inline]
     fn freeze(&self, key: Fingerprint, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let rule = self.rules.of(key);
@@ -358,16 +359,16 @@ impl Array {
     }
 
     /// Evicts an idle key. If another helper has already evicted the key or frozen its word,
-    /// returns that result. Not inlined, so that the code for kept keys can keep its values in
-    /// registers.
+    /// returns that helper's result. This method is not inlined, so that the code for kept keys can
+    /// keep its values in registers.
     #[cold]
     #[inline(never)]
     fn evict(&self, rule: &AnyRule, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let updated = update(word, |word| match word {
             _ if word.is_frozen() => word,
             _ if rule.is_idle(word, judged_at) => {
-                // Raise the mark before evicting the key, so that a thread that finds the key
-                // evicted also finds the mark raised.
+                // Raise the mark before evicting the key, so that a thread that sees the eviction
+                // also sees the raised mark.
                 next.forgotten.raise(rule.idle_from(word).unwrap_or(judged_at));
                 reach(Step::Forgotten);
                 Word::EVICTED
@@ -380,13 +381,13 @@ impl Array {
         let by_us = updated.from != updated.to;
         if by_us {
             reach(Step::Evicted);
-            // ORDERING: relaxed; the count need not be exact, because it only frees places a moment
-            // sooner.
+            // ORDERING: relaxed. The count need not be exact, because its only purpose is to free
+            // places a moment sooner.
             self.counts.evicted.fetch_add(1, Relaxed);
         } else {
-            // ORDERING: acquire side of *closed*: the mark that was raised before the eviction. If
-            // the thread that evicted the key has stopped, this thread may be the one to record
-            // that the chunk is done.
+            // ORDERING: acquire side of *closed*, for the mark raised before the eviction. If the
+            // thread that evicted the key has stopped, this thread may have to record that the
+            // chunk is done.
             word.load(Acquire);
         }
         Frozen::Evicted { by_us }
@@ -409,20 +410,20 @@ impl Array {
         begin(cell, word);
     }
 
-    /// Translates a word that was made under the rules of the array `before`. The translation is as
-    /// of the time of the change, so all helpers install the same word.
+    /// Translates a word that was made under the rules of the array `before`. All helpers install
+    /// the same word, because each of them translates it for the time of the change.
     #[inline(never)]
     fn translated(&self, key: Fingerprint, word: Word, before: &Self) -> Word {
         self.rules.of(key).adopt(before.rules.of(key), word, self.began)
     }
 
-    /// Stores how many keys were moved from the previous array, now that all are moved.
+    /// Stores how many keys were moved from the previous array. All keys must have been moved.
     pub(super) fn carry(&self, moved: u64) {
-        // ORDERING: relaxed; published by the edge *link* when this array becomes the root. All
-        // threads store the same value.
+        // ORDERING: relaxed. The *link* edge publishes the value when this array becomes the root.
+        // All threads store the same value.
         self.carried.store(moved, Relaxed);
-        // ORDERING: relaxed; also published by *link*. Even a late store does not let the array
-        // give out a place once it is closed, because CLOSED is larger than any room.
+        // ORDERING: relaxed. *link* also publishes this value. Even after a late store, a closed
+        // array gives out no place, because CLOSED is larger than any room.
         self.room.store(self.size.limit.saturating_sub(moved), Relaxed);
     }
 
@@ -501,7 +502,7 @@ mod tests {
         assert_eq!([(); 5].map(|()| array.place_at_once(Tick::ZERO)), [true, true, true, false, false]);
         assert_eq!((array.used(None), array.place(None, Tick::ZERO)), (3, Place::None));
         array.give_back();
-        // `place` reads the count and finds the returned place.
+        // `place` reads the count, so it finds the place that was given back.
         assert_eq!(
             (array.place_at_once(Tick::ZERO), array.place(None, Tick::ZERO), array.place(None, Tick::ZERO)),
             (false, Place::Given, Place::None)
@@ -514,8 +515,8 @@ mod tests {
         let before = array(Size::first(8), 0);
         assert!(before.place_at_once(Tick::ZERO));
         let next = array(Size::after(before.chunks(), before.close(), 8, 8), 1);
-        // The next array does not know yet how many keys will be moved into it, so neither array
-        // gives a place.
+        // The number of keys that will be moved into the next array is not known yet, so neither
+        // array gives out a place.
         assert!(!before.place_at_once(Tick::ZERO) && !next.place_at_once(Tick::ZERO));
         before.room.store(8, Relaxed);
         assert!(!before.place_at_once(Tick::ZERO));
@@ -545,8 +546,8 @@ mod tests {
             (next.place(Some(&before), Tick::ZERO), next.place(Some(&before), Tick::ZERO)),
             (Place::Given, Place::None)
         );
-        // All keys are moved, and they are fewer than promised. As the root, the array has its own
-        // limit.
+        // All keys are moved, and their number is smaller than promised. As the root, the array has
+        // its own limit.
         next.carry(2);
         assert_eq!((next.brought(None), next.used(None)), (2, 2 + before.chunks() + 1));
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
@@ -554,7 +555,8 @@ mod tests {
         assert_eq!(Size::after(before.chunks(), 5, 40, 100).most, 40);
     }
 
-    /// Late helpers judge the words at later and at earlier times than the first helper.
+    /// Some late helpers judge the words at a later time than the first helper, and some at an
+    /// earlier time.
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {

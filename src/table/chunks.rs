@@ -1,9 +1,9 @@
 //! The progress of a turnover: which chunks are taken, and which chunks are done.
 //!
 //! The lines of an array are turned over in *chunks*. Each helper takes a chunk that no other
-//! thread has started, so the helpers share the work. A helper may stop forever. Therefore, once
-//! all chunks are taken, any thread may redo the first unfinished chunk. Redoing a chunk is
-//! harmless, because the result is the same for every thread and for any number of repetitions.
+//! thread has started, so the helpers share the work. Because a helper may stop forever, any thread
+//! may redo the first unfinished chunk once all chunks are taken. Redoing a chunk is harmless,
+//! because the result is the same for every thread and for any number of repetitions.
 //!
 //! Why not keep a single count of finished chunks? If a helper were counted twice, or stopped
 //! before it was counted, the count would be wrong forever. Instead, each chunk has its own byte.
@@ -19,7 +19,7 @@ use crate::sync::{
 /// many bytes costs less than turning over one chunk.
 const ADD_UP: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
-/// The progress of one array's turnover. It has its own cache lines for the same reason as
+/// The progress of one array's turnover. This struct has its own cache lines for the same reason as
 /// `array::Counts`.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -33,8 +33,8 @@ pub(super) struct Chunks {
     sum: Atomic<u64>,
 }
 
-/// How many chunks in a row, counted from the first, are done, and how many keys were moved out of
-/// these chunks.
+/// How many consecutive chunks, starting with the first, are done, and how many keys were moved out
+/// of these chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum {
     chunks: u64,
@@ -54,46 +54,47 @@ impl Sum {
 impl Chunks {
     /// Creates `count` chunks that are not done. Returns `None` if there is no memory for them.
     pub(super) fn new(count: usize) -> Option<Self> {
-        // SAFETY: `zero` makes an atomic byte with the value 0, and all bytes of that value are
-        // zero.
+        // SAFETY: `zero` creates an atomic byte with the value 0, whose only byte is zero.
         #[allow(unsafe_code)]
         let done = unsafe { zeroed(count, || Atomic::new(0)) }?;
         Some(Self { taken: Atomic::new(0), done, sum: Atomic::new(0) })
     }
 
-    /// Takes a chunk to work on: a chunk that no thread has started or, if there is none, the first
-    /// chunk that may not be done. Returns `None` when all chunks are done.
+    /// Takes a chunk that no thread has started. If there is no such chunk, takes the first chunk
+    /// that may not be done yet. Returns `None` when all chunks are done.
     pub(super) fn take(&self) -> Option<usize> {
-        // ORDERING: relaxed twice; a thread that takes a chunk reads nothing of other threads, and
-        // two threads may take the same chunk.
+        // ORDERING: both accesses are relaxed. A thread that takes a chunk reads nothing written by
+        // other threads, and two threads may take the same chunk.
         let all_taken = self.taken.load(Relaxed) >= self.count();
         let chunk = if all_taken { self.count() } else { self.taken.fetch_add(1, Relaxed) };
         let chunk = if chunk < self.count() {
             chunk
         } else {
-            // ORDERING: relaxed; a hint. If the value is old, a finished chunk is redone.
+            // ORDERING: relaxed, because this is a hint. If the value is outdated, a finished chunk
+            // is redone.
             Sum::unpack(self.sum.load(Relaxed)).chunks
         };
-        // The chunk is below the number of chunks, which is a usize.
+        // The index is below the number of chunks, which is a usize.
         #[allow(clippy::cast_possible_truncation)]
         let place = chunk as usize;
         (chunk < self.count()).then_some(place)
     }
 
-    /// Records that a chunk is done, that is, all its lines are closed and `moved` of its keys are
-    /// moved.
+    /// Records that a chunk is done: all lines of the chunk are closed, and `moved` of its keys
+    /// were moved.
     pub(super) fn finish(&self, chunk: usize, moved: u8) {
-        // ORDERING: release side of *moved*: the words that this thread moved or saw moved. (All
-        // helpers of a chunk store the same value, because the chunk's words are permanently frozen
-        // by now.)
+        // ORDERING: release side of *moved*, for the words that this thread moved or saw moved. (By
+        // now the chunk's words are permanently frozen, so all helpers of the chunk store the same
+        // value.)
         self.done[chunk].store(1 + moved, Release);
     }
 
     /// Adds up the finished chunks. Once all chunks are done, returns how many keys were moved.
-    /// This method is lock-free: it starts again only if another thread has added up more chunks.
+    /// This method is lock-free, because it starts again only if another thread has added up more
+    /// chunks.
     pub(super) fn add_up(&self) -> Option<u64> {
         loop {
-            // ORDERING: acquire side of *added up*: a thread that finds all chunks done sees every
+            // ORDERING: acquire side of *added up*. A thread that finds all chunks done sees every
             // moved word.
             let seen = self.sum.load(Acquire);
             let from = Sum::unpack(seen);
@@ -112,9 +113,9 @@ impl Chunks {
             if to == from {
                 return complete.then_some(to.moved);
             }
-            // ORDERING: release side of *added up*: the words that this thread saw moved. Through
-            // the value that it replaces, the operation also publishes the words seen by earlier
-            // threads. A failure reads nothing.
+            // ORDERING: release side of *added up*, for the words that this thread saw moved. The
+            // release sequence also publishes the words seen by earlier threads. A failed exchange
+            // reads nothing.
             if self.sum.compare_exchange(seen, to.pack(), Release, Relaxed).is_ok() {
                 return complete.then_some(to.moved);
             }

@@ -6,12 +6,13 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Counts the bytes of all arrays of a table that are not freed yet, and bounds their number.
+/// Counts and bounds the bytes of all arrays of a table that are not freed yet.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: Atomic<u64>,
     most: u64,
-    /// Freed memory that has not been given back yet. Its bytes stay counted until then.
+    /// Freed memory that has not been given back yet. The bytes of this memory stay counted until
+    /// it is given back.
     leaving: Leaving,
 }
 
@@ -25,19 +26,19 @@ impl Memory {
         self.bytes.load(Relaxed)
     }
 
-    /// Is more than half of the permitted memory taken?
+    /// Returns whether more than half of the permitted memory is taken.
     pub(super) fn is_short(&self) -> bool {
         self.bytes() > self.most / 2
     }
 
-    /// Is there freed memory that has not been given back yet?
+    /// Returns whether there is freed memory that has not been given back yet.
     #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.bytes() > 0
     }
 
     /// Gives back up to `parts` parts of freed memory. Returns false if there is no such memory, or
-    /// if another thread is giving it back. In the latter case the caller need not wait for that
+    /// if another thread is giving it back. In the second case the caller need not wait for that
     /// thread.
     pub(super) fn give_back(&self, parts: usize) -> bool {
         self.leaving.give_back(parts, &self.bytes)
@@ -49,7 +50,7 @@ impl Memory {
     }
 }
 
-/// The permission to allocate an array. An array holds its permit until it is freed.
+/// The permission to allocate an array. Each array holds a permit until the array is freed.
 #[derive(Debug)]
 pub(super) struct Permit {
     of: Arc<Memory>,
@@ -64,22 +65,22 @@ impl Permit {
     /// Takes a permit, using `most` bytes as the bound if that is more than the usual bound.
     pub(super) fn take_up_to(of: &Arc<Memory>, bytes: u64, most: u64) -> Option<Self> {
         let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= of.most.max(most));
-        // ORDERING: relaxed twice; a count.
+        // ORDERING: both accesses are relaxed, because this is a count.
         let is_taken = || of.bytes.fetch_update(Relaxed, Relaxed, add).is_ok();
         let is_permitted = is_taken() || {
-            // Give back all freed memory first, although that takes this thread longer.
+            // First give back all freed memory, although this delays the current thread.
             of.leaving.give_all_back(&of.bytes);
             is_taken()
         };
         is_permitted.then(|| Self { of: Arc::clone(of), bytes })
     }
 
-    /// Is more than half of the permitted memory taken?
+    /// Returns whether more than half of the permitted memory is taken.
     pub(super) fn is_short(&self) -> bool {
         self.of.is_short()
     }
 
-    /// Is there freed memory that has not been given back yet?
+    /// Returns whether there is freed memory that has not been given back yet.
     #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         self.of.is_leaving()
@@ -92,8 +93,8 @@ impl Permit {
         self.bytes = bytes;
     }
 
-    /// Hands over a block to be given back later, with the part of the permit that covers the
-    /// block.
+    /// Hands over a block, and the part of the permit that covers it. The block is given back
+    /// later.
     fn leave(&mut self, block: Box<Pages>, bytes: u64) {
         self.bytes -= bytes;
         self.of.leaving.take(block, &self.of.bytes);
@@ -109,13 +110,13 @@ impl Drop for Permit {
 /// Allocates `count` zeroed values. Returns `None` if there is no memory for them.
 ///
 /// A small block comes from the allocator. (If the values are aligned to more than 16 bytes, std
-/// itself fills the block with zeroes.) A large block comes from the system, which provides its
-/// memory part by part: see `pages`.
+/// itself fills the block with zeroes.) A large block comes from the system, which provides the
+/// block's memory part by part: see `pages`.
 ///
 /// # Safety
 ///
-/// A `T` whose bytes are all zero must be valid, and equal to the result of `zero`. (A loom atomic
-/// must not be made from zeroes, so models call `zero`.)
+/// A `T` whose bytes are all zero must be valid and equal to the result of `zero`. (A loom atomic
+/// must not be created from zeroed memory, so models call `zero`.)
 #[allow(unsafe_code)]
 pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zeroed<T>> {
     if cfg!(tollgate_loom) {
@@ -149,8 +150,8 @@ impl<T> std::ops::Deref for Zeroed<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: the slice contains valid values. They live until this `Zeroed` is dropped or
-        // `leave` empties the slice, and they are never moved or given away.
+        // SAFETY: the slice contains valid values. The values are never moved or given away, and
+        // live until this `Zeroed` is dropped or `leave` empties the slice.
         #[allow(unsafe_code)]
         unsafe {
             self.values.as_ref()
@@ -159,7 +160,7 @@ impl<T> std::ops::Deref for Zeroed<T> {
 }
 
 impl<T> Zeroed<T> {
-    /// Makes the memory around a value present. This takes less time than page faults.
+    /// Makes the memory around a value present, which takes less time than page faults.
     #[inline]
     pub(super) fn populate(&self, nth: usize) {
         if let Some(pages) = &self.pages {
@@ -167,16 +168,16 @@ impl<T> Zeroed<T> {
         }
     }
 
-    /// Pre-faults the next `parts` parts of the memory, after the parts that earlier calls have
-    /// covered. `touch` must write to a value that is still zero.
+    /// Pre-faults the next `parts` parts of the memory, starting where earlier calls left off.
+    /// `touch` must write to a value that is still zero.
     pub(super) fn populate_ahead(&self, parts: usize, touch: impl Fn(&T)) {
         if let Some(pages) = &self.pages {
             pages.ahead(parts).for_each(|byte| touch(&self[byte / size_of::<T>()]));
         }
     }
 
-    /// Hands over a block of system memory to be given back, with the part of `permit` that covers
-    /// the block. Afterwards there are no values. Does nothing if the block came from the
+    /// Hands over a block of system memory, and the part of `permit` that covers it. The block is
+    /// given back later. Afterwards the slice is empty. Does nothing if the block came from the
     /// allocator.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         if let Some(pages) = self.pages.take() {
@@ -202,9 +203,9 @@ impl<T> Drop for Zeroed<T> {
             assert!(is_plain, "what is mapped is given back without a look at it");
         }
         if self.pages.is_none() {
-            // SAFETY: the block came from the global allocator with the layout of `[T]` of this
-            // length, and a box frees a block with the same layout. After `leave` the slice is
-            // empty, so the box frees nothing.
+            // SAFETY: the block came from the global allocator with the layout of a `[T]` of this
+            // length. A box frees the block with the same layout. After `leave` the slice is empty,
+            // so the box frees nothing.
             #[allow(unsafe_code)]
             unsafe {
                 drop(Box::from_raw(self.values.as_ptr()));
@@ -213,7 +214,7 @@ impl<T> Drop for Zeroed<T> {
     }
 }
 
-// SAFETY: `Zeroed` owns the values as a box does, and hands out only shared references to them.
+// SAFETY: `Zeroed` owns its values, like a box, and hands out only shared references to them.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for Zeroed<T> {}
 // SAFETY: as above.
@@ -302,7 +303,7 @@ mod tests {
         assert!(memory.bytes() < LARGE);
         while memory.give_back(1) {}
         assert_eq!((memory.bytes(), memory.is_leaving()), (0, false));
-        // Memory that waits to be given back is returned early if a permit needs it.
+        // Freed memory is given back early if a permit needs it.
         freed(LARGE);
         drop(Permit::take(&memory, LARGE).unwrap());
         assert!(memory.is_leaving());

@@ -1,50 +1,51 @@
 //! Large blocks of memory, which the system provides and takes back part by part.
 //!
-//! For a large table, zeroing the memory takes milliseconds, and so does giving it back. A single
-//! check would have to wait for all of that work. Therefore a large block has no memory at first.
-//! The first operation that moves a key to a part of the block requests that part. Keys are moved
-//! in a turnover, so this happens a chunk at a time. Once no thread can see the block any more,
-//! later operations give it back in parts (see [`Leaving`]). A sweep of several steps pre-faults
-//! that many parts in advance, and gives back that many parts in one call.
+//! For a large table, zeroing the memory takes milliseconds, and so does giving the memory back. A
+//! single check would have to wait for all of that work. Therefore a large block has no memory at
+//! first. The first operation that moves a key to a part of the block requests that part. Keys are
+//! moved in a turnover, so this happens a chunk at a time. Once no thread can see the block any
+//! more, later operations give the block back in parts (see [`Leaving`]). A sweep of several steps
+//! gives back as many parts as it has steps, in one call, and pre-faults almost as many parts.
 //!
 //! Measured (2026-11-27, two cores, a million keys, 1.5 s for each scene, against a checkout whose
-//! blocks all come from the allocator): during a `clear` the longest check took 1.0 ms, against 32
-//! ms with memory from the allocator and 1.3 ms with 256 mutexed shards. In a flood the longest
-//! check took 0.05 ms, against 1.0 ms with memory from the allocator.
+//! blocks all come from the allocator): during a `clear` the longest check took 1.0 ms, compared to
+//! 32 ms with memory from the allocator and 1.3 ms with 256 mutexed shards. In a flood the longest
+//! check took 0.05 ms, compared to 1.0 ms with memory from the allocator.
 //!
 //! The record of requested parts is only a hint. Memory that no thread has requested becomes
-//! present on first use. Each page then takes one fault, or two if it is read before it is written,
-//! as the slots of a table are.
+//! present on first use. Each page then causes one fault, or two faults if it is read before it is
+//! written, as in the slots of a table.
 //!
-//! A sweep of several steps does not request parts. It writes to each page instead. While the
-//! system serves a request, the thread shares the lock of the process's memory map. A thread that
-//! requests megabytes without a break would block other threads that map or unmap memory. An
-//! example is a thread that has lost the race to start a turnover and frees the array that it
+//! A sweep of several steps does not request parts, but writes to each page. While the system
+//! serves a request, the requesting thread shares the lock on the process's memory map. If a thread
+//! requested megabytes without a break, it would block other threads that map or unmap memory. An
+//! example is a thread that has lost the race to start a turnover and now frees the array that it
 //! allocated.
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
 use std::ptr::NonNull;
 
-/// The minimum size of a block of system memory. glibc also maps a block of this size at first.
-/// Once such a block was freed, however, glibc takes later blocks from its heaps. A process has
-/// several heaps for each processor, and a freed block returns to the heap from which it came. If
-/// many threads turned over a table, the table would therefore keep a multiple of its size
-/// resident. Smaller blocks are few, so they are left to the allocator, which often has one ready.
+/// The minimum size of a block of system memory. At first, glibc also maps a block of this size.
+/// Once such a block has been freed, however, glibc takes later blocks from its heaps. A process
+/// has several heaps for each processor, and a freed block returns to the heap from which it came.
+/// If many threads turned over a table, the table would therefore keep a multiple of its size
+/// resident. Smaller blocks are few, so they are left to the allocator, which often has a free
+/// block.
 const LEAST: usize = 64 << 10;
 
-/// The number of bytes requested by one call, which takes about 20 microseconds. With larger parts,
-/// this call would become the longest wait of a check. With smaller parts, too many calls would be
-/// needed.
+/// The number of bytes requested by one call. The call takes about 20 microseconds. With larger
+/// parts, a check could wait longer for this call than for anything else. With smaller parts, too
+/// many calls would be needed.
 const PART: usize = 64 << 10;
 
-/// The number of bytes given back by one call, which takes about 60 microseconds. With smaller
-/// amounts, other processors would be interrupted more often.
+/// The number of bytes given back by one call. The call takes about 60 microseconds. With smaller
+/// amounts, the calls would interrupt other processors more often.
 const GIVEN_BACK: usize = 1 << 20;
 
 /// The minimum size of a block that uses huge pages, which speed up checks of ten million keys.
 /// Smaller tables gain little from huge pages, and a check may have to wait until the system has
-/// freed one.
+/// freed a huge page.
 const HUGE: usize = 128 << 20;
 
 /// The smallest page size.
@@ -59,12 +60,11 @@ pub(super) struct Pages {
     map: MmapMut,
     /// The size of a part in bytes.
     part: usize,
-    /// One byte for each part: 0 at first, then 1 once the part was requested or is being
-    /// pre-faulted.
+    /// One byte for each part: 0 at first, then 1 as soon as the part is requested or pre-faulted.
     asked: Box<[Atomic<u8>]>,
-    /// How many parts, counted from the first, were assigned to callers for pre-faulting.
+    /// How many parts, starting with the first, were assigned to callers for pre-faulting.
     ahead: Atomic<usize>,
-    /// How many bytes, counted from the first, have not been given back yet.
+    /// How many bytes, starting with the first, have not been given back yet.
     held: usize,
 }
 
@@ -72,7 +72,7 @@ impl Pages {
     /// Maps a block of this size. Returns `None` if the block should come from the allocator.
     pub(super) fn new(bytes: usize) -> Option<Box<Self>> {
         let map = if bytes < LEAST { None } else { MmapMut::map_anon(bytes).ok() }?;
-        // This is only a hint to the kernel. If the kernel refuses, the pages are small.
+        // This is only a hint to the kernel. If the kernel refuses the hint, the pages are small.
         let is_huge = bytes >= HUGE && map.advise(Advice::HugePage).is_ok();
         let part = if is_huge { HUGE_PART } else { PART };
         let asked = (0..bytes.div_ceil(part)).map(|_| Atomic::new(0)).collect();
@@ -84,7 +84,7 @@ impl Pages {
         NonNull::new(self.map.as_mut_ptr())
     }
 
-    /// Requests the part that contains this byte from the system, unless the part was requested
+    /// Requests from the system the part that contains this byte, unless the part was requested
     /// before.
     #[inline]
     pub(super) fn populate(&self, byte: usize) {
@@ -97,8 +97,8 @@ impl Pages {
         }
     }
 
-    /// Returns the first byte of each page to which the caller must write, in order to pre-fault
-    /// the next `parts` parts of the usual size. Skips parts that were requested before.
+    /// Returns the first byte of each page to which the caller must write. These writes pre-fault
+    /// the next `parts` parts of the usual size. Parts that were requested before are skipped.
     ///
     /// This method itself requests huge parts, each of which is one page. On some machines, such as
     /// some 64-bit ARMs, a read and a later write of a page take two faults. There, a write by the
@@ -107,7 +107,7 @@ impl Pages {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
         let end = |first: usize| first.saturating_add(parts).min(all);
-        // ORDERING: relaxed twice; a hint.
+        // ORDERING: both accesses are relaxed, because this is a hint.
         let (Ok(first) | Err(first)) =
             self.ahead.fetch_update(Relaxed, Relaxed, |first| Some(end(first)).filter(|&end| end > first));
         // ORDERING: relaxed; a hint.
@@ -128,25 +128,24 @@ impl Pages {
 
     #[cold]
     fn ask_for(&self, part: usize) {
-        // ORDERING: relaxed; a hint. While a slow thread requests the part, other threads fault in
-        // its pages one at a time.
+        // ORDERING: relaxed, because this is a hint. While a slow thread requests the part, other
+        // threads fault in the part's pages one at a time.
         self.asked[part].store(1, Relaxed);
         let start = part * self.part;
         let end = self.map.len().min(start + self.part);
-        // This is only a hint to the kernel, which supports it since Linux 5.14. A failure is
-        // ignored.
+        // This is only a hint to the kernel, supported since Linux 5.14. A failure is ignored.
         let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
     }
 
-    /// Gives back [`GIVEN_BACK`] bytes, `times` times, from the end of the block. Gives back one
-    /// part if that is more. Returns the number of bytes given back. The block must not be in use
-    /// any more.
+    /// Gives back `times` times [`GIVEN_BACK`] bytes from the end of the block, or one part if a
+    /// part is larger. Returns the number of bytes given back. The block must not be in use any
+    /// more.
     pub(super) fn give_back(&mut self, times: usize) -> usize {
         let most = self.part.max(GIVEN_BACK.saturating_mul(times));
         let start = self.held.saturating_sub(most).next_multiple_of(self.part);
         let bytes = self.held - start;
-        // The system refuses if pages are locked in memory. Such pages are freed with the block,
-        // after its last part.
+        // The system refuses the call if pages are locked in memory. Such pages are freed together
+        // with the block, after its last part was given back.
         // SAFETY: no thread has a reference to the block's memory, and none will. This call owns
         // the block and does not read its memory.
         #[allow(unsafe_code)]
@@ -159,10 +158,10 @@ impl Pages {
 /// A block that is no longer in use but not completely given back. There is at most one such block:
 /// when the next one arrives, the rest of the earlier block is given back immediately.
 ///
-/// A thread that gives a part back first takes the block out, so that it owns the block, and then
-/// puts the block in again. If the thread stops in between, it keeps the block, and the block's
-/// bytes stay counted. No other thread waits. The thread's changes to the block are visible to the
-/// next owner, because a swap of an `AtomicCell` acquires and releases.
+/// To give a part back, a thread takes the block out, so that the thread owns the block, and then
+/// puts the block in again. If the thread stops in between, the thread keeps the block, and the
+/// block's bytes stay counted. No other thread waits. The next owner sees the thread's changes to
+/// the block, because a swap of an `AtomicCell` acquires and releases.
 #[derive(Default)]
 pub(super) struct Leaving {
     bytes: Atomic<u64>,
@@ -185,8 +184,8 @@ impl Leaving {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes a block that is no longer in use. Gives back the rest of the earlier block, and
-    /// subtracts its bytes from the sum `all`.
+    /// Accepts a block that is no longer in use. Gives back the rest of the earlier block, and
+    /// subtracts the earlier block's bytes from the sum `all`.
     pub(super) fn take(&self, block: Box<Pages>, all: &Atomic<u64>) {
         // ORDERING: relaxed; a count.
         self.bytes.fetch_add(block.held as u64, Relaxed);
@@ -208,7 +207,7 @@ impl Leaving {
         true
     }
 
-    /// Gives back the whole block, and subtracts its bytes from the sum `all`.
+    /// Gives back the whole block, and subtracts the block's bytes from the sum `all`.
     pub(super) fn give_all_back(&self, all: &Atomic<u64>) {
         self.all_back(self.block.take(), all);
     }
@@ -231,7 +230,7 @@ impl Leaving {
 
 #[cfg(test)]
 impl Pages {
-    /// Returns how many bytes of the block are present, according to the two highest bits of each
+    /// Returns how many bytes of the block are present, based on the two highest bits of each
     /// page's entry. (The second bit is set if the page is swapped out, or if the system is moving
     /// the page to make room for huge pages.)
     pub(super) fn resident(&self) -> usize {
@@ -303,8 +302,8 @@ mod tests {
         assert_eq!((block.ahead(1).count(), block.ahead(usize::MAX).count()), (0, 0));
     }
 
-    /// Two overlapping calls cover different parts. A request for a part does not have to wait for
-    /// either call.
+    /// Two calls that run at the same time cover different parts. A request for a part does not
+    /// have to wait for either call.
     #[test]
     fn memory_that_comes_ahead_is_nobodys_twice() {
         const PAGES: usize = PART / PAGE;
@@ -339,7 +338,7 @@ mod tests {
         assert_eq!(block.resident(), 0);
     }
 
-    /// Returns the bytes that are being given back, and the sum.
+    /// Returns the number of bytes that are not given back yet, and the sum.
     fn counts(leaving: &Leaving, all: &Atomic<u64>) -> (usize, usize) {
         [leaving.bytes(), all.load(Relaxed)].map(|bytes| usize::try_from(bytes).unwrap()).into()
     }

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// A default rule, and the rules of single keys. They are immutable: a change of rules creates an
-/// array with other rules.
+/// A default rule, and the rules of single keys. These rules are immutable: to change them, the
+/// table creates an array with other rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// The default rule, if it is a bucket and no key has its own rule.
+    /// The default rule, if that rule is a bucket and no key has its own rule.
     pub(super) bucket: Option<Gcra>,
     default: Enforced<AnyRule>,
     /// The rules of single keys. `None` if no key has its own rule, so that a lookup skips the map.
@@ -25,8 +25,8 @@ pub(crate) struct Rules {
     since: Tick,
 }
 
-/// The rules of single keys. Their memory is counted and bounded, because retired arrays keep their
-/// rules.
+/// The rules of single keys. The memory of these rules is counted and bounded, because each retired
+/// array keeps its rules.
 #[derive(Debug)]
 struct Own {
     rules: Map,
@@ -35,8 +35,8 @@ struct Own {
 }
 
 /// A map that uses a fingerprint as its own hash.
-// A hash map finds the group of an entry from the low bits of the hash, and its tag from the
-// highest seven bits. This works because all bits of a fingerprint are random.
+// A hash map computes the group of an entry from the low bits of the hash, and the tag from the
+// highest seven bits. Both work here, because all bits of a fingerprint are random.
 type Map = HashMap<Fingerprint, Enforced<AnyRule>, BuildHasherDefault<Given>>;
 
 impl Rules {
@@ -64,7 +64,7 @@ impl Rules {
         &own.rules.get(&key).unwrap_or(&self.default).rule
     }
 
-    /// Returns the rule of all keys that have no rule of their own.
+    /// Returns the rule that applies to all keys without a rule of their own.
     pub(crate) fn default(&self) -> &Enforced<AnyRule> {
         &self.default
     }
@@ -89,17 +89,17 @@ impl Rules {
         self.own.as_ref().map_or(0, |own| own.rules.len())
     }
 
-    /// Were both sets of rules made by the same change? Equal rules made by different changes count
-    /// as different.
+    /// Returns whether both sets of rules were created by the same change. Equal rules created by
+    /// different changes count as different.
     #[inline]
     pub(super) fn are(&self, others: &Self) -> bool {
         self.changes == others.changes
     }
 
-    /// Returns these rules after a change at `now`. The change may replace the default, give keys
-    /// their own rules, or remove such rules. Returns `None` if the memory is not permitted. The
-    /// bound is four times the memory of the new rules, and includes the rules of all arrays that
-    /// are not freed yet.
+    /// Returns the rules that result from a change at `now`. The change may replace the default,
+    /// give keys their own rules, or remove such rules. Returns `None` if the memory is not
+    /// permitted. All arrays that are not freed yet may together use up to four times the memory of
+    /// the new rules.
     pub(crate) fn changed(
         &self,
         now: Tick,
@@ -125,7 +125,8 @@ impl Rules {
                     default = after(default, &own.rule);
                 }
             }
-            // A map stores one byte beside each entry, and keeps an eighth of its entries vacant.
+            // A map stores one byte in addition to each entry, and keeps an eighth of its entries
+            // vacant.
             let bytes =
                 (rules.capacity() / 7 * 8 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() + 1)) as u64;
             match rules.is_empty() {
@@ -173,7 +174,7 @@ mod tests {
         let changed = |rules: &Rules, now| rules.changed(Tick::from_nanos(now), None, &keys, &memory);
         assert!(changed(&kept[4], 5).is_none(), "nothing is freed yet");
         kept.remove(1);
-        // Setting the clock back does not set back the time of the latest change.
+        // Turning the clock back does not turn back the time of the latest change.
         let last = changed(&kept[3], 1).unwrap();
         assert_eq!((last.changes(), last.since()), (5, Tick::from_nanos(4)));
         assert!(last.are(&last.clone()) && !last.are(&kept[3]));

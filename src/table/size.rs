@@ -5,10 +5,10 @@ use super::space::Space;
 /// The maximum number of keys in an array.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// The root is turned over when it has given a place to this many keys.
+    /// The number of keys at which the root is turned over.
     pub(super) limit: u64,
     /// The maximum number of keys that may have a place while the previous array is turned over
-    /// into this one. The places above `limit` are for keys inserted during the turnover.
+    /// into this array. The places above `limit` are for keys inserted during the turnover.
     pub(super) most: u64,
 }
 
@@ -19,8 +19,8 @@ impl Size {
     }
 
     /// Returns the size of an array that receives `used` keys from an array of `chunks` chunks.
-    /// Each insertion turns over one chunk before it requests a place. Therefore one place for each
-    /// chunk is enough for all keys inserted during the turnover.
+    /// Each insertion turns over one chunk before it requests a place. Therefore one extra place
+    /// for each chunk is enough for all keys inserted during the turnover.
     pub(super) fn after(chunks: u64, used: u64, limit: u64, max_keys: u64) -> Self {
         Self { limit, most: limit.max(used + chunks).min(max_keys) }
     }

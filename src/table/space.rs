@@ -12,10 +12,10 @@ use std::mem::size_of;
 /// The number of slots in a line.
 pub(super) const SLOTS: usize = 4;
 
-/// The maximum number of slots in a space that has two slots for each key. Such a space takes 256
-/// KiB, which fits into most cores' caches. A larger space has three slots for two keys. With two
-/// slots for each key, fewer keys lie outside their first line. (Models have few slots, to keep the
-/// number of schedules small.)
+/// The maximum number of slots in a space that has two slots for each key. Such a space occupies
+/// 256 KiB, which fits into the caches of most cores. A larger space has three slots for two keys.
+/// With two slots for each key, fewer keys lie outside their first line. (Models have few slots, to
+/// keep the number of schedules small.)
 const ROOMY: u64 = if cfg!(tollgate_loom) { 1 } else { 1 << 14 };
 
 /// A keyed 64-bit hash, which represents a key.
@@ -34,15 +34,15 @@ impl Fingerprint {
     pub(super) const SEALED: Self = Self(1);
     const RESERVED: u64 = 2;
 
-    /// Returns the fingerprint of a key with this hash. A reserved value is replaced by another
-    /// value, so that value is the fingerprint of two hashes.
+    /// Returns the fingerprint of a key with this hash. A reserved hash is replaced by another
+    /// value. That value is therefore the fingerprint of two hashes.
     #[inline]
     pub(crate) const fn of_hash(hash: u64) -> Self {
         if hash < Self::RESERVED { Self::instead_of(hash) } else { Self(hash) }
     }
 
-    /// Not inlined, so that all other keys pay only for a branch that is not taken, and not for
-    /// arithmetic.
+    /// This function is not inlined, so that all other keys pay only for a branch that is not
+    /// taken, and not for arithmetic.
     #[cold]
     #[inline(never)]
     const fn instead_of(hash: u64) -> Self {
@@ -59,8 +59,8 @@ impl Fingerprint {
         self.0 == Self::SEALED.0
     }
 
-    /// Is the fingerprint EMPTY or SEALED? Such a slot contains no key, and every probe run that
-    /// reaches the slot ends there.
+    /// Returns whether the fingerprint is EMPTY or SEALED. A slot with such a fingerprint contains
+    /// no key, and every probe run that reaches the slot ends there.
     #[inline]
     pub(super) const fn is_vacant(self) -> bool {
         self.0 < Self::RESERVED
@@ -93,8 +93,8 @@ unsafe impl bytemuck::Pod for Fingerprint {}
 #[cfg(all(target_has_atomic = "64", not(tollgate_loom)))]
 const _: () = assert!(crate::sync::Atomic::<Fingerprint>::is_lock_free());
 
-/// Four slots that share a cache line. The fingerprints are adjacent, so that the processor can
-/// compare them as one vector.
+/// Four slots that share a cache line. The four fingerprints are adjacent, so that the processor
+/// can compare them as one vector.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
@@ -107,17 +107,17 @@ const _: () = assert!(size_of::<Line>() == 64);
 
 impl Line {
     /// Returns the only index at which the key can be, and the fingerprints of the line. If the key
-    /// is not here, the index is that of the last slot. The last returned fingerprint is always the
-    /// fingerprint at that index.
+    /// is not in the line, the index of the last slot is returned. The last returned fingerprint is
+    /// always the fingerprint at the returned index.
     ///
     /// Three comparisons without a branch determine the index, and then the fingerprint at the
-    /// index is read again. This takes fewer instructions than returning a fifth index for a key
-    /// that is not here.
+    /// index is read again. This requires fewer instructions than returning a fifth index for a
+    /// missing key.
     #[inline(always)]
     #[cfg(not(tollgate_loom))]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let [first, second, third, _] = &self.keys;
-        // ORDERING: relaxed; a fingerprint publishes nothing, see the ledger of `table`.
+        // ORDERING: relaxed, because a fingerprint publishes nothing: see the ledger of `table`.
         let others @ [first, second, third] = [first, second, third].map(|slot| slot.load(Relaxed));
         let place = place(&others, key);
         // ORDERING: relaxed, as above. (A fingerprint never changes, so a second read returns the
@@ -125,10 +125,10 @@ impl Line {
         (place, [first, second, third, self.keys[place].load(Relaxed)])
     }
 
-    /// The variant for models. Some models switch on `StopAtVacant`, and then read no slot behind a
-    /// vacant slot, which more than halves the number of executions. By invariant 2 of `table`, the
-    /// key can be behind the vacant slot only if it was inserted after that slot was read. Other
-    /// executions of these models cover that case, because they read the slot later. Only models
+    /// The variant for models. Some models switch on `StopAtVacant`. They then read no slot behind
+    /// a vacant slot, which more than halves the number of executions. By invariant 2 of `table`,
+    /// the key can be behind the vacant slot only if the key was inserted after that slot was read.
+    /// Other executions of these models read the slot later, and cover that case. Only models
     /// without the switch see both slots together.
     #[cfg(tollgate_loom)]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
@@ -147,8 +147,8 @@ impl Line {
         (place, keys)
     }
 
-    /// Returns the word of a key in this line. If the key is not here, the error specifies where
-    /// the probe run continues or ends.
+    /// Returns the word of a key in this line. If the key is not in the line, the error specifies
+    /// where the probe run continues or ends.
     #[inline(always)]
     pub(crate) fn find(&self, key: Fingerprint) -> Result<&Atomic<Word>, Miss<'_>> {
         let (place, keys) = self.look(key);
@@ -162,9 +162,9 @@ impl Line {
         })
     }
 
-    /// Returns the word of a key in this line. If the key is not here, this method prefetches the
-    /// next line. There is no branch, so the processor can start on other keys while it waits for
-    /// this line.
+    /// Returns the word of a key in this line. If the key is not in the line, this method
+    /// prefetches the next line. The method contains no branch, so the processor can start on other
+    /// keys while it waits for this line.
     #[inline(always)]
     pub(crate) fn find_or_prefetch(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let (place, keys) = self.look(key);
@@ -175,12 +175,12 @@ impl Line {
 
     /// Makes the memory of the line present, using a write that changes nothing.
     fn touch(&self) {
-        // ORDERING: relaxed; a fresh word publishes nothing. (`fetch_add(0)` is not used, because
-        // some compilers turn it into a load.)
+        // ORDERING: both are relaxed, because a fresh word publishes nothing. (`fetch_add(0)` is
+        // not used, because some compilers turn it into a load.)
         let _ = self.words[0].compare_exchange(Word::FRESH, Word::FRESH, Relaxed, Relaxed);
     }
 
-    /// Prefetches the line that is `behind` lines after this one, if that line exists. Does not
+    /// Prefetches the line that is `behind` lines after this line, if that line exists. Does not
     /// wait for the memory.
     #[inline(always)]
     pub(super) fn prefetch(&self, behind: usize) {
@@ -199,8 +199,8 @@ impl Line {
     }
 }
 
-/// An array of lines. The probe run of a key starts at the home line of the key's fingerprint. It
-/// continues slot by slot and wraps around at the end, until it reaches the key or a vacant slot.
+/// An array of lines. The probe run of a key starts at the home line of the key's fingerprint. The
+/// run continues slot by slot, wraps around at the end, and stops at the key or at a vacant slot.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) lines: Zeroed<Line>,
@@ -217,7 +217,7 @@ pub(super) enum Probe<'s> {
     Sealed,
 }
 
-/// Where the search for a key that is not in the line continues or ends.
+/// Where a search continues or ends if the key is not in the line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Miss<'s> {
     /// The key's probe run ends at this slot.
@@ -227,7 +227,7 @@ pub(crate) enum Miss<'s> {
     Further,
 }
 
-/// A slot without a key, at which a probe run ended, and the fingerprint that was read there.
+/// A slot without a key, at which a probe run ended, together with the fingerprint read there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vacant<'s> {
     slot: &'s Atomic<Fingerprint>,
@@ -236,9 +236,9 @@ pub(crate) struct Vacant<'s> {
 }
 
 impl Space {
-    /// Returns the number of lines for `places` keys. The keys take at most two thirds of the
+    /// Returns the number of lines for `places` keys. The keys occupy at most two thirds of the
     /// slots, or half of the slots if there are at most [`ROOMY`] slots. At least one slot stays
-    /// EMPTY, to end every probe run.
+    /// EMPTY, so that every probe run ends.
     pub(super) fn lines_for(places: u64) -> u64 {
         let slots = (places + places / 2).max(ROOMY.min(2 * places));
         (slots + 1).div_ceil(SLOTS as u64)
@@ -277,25 +277,25 @@ impl Space {
         }
     }
 
-    /// Searches for a key. If the key is not here, reports whether the vacant slot at the end of
-    /// its run is EMPTY or SEALED.
+    /// Searches for a key. If the key is not in this space, reports whether the vacant slot at the
+    /// end of the key's run is EMPTY or SEALED.
     #[inline]
     pub(super) fn probe(&self, key: Fingerprint) -> Probe<'_> {
         match self.search(key) {
             Ok(word) => Probe::Key(word),
             Err(vacant) if vacant.was.is_empty() => Probe::Empty(vacant),
             Err(vacant) => {
-                // ORDERING: acquire side of *closed*: the next array is linked. A sealed slot never
-                // changes.
+                // ORDERING: acquire side of *closed*, so this thread sees that the next array is
+                // linked. A sealed slot never changes.
                 vacant.slot.load(Acquire);
                 Probe::Sealed
             }
         }
     }
 
-    /// Finds `key`, or claims the first EMPTY slot of its run, and returns the word of the slot.
-    /// The caller must have a place for the key, so that the run contains such a slot unless it was
-    /// sealed. Returns `None` if the run was sealed.
+    /// Finds `key`, or claims the first EMPTY slot of the key's run, and returns the word of the
+    /// slot. The caller must have a place for the key. The run then contains an EMPTY slot, unless
+    /// the run was sealed. Returns `None` if the run was sealed.
     #[inline]
     pub(super) fn claim(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let mut at = key.home(self.lines.len());
@@ -305,8 +305,8 @@ impl Space {
                 // ORDERING: relaxed, as in `Line::look`.
                 let mut found = slot.load(Relaxed);
                 if found.is_empty() {
-                    // ORDERING: relaxed twice; a fingerprint publishes nothing, see the ledger of
-                    // `table`.
+                    // ORDERING: both are relaxed, because a fingerprint publishes nothing: see the
+                    // ledger of `table`.
                     match slot.compare_exchange(Fingerprint::EMPTY, key, Relaxed, Relaxed) {
                         Ok(_) => return Some(word),
                         Err(other) => found = other,
@@ -323,7 +323,8 @@ impl Space {
         }
     }
 
-    /// Makes the memory at the start of a key's probe run present, and prefetches the line there.
+    /// Makes the memory at the start of a key's probe run present, and prefetches the first line of
+    /// the run.
     #[inline]
     pub(super) fn prepare(&self, key: Fingerprint) {
         let home = key.home(self.lines.len());
@@ -331,14 +332,14 @@ impl Space {
         self.lines[home].prefetch(0);
     }
 
-    /// Pre-faults the next `parts` parts of the memory, after the parts that earlier calls have
-    /// covered.
+    /// Pre-faults the next `parts` parts of the memory, starting where earlier calls left off.
     pub(super) fn populate_ahead(&self, parts: usize) {
         self.lines.populate_ahead(parts, Line::touch);
     }
 
-    /// Hands over a large block of memory, with the permission for it, so that it is given back in
-    /// parts. Only the last owner may call this method. Afterwards the space may have no lines.
+    /// Hands over a large block of memory and the permit for the block, so that the block is given
+    /// back in parts. Only the last owner may call this method. Afterwards the space may have no
+    /// lines.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         self.lines.leave(permit);
     }
@@ -355,8 +356,8 @@ impl Space {
         keys.filter(|key| !key.is_vacant())
     }
 
-    /// Permanently seals the vacant slots of a line. Calls `each` for every key in the line, with
-    /// the key and its word.
+    /// Permanently seals the vacant slots of a line. For every key in the line, passes the key and
+    /// its word to `each`.
     #[inline]
     pub(super) fn close_line(&self, at: usize, mut each: impl FnMut(Fingerprint, &Atomic<Word>)) {
         let line = &self.lines[at];
@@ -376,8 +377,8 @@ impl Space {
 
 impl<'s> Vacant<'s> {
     /// Claims the slot for `key`, whose probe run ended at this slot, and returns the slot's word.
-    /// The caller must have a place for the key. Returns `None` if the slot is SEALED or another
-    /// key has taken it.
+    /// The caller must have a place for the key. Returns `None` if the slot is SEALED or taken by
+    /// another key.
     #[inline]
     pub(super) fn claim(self, key: Fingerprint) -> Option<&'s Atomic<Word>> {
         // ORDERING: relaxed twice, as in `Space::claim`.
@@ -393,14 +394,14 @@ impl<'s> Vacant<'s> {
 /// Seals the slot if it is EMPTY. Returns the slot's fingerprint, which never changes from now on.
 #[inline]
 fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
-    // ORDERING: relaxed; this load only avoids a compare-and-swap, because most slots are taken. A
+    // ORDERING: relaxed. Most slots are taken, so this load usually avoids a compare-and-swap. A
     // taken slot never changes.
     let found = slot.load(Relaxed);
     if !found.is_empty() {
         return found;
     }
-    // ORDERING: release side of *closed*: the sealing thread has seen that the next array is
-    // linked. Relaxed on failure, because the fingerprint found publishes nothing.
+    // ORDERING: release side of *closed*, because the sealing thread has seen that the next array
+    // is linked. Relaxed on failure, because the found fingerprint publishes nothing.
     match slot.compare_exchange(Fingerprint::EMPTY, Fingerprint::SEALED, Release, Relaxed) {
         Ok(_) => Fingerprint::SEALED,
         Err(found) => found,
@@ -472,7 +473,7 @@ mod tests {
         assert!(words().skip(1).all(Word::is_fresh));
     }
 
-    /// The last line of a space prefetches a line that does not exist, which does no harm.
+    /// The last line of a space prefetches a line that does not exist. This does no harm.
     #[test]
     fn a_key_is_found_in_the_first_line_of_its_run_and_not_in_the_next() {
         let space = Space::new(3).unwrap();
@@ -534,7 +535,7 @@ mod tests {
         }
     }
 
-    /// The bits choose the calls that do upkeep, so they must differ between keys.
+    /// The bits determine which calls do upkeep, so the bits must differ between keys.
     #[test]
     fn the_bits_are_those_of_the_hash() {
         for hash in [2, 77, u64::MAX] {

@@ -1,5 +1,5 @@
 //! Fail points: steps of an insertion and of a turnover at which tests can stop a thread forever.
-//! Outside unit tests they compile to nothing.
+//! Outside unit tests the fail points compile to nothing.
 
 /// The step that a thread has just reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,8 @@
 pub(super) enum Step {
     /// The thread has a place but no slot yet.
     PlaceGiven,
-    /// The thread was refused a place and has not taken back its request yet.
+    /// The thread's request for a place was refused, and the thread has not taken back the request
+    /// yet.
     AskedInVain,
     /// The thread has claimed a slot and has not charged the key yet.
     Claimed,
@@ -60,8 +61,8 @@ mod tests {
         static CHUNKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Stops the thread if a test has requested a stop at this step. Also counts the chunks closed
-    /// by the thread.
+    /// Stops the thread if a test has requested a stop at this step. Also counts how many chunks
+    /// the thread closes.
     pub(in super::super) fn reach(step: Step) {
         if step == Step::ChunkMoved {
             CHUNKS.set(CHUNKS.get() + 1);
@@ -94,9 +95,9 @@ mod tests {
     /// These keys are idle when the thread stops, so some of them are evicted.
     const IDLE: std::ops::Range<u64> = 100..103;
 
-    /// Stops a thread at `step` while it is pinned. Other threads then charge and insert keys, and
-    /// make the table grow at least twice more. No charge may be lost, no request may be wrongly
-    /// admitted, and no thread may wait.
+    /// Stops a thread at `step` while the thread holds a guard. Other threads then charge and
+    /// insert keys, and make the table grow at least twice more. No charge may be lost, no request
+    /// may be wrongly admitted, and no thread may wait.
     fn all_go_on_without_a_thread_that_stopped_at(step: Step) {
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_hour(2)).max_keys(10_000).clock(ManualClock::new()).build().unwrap();
@@ -155,7 +156,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Below the cap an insertion closes one chunk of 16 slots, plus one chunk for each other
+    /// Below the cap an insertion closes one chunk of 16 slots, and one more chunk for each other
     /// thread that is working on a chunk.
     #[test]
     fn an_insertion_closes_one_chunk_while_the_table_grows() {
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// At the cap an insertion closes chunks until it finds an idle key, but no more than 8.
+    /// At the cap an insertion closes chunks until it finds an idle key, but no more than 8 chunks.
     #[test]
     fn an_insertion_closes_a_bounded_number_of_chunks_at_the_cap() {
         let builder = Limiter::builder(Quota::per_hour(2)).max_keys(5_000).clock(ManualClock::new());
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// A denial writes nothing, so it performs no part of a turnover either.
+    /// A denial writes nothing, so a denial also performs no part of a turnover.
     #[test]
     fn denials_of_known_keys_leave_a_turnover_alone() {
         let limiter: Limiter<u64> =
@@ -251,12 +252,12 @@ mod tests {
         assert_eq!(limiter.len(), len);
     }
 
-    /// A full table turns over in two cases: once a grace has passed since the last turnover, so
-    /// that a key can have become idle, or once enough new keys were refused.
+    /// A full table turns over in two cases. Either a grace has passed since the last turnover, so
+    /// that a key can have become idle, or enough new keys were refused.
     #[test]
     fn a_full_table_turns_over_once_a_grace_or_for_many_refusals() {
-        // The table's 50 places need 26 lines, that is, 7 chunks. A single insertion can close all
-        // of them.
+        // The table's 50 places require 26 lines, that is, 7 chunks. A single insertion can close
+        // all 7 chunks.
         let builder = Limiter::builder(Quota::per_day(1)).max_keys(50).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.grace(Duration::from_secs(10)).build().unwrap();
         let refuse = |keys: std::ops::Range<u64>, seconds| {

@@ -35,8 +35,8 @@ fn place(table: &Table) -> Place {
     table.with_arrays(|root, _| root.place(None, Tick::ZERO))
 }
 
-/// Creates a root with a limit of `limit` keys, of which `survivors` were moved from the previous
-/// array.
+/// Creates a root with a limit of `limit` keys. `survivors` keys were moved into the root from the
+/// previous array.
 fn root(limit: u64, survivors: u64) -> Array {
     let size = Size::first(limit);
     let permit = Permit::take(&Memory::new(LEAST_MEMORY), Array::bytes_of(size)).unwrap();
@@ -76,8 +76,8 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     assert_eq!(place(&table), Place::Given, "the root is not closed");
 }
 
-/// Even a `clear`, which starts a turnover however recent the last one is, does not close the root
-/// while no next array is permitted.
+/// Even a `clear` does not close the root while no next array is permitted. (A `clear` starts a
+/// turnover however recent the last turnover is.)
 #[test]
 fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     let table = table();
@@ -90,7 +90,7 @@ fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     assert_eq!(place(&table), Place::Closed);
 }
 
-/// A `clear` visits all keys. Meanwhile the table turns over as often as other threads require.
+/// A `clear` visits all keys. Meanwhile other threads may turn the table over any number of times.
 #[test]
 fn a_visit_of_all_keys_keeps_few_arrays() {
     const KEYS: u64 = 500;
@@ -125,8 +125,8 @@ fn a_call_that_is_held_up_in_many_eras_keeps_few_arrays() {
     assert_eq!(found, Some(()));
 }
 
-/// The change requests memory before it closes the root. At that time it does not know the final
-/// number of keys, so it requests the maximum size of the next array.
+/// The change requests memory before it closes the root. At that time the final number of keys is
+/// unknown, so the change requests the maximum size of the next array.
 #[test]
 fn a_change_while_the_root_is_full_makes_it_larger() {
     let table = table();

@@ -20,17 +20,17 @@ use crate::time::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The maximum number of arrays of the cap's size that are allocated at the same time: the root,
-/// the next array, and two retired arrays that wait to be freed. Smaller arrays may be more
-/// numerous.
+/// The maximum number of arrays for `max_keys` keys that are allocated at the same time: the root,
+/// the next array, and two retired arrays that are not freed yet. There may be more arrays if they
+/// are smaller.
 const ARRAYS_AT_CAP: u64 = 4;
 
 /// The smallest bound on the bytes of a table's arrays. Even a small table can retire arrays faster
-/// than they are freed, so its bound must not be too small.
+/// than they are freed, so the bound of a small table must not be too low.
 pub(super) const LEAST_MEMORY: u64 = 1 << 20;
 
-/// How many times a change of rules requests memory before it gives up. The requests are a
-/// millisecond apart.
+/// How many times a change of rules requests memory before the change is given up. The requests are
+/// a millisecond apart.
 pub(super) const TRIES: usize = 100;
 
 /// A map from fingerprints to words, with a bound on keys and on memory.
@@ -46,8 +46,8 @@ pub(crate) struct Table {
     done: Done,
 }
 
-/// Counts of the table's work, and its retired arrays. They have their own cache lines, because
-/// most calls only read the other fields of a table.
+/// Counts of the table's work, and the retired arrays. These fields have their own cache lines,
+/// because most calls only read the other fields of a table.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Done {
@@ -62,7 +62,7 @@ struct Done {
 /// Why a thread did not start a turnover.
 #[derive(Debug, PartialEq, Eq)]
 enum NotBegun {
-    /// Another turnover is under way, or was when the thread tried to start one.
+    /// Another turnover is under way, or was under way when the thread tried to start its turnover.
     Preceded,
     /// The memory for the turnover is not permitted or not available.
     NotPermitted,
@@ -110,7 +110,8 @@ impl Table {
                         None => match load(word) {
                             word if word.is_fresh() => return Ok(None),
                             frozen if frozen.is_frozen() => follow(array, key, word)?,
-                            // The key was charged for the first time after `visit` read its word.
+                            // The key was charged for the first time after `visit` had read the
+                            // key's word.
                             _ => continue,
                         },
                     },
@@ -121,8 +122,8 @@ impl Table {
         })
     }
 
-    /// Would a new key find a place now? The answer is an estimate, because other threads insert
-    /// and evict keys meanwhile.
+    /// Returns whether a new key would find a place now. The answer is an estimate, because other
+    /// threads insert and evict keys meanwhile.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.with_arrays(|root, next| match next {
             None => root.has_place(None) || self.may_turn(root, now),
@@ -131,7 +132,7 @@ impl Table {
     }
 
     /// Returns an upper bound on the number of keys in the table. The bound includes keys that are
-    /// being inserted, and keys that were refused a moment ago.
+    /// being inserted, and refused keys whose requests are not taken back yet.
     pub(crate) fn len(&self) -> usize {
         size(
             self.with_arrays(|root, next| next.map_or_else(|| root.used(None), |next| next.used(Some(root)))),
@@ -178,15 +179,14 @@ impl Table {
         self.with_arrays(|root, next| look(next.unwrap_or(root)))
     }
 
-    /// Should a full array be turned over? Below the cap, the answer is always yes, so that the
-    /// table grows. At the cap, the answer is yes once keys can have become old enough to be
-    /// forgotten.
+    /// Returns whether to turn over a full array. Below the cap, always returns true, so that the
+    /// table grows. At the cap, returns true once keys can have become old enough to be forgotten.
     fn may_turn(&self, root: &Array, now: Tick) -> bool {
         root.size.limit < self.max_keys || root.is_due(now, self.grace)
     }
 
-    /// Should a full array be turned over for a new key that has found no place? At the cap, this
-    /// method records the time of the request.
+    /// Returns whether to turn over a full array because a new key could not find a place. If the
+    /// array is at the cap, this method also records the time of the request.
     pub(super) fn may_turn_for(&self, root: &Array, now: Tick) -> bool {
         if root.size.limit == self.max_keys {
             root.note(now);
@@ -194,20 +194,20 @@ impl Table {
         self.may_turn(root, now)
     }
 
-    /// Closes the root and links the next array to it. Returns false, and leaves the root
+    /// Closes the root and links the next array to the root. Returns false, and leaves the root
     /// unchanged, if the memory for the next array is not permitted until a retired array is freed.
     pub(super) fn begin(&self, root: &Array, now: Tick, guard: &Guard) -> bool {
         root.next.is_linked()
             || self.begin_under(&root.rules, root, now, guard) != Err(NotBegun::NotPermitted)
     }
 
-    /// Closes the root and links an array with these rules to it.
+    /// Closes the root and links an array with these rules to the root.
     fn begin_under(&self, rules: &Rules, root: &Array, now: Tick, guard: &Guard) -> Result<(), NotBegun> {
-        // The memory may not be permitted because another thread that starts the same turnover
-        // holds the permit.
+        // The memory may be refused because another thread, which starts the same turnover, holds
+        // the permit.
         let not = || if root.next.is_linked() { NotBegun::Preceded } else { NotBegun::NotPermitted };
-        // Take the permit before closing the root. A closed root gives out no more places, so it
-        // must not be left without a next array.
+        // Take the permit before closing the root. A closed root gives out no more places, so a
+        // closed root must not be left without a next array.
         let permitted = self.permit_next(root, now).or_else(|| {
             // A collection may free a retired array.
             self.done.retired.collect();
@@ -231,9 +231,9 @@ impl Table {
     }
 
     /// Returns the limit of the array that follows `root`, with a permit for the maximum memory of
-    /// an array with that limit. The permit allows for any number of keys inserted into `root`
-    /// before it is closed. Returns `None` if not even an array for the keys now in `root` is
-    /// permitted.
+    /// an array with that limit. The permit is large enough for any number of keys inserted into
+    /// `root` before `root` is closed. Returns `None` if not even an array for the keys now in
+    /// `root` is permitted.
     fn permit_next(&self, root: &Array, now: Tick) -> Option<(u64, Permit)> {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
@@ -247,12 +247,12 @@ impl Table {
     }
 
     /// Performs up to `steps` steps of upkeep: gives memory back, and works on the current
-    /// turnover. If no turnover is under way, this method starts one to shrink a table that is far
-    /// too large. Returns true if there is more upkeep to do.
+    /// turnover. If no turnover is under way and the table is far too large, starts a turnover to
+    /// shrink the table. Returns true if there is more upkeep to do.
     ///
-    /// A call with several steps first gives back that many parts of retired memory in one system
-    /// call. It also pre-faults almost as many parts of the next array's memory. This leaves less
-    /// of that work to checks, and interrupts other processors less often.
+    /// A call with several steps first gives back one part of retired memory for each step, in a
+    /// single system call. The call also pre-faults almost as many parts of the next array's
+    /// memory. This leaves less of that work to checks, and interrupts other processors less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick) -> bool {
         self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
@@ -302,8 +302,8 @@ impl Table {
         self.with_last(|last| last.note(now));
     }
 
-    /// Starts a turnover if there is a key to forget or room to give back, unless a turnover is
-    /// already under way. Returns true if a turnover is under way after the call.
+    /// Starts a turnover if there is a key to forget or room to give back. Does nothing if a
+    /// turnover is already under way. Returns true if a turnover is under way after the call.
     pub(crate) fn begin_turnover(&self, now: Tick) -> bool {
         under_guard(|guard| {
             let root = self.root(guard)?;
@@ -311,8 +311,8 @@ impl Table {
         })
     }
 
-    /// Calls `visit` with the state of every key, as [`known`](Self::known) does. The call covers
-    /// all keys that were in the table when it started, and some of the keys inserted since.
+    /// Calls `visit` with the state of every key, as [`known`](Self::known) does. Visits all keys
+    /// that were in the table when the call started, and some of the keys inserted since.
     pub(crate) fn each(&self, visit: impl Fn(State<'_>) -> Option<()>) {
         self.with_arrays(|root, next| {
             for array in [Some(root), next].into_iter().flatten() {
@@ -337,12 +337,12 @@ impl Table {
     }
 
     /// Replaces the rules with the result of `change`. When this call returns, the new rules apply
-    /// to all keys. The table turns over for the change, because only the rule that made a word can
-    /// interpret the word. For that reason, the rules belong to the array.
+    /// to all keys. The change is a turnover, because the rules belong to the array: only the rule
+    /// that made a word can interpret the word.
     ///
     /// Returns false, and changes nothing, if no memory is permitted for a tenth of a second
     /// because a stopped thread withholds retired arrays. Apart from that wait the call is
-    /// lock-free. It starts again only if another turnover was under way, and completes that
+    /// lock-free. The call starts again only if another turnover was under way, and completes that
     /// turnover first.
     pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
         let mut tries = 0;
@@ -410,12 +410,12 @@ impl Table {
     }
 }
 
-/// Does the root contain a key to forget, or more room than the smallest array?
+/// Returns whether the root contains a key to forget, or more room than the smallest array.
 fn holds_something(root: &Array) -> bool {
     root.used(None) > 0 || root.size.limit > growth::FIRST
 }
 
-/// Returns the limit of the array after `root`, which contains at most `used` keys.
+/// Returns the limit of the array that follows `root`. `root` contains at most `used` keys.
 pub(super) fn limit_after(root: &Array, used: u64, now: Tick) -> u64 {
     let keys_stay = root.brought(None) > root.size.limit / 2;
     let next = growth::next_capacity(root.size.limit, used, root.began, now, keys_stay);
@@ -431,8 +431,8 @@ pub(super) fn follow<'g>(
     key: Fingerprint,
     word: &Atomic<Word>,
 ) -> Result<At<'g, Array>, Retry> {
-    // ORDERING: acquire side of *closed*: the next array is linked. The word is frozen, so this
-    // load returns the same word.
+    // ORDERING: acquire side of *closed*, so this thread sees that the next array is linked. The
+    // word is frozen, so this load returns the same word.
     let frozen = word.load(Acquire);
     let next = Array::successor(array)?;
     if frozen != Word::EVICTED {

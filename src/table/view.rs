@@ -1,11 +1,11 @@
-//! The fast path to a key's word. The fast path searches only the root. Most keys are in the root,
-//! and new keys are inserted there unless a turnover is under way.
+//! The fast path to a key's word. The fast path searches only the root, which contains most keys.
+//! New keys are inserted into the root unless a turnover is under way.
 //!
-//! In the common case, the fast path has the same effect as `Table::find_or_insert`. It leaves all
-//! other cases to `Table::find_or_insert`: a frozen word, a slot that another thread took first,
-//! and an array that is full or closed. A fast path that gives up loses nothing. If it was given a
-//! place, that place is either used by a slot or given back. If the key has a slot but no charged
-//! word yet, the next lookup finds that slot.
+//! In the common case, the fast path has the same effect as `Table::find_or_insert`. The fast path
+//! leaves all other cases to that method: a frozen word, a slot that another thread took first, and
+//! an array that is full or closed. Nothing is lost if the fast path gives up. If the request was
+//! given a place, either a slot uses the place, or the place was given back. If the key has a slot
+//! but no charged word yet, the next lookup finds that slot.
 
 use super::array::Array;
 use super::space::{Fingerprint, Line, Miss, Vacant};
@@ -23,12 +23,12 @@ use crate::time::Tick;
 pub(crate) struct View<'g>(&'g Array);
 
 /// Returns whether a charge of this key performs a step of upkeep. At any given time, the charges
-/// of one in 2048 keys perform steps. The charges of any given key perform steps in one of 2048
+/// of one in 2048 keys perform steps. The charges of a given key perform steps during one in 2048
 /// milliseconds (of 2^20 nanoseconds).
 ///
 /// Even while no new keys arrive, a turnover must proceed, and a table that is far too large must
 /// shrink. A step takes about a microsecond, which is several times the duration of a check.
-/// Therefore fewer than one in a thousand checks may perform a step; otherwise the steps would show
+/// Therefore fewer than one in a thousand checks may perform a step. Otherwise the steps would show
 /// in the 99.9th percentile. Denials write nothing, so they perform no steps.
 #[inline]
 pub(crate) const fn is_turn(hash: u64, now: Tick) -> bool {
@@ -45,7 +45,7 @@ impl Table {
         Ok(View(root.get()))
     }
 
-    /// Performs a step of upkeep if the key was charged and its turn has arrived: see [`is_turn`].
+    /// Performs a step of upkeep if the key was charged and [`is_turn`] returns true for the key.
     #[inline(always)]
     pub(crate) fn tend_in_turn(&self, is_charged: bool, key: Fingerprint, now: Tick) {
         if is_charged && is_turn(key.bits(), now) {
@@ -60,8 +60,8 @@ impl Table {
 }
 
 impl<'g> View<'g> {
-    /// Returns the first line of the key's probe run, which contains most keys, and starts to
-    /// prefetch the line.
+    /// Returns the first line of the key's probe run, and starts to prefetch the line. Most keys
+    /// are in the first line of their run.
     #[inline(always)]
     pub(crate) fn first_line(self, key: Fingerprint) -> &'g Line {
         let lines = &self.0.space.lines;
@@ -77,7 +77,8 @@ impl<'g> View<'g> {
         self.0.rules.bucket
     }
 
-    /// Returns the state of a key if it has a slot in the root. Its word may be fresh or frozen.
+    /// Returns the state of a key if the key has a slot in the root. The key's word may be fresh or
+    /// frozen.
     #[inline(always)]
     pub(crate) fn find(self, key: Fingerprint) -> Option<State<'g>> {
         self.0.space.search(key).ok().map(|word| self.0.state(key, word))
@@ -88,7 +89,7 @@ impl<'g> View<'g> {
     ///
     /// Returns `None` to leave the request to the slow path. This happens if the key is in the next
     /// array or belongs there, or if the key is new and the request charges nothing. It also
-    /// happens if the key is not in its first line and its rule is not a bucket.
+    /// happens if the key is not in its first line and the rule is not a bucket.
     #[inline(always)]
     pub(crate) fn take_or_insert(
         self,
@@ -119,9 +120,9 @@ impl<'g> View<'g> {
     /// before and after the call. Two fresh words, or two frozen words, leave the request to the
     /// slow path.
     ///
-    /// Not inlined, because few keys need this method. It returns two words in registers. An
-    /// `Option` of two words would be returned through memory, at the cost of one more instruction
-    /// in every check.
+    /// This method is not inlined, because few keys need it. The two words are returned in
+    /// registers. An `Option` of two words would be returned through memory, at the cost of one
+    /// more instruction in every check.
     #[inline(never)]
     fn take_or_insert_further(self, key: Fingerprint, now: Tick, cost: u64) -> (Word, Word) {
         let Some(bucket) = self.bucket() else { return (Word::FRESH, Word::FRESH) };
@@ -134,10 +135,10 @@ impl<'g> View<'g> {
         }
     }
 
-    /// Inserts a key with its first charge at the end of its probe run, and returns its word.
-    /// Returns `None` if the request charges nothing. Also returns `None` to leave the insertion to
-    /// the slow path, if the root gives no places during a turnover, if a turnover is due, or if
-    /// memory has to be given back first.
+    /// Inserts a key with its first charge at the end of the key's probe run, and returns the key's
+    /// word. Returns `None` if the request charges nothing. Also returns `None` to leave the
+    /// insertion to the slow path in three cases: the root gives out no places because of a
+    /// turnover, a turnover is due, or memory must be given back first.
     #[inline(always)]
     fn insert(
         self,

@@ -1,8 +1,8 @@
-//! The slow path of a charge. It handles keys in either array, and new keys that the fast path in
-//! `view` could not insert.
+//! The slow path of a charge. It handles keys in the root and in the next array, and inserts new
+//! keys that the fast path in `view` could not insert.
 //!
-//! A charge walks from the root to the next array, if there is one. Each look at an array finds the
-//! key, a sealed slot or an empty slot, and ends with an [`Outcome`].
+//! A charge walks from the root to the next array, if there is a next array. Each look at an array
+//! finds the key, a sealed slot or an empty slot, and ends with an [`Outcome`].
 
 use super::array::{Array, Place};
 use super::space::{Fingerprint, Probe, Vacant};
@@ -14,14 +14,15 @@ use crate::rule::{Rule, Word, load};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
-/// The maximum number of chunks that an insertion at the cap turns over before it gives up.
+/// The maximum number of chunks that an insertion at the cap turns over before the insertion gives
+/// up.
 pub(super) const CHUNKS_AT_CAP: usize = 8;
 
 /// How a look at one array ended.
 enum Outcome {
     /// The request is answered.
     Answered,
-    /// This charge has done as much work as it may, and has found no place for the key.
+    /// This charge has done the maximum amount of work, and has found no place for the key.
     NoPlace,
     /// The walk continues at the current array.
     GoOn,
@@ -32,9 +33,10 @@ struct Request {
     key: Fingerprint,
     now: Tick,
     cost: u64,
-    /// Is the key new, and has the request already done the work required of each insertion?
+    /// Whether the key is new, and the request has already done the work required of each
+    /// insertion.
     is_new: bool,
-    /// The number of changes that had led to the rules by which a new key will be charged.
+    /// The change count of the rules by which a new key will be charged.
     changes: u64,
     /// How many chunks were turned over because there was no place.
     chunks: usize,
@@ -56,7 +58,7 @@ struct Walk<'g> {
 
 impl Table {
     /// Charges a key in either array. If the key is new and the request charges something, inserts
-    /// the key first. The flag is true if a known key was charged; in that case this call has done
+    /// the key first. The flag is true if a known key was charged. In that case this call has done
     /// no work for a turnover. Returns `None` if there is no place for the key.
     pub(crate) fn find_or_insert(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let (is_new, answer) = (false, None);
@@ -119,8 +121,8 @@ impl<'g> Walk<'g> {
             }
         }
         if after.is_some() {
-            // From now on keys are inserted into the next array, so this run must not accept any
-            // more keys.
+            // From now on, keys are inserted into the next array, so this probe run must not accept
+            // any more keys.
             vacant.seal();
             return Ok(Outcome::GoOn);
         }
@@ -142,8 +144,8 @@ impl<'g> Walk<'g> {
     }
 
     /// Performs the work required of each insertion: answers a request that charges nothing, gives
-    /// memory back, and turns over a chunk. Returns `None` if no turnover is under way, so that the
-    /// key may be inserted into this array.
+    /// memory back, and turns over a chunk. Returns `None` if no turnover is under way. The key may
+    /// then be inserted into this array.
     #[inline]
     fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Retry> {
         let key = self.request.key;
@@ -166,10 +168,10 @@ impl<'g> Walk<'g> {
         self.go_to_root().map(Some)
     }
 
-    /// Answers a request that charges nothing under the rules of `latest`, and returns true.
-    /// Otherwise records these rules and returns false. The same rule must both decide and answer.
-    /// If two rules were used while quotas change, they might disagree on whether anything is
-    /// charged.
+    /// Answers the request and returns true if the request charges nothing under the rules of
+    /// `latest`. Otherwise records these rules and returns false. The same rule must both decide
+    /// and answer. While quotas change, two rules might disagree on whether the request charges
+    /// anything.
     #[inline]
     fn is_refused_under(&mut self, latest: &Array) -> bool {
         let Request { key, now, cost, .. } = *self.request;
@@ -182,7 +184,7 @@ impl<'g> Walk<'g> {
         false
     }
 
-    /// Claims the slot for the key, which must have a place, and charges the key.
+    /// Claims the slot for the key and charges the key. The request must have been given a place.
     #[inline]
     fn claim_and_charge(&mut self, vacant: Vacant<'g>) -> Outcome {
         reach(Step::PlaceGiven);

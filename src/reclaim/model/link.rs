@@ -1,5 +1,5 @@
-//! The stand-in for a link. It contains a pointer that loom sees. No value is freed before the bag
-//! is dropped. A link returns `Retry` only if a model tosses a coin (`coin`).
+//! The stand-in for a link. The link contains a pointer that loom sees. No value is freed before
+//! the bag is dropped. A link returns `Retry` only if a model tosses a coin (`coin`).
 //!
 //! The real reclamation has its own models (`loom-tests/tests/reclaim.rs`). A model of the real
 //! reclamation and the table together would have too many schedules.
@@ -51,7 +51,7 @@ impl<T> Link<T> {
         if coin::asks_to_retry() { Err(Retry) } else { Ok(to) }
     }
 
-    /// Returns the value behind a link that was followed before.
+    /// Returns the value behind a link that was already followed.
     ///
     /// # Safety
     ///
