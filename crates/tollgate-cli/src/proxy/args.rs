@@ -369,9 +369,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Clients that are slow or greedy")]
     header_timeout: Duration,
 
-    /// How long a response that has begun may stand still because neither the upstream nor the
-    /// client sends anything. If the client reads nothing, the response may stand still for twice
-    /// as long
+    /// How long a response that has begun may stall because neither the upstream nor the client
+    /// sends anything. If the client reads nothing, the response may stall for twice as long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, help_heading = "Clients that are slow or greedy")]
     idle_timeout: Duration,
 

@@ -284,8 +284,8 @@ impl Place {
         }
     }
 
-    /// Encodes the first bytes of a target, as far as they can be encoded now. Returns the number
-    /// of these bytes and the encoded bytes, or `None` if no byte can be encoded.
+    /// Encodes as many of the first bytes of a target as possible. Returns how many bytes were
+    /// consumed, and their encoding, or `None` if no byte can be encoded.
     fn encoded(self, bytes: &[u8]) -> Option<(usize, BytesMut)> {
         let mut is_kept = match self {
             Self::Path => is_kept_in_path,
