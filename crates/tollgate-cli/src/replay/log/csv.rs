@@ -89,8 +89,8 @@ pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Rea
     })
 }
 
-/// Returns whether these texts look like names. This distinguishes a header from a damaged line in
-/// another format.
+/// Returns whether these strings look like names. This distinguishes a header from a damaged line
+/// in another format.
 fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     let is_name = |name: &[u8]| {
         name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')

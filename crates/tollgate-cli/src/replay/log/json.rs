@@ -122,8 +122,8 @@ pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
     DIALECTS.iter().find(is_one).map_or(Format::Json, |dialect| dialect.format)
 }
 
-/// Replaces each byte that JSON does not allow in a text by an escape, because some servers write
-/// such bytes. Returns `None` if the line contains no such bytes.
+/// Replaces each byte that JSON does not allow in a string with an escape, because some servers
+/// write such bytes. Returns `None` if the line contains no such bytes.
 fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(line.len() + 16);
     let mut is_changed = false;

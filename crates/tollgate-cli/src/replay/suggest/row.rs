@@ -118,7 +118,7 @@ impl Load {
         }
     }
 
-    /// Ends the second of a client.
+    /// Ends the latest second of the current client.
     fn end_client(&mut self) {
         if let Some((second, count)) = self.latest.take() {
             *self.by_second.entry(second).or_default() += count;
