@@ -191,8 +191,8 @@ pub unsafe extern "C" fn tollgate_check_u64(
 }
 
 /// Like `tollgate_check_n`, but at a time that the caller passes. The time is in nanoseconds and
-/// must be at most 2^61. Use this function to make several checks with a single reading of
-/// `tollgate_now`, for tests, and for timestamps from a log. Times may go back.
+/// must be at most 2^61. Use this function for several checks with a single reading of
+/// `tollgate_now`, for tests, and for timestamps from a log. Times may go backwards.
 ///
 /// Any number of threads may call this function at once. The library keeps neither the key nor the
 /// decision.

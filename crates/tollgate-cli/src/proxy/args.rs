@@ -37,7 +37,7 @@ refuses is answered with 429, Retry-After and a problem in JSON, and never reach
 Responses state how much of each limit is left (RateLimit and RateLimit-Policy). WebSockets are
 passed on.";
 
-/// The end of the help: everything that does not fit beside an option.
+/// The last part of the help, with everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\

@@ -1,8 +1,8 @@
 //! [`ReplayLimiter`]: the limiter of a simulation, with either store of keys.
 //!
-//! A [`ReplayLimiter`] returns the same answers as a limiter that runs at the times of the log. It
-//! stores a state for every key of the log, and [`Places`] decides which of these keys a limiter
-//! would track.
+//! A [`ReplayLimiter`] returns the same answers as a limiter whose clock shows the times of the
+//! log. It stores a state for every key of the log, and [`Places`] decides which of these keys a
+//! limiter would track.
 
 use std::time::Duration;
 

@@ -74,7 +74,7 @@ impl Columns {
     ) -> Result<(Format, Self), Unopened> {
         let wanted = |key: Vec<String>, names| Wanted {
             key,
-            // Addresses are read in full, because the limits themselves shorten them to their
+            // Addresses are read in full, because the limits themselves shorten addresses to a
             // prefix.
             ipv6_prefix: 128,
             trust_hops: settings.trust_hops,

@@ -141,8 +141,8 @@ impl LineReader {
 
     /// Reads a line as one record.
     pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
-        // For an empty line, the reader would search for a record in the next line, and find the
-        // end of its input.
+        // For an empty line, the reader would search for a record in the next line, but find only
+        // the end of the input.
         if line.trim_ascii().is_empty() {
             return Err("it is empty".into());
         }

@@ -169,8 +169,8 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
         Some(plain) if !plain.contains('\\') => Cow::Borrowed(plain.as_bytes()),
         Some(_) => match serde_json::from_str::<String>(raw) {
             Ok(text) => Cow::Owned(text.into_bytes()),
-            // JSON allows half of a surrogate pair, which is not valid text. It therefore stays
-            // escaped.
+            // JSON allows half of a surrogate pair, which is not valid text. Such a half therefore
+            // stays escaped.
             Err(_) => Cow::Borrowed(raw.as_bytes()),
         },
         None if raw == "null" => Cow::Borrowed(MISSING),

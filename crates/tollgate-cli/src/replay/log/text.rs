@@ -43,7 +43,7 @@ enum Source {
 #[derive(Debug)]
 struct Plan {
     layout: Layout,
-    /// The number of steps that it takes to find all needed columns.
+    /// How many steps are necessary to find all needed columns.
     steps: usize,
     time: Range<usize>,
     cost: Option<usize>,

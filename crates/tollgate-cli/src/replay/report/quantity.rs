@@ -1,7 +1,7 @@
 //! Formats numbers, shares, times and sizes for people.
 //!
 //! `indicatif` formats counts and sizes, and `jiff` formats dates. This module adds three things:
-//! shares that never round something to nothing, times in their two largest units, and rates in
+//! shares that never show a nonzero part as zero, times in their two largest units, and rates in
 //! words. For a time, `indicatif` shows only one unit, and `jiff` shows all.
 
 use std::time::Duration;
