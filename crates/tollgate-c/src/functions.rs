@@ -18,7 +18,7 @@ use tollgate::Tick;
 /// Returns the version of the library, such as "0.1.0". `TOLLGATE_VERSION` is the version of the
 /// header.
 ///
-/// Any thread may call this function. The returned text is static.
+/// Any thread may call this function. The returned string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn tollgate_version() -> *const c_char {
     const VERSION: &CStr =
@@ -29,29 +29,29 @@ pub extern "C" fn tollgate_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Returns a text that describes a result, for use in a log. The text is never NULL.
+/// Returns a string that describes a result, for logging. The string is never NULL.
 ///
-/// Any thread may call this function. The returned text is static.
+/// Any thread may call this function. The returned string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn tollgate_strerror(result: c_int) -> *const c_char {
     results::text_of(result).as_ptr()
 }
 
-/// Creates a limiter that enforces `quota` for each key. A quota is a text such as "100/s", "100/s
-/// burst 20", "5/10s" or "1000/h strict". The units are ns, us, ms, s, min, h and d. `options` may
-/// be NULL.
+/// Creates a limiter that enforces `quota` for each key. A quota is a string such as "100/s",
+/// "100/s burst 20", "5/10s" or "1000/h strict". The units are ns, us, ms, s, min, h and d.
+/// `options` may be NULL.
 ///
 /// On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error and
-/// leaves `*limiter` unchanged. If `message` is not NULL, a failure also writes a text to it that
-/// states the fault and the allowed values. The text is truncated to `message_size` bytes,
-/// including a terminating 0; 200 bytes suffice for most messages.
+/// leaves `*limiter` unchanged. If `message` is not NULL, a failure also writes an error text to
+/// `message`. The text states the fault and the allowed values, and is truncated to `message_size`
+/// bytes, including a terminating 0; 200 bytes suffice for most messages.
 ///
 /// Any thread may call this function. The caller owns the handle, and must free it with
-/// `tollgate_limiter_free`. The library copies the texts and the options.
+/// `tollgate_limiter_free`. The library copies the strings and the options.
 ///
 /// # Safety
 ///
-/// Every pointer is NULL or valid, texts end with a 0, and `options` has as many bytes as its
+/// Every pointer is NULL or valid, strings end with a 0, and `options` has as many bytes as its
 /// `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_limiter_new(
@@ -65,16 +65,16 @@ pub unsafe extern "C" fn tollgate_limiter_new(
         if limiter.is_null() {
             return Err(TOLLGATE_ERR_NULL.into());
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let quota = unsafe { text_of(quota) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let options = unsafe { options_of(options) }?;
         let made = Box::new(settings::limiter(quota, &options)?);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         unsafe { limiter.write(Box::into_raw(made)) };
         Ok(())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { explained(message, message_size, make) }
 }
 
@@ -90,7 +90,8 @@ pub unsafe extern "C" fn tollgate_limiter_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_limiter_free(limiter: *mut tollgate_limiter) {
     if !limiter.is_null() {
-        // SAFETY: the caller's promise; `tollgate_limiter_new` has boxed the limiter.
+        // SAFETY: the caller passes a live handle, and `tollgate_limiter_new` has boxed the
+        // limiter.
         let owned = unsafe { Box::from_raw(limiter) };
         // This function has no result that could report a panic, and a panic must not unwind into
         // C.
@@ -117,7 +118,7 @@ pub unsafe extern "C" fn tollgate_check(
     key_len: usize,
     decision: *mut tollgate_decision,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe {
         decide(
             limiter,
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn tollgate_check_n(
     cost: u64,
     decision: *mut tollgate_decision,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe {
         decide(
             limiter,
@@ -176,7 +177,7 @@ pub unsafe extern "C" fn tollgate_check_u64(
     decision: *mut tollgate_decision,
 ) -> c_int {
     let bytes = key.to_ne_bytes();
-    // SAFETY: the caller's promise; `bytes` contains eight bytes.
+    // SAFETY: the caller guarantees the other arguments, and `bytes` contains eight bytes.
     unsafe {
         decide(
             limiter,
@@ -190,8 +191,8 @@ pub unsafe extern "C" fn tollgate_check_u64(
 }
 
 /// Like `tollgate_check_n`, but at a time that the caller passes. The time is in nanoseconds and
-/// must be at most 2^61. Use this function to make several checks with a single reading of
-/// `tollgate_now`, for tests, and for timestamps from a log. Times may go back.
+/// must be at most 2^61. Use this function for several checks with a single reading of
+/// `tollgate_now`, for tests, and for timestamps from a log. Times may go backwards.
 ///
 /// Any number of threads may call this function at once. The library keeps neither the key nor the
 /// decision.
@@ -209,7 +210,7 @@ pub unsafe extern "C" fn tollgate_check_at(
     decision: *mut tollgate_decision,
 ) -> c_int {
     let now = Tick::from_nanos(now_ns);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe {
         decide(
             limiter,
@@ -239,7 +240,7 @@ pub unsafe extern "C" fn tollgate_peek(
     cost: u64,
     decision: *mut tollgate_decision,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe {
         decide(
             limiter,
@@ -270,7 +271,7 @@ pub unsafe extern "C" fn tollgate_peek_at(
     decision: *mut tollgate_decision,
 ) -> c_int {
     let now = Tick::from_nanos(now_ns);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe {
         decide(
             limiter,
@@ -303,7 +304,7 @@ pub unsafe extern "C" fn tollgate_refund(
     decision: *const tollgate_decision,
     tokens: u64,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe {
         give_back(limiter, key, key_len, decision, |limiter, key, charge| {
             limiter.refund_n(key, charge, tokens);
@@ -329,7 +330,7 @@ pub unsafe extern "C" fn tollgate_refund_at(
     now_ns: u64,
 ) -> c_int {
     let now = Tick::from_nanos(now_ns);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe {
         give_back(limiter, key, key_len, decision, |limiter, key, charge| {
             limiter.at(now).refund_n(key, charge, tokens);
@@ -360,7 +361,7 @@ pub unsafe extern "C" fn tollgate_check_many(
     results: *mut c_int,
     decisions: *mut tollgate_decision,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { decide_many(limiter, keys, count, results, decisions) }
 }
 
@@ -384,18 +385,18 @@ pub unsafe extern "C" fn tollgate_check_all(
     count: usize,
     denied_by: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { decide_all(charges, count, denied_by) }
 }
 
 /// Replaces the quota of all keys that do not have their own quota. Tokens that were already
 /// charged remain charged.
 ///
-/// Returns 0 or an error. On an error, the quota is unchanged, and `message` receives a text that
+/// Returns 0 or an error. On an error, the quota is unchanged, and `message` receives a string that
 /// states the fault.
 ///
 /// Any number of threads may call this function at once, even during checks. The library copies the
-/// text.
+/// string.
 ///
 /// # Safety
 ///
@@ -408,24 +409,24 @@ pub unsafe extern "C" fn tollgate_set_quota(
     message_size: usize,
 ) -> c_int {
     let set = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let limiter = unsafe { limiter_of(limiter) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let quota = unsafe { text_of(quota) };
         Ok(limiter.set_quota(settings::quota(quota)?)?)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { explained(message, message_size, set) }
 }
 
 /// Sets or removes the quotas of individual keys. All keys are changed in a single step, which
 /// costs as much as `tollgate_set_quota`. To change many keys, use a single call.
 ///
-/// Returns 0 or an error. On an error, no quota is changed, and `message` receives a text that
+/// Returns 0 or an error. On an error, no quota is changed, and `message` receives a string that
 /// states the fault.
 ///
 /// Any number of threads may call this function at once, even during checks. The library copies the
-/// keys and the texts.
+/// keys and the strings.
 ///
 /// # Safety
 ///
@@ -438,9 +439,9 @@ pub unsafe extern "C" fn tollgate_set_key_quotas(
     message: *mut c_char,
     message_size: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     let set = || unsafe { set_key_quotas(limiter, quotas, count) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { explained(message, message_size, set) }
 }
 
@@ -456,7 +457,7 @@ pub unsafe extern "C" fn tollgate_stats_of(
     limiter: *const tollgate_limiter,
     stats: *mut tollgate_stats,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { write_stats(limiter, stats) }
 }
 
@@ -470,7 +471,7 @@ pub unsafe extern "C" fn tollgate_stats_of(
 /// `limiter` is a live handle or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_now(limiter: *const tollgate_limiter) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     let limiter = unsafe { limiter_of(limiter) };
     let read = || limiter.map_or(0, |limiter| limiter.clock().now().as_nanos());
     catch_unwind(AssertUnwindSafe(read)).unwrap_or(0)

@@ -70,7 +70,7 @@ fn fitting(text: &str, size: usize) -> usize {
 /// `limiter` is NULL or a handle that is live for `'a`.
 #[inline]
 pub(crate) unsafe fn limiter_of<'a>(limiter: *const tollgate_limiter) -> Result<&'a Limiter<[u8]>, c_int> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     let handle = unsafe { limiter.as_ref() };
     Ok(handle.ok_or(TOLLGATE_ERR_NULL)?.limiter())
 }
@@ -91,7 +91,7 @@ pub(crate) unsafe fn key_of<'a>(key: *const c_void, key_len: usize) -> Result<&'
     if key_len > isize::MAX as usize {
         return Err(TOLLGATE_ERR_SIZE);
     }
-    // SAFETY: the caller's promise; the length was just checked.
+    // SAFETY: the caller guarantees the pointer, and the length was just checked.
     Ok(unsafe { slice::from_raw_parts(key.cast(), key_len) })
 }
 
@@ -110,11 +110,11 @@ unsafe fn array_of<'a, T>(first: *const T, count: usize) -> Result<&'a [T], c_in
     if count > isize::MAX as usize / size_of::<T>() {
         return Err(TOLLGATE_ERR_SIZE);
     }
-    // SAFETY: the caller's promise; the length was just checked.
+    // SAFETY: the caller guarantees the pointer, and the length was just checked.
     Ok(unsafe { slice::from_raw_parts(first, count) })
 }
 
-/// Returns a text from C, or `None` for NULL. Bytes that are not UTF-8 are replaced by characters
+/// Returns a string from C, or `None` for NULL. Bytes that are not UTF-8 are replaced by characters
 /// that the parser refuses.
 ///
 /// # Safety
@@ -124,7 +124,7 @@ pub(crate) unsafe fn text_of(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     let text = unsafe { CStr::from_ptr(text) };
     Some(text.to_string_lossy().into_owned())
 }
@@ -133,8 +133,8 @@ pub(crate) unsafe fn text_of(text: *const c_char) -> Option<String> {
 ///
 /// # Safety
 ///
-/// `options` is NULL or has as many bytes as its `size` states. Its texts satisfy the preconditions
-/// of `text_of`.
+/// `options` is NULL or has as many bytes as its `size` states. Its strings satisfy the
+/// preconditions of `text_of`.
 pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Options, c_int> {
     if options.is_null() {
         return Ok(Options::default());
@@ -158,7 +158,7 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
     };
     // SAFETY: both structs have `known` bytes. Fields that an older version lacks remain 0.
     unsafe { ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut own).cast(), known) };
-    // SAFETY: the caller's promise, as for the next two.
+    // SAFETY: the caller guarantees this for every string in `options`.
     let algorithm = unsafe { text_of(own.algorithm) };
     // SAFETY: see above.
     let when_full = unsafe { text_of(own.when_full) };
@@ -182,7 +182,7 @@ impl<T> Place<T> {
         if place.is_null() {
             return Ok(Self { place, size: 0 });
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let size = unsafe { place.cast::<usize>().read() };
         if (size_of::<T>()..=MOST_BYTES).contains(&size) {
             Ok(Self { place, size })
@@ -244,15 +244,15 @@ pub(crate) unsafe fn decide(
     ask: impl FnOnce(&Limiter<[u8]>, &[u8]) -> Decision,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let limiter = unsafe { limiter_of(limiter) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let key = unsafe { key_of(key, key_len) }?;
         if decision.is_null() {
             // Only the result is computed, without the figures of a decision.
             return Ok(result_of(&quiet(limiter, key)));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let place = unsafe { Place::of(decision) }?;
         let answer = ask(limiter, key);
         place.put(&answer);
@@ -275,14 +275,14 @@ pub(crate) unsafe fn give_back(
     refund: impl FnOnce(&Limiter<[u8]>, &[u8], &Decision),
 ) -> c_int {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let limiter = unsafe { limiter_of(limiter) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let key = unsafe { key_of(key, key_len) }?;
         if decision.is_null() {
             return Err(TOLLGATE_ERR_NULL);
         }
-        // SAFETY: the caller's promise; the decision is not written to.
+        // SAFETY: the caller guarantees this, and the decision is not written to.
         unsafe { Place::of(decision.cast_mut()) }?;
         // Each field is read separately, because the fields of an unwritten decision may be
         // uninitialized.
@@ -317,25 +317,25 @@ pub(crate) unsafe fn decide_many(
     decisions: *mut tollgate_decision,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let limiter = unsafe { limiter_of(limiter) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let keys = unsafe { array_of(keys, count) }?;
         if count == 0 {
             return Ok(0);
         }
-        // SAFETY: the caller's promise for the first one.
+        // SAFETY: the caller guarantees this for the first decision.
         let first = unsafe { Place::of(decisions) }?;
         // With any other size, the second decision would be misaligned.
         if !first.size.is_multiple_of(align_of::<tollgate_decision>()) {
             return Err(TOLLGATE_ERR_SIZE);
         }
         // All keys are validated before any key is charged.
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         keys.iter().try_for_each(|one| unsafe { key_of(one.key, one.key_len) }.map(drop))?;
         let (mut result, mut answers) = (0, Vec::with_capacity(BATCH.min(count)));
         for (nth, some) in keys.chunks(BATCH).enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this.
             let bytes = some.iter().map(|one| unsafe { key_of(one.key, one.key_len) }.unwrap_or_default());
             limiter.check_many(bytes, &mut answers);
             for (at, answer) in answers.drain(..).enumerate() {
@@ -369,16 +369,16 @@ pub(crate) unsafe fn decide_all(
     denied_by: *mut usize,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let charges = unsafe { array_of(charges, count) }?;
         let mut limits = SmallVec::<[_; 8]>::new();
         for charge in charges {
             settings::unless_zero(&charge.reserved.map(|word| u8::from(word != 0)))?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this.
             let limiter = unsafe { limiter_of(charge.limiter) }?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this.
             let key = unsafe { key_of(charge.key, charge.key_len) }?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this.
             unsafe { Place::of(charge.decision) }?;
             limits.push(limiter.for_key(key));
         }
@@ -387,13 +387,13 @@ pub(crate) unsafe fn decide_all(
         let answer = check_all(&mut asked);
         for (one, charge) in asked.iter().zip(charges) {
             if let Some(decision) = one.decision() {
-                // SAFETY: the caller's promise; the size was checked above.
+                // SAFETY: the caller guarantees this, and the size was checked above.
                 unsafe { Place::of(charge.decision) }?.put(decision);
             }
         }
         let Err(denied) = answer else { return Ok(0) };
         if let (false, Some(index)) = (denied_by.is_null(), denied.index()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this.
             unsafe { denied_by.write(index) };
         }
         Ok(result_of(&denied.decision()))
@@ -411,15 +411,15 @@ pub(crate) unsafe fn set_key_quotas(
     quotas: *const tollgate_key_quota,
     count: usize,
 ) -> Result<(), Refusal> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     let limiter = unsafe { limiter_of(limiter) }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     let quotas = unsafe { array_of(quotas, count) }?;
     let mut read: Vec<(&[u8], Option<Quota>)> = Vec::with_capacity(quotas.len());
     for one in quotas {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let key = unsafe { key_of(one.key, one.key_len) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let text = unsafe { text_of(one.quota) };
         read.push((key, text.map(|text| settings::quota(Some(text))).transpose()?));
     }
@@ -433,12 +433,12 @@ pub(crate) unsafe fn set_key_quotas(
 /// The preconditions of `limiter_of` apply, and those of `Place::of` for `stats`.
 pub(crate) unsafe fn write_stats(limiter: *const tollgate_limiter, stats: *mut tollgate_stats) -> c_int {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let limiter = unsafe { limiter_of(limiter) }?;
         if stats.is_null() {
             return Err(TOLLGATE_ERR_NULL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let place = unsafe { Place::of(stats) }?;
         let figures = limiter.stats();
         place.write(|size| tollgate_stats::of(&figures, size));

@@ -14,8 +14,8 @@ pub const TOLLGATE_TOO_COSTLY: c_int = 2;
 
 /// A pointer is NULL where NULL is not allowed.
 pub const TOLLGATE_ERR_NULL: c_int = -1;
-/// The `size` of a struct differs from its `sizeof`, or the length of a key is larger than any
-/// object.
+/// The `size` of a struct differs from its `sizeof`, or the length of a key exceeds the maximum
+/// size of an object.
 pub const TOLLGATE_ERR_SIZE: c_int = -2;
 /// A quota or an option is out of range, or its text cannot be parsed. The message names the
 /// setting, the allowed values, and the fix.

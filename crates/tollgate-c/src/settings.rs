@@ -1,4 +1,4 @@
-//! Parses quotas and options from texts.
+//! Parses quotas and options from strings.
 
 use crate::results::{
     TOLLGATE_ERR_MEMORY, TOLLGATE_ERR_NULL, TOLLGATE_ERR_SETTING, TOLLGATE_ERR_UNKNOWN, text_of,
@@ -8,7 +8,8 @@ use std::ffi::c_int;
 use std::time::Duration;
 use tollgate::{Clock, ConfigError, Limiter, ParseError, Quota, QuotaError};
 
-/// The failure of a call that accepts texts. Contains its result and a message for the caller.
+/// The failure of a call that accepts strings. Contains the call's result and a message for the
+/// caller.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) result: c_int,
@@ -40,7 +41,7 @@ impl From<QuotaError> for Refusal {
     }
 }
 
-/// The options of a limiter. A missing text selects the default, and so does the number 0.
+/// The options of a limiter. A missing string selects the default, and so does the number 0.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) max_keys: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Options {
     pub(crate) clock: Option<String>,
 }
 
-/// The maximum delay of a coarse clock, which is the longest tick of a kernel.
+/// The maximum delay of a coarse clock, which equals the longest kernel tick.
 const COARSE: Duration = Duration::from_millis(10);
 
 /// Builds a limiter from a quota and options.

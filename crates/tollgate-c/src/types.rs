@@ -144,7 +144,7 @@ pub struct tollgate_key_quota {
     pub key: *const c_void,
     /// The number of bytes.
     pub key_len: usize,
-    /// The quota as a text, such as "100/s burst 20". If this is NULL, the key's own quota is
+    /// The quota as a string, such as "100/s burst 20". If this is NULL, the key's own quota is
     /// removed, and the limiter's quota applies to the key again.
     pub quota: *const c_char,
 }

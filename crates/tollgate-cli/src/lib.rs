@@ -32,7 +32,7 @@ use replay::suggest::args::SuggestArgs;
 use replay::{limits, report, suggest};
 use serde::Serialize;
 
-/// The exit code for refused settings, which is also clap's exit code for refused arguments.
+/// The exit code for refused settings. clap uses the same exit code for refused arguments.
 const REFUSED: u8 = 2;
 
 /// Runs the command that the arguments of the process specify.

@@ -93,7 +93,7 @@ impl Made {
 ///
 /// # Errors
 ///
-/// Returns the errors of [`run`], except for addresses that cannot be bound.
+/// Returns the same errors as [`run`], except the errors about addresses that cannot be bound.
 pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     let made = Made::of(settings).map_err(|failure| settings.located(failure))?;
     if let Some((path, _)) = &settings.access_log {

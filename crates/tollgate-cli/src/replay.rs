@@ -9,8 +9,8 @@
 //!
 //! For each key, time never runs backwards: a request is judged at its own timestamp, or at the
 //! latest timestamp already seen for its key, whichever is later. The simulated limiter evicts idle
-//! keys according to the times of the log. `--max-keys` therefore refuses as many new keys as it
-//! would have refused in production ([`places`]).
+//! keys by the timestamps in the log, so `--max-keys` refuses as many new keys as it would have
+//! refused in production ([`places`]).
 //!
 //! This module replays one quota. [`limits`] replays limits with names, as the proxy enforces them,
 //! and [`suggest`](mod@suggest) finds quotas for a log.
@@ -112,7 +112,7 @@ pub struct Replay<'s> {
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line describes the log, or is part of a line that ends later.
+    /// The line describes the log, or is part of a split line that is not complete yet.
     Header,
     Blank,
     Bad(Reason),

@@ -10,7 +10,7 @@ pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     c"v0.2.0".as_ptr()
 }
 
-/// Hooks that return a pointer of the module, which may be any address that is not null.
+/// Defines hooks that return a pointer to Envoy. The pointer may be any address except null.
 macro_rules! making_hooks {
     ($($name:ident)*) => {
         $(
@@ -29,7 +29,7 @@ making_hooks! {
     envoy_dynamic_module_on_http_filter_new
 }
 
-/// Hooks after which Envoy goes on.
+/// Defines hooks after which Envoy continues.
 macro_rules! passing_hooks {
     ($($name:ident)*) => {
         $(

@@ -167,14 +167,14 @@ unsafe extern "C" {
         details: ModuleBuffer<'_>,
     );
 
-    /// Reads an attribute whose value is a text.
+    /// Reads an attribute whose value is a string.
     pub fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
         stream: *mut EnvoyStream,
         attribute: Attribute,
         value: *mut EnvoyBuffer,
     ) -> bool;
 
-    /// Reads a text from the metadata.
+    /// Reads a string from the metadata.
     pub fn envoy_dynamic_module_callback_http_get_metadata_string(
         stream: *mut EnvoyStream,
         of: MetadataSource,

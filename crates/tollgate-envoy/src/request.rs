@@ -34,7 +34,7 @@ pub(crate) struct HeadReader {
 }
 
 impl HeadReader {
-    /// Determines which parts of requests are needed by the limits in these settings.
+    /// Determines which parts of a request the limits in these settings need.
     pub(crate) fn new(settings: &Settings) -> Self {
         let limits = settings.limits.limits.iter().flat_map(facts);
         let facts: Vec<Fact> = limits.chain(settings.limits.except.iter().flat_map(facts_of_scope)).collect();

@@ -52,7 +52,7 @@ const OWN: [&str; 3] = ["trust-headers", "route-metadata", "charge-if"];
 /// Envoy determines the address itself.
 const OF_PROXIES: [&str; 3] = ["trust", "trust-hops", "forwarded-field"];
 
-/// A text in the metadata of a route.
+/// A string in the metadata of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RouteMetadata {
     pub(crate) namespace: String,

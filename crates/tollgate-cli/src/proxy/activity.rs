@@ -1,8 +1,9 @@
 //! Tracks movement on a client's connection.
 //!
-//! The numbers in [`Activity`] only decide when the proxy gives up a connection. Their operations
-//! are relaxed, except for one pair. When a response begins, its request is counted in `sending`
-//! before it is removed from `waiting`. The connection therefore never seems idle in between.
+//! The proxy uses the numbers in [`Activity`] only to decide when to close a connection. All
+//! operations on these numbers are relaxed, except for one pair. When a response begins, its
+//! request is counted in `sending` before it is removed from `waiting`. The connection therefore
+//! never seems idle in between.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use http_body::{Body, Frame, SizeHint};
 pub(crate) enum Speaks {
     /// No request has arrived yet. No event counts.
     Nothing = 0,
-    /// Bytes accepted by the client count, and so do frames of bodies.
+    /// Bytes accepted by the client count, and so do body frames.
     Http1 = 1,
-    /// Only frames of bodies count. Bytes do not count, because a client can keep its window closed
-    /// and still receive answers to its pings.
+    /// Only body frames count. Bytes do not count, because a client can keep its window closed and
+    /// still receive answers to its pings.
     Http2 = 2,
     /// A WebSocket. Bytes count in either direction.
     Tunnel = 3,
@@ -50,7 +51,7 @@ pub(crate) enum Standing {
     For(Duration),
     /// The connection has no request in progress, and no new request arrived in time.
     Idle,
-    /// The connection's responses have all stood still for too long.
+    /// All responses on the connection have stalled for too long.
     Stalled,
 }
 

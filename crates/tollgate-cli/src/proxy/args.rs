@@ -37,7 +37,7 @@ refuses is answered with 429, Retry-After and a problem in JSON, and never reach
 Responses state how much of each limit is left (RateLimit and RateLimit-Policy). WebSockets are
 passed on.";
 
-/// The end of the help: everything that does not fit beside an option.
+/// The last part of the help, with everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\
@@ -369,9 +369,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Clients that are slow or greedy")]
     header_timeout: Duration,
 
-    /// How long a response that has begun may stand still because neither the upstream nor the
-    /// client sends anything. If the client reads nothing, the response may stand still for twice
-    /// as long
+    /// How long a response that has begun may stall because neither the upstream nor the client
+    /// sends anything. If the client reads nothing, the response may stall for twice as long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, help_heading = "Clients that are slow or greedy")]
     idle_timeout: Duration,
 

@@ -60,7 +60,7 @@ impl Drop for Place {
     }
 }
 
-/// A client's socket. It occupies its place until the socket is closed, even after the connection
+/// A client's socket. The socket occupies its place until it is closed, even after the connection
 /// has become a tunnel.
 pub(crate) struct Connection {
     stream: TcpStream,

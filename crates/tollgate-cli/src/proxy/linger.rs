@@ -22,9 +22,9 @@ use tokio::time::timeout;
 
 use crate::proxy::activity::Activity;
 
-/// The longest pause that a client may make while the proxy discards its body.
+/// The maximum time for which a client may pause while the proxy discards the client's body.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The maximum total time that the proxy spends on discarding a body.
+/// The maximum total time that the proxy spends discarding a body.
 const LONGEST: Duration = Duration::from_secs(10);
 /// The maximum number of bytes of a body that the proxy discards.
 const MOST: usize = 16 << 20;

@@ -200,8 +200,8 @@ struct Server {
 }
 
 impl Server {
-    /// Serves a connection until it ends or stands still for too long. After a shutdown has begun,
-    /// serves only the remaining requests on the connection.
+    /// Serves a connection until it ends or stalls for too long. After a shutdown has begun, serves
+    /// only the remaining requests on the connection.
     async fn serve(
         &self,
         stream: Connection,

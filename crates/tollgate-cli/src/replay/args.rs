@@ -131,7 +131,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     config: Option<PathBuf>,
 
-    /// The limits of the file of `--config`.
+    /// The limits in the file of `--config`.
     #[arg(skip)]
     from_file: Option<FromFile>,
 
@@ -221,7 +221,8 @@ pub(crate) struct ReplayArgs {
     )]
     trust_hops: Option<u8>,
 
-    /// The unit of durations, for limits on requests in flight [default: that of the format, or s]
+    /// The unit of durations, for limits on requests in flight [default: the format's own unit,
+    /// otherwise s]
     #[arg(long, value_enum, value_name = "UNIT", help_heading = "Log")]
     duration_unit: Option<UnitArg>,
 
@@ -313,7 +314,7 @@ pub(crate) enum Replayed {
     Limits(Box<limits::Settings>, Box<Located>),
 }
 
-/// The limits of a file.
+/// The limits in a file.
 struct FromFile {
     layer: LayerSettings,
     located: Box<Located>,
@@ -455,7 +456,7 @@ impl ReplayArgs {
         })
     }
 
-    /// Returns the page of HTML to write.
+    /// Returns the HTML page to write.
     #[cfg(feature = "html")]
     fn page(&self) -> Option<HtmlSettings> {
         self.html.clone().map(|path| HtmlSettings {
@@ -466,7 +467,7 @@ impl ReplayArgs {
         })
     }
 
-    /// Returns the page of HTML to write: this build writes none.
+    /// Returns `None`, because this build cannot write HTML pages.
     #[cfg(not(feature = "html"))]
     fn page(&self) -> Option<HtmlSettings> {
         None

@@ -1,4 +1,4 @@
-//! Compares two configurations: counts the requests of a log on which they decide differently.
+//! Compares two configurations by counting the requests in a log that they decide differently.
 
 use std::collections::HashMap;
 
@@ -16,8 +16,7 @@ pub(crate) struct Changes {
     pub(crate) same: u64,
     pub(crate) all: Changed,
     pub(crate) by_client: HashMap<Box<[u8]>, Changed, RandomState>,
-    /// The changes by limit. A change counts for the limit that newly refuses the request, or that
-    /// refused it before.
+    /// The changes, grouped by the limit that newly refuses the request or refused it before.
     pub(crate) by_limit: HashMap<String, Changed, RandomState>,
     /// Newly passed and newly refused requests.
     pub(crate) timeline: Timeline,

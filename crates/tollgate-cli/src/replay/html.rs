@@ -1,4 +1,4 @@
-//! The report of a replay as one page of HTML: `--html`.
+//! Reports a replay as a single HTML page, for `--html`.
 //!
 //! The page loads nothing: it contains no script, no font, and no network address. No text in a
 //! log, an argument or a file name can become markup ([`markup`]). The size of the page does not

@@ -1,4 +1,4 @@
-//! The settings of a page of HTML.
+//! The settings of an HTML page.
 
 use std::path::PathBuf;
 

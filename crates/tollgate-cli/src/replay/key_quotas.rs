@@ -2,8 +2,8 @@
 //! of the key, followed by the limit.
 //!
 //! A value must equal the value in the log byte by byte, and it may be `-`, empty, or invalid
-//! UTF-8. Paths and addresses are first converted as in the log. A path becomes the form in which
-//! it is counted, or its template, and an IPv6 address becomes its whole network.
+//! UTF-8. Paths and addresses are first converted as in the log. A path is converted to the form in
+//! which it is counted, or to its template. An IPv6 address is converted to its whole network.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,7 +26,7 @@ use crate::replay::log::schema::Wanted;
 /// screen.
 const LONGEST_LIMIT: usize = 100;
 
-/// The maximum number of characters of a text to show.
+/// The maximum number of characters that a message shows of a value.
 const SHOWN: usize = 40;
 
 /// The quotas of one file.

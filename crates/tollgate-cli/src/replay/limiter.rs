@@ -1,8 +1,8 @@
 //! [`ReplayLimiter`]: the limiter of a simulation, with either store of keys.
 //!
-//! A [`ReplayLimiter`] returns the same answers as a limiter that runs at the times of the log. It
-//! stores a state for every key of the log, and [`Places`] decides which of these keys a limiter
-//! would track.
+//! A [`ReplayLimiter`] returns the same answers as a limiter whose clock shows the times of the
+//! log. It stores a state for every key of the log, and [`Places`] decides which of these keys a
+//! limiter would track.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use tollgate::{Algorithm, ConfigError, Decision, Limiter, Quota, QuotaError, Tic
 use super::keys::KeyId;
 use super::places::Places;
 
-/// The maximum number of keys with a state. Any machine runs out of memory before this number is
-/// reached. It is below the maximum of a limiter.
+/// The maximum number of keys that may have a state. Any machine runs out of memory before it
+/// reaches this number. A limiter could track even more keys.
 const ALL_KEYS: usize = if usize::BITS > 32 { 1 << 31 } else { 1 << 23 };
 
 /// The settings of a limiter besides its quota.

@@ -73,7 +73,7 @@ pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Where the requests of a log are read from.
+/// The source of a log's requests.
 enum Source {
     Columns(Box<Columns>),
     /// The JSON log of the proxy.
@@ -108,7 +108,7 @@ impl Parser for Source {
 /// The result of parsing a line.
 enum Parsed {
     Request(Arrived),
-    /// The line describes the log, or is part of a line that ends later.
+    /// The line describes the log, or is part of a split line that is not complete yet.
     Header,
     Blank,
     NoRequest,

@@ -76,7 +76,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Keeps the longer wait. Of equal waits, the first is kept.
+    /// Keeps the longer wait. If both waits are equal, keeps the first wait.
     fn raise(longest: &mut Option<Self>, time: Duration, asked: &Asked) {
         if time > longest.map_or(Duration::ZERO, |wait| wait.time) {
             *longest = Some(Self { time, id: asked.id, position: asked.position });

@@ -1,17 +1,17 @@
 //! Suggests a limit for a log: `tollgate suggest`.
 //!
 //! The program tries quotas `N/Ts` for whole numbers N, where T is 1, 2, 5, 10 or 60 seconds. Such
-//! a quota has a rate of N in T seconds, and its burst is T seconds of the rate. A bucket then has
-//! a capacity of N requests, and a window of T seconds admits N requests. No rate with such a burst
-//! is left out, because a burst is a whole number of requests.
+//! a quota has a rate of N requests in T seconds, and its burst equals T seconds of this rate. A
+//! bucket then has a capacity of N requests, and a window of T seconds admits N requests. No rate
+//! with such a burst is left out, because a burst is a whole number of requests.
 //!
 //! For each algorithm and each T, [`search`] finds the smallest N that denies no more than is
 //! allowed. A [`row`] replays this quota, so its figures equal those of `tollgate replay`.
 //! [`pattern`] finds the clients that stand out, and [`config`] writes a file for the proxy.
 //!
-//! Quotas of single keys, costs and the maximum of keys are ignored. Without them, the keys of a
-//! log do not depend on each other, so each key is tried alone. Memory grows by 8 to 16 bytes for
-//! each request in the log ([`trace`]), and with the number of keys.
+//! Quotas of single keys, costs and the maximum number of keys are ignored. Without them, the keys
+//! of a log do not depend on each other, so each key is tried alone. Memory grows by 8 to 16 bytes
+//! for each request in the log ([`trace`]), and with the number of keys.
 
 pub(crate) mod args;
 mod client;

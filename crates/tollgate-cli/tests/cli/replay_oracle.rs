@@ -1,5 +1,5 @@
 //! Every single decision of `tollgate replay --decisions` equals the decision of an oracle. The
-//! logs are our own log, and a real log if there is one next to the checkout.
+//! test uses our own log, and a real log if one exists next to the checkout.
 //!
 //! The test shares no code with the program. It splits the lines and counts the days on its own,
 //! and its oracle uses plain lists.

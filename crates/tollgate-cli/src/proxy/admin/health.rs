@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tollgate_redis::Client;
 
-/// How long the upstream may take to accept a connection before it counts as unreachable.
+/// How long the upstream may take to accept a connection before the upstream counts as unreachable.
 const UPSTREAM: Duration = Duration::from_secs(1);
 
 /// The parts of the proxy that determine its readiness. The limits are not included, because they

@@ -1,10 +1,10 @@
 //! Percent-encodes the bytes in HTTP/1 targets that `http::Uri` cannot hold.
 //!
 //! Clients send `"`, `<`, `>`, backquotes and Latin-1 bytes in targets, and servers accept them.
-//! hyper does not: it parses a target as [`http::Uri`], and answers 400 before a service sees the
-//! request. hyper offers no hook for this step, so [`Targets`] sits between the socket and hyper.
-//! It percent-encodes exactly the bytes that a `Uri` refuses, and passes on all other bytes
-//! unchanged.
+//! However, hyper parses a target as [`http::Uri`], and answers such a request with 400 before a
+//! service sees the request. hyper offers no hook for this step, so [`Targets`] sits between the
+//! socket and hyper. It percent-encodes exactly the bytes that a `Uri` refuses, and passes on all
+//! other bytes unchanged.
 //!
 //! # Where a request begins
 //!
@@ -284,8 +284,8 @@ impl Place {
         }
     }
 
-    /// Encodes the first bytes of a target, as far as they can be encoded now. Returns the number
-    /// of these bytes and the encoded bytes, or `None` if no byte can be encoded.
+    /// Encodes as many of the first bytes of a target as possible. Returns how many bytes were
+    /// consumed, and their encoding, or `None` if no byte can be encoded.
     fn encoded(self, bytes: &[u8]) -> Option<(usize, BytesMut)> {
         let mut is_kept = match self {
             Self::Path => is_kept_in_path,

@@ -164,7 +164,7 @@ struct Line<'l> {
 
 impl Line<'_> {
     fn written(&self) -> Vec<u8> {
-        // Serializing texts and numbers never fails.
+        // Serializing strings and numbers never fails.
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         line

@@ -1,4 +1,4 @@
-//! Passes on the body of an upstream response, and ends it if it stands still for too long.
+//! Passes on the body of an upstream response, and ends a body that stalls for too long.
 
 use std::error::Error;
 use std::io;

@@ -147,7 +147,8 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, Ambiguous> {
     text.and_then(|text| text.parse().ok()).map(Some).ok_or(Ambiguous)
 }
 
-/// Returns true if there is no transfer coding, or if the only one is a single `chunked`.
+/// Returns true if there is no transfer coding, or if the only transfer coding is a single
+/// `chunked`.
 fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {

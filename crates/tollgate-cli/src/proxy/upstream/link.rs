@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// The past of a connection.
+/// The history of a connection to the upstream.
 pub(crate) struct History {
     opened: Instant,
     /// Whether the upstream has sent any bytes since the proxy's last write.

@@ -34,21 +34,21 @@ pub(crate) fn is_wanted<B: Body>(request: &Request<B>) -> bool {
         && hop::lists(headers, &UPGRADE, WEBSOCKET)
 }
 
-/// Requests a WebSocket from the next hop, or confirms a WebSocket to the next hop.
+/// Asks the next hop to upgrade to a WebSocket, or confirms the upgrade to the next hop.
 pub(crate) fn announce(headers: &mut HeaderMap) {
     add_element(headers, &CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
-/// Copies bytes in both directions until both sides have ended. Stops early if one side breaks off,
-/// or if nothing has moved for too long.
+/// Copies bytes in both directions until both sides have ended. Stops early if one side fails, or
+/// if no byte has moved for too long.
 pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, activity: Option<Arc<Activity>>, open: Gauge) {
     tokio::spawn(async move {
         let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
         open.inc();
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
         tokio::select! {
-            // If one side breaks off, the tunnel ends. Nobody could receive a report of the error.
+            // If one side fails, the tunnel ends. Nobody could receive a report of the error.
             _ = tokio::io::copy_bidirectional(&mut client, &mut upstream) => {}
             () = silent(activity) => {}
         }

@@ -45,7 +45,7 @@ impl Motion {
 
     /// Returns whether the upload is waiting for the client.
     pub(crate) fn waits_for_client(&self) -> bool {
-        // ORDERING: relaxed; the flag publishes no other data, it only selects one of two refusals.
+        // ORDERING: relaxed; the flag publishes no other data and only selects one of two refusals.
         self.waits_for_client.load(Relaxed)
     }
 }
@@ -66,7 +66,7 @@ impl Upload {
     }
 
     /// Returns a receiver for the unread body. If the upload is dropped before any of its body was
-    /// read, the receiver gets the body back.
+    /// read, the body is sent to this receiver.
     pub(crate) fn back(&mut self) -> oneshot::Receiver<Self> {
         let (unread, back) = oneshot::channel();
         self.unread = Some(unread);

@@ -36,7 +36,7 @@ pub(crate) struct AgainstArgs {
     )]
     config: Option<PathBuf>,
 
-    /// The limits of the file of `--against-config`, and its name.
+    /// The limits in the file of `--against-config`, and the file's name.
     #[arg(skip)]
     from_file: Option<Against>,
 }
@@ -48,7 +48,7 @@ impl AgainstArgs {
         self.config.as_deref()
     }
 
-    /// Adds the limits of the file of `--against-config`.
+    /// Adds the limits in the file of `--against-config`.
     #[cfg(feature = "proxy")]
     pub(crate) fn set_limits(&mut self, limits: Against) {
         self.from_file = Some(limits);
@@ -58,8 +58,7 @@ impl AgainstArgs {
     ///
     /// # Errors
     ///
-    /// Returns an error for several quotas, for limits with names, or for a text that is not a
-    /// quota.
+    /// Returns an error for several quotas, for limits with names, or for text that is not a quota.
     pub(crate) fn quota(&self) -> Result<Option<Quota>, Failure> {
         let shown = |text: &str| printable(text.as_bytes());
         match (&self.limits[..], &self.from_file) {

@@ -14,8 +14,8 @@ use crate::replay::timeline::Timeline;
 /// The maximum number of columns in the timeline.
 const STRETCHES: usize = 60;
 
-/// The maximum numbers of rows and files in a list, and the maximum number of characters of a text
-/// that does not come from this program.
+/// The maximum numbers of rows and files in a list, and the maximum length of text that originates
+/// outside this program, in characters.
 pub(crate) const MOST_ROWS: usize = 300;
 pub(crate) const MOST_FILES: usize = 20;
 pub(crate) const LONGEST: usize = 1_000;

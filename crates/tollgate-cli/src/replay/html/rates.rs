@@ -6,7 +6,7 @@ use crate::replay::keys::KeyId;
 
 const NANOS_PER_MINUTE: u64 = 60_000_000_000;
 
-/// For each key, the number of requests in its busiest minute of the clock.
+/// For each key, the number of requests in the key's busiest clock minute.
 #[derive(Default)]
 pub(crate) struct Rates {
     of_keys: Vec<OfKey>,
@@ -34,7 +34,7 @@ impl Rates {
         of_key.most = of_key.most.max(of_key.in_minute);
     }
 
-    /// Returns the maximum number of requests of a key in any minute of the clock.
+    /// Returns the maximum number of requests of a key in any clock minute.
     pub(crate) fn busiest_minute(&self, id: KeyId) -> u64 {
         self.of_keys.get(id).map_or(0, |of_key| of_key.most)
     }

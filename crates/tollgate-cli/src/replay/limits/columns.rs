@@ -1,5 +1,4 @@
-//! Reads the requests of any log that the proxy did not write, with the columns that the limits
-//! need.
+//! Reads the requests in any log not written by the proxy, with the columns that the limits need.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -50,7 +49,7 @@ pub(crate) enum Found {
     Request(Arrived),
     /// A line without a request.
     NoRequest,
-    /// A line that describes the log, or part of a line that ends later.
+    /// A line that describes the log, or part of a split line that is not complete yet.
     Header,
 }
 
@@ -75,7 +74,7 @@ impl Columns {
     ) -> Result<(Format, Self), Unopened> {
         let wanted = |key: Vec<String>, names| Wanted {
             key,
-            // Addresses are read in full, because the limits themselves shorten them to their
+            // Addresses are read in full, because the limits themselves shorten addresses to a
             // prefix.
             ipv6_prefix: 128,
             trust_hops: settings.trust_hops,
@@ -104,8 +103,8 @@ impl Columns {
         }
         let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
         let refused = |need: &Need, why: &str| Unopened::Refused(lacking(need, why));
-        // The facts that every log of requests has are the first columns, because a line without
-        // them is not a request.
+        // The first columns contain the facts that every log of requests has. A line without these
+        // facts is not a request.
         let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
         for need in basic.into_iter().chain(rare) {
             let (slot, name) = slot(&need.what, format);

@@ -19,7 +19,7 @@ pub(crate) struct Engine {
     layer: RateLimitLayer,
     clock: ManualClock,
     tally: Arc<Mutex<Tally>>,
-    /// Admitted requests that occupy places. The request that ends first is at the top.
+    /// Admitted requests that occupy places. The request that ends first is at the top of the heap.
     in_flight: BinaryHeap<Reverse<InFlight>>,
     pub(crate) passed: u64,
     pub(crate) refused: u64,

@@ -14,8 +14,8 @@ use crate::printable::printable;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::request::Reason;
 
-/// The number of fields of the shape. With this number, the shape writes the length of each value
-/// before the value, and it accepts any number of values.
+/// The number of fields with which the key shape is created. With this number, the shape writes the
+/// length of each value before the value, and accepts any number of values.
 const VALUES: usize = usize::MAX;
 
 #[derive(Deserialize)]

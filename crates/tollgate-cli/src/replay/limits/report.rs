@@ -28,7 +28,7 @@ pub(crate) struct Findings {
     /// The number of requests that pass in the replay although, according to the log, the proxy
     /// refused them before it had computed the keys of all limits.
     pub(crate) passed_without_record: u64,
-    /// The limits whose keys are read from the log, but whose names no line of the log contains.
+    /// The limits that read their keys from the log, but whose names do not occur in the log.
     pub(crate) never_named: Vec<String>,
 }
 

@@ -10,7 +10,7 @@ use crate::replay::log::key::KeyShape;
 /// The counts of all limits.
 pub(crate) struct Tally {
     pub(crate) limits: Vec<OfLimit>,
-    /// The number of bits by which an IPv6 address counts.
+    /// How many bits of an IPv6 address count.
     ipv6_prefix: u8,
     /// The refusal of the last checked request, if that request was refused.
     pub(crate) refusal: Option<Refusal>,

@@ -34,9 +34,9 @@ impl Addresses {
 
     /// Returns the address by which limits count a client, without port, brackets and zone. An IPv6
     /// address becomes its network, such as `2001:db8::/64`, and an IPv4-mapped address becomes the
-    /// IPv4 address. Without hops, a text that is not an address is returned unchanged. A list of
-    /// several addresses is also returned unchanged, because finding the client in it depends on
-    /// the trusted proxies. With hops, a text that names no client becomes `-`.
+    /// IPv4 address. Without hops, text that is not an address is returned unchanged. A list of
+    /// several addresses is also returned unchanged, because which of them is the client depends on
+    /// the trusted proxies. With hops, text that names no client becomes `-`.
     pub(crate) fn counted<'v>(&mut self, text: &'v [u8]) -> Cow<'v, [u8]> {
         // An IPv4 address has only one spelling, and a single address counts unchanged even with
         // several hops.
@@ -71,7 +71,7 @@ impl Addresses {
     }
 }
 
-/// Returns whether a text is an IPv4 address, according to the rules of [`std::net::Ipv4Addr`].
+/// Returns whether a string is an IPv4 address, according to the rules of [`std::net::Ipv4Addr`].
 /// Most keys in most logs are IPv4 addresses, and this check takes a third of the time of the
 /// conversion.
 fn is_ipv4(text: &[u8]) -> bool {

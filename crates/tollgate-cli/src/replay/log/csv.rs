@@ -89,8 +89,8 @@ pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Rea
     })
 }
 
-/// Returns whether these texts look like names. This distinguishes a header from a damaged line in
-/// another format.
+/// Returns whether these strings look like names. This distinguishes a header from a damaged line
+/// in another format.
 fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     let is_name = |name: &[u8]| {
         name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
@@ -141,8 +141,8 @@ impl LineReader {
 
     /// Reads a line as one record.
     pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
-        // For an empty line, the reader would search for a record in the next line, and find the
-        // end of its input.
+        // For an empty line, the reader would search for a record in the next line, but find only
+        // the end of the input.
         if line.trim_ascii().is_empty() {
             return Err("it is empty".into());
         }

@@ -73,7 +73,7 @@ impl Format {
     }
 
     /// Returns whether each log in this format names its own fields, so the program has no fixed
-    /// names for them.
+    /// names for the fields.
     pub(crate) fn names_its_fields(self) -> bool {
         matches!(self, Self::Json | Self::Csv)
     }

@@ -122,8 +122,8 @@ pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
     DIALECTS.iter().find(is_one).map_or(Format::Json, |dialect| dialect.format)
 }
 
-/// Replaces each byte that JSON does not allow in a text by an escape, because some servers write
-/// such bytes. Returns `None` if the line contains no such bytes.
+/// Replaces each byte that JSON does not allow in a string with an escape, because some servers
+/// write such bytes. Returns `None` if the line contains no such bytes.
 fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(line.len() + 16);
     let mut is_changed = false;
@@ -169,8 +169,8 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
         Some(plain) if !plain.contains('\\') => Cow::Borrowed(plain.as_bytes()),
         Some(_) => match serde_json::from_str::<String>(raw) {
             Ok(text) => Cow::Owned(text.into_bytes()),
-            // JSON allows half of a surrogate pair, which is not valid text. It therefore stays
-            // escaped.
+            // JSON allows half of a surrogate pair, which is not valid text. Such a half therefore
+            // stays escaped.
             Err(_) => Cow::Borrowed(raw.as_bytes()),
         },
         None if raw == "null" => Cow::Borrowed(MISSING),

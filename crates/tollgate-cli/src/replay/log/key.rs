@@ -1,4 +1,5 @@
-//! The key of a request: the bytes by which the limiter counts, and their printable form.
+//! Defines the key of a request, that is, the bytes by which the limiter counts, and the printable
+//! form of these bytes.
 //!
 //! Limits count the field `path` in the same form as the proxy, or by its template. They count the
 //! fields `ip` and `forwarded` in the proxy's form of addresses.

@@ -32,12 +32,12 @@ enum Step {
     Bracketed,
     /// A text in quotes.
     Quoted,
-    /// A text in quotes that a status follows.
+    /// Quoted text that is followed by a status.
     Request,
-    /// A text in quotes in the last column. The server writes no other quote in a line. If the line
-    /// is cut off, the text ends with the line.
+    /// Quoted text in the last column. The server writes no other quote in a line. If the line is
+    /// cut off, the text ends with the line.
     Rest,
-    /// Texts in braces, or nothing, before a quote.
+    /// Text in braces, or nothing, before a quote.
     Captures,
 }
 
@@ -238,7 +238,7 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     Ok(([0..ip, ip + 1..ident, ident + 1..before.len(), open + 1..close], close + 1))
 }
 
-/// Returns the index of the closing quote of a text that starts with a quote. The closing quote is
+/// Returns the index of the closing quote of text that starts with a quote. The closing quote is
 /// followed by a space or the end of the line, and `ends_before` is true for the rest of the line.
 /// If the server escapes quotes, `\"` is part of the text. Any other quote was left unescaped by
 /// the server, and is also part of the text.

@@ -2,7 +2,8 @@
 //!
 //! The reading thread cuts the log into chunks of whole lines, and sends the chunks to the parsers
 //! in turn. Only a few chunks exist at a time, so memory does not grow with the log. Parallel
-//! parsing ends at a line longer than [`MAX_LINE`]: a single thread reads the rest of the log.
+//! parsing ends at a line longer than [`MAX_LINE`], and a single thread then reads the rest of the
+//! log.
 
 use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -29,7 +29,7 @@ fn path_of(target: &[u8]) -> &[u8] {
     &authority[slash..]
 }
 
-/// Reverses the escaping by which the server wrote a text.
+/// Reverses the escaping with which the server wrote text.
 pub(crate) fn unescaped(text: &[u8], escapes: Escapes) -> Cow<'_, [u8]> {
     let mark = match escapes {
         Escapes::None => return Cow::Borrowed(text),

@@ -84,7 +84,7 @@ impl Records {
     }
 
     /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
-    /// line describes the log, or is part of a line that ends later.
+    /// line describes the log, or is part of a split line that is not complete yet.
     #[inline]
     pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
         let line = match &mut self.unwrapper {

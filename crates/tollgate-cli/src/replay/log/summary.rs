@@ -27,7 +27,7 @@ pub(crate) struct FileSummary {
     pub(crate) requests: u64,
     pub(crate) unparsable: u64,
     pub(crate) blank: u64,
-    /// Lines that name columns, and parts of a line that ends later.
+    /// Lines that name columns, and all parts of a split line except the last part.
     pub(crate) header: u64,
     /// The number of skipped NUL bytes in holes.
     pub(crate) skipped_nuls: u64,
@@ -65,7 +65,7 @@ pub(crate) struct LogSummary {
     pub(crate) judged_later_than_stamped: Shifts,
     /// For each field of the key, the number of requests in which the field has no value.
     pub(crate) missing: Vec<u64>,
-    /// Of the timestamps that later lines do not confirm, the one that is farthest ahead of all
+    /// Among the timestamps that later lines do not confirm, the timestamp farthest ahead of all
     /// earlier timestamps.
     pub(crate) leap: Option<Leap>,
     /// The last timestamp that was more than [`LEAP`] ahead of all earlier timestamps.

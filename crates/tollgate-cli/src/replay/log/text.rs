@@ -43,7 +43,7 @@ enum Source {
 #[derive(Debug)]
 struct Plan {
     layout: Layout,
-    /// The number of steps that it takes to find all needed columns.
+    /// How many steps are necessary to find all needed columns.
     steps: usize,
     time: Range<usize>,
     cost: Option<usize>,
@@ -187,7 +187,7 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
             "host" if text.format != Format::Envoy && !column.iter().all(is_of_host) => {
                 return Err("it begins with no virtual host".into());
             }
-            // A text sent by a client may contain spaces, but the line that determines the format
+            // Text sent by a client may contain spaces, but the line that determines the format
             // must not contain any in this column, except one after each comma.
             "ip" if !matches!(text.format, Format::Alb | Format::Haproxy) => {
                 let spaces = column.iter().filter(|&&byte| byte == b' ').count();

@@ -25,7 +25,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Returns the exponent of ten for the number of nanoseconds in one unit.
+    /// Returns the exponent n if one unit equals 10^n nanoseconds.
     fn power(self) -> i64 {
         match self {
             Self::Seconds => 9,

@@ -22,8 +22,8 @@ pub(crate) struct ChangesReport {
     pub(crate) newly_passed: u64,
     pub(crate) clients_changed: usize,
     pub(crate) top_changed: Vec<Row>,
-    /// Changes by the limit that newly refuses a request, or that refused it before. Only limits
-    /// with names are listed.
+    /// The changes, grouped by the limit that newly refuses a request or refused it before. Only
+    /// limits with names are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) limits: Vec<Row>,
     pub(crate) seconds_per_row: u64,

@@ -1,4 +1,4 @@
-//! The report's table of algorithms side by side.
+//! Writes the report's table, which shows the algorithms side by side.
 
 use std::io::{self, Write};
 use std::time::Duration;

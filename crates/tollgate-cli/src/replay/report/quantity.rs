@@ -1,7 +1,7 @@
 //! Formats numbers, shares, times and sizes for people.
 //!
 //! `indicatif` formats counts and sizes, and `jiff` formats dates. This module adds three things:
-//! shares that never round something to nothing, times in their two largest units, and rates in
+//! shares that never show a nonzero part as zero, times in their two largest units, and rates in
 //! words. For a time, `indicatif` shows only one unit, and `jiff` shows all.
 
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(crate) fn plural(count: u64, thing: &str) -> String {
     format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// Formats a part of a whole in percent: `8.8 %`. A part above zero is never shown as `0.0 %`, and
-/// a part below the whole is never shown as `100.0 %`.
+/// Formats a part of a whole as a percentage, such as `8.8 %`. A part above zero is never shown as
+/// `0.0 %`, and a part below the whole is never shown as `100.0 %`.
 pub(crate) fn share(part: u128, whole: u128) -> String {
     if part == 0 || whole == 0 {
         return "0 %".into();
@@ -36,8 +36,8 @@ pub(crate) fn share(part: u128, whole: u128) -> String {
     }
 }
 
-/// Formats both parts of a whole in percent, as [`share`] does. The second share is computed from
-/// the first, so the two shares add up to 100 %.
+/// Formats both parts of a whole as percentages, as [`share`] does. The second share is computed
+/// from the first, so the two shares add up to 100 %.
 pub(crate) fn shares(part: u128, rest: u128) -> [String; 2] {
     let whole = part + rest;
     match tenths(part, whole) {

@@ -21,8 +21,8 @@ const LEAST_FACTOR: u64 = 4;
 pub(crate) enum Pattern {
     /// At least half of the requests repeat a request that failed shortly before.
     Retries,
-    /// At least four of five requests follow the previous request after about the same time, and
-    /// this time is at least two seconds.
+    /// At least four out of five requests arrive at about the same interval after the previous
+    /// request, and this interval is at least two seconds.
     Steady { every: Duration },
     /// At least half of the requests in the busiest minute were sent within two seconds.
     Bursts,
@@ -75,8 +75,8 @@ impl BusiestMinutes {
             |part: usize| sorted.get((sorted.len().saturating_sub(1)) * part / 100).copied().unwrap_or(0);
         let quantiles = [25, 50, 75, 99, 100].map(at);
         let [lower, _, upper, ..] = quantiles;
-        // The fence is the upper quartile, times the ratio of the quartiles to the power of 1.5.
-        // This is the square of the fence.
+        // The fence is the upper quartile multiplied by the ratio of the quartiles to the power of
+        // 1.5. This expression computes the square of the fence.
         let square = u128::from(upper).saturating_pow(5) / u128::from(lower.max(1)).saturating_pow(3);
         let far = u64::try_from(square.isqrt()).unwrap_or(u64::MAX);
         Self { of, quantiles, fence: far.max(upper.saturating_mul(LEAST_FACTOR)) }

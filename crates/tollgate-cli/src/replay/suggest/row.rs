@@ -40,9 +40,9 @@ pub(crate) struct Figures {
     pub(crate) denied: u64,
     pub(crate) clients_denied: u64,
     pub(crate) longest_wait: Duration,
-    /// The maximum number of requests, from all clients, that pass in one second of the clock.
+    /// The maximum number of requests, from all clients, that pass in one clock second.
     pub(crate) peak: u64,
-    /// The maximum number of requests from a single client that pass in one second of the clock.
+    /// The maximum number of requests from a single client that pass in one clock second.
     pub(crate) peak_of_one: u64,
 }
 
@@ -87,8 +87,8 @@ impl Replayed {
     }
 }
 
-/// Returns the maximum number of requests in one second of the clock: first for all clients
-/// together, then for a single client.
+/// Returns the maximum number of requests in one clock second, first for all clients together, and
+/// then for a single client.
 pub(crate) fn peaks_of_log(clients: &[Client]) -> (u64, u64) {
     let mut load = Load::default();
     for client in clients {
@@ -118,7 +118,7 @@ impl Load {
         }
     }
 
-    /// Ends the second of a client.
+    /// Ends the latest second of the current client.
     fn end_client(&mut self) {
         if let Some((second, count)) = self.latest.take() {
             *self.by_second.entry(second).or_default() += count;

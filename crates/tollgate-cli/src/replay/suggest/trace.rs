@@ -140,7 +140,7 @@ impl Trace {
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line describes the log, or is part of a line that ends later.
+    /// The line describes the log, or is part of a split line that is not complete yet.
     Header,
     Blank,
     Bad(Reason),

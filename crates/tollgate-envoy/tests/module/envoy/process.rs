@@ -204,7 +204,7 @@ impl Envoy {
 
 impl Drop for Envoy {
     fn drop(&mut self) {
-        // If a test fails, it shows Envoy's log.
+        // A failed test shows Envoy's log.
         if thread::panicking() {
             eprintln!("{}", self.log());
         }
