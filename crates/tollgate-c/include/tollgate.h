@@ -42,90 +42,92 @@
 
 
 /**
- * The request may go ahead, and its cost was charged. Functions that do not decide about a request
- * return this number for success.
+ * The request may proceed, and its cost was charged. Functions that do not decide about a request
+ * return this number on success.
  */
 #define TOLLGATE_ADMITTED 0
 
 /**
- * The request may not go ahead, and nothing was charged. This is an answer, not an error.
+ * The request must not proceed, and nothing was charged. This result is an answer, not an error.
  */
 #define TOLLGATE_DENIED 1
 
 /**
- * An `outcome` of a decision: the cost is above the capacity, so that the request can never pass.
+ * An `outcome` of a decision: the cost exceeds the capacity, so the request can never pass.
  * Functions return `TOLLGATE_DENIED` for this outcome.
  */
 #define TOLLGATE_TOO_COSTLY 2
 
 /**
- * A pointer that must not be NULL is NULL.
+ * A pointer is NULL where NULL is not allowed.
  */
 #define TOLLGATE_ERR_NULL -1
 
 /**
- * The `size` of a struct is not its `sizeof`, or the length of a key is larger than any object.
+ * The `size` of a struct differs from its `sizeof`, or the length of a key exceeds the maximum
+ * size of an object.
  */
 #define TOLLGATE_ERR_SIZE -2
 
 /**
- * A quota or an option is out of range, or its text cannot be parsed. The message names it, the
- * allowed values, and the fix.
+ * A quota or an option is out of range, or its text cannot be parsed. The message names the
+ * setting, the allowed values, and the fix.
  */
 #define TOLLGATE_ERR_SETTING -3
 
 /**
- * There is not enough memory for the change. The same call may succeed later.
+ * No memory is currently available for the change. The same call may succeed later.
  */
 #define TOLLGATE_ERR_MEMORY -4
 
 /**
  * A reserved field is not zero, or a struct of a newer version sets a field that this library does
- * not know.
+ * not support.
  */
 #define TOLLGATE_ERR_UNKNOWN -5
 
 /**
- * A decision was not written by this library.
+ * The decision was not written by this library.
  */
 #define TOLLGATE_ERR_DECISION -6
 
 /**
- * A fault in the library, which the library has reported on stderr. The limiter remains usable.
+ * An internal fault, which the library has reported on stderr. The limiter remains usable.
  */
 #define TOLLGATE_ERR_PANIC -7
 
 /**
- * The value of a field in nanoseconds for a time that will never be reached.
+ * In a field that counts nanoseconds, this value means that the time will never be reached.
  */
 #define TOLLGATE_NEVER UINT64_MAX
 
 /**
- * The `source` of a decision: the state of the key itself.
+ * The `source` of a decision: the key's own state.
  */
 #define TOLLGATE_SOURCE_KEY 0
 
 /**
- * The `source` of a decision: the state that new keys share while the table is full, if the option
- * `when_full` is "share".
+ * The `source` of a decision: the state that new keys share while the table is full. Requires the
+ * value "share" for the option `when_full`.
  */
 #define TOLLGATE_SOURCE_OVERFLOW 1
 
 /**
- * The `source` of a decision: the table is full, and the option `when_full` answered.
+ * The `source` of a decision: the table is full, so the option `when_full` determined the answer.
  */
 #define TOLLGATE_SOURCE_POLICY 2
 
 /**
- * A limiter of many keys. `tollgate_limiter_new` creates it, and `tollgate_limiter_free` frees it.
+ * A limiter for many keys. `tollgate_limiter_new` creates a limiter, and `tollgate_limiter_free`
+ * frees it.
  *
- * Functions that take the limiter as `const` may be called by any number of threads at once.
+ * If a function takes the limiter as `const`, any number of threads may call the function at once.
  */
 typedef struct tollgate_limiter tollgate_limiter;
 
 /**
- * The options of a limiter. Clear the struct to zero and set `size`. Zero and NULL mean the
- * default.
+ * The options of a limiter. Clear the struct to zero, and then set `size`. Zero and NULL select
+ * the default.
  */
 typedef struct tollgate_options {
     /**
@@ -133,12 +135,12 @@ typedef struct tollgate_options {
      */
     size_t size;
     /**
-     * The maximum number of tracked keys. It bounds the memory: 24 to 32 bytes per key, and four
-     * times as much while the table grows. 0 means one million.
+     * The maximum number of tracked keys, which bounds the memory: 24 to 32 bytes per key, and
+     * four times as much while the table grows. 0 means one million.
      */
     uint64_t max_keys;
     /**
-     * The number of tokens that a key may owe. 0 means none.
+     * The maximum number of tokens that a key may owe. 0 means none.
      */
     uint64_t max_debt;
     /**
@@ -148,22 +150,23 @@ typedef struct tollgate_options {
     const char *algorithm;
     /**
      * The policy for new keys while `max_keys` other keys are in use: "deny" (the default),
-     * "allow", or "share" for one state that all such keys share.
+     * "allow", or "share". With "share", all such keys share one state.
      */
     const char *when_full;
     /**
-     * "counter" (the default: the processor's counter, checked against the system's clock),
-     * "system", or "coarse" (up to 10 ms late). None of the clocks starts a thread.
+     * The clock: "counter" (the default), "system", or "coarse" (up to 10 ms late). "counter" uses
+     * the processor's counter and checks it against the system's clock. None of the clocks starts
+     * a thread.
      */
     const char *clock;
 } tollgate_options;
 
 /**
- * The answer to a request. Set `size` before you pass the struct to a function; no other field
- * needs a value. Functions write it for admissions and denials, and leave it unchanged on an
- * error.
+ * The answer to a request. Before you pass the struct to a function, set `size`; no other field
+ * needs a value. Functions write the struct when they admit or deny a request, and leave it
+ * unchanged on an error.
  *
- * Times are in nanoseconds. `TOLLGATE_NEVER` means that no time can be promised.
+ * Times are in nanoseconds. `TOLLGATE_NEVER` means that no time can be guaranteed.
  */
 typedef struct tollgate_decision {
     /**
@@ -176,52 +179,54 @@ typedef struct tollgate_decision {
     int32_t outcome;
     /**
      * `TOLLGATE_SOURCE_KEY`, `TOLLGATE_SOURCE_OVERFLOW` or `TOLLGATE_SOURCE_POLICY`. Later
-     * versions may have more.
+     * versions may add sources.
      */
     uint32_t source;
     /**
-     * The tokens that this request took.
+     * The number of tokens that this request was charged.
      */
     uint64_t charged;
     /**
-     * The maximum number of tokens that can be taken at once.
+     * The maximum number of tokens that a request can charge at once.
      */
     uint64_t capacity;
     /**
-     * The tokens that are left after this decision, from 0 to `capacity`.
+     * The number of tokens that remain after this decision, from 0 to `capacity`.
      */
     uint64_t remaining;
     /**
-     * The time until the same request would pass, if no other request is charged first. 0 if the
-     * request was admitted.
+     * How long to wait until the same request would pass, provided that no other request is
+     * charged in between. 0 if the request was admitted.
      */
     uint64_t retry_after_ns;
     /**
-     * The time until all of `capacity` remains, if the key is not charged meanwhile.
+     * How long it takes until all of `capacity` remains, provided that the key is not charged in
+     * between.
      */
     uint64_t reset_after_ns;
     /**
-     * The time that an admitted request must wait before it starts, for the algorithm
-     * "leaky-queue". 0 for all other algorithms.
+     * With the algorithm "leaky-queue", how long an admitted request must wait before it starts. 0
+     * for all other algorithms.
      */
     uint64_t start_after_ns;
     /**
-     * The time for which the request was decided, on the limiter's clock.
+     * The time at which the request was decided, according to the limiter's clock.
      */
     uint64_t at_ns;
     /**
-     * A mark by which the library recognizes a decision that it has written.
+     * A mark that identifies decisions written by the library.
      */
     uint64_t mark;
     /**
-     * The charge, for `tollgate_refund`. Copy this field with the struct, and do not change it.
+     * The charge, for `tollgate_refund`. Copy this field together with the struct, and do not
+     * modify it.
      */
     uint64_t charge[8];
 } tollgate_decision;
 
 /**
- * A key for `tollgate_check_many`, which may be any bytes. A key of length 0 is a key like any
- * other, and its pointer may be NULL.
+ * A key for `tollgate_check_many`, which may consist of any bytes. A key of length 0 is a key like
+ * all others, and its pointer may be NULL.
  */
 typedef struct tollgate_key {
     /**
@@ -235,11 +240,11 @@ typedef struct tollgate_key {
 } tollgate_key;
 
 /**
- * One limit of `tollgate_check_all`.
+ * A limit for `tollgate_check_all`.
  */
 typedef struct tollgate_charge {
     /**
-     * The limiter. Several charges may name one limiter, with different keys.
+     * The limiter. Several charges may name the same limiter, but with different keys.
      */
     const struct tollgate_limiter *limiter;
     /**
@@ -251,11 +256,11 @@ typedef struct tollgate_charge {
      */
     size_t key_len;
     /**
-     * The tokens to charge.
+     * The number of tokens to charge.
      */
     uint64_t cost;
     /**
-     * The place for the decision of this limit, or NULL.
+     * Where this limit's decision is written, or NULL.
      */
     struct tollgate_decision *decision;
     /**
@@ -277,14 +282,14 @@ typedef struct tollgate_key_quota {
      */
     size_t key_len;
     /**
-     * The quota as text, such as "100/s burst 20". NULL removes the key's quota, and the limiter's
-     * quota applies to the key again.
+     * The quota as a string, such as "100/s burst 20". If this is NULL, the key's own quota is
+     * removed, and the limiter's quota applies to the key again.
      */
     const char *quota;
 } tollgate_key_quota;
 
 /**
- * The figures of a limiter. Set `size` before you pass the struct to `tollgate_stats_of`.
+ * The figures of a limiter. Before you pass the struct to `tollgate_stats_of`, set `size`.
  */
 typedef struct tollgate_stats {
     /**
@@ -292,11 +297,11 @@ typedef struct tollgate_stats {
      */
     size_t size;
     /**
-     * The number of keys that are tracked.
+     * The number of tracked keys.
      */
     uint64_t keys;
     /**
-     * The number of keys that the table has room for before it grows or evicts idle keys.
+     * How many keys fit into the table before it grows or evicts idle keys.
      */
     uint64_t room;
     /**
@@ -304,24 +309,25 @@ typedef struct tollgate_stats {
      */
     uint64_t max_keys;
     /**
-     * The number of times that the table was replaced, to grow, to evict idle keys, or for a new
+     * How many times the table was replaced, either to grow, to evict idle keys, or to apply a new
      * quota.
      */
     uint64_t turnovers;
     /**
-     * The number of idle keys that were evicted. Evicting an idle key changes no decision.
+     * The number of evicted keys. Only idle keys are evicted, and their eviction changes no
+     * decision.
      */
     uint64_t evicted;
     /**
-     * The number of checks of new keys that found the table full and were answered by `when_full`.
+     * How many checks of a new key were answered by `when_full` because the table was full.
      */
     uint64_t refused;
     /**
-     * The number of keys that have their own quota, whether they are tracked or not.
+     * The number of keys that have their own quota, including keys that are not tracked.
      */
     uint64_t own_quotas;
     /**
-     * The size of the limiter and of all memory that it has allocated, in bytes.
+     * The total size in bytes of the limiter and of all memory that it has allocated.
      */
     uint64_t bytes;
 } tollgate_stats;
@@ -334,33 +340,33 @@ extern "C" {
  * Returns the version of the library, such as "0.1.0". `TOLLGATE_VERSION` is the version of the
  * header.
  *
- * Any thread may call it. The text is static.
+ * Any thread may call this function. The returned string is static.
  */
 const char *tollgate_version(void);
 
 /**
- * Returns a text that describes a result, for a log. The text is never NULL.
+ * Returns a string that describes a result, for logging. The string is never NULL.
  *
- * Any thread may call it. The text is static.
+ * Any thread may call this function. The returned string is static.
  */
 const char *tollgate_strerror(int result);
 
 /**
- * Creates a limiter that enforces `quota` for each key. A quota is a text such as "100/s", "100/s
- * burst 20", "5/10s" or "1000/h strict", with the units ns, us, ms, s, min, h and d. `options` may
- * be NULL.
+ * Creates a limiter that enforces `quota` for each key. A quota is a string such as "100/s",
+ * "100/s burst 20", "5/10s" or "1000/h strict". The units are ns, us, ms, s, min, h and d.
+ * `options` may be NULL.
  *
- * On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error, leaves
- * `*limiter` unchanged, and writes a text to `message`, unless that is NULL. The text states the
- * fault and the allowed values. It is cut to `message_size` bytes, including a 0 at the end; 200
- * bytes suffice for most messages.
+ * On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error and
+ * leaves `*limiter` unchanged. If `message` is not NULL, a failure also writes an error text to
+ * `message`. The text states the fault and the allowed values, and is truncated to `message_size`
+ * bytes, including a terminating 0; 200 bytes suffice for most messages.
  *
- * Any thread may call it. The caller owns the handle, and must free it with
- * `tollgate_limiter_free`. Texts and options are copied.
+ * Any thread may call this function. The caller owns the handle, and must free it with
+ * `tollgate_limiter_free`. The library copies the strings and the options.
  *
  * Preconditions:
- * Pointers are NULL or valid, texts end with a 0, and `options` has as many bytes as its `size`
- * states.
+ * Every pointer is NULL or valid, strings end with a 0, and `options` has as many bytes as its
+ * `size` states.
  */
 int tollgate_limiter_new(const char *quota,
                          const struct tollgate_options *options,
@@ -369,25 +375,25 @@ int tollgate_limiter_new(const char *quota,
                          size_t message_size);
 
 /**
- * Frees a limiter and the states of all its keys. NULL is ignored.
+ * Frees a limiter and the states of all its keys. Ignores NULL.
  *
- * One thread may call it, once, after all other threads have stopped using the limiter. Decisions
- * remain readable.
+ * Call this function once, on a single thread, after all other threads have stopped using the
+ * limiter. Existing decisions remain readable.
  *
  * Preconditions:
- * `limiter` is NULL or a live handle from `tollgate_limiter_new`. The handle is invalid
- * afterwards.
+ * `limiter` is NULL or a live handle from `tollgate_limiter_new`. The handle is invalid after the
+ * call.
  */
 void tollgate_limiter_free(struct tollgate_limiter *limiter);
 
 /**
- * Checks whether a request of `key` may go ahead now, and charges one token if so.
+ * Checks whether a request of `key` may proceed now. If so, charges one token.
  *
- * Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. `decision` may be NULL, which is
- * faster.
+ * Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. Passing NULL as `decision` is
+ * allowed, and faster.
  *
- * Any number of threads may call it at once, even for the same key. No call waits for another. The
- * library keeps neither the key nor the decision.
+ * Any number of threads may call this function at once, even for the same key, and no call waits
+ * for another call. The library keeps neither the key nor the decision.
  *
  * Preconditions:
  * `limiter` is a live handle, `key` has `key_len` bytes, and `decision` is NULL or has as many
@@ -399,10 +405,11 @@ int tollgate_check(const struct tollgate_limiter *limiter,
                    struct tollgate_decision *decision);
 
 /**
- * Like `tollgate_check`, for `cost` tokens, of which it charges all or none. A cost of 0 is
- * admitted and charges nothing.
+ * Like `tollgate_check`, but charges `cost` tokens, either all or none. A cost of 0 is admitted
+ * and charges nothing.
  *
- * Any number of threads may call it at once. The library keeps neither the key nor the decision.
+ * Any number of threads may call this function at once. The library keeps neither the key nor the
+ * decision.
  *
  * Preconditions:
  * The preconditions of `tollgate_check` apply.
@@ -414,10 +421,10 @@ int tollgate_check_n(const struct tollgate_limiter *limiter,
                      struct tollgate_decision *decision);
 
 /**
- * Like `tollgate_check_n`, for a key that is a number. The key equals the eight bytes of the
- * number in memory: `tollgate_check_n(limiter, &key, 8, cost, decision)`.
+ * Like `tollgate_check_n`, but for a key that is a number. The key is equal to the number's eight
+ * bytes in memory, so `tollgate_check_n(limiter, &key, 8, cost, decision)` uses the same key.
  *
- * Any number of threads may call it at once. The library does not keep the decision.
+ * Any number of threads may call this function at once. The library does not keep the decision.
  *
  * Preconditions:
  * The preconditions of `tollgate_check` apply.
@@ -428,11 +435,12 @@ int tollgate_check_u64(const struct tollgate_limiter *limiter,
                        struct tollgate_decision *decision);
 
 /**
- * Like `tollgate_check_n`, at a time that the caller passes, in nanoseconds and at most 2^61. Use
- * it to make several checks with one reading of `tollgate_now`, in tests, and with times from a
- * log. The time may be earlier than in a previous call.
+ * Like `tollgate_check_n`, but at a time that the caller passes. The time is in nanoseconds and
+ * must be at most 2^61. Use this function for several checks with a single reading of
+ * `tollgate_now`, for tests, and for timestamps from a log. Times may go backwards.
  *
- * Any number of threads may call it at once. The library keeps neither the key nor the decision.
+ * Any number of threads may call this function at once. The library keeps neither the key nor the
+ * decision.
  *
  * Preconditions:
  * The preconditions of `tollgate_check` apply.
@@ -445,10 +453,11 @@ int tollgate_check_at(const struct tollgate_limiter *limiter,
                       struct tollgate_decision *decision);
 
 /**
- * Returns the answer that `tollgate_check_n` would give now. It charges nothing, and the figures
- * of the decision are those before a charge.
+ * Returns the answer that `tollgate_check_n` would give now, without charging any tokens. The
+ * figures in the decision describe the state before a charge.
  *
- * Any number of threads may call it at once. The library keeps neither the key nor the decision.
+ * Any number of threads may call this function at once. The library keeps neither the key nor the
+ * decision.
  *
  * Preconditions:
  * The preconditions of `tollgate_check` apply.
@@ -460,9 +469,10 @@ int tollgate_peek(const struct tollgate_limiter *limiter,
                   struct tollgate_decision *decision);
 
 /**
- * Like `tollgate_peek`, at a time that the caller passes.
+ * Like `tollgate_peek`, but at a time that the caller passes.
  *
- * Any number of threads may call it at once. The library keeps neither the key nor the decision.
+ * Any number of threads may call this function at once. The library keeps neither the key nor the
+ * decision.
  *
  * Preconditions:
  * The preconditions of `tollgate_check` apply.
@@ -475,13 +485,14 @@ int tollgate_peek_at(const struct tollgate_limiter *limiter,
                      struct tollgate_decision *decision);
 
 /**
- * Gives back at most `tokens` of the tokens that a check of `key` took when it wrote `decision`;
- * `UINT64_MAX` gives back all of them. Tokens that have refilled since the check are not given
- * back. Refund each charge at most once.
+ * Gives back tokens that a check has charged to `key`. `decision` is the decision that the check
+ * wrote. At most `tokens` tokens are given back; `UINT64_MAX` means all of them. Tokens that have
+ * refilled since the check are not given back a second time. Refund each charge at most once.
  *
- * Returns 0, even if nothing was given back, or an error.
+ * Returns 0 or an error. The result is 0 even if no token was given back.
  *
- * Any number of threads may call it at once. The library keeps neither the key nor the decision.
+ * Any number of threads may call this function at once. The library keeps neither the key nor the
+ * decision.
  *
  * Preconditions:
  * The preconditions of `tollgate_check` apply. A function of this library has written `decision`.
@@ -493,9 +504,10 @@ int tollgate_refund(const struct tollgate_limiter *limiter,
                     uint64_t tokens);
 
 /**
- * Like `tollgate_refund`, at a time that the caller passes.
+ * Like `tollgate_refund`, but at a time that the caller passes.
  *
- * Any number of threads may call it at once. The library keeps neither the key nor the decision.
+ * Any number of threads may call this function at once. The library keeps neither the key nor the
+ * decision.
  *
  * Preconditions:
  * The preconditions of `tollgate_refund` apply.
@@ -508,20 +520,20 @@ int tollgate_refund_at(const struct tollgate_limiter *limiter,
                        uint64_t now_ns);
 
 /**
- * Like `tollgate_check`, for `count` keys in their order. The library looks up 32 keys at a time,
- * which is faster than single checks if the keys are not in the processor's caches.
+ * Like `tollgate_check`, but checks `count` keys in order. The library looks up 32 keys at a time.
+ * This is faster than single checks if the keys are not in the processor's caches.
  *
- * Writes the result of each key to `results` and its decision to `decisions`; either may be NULL.
- * Set the `size` of the first decision, which applies to all of them. Returns `TOLLGATE_ADMITTED`
- * if all keys are admitted, and `TOLLGATE_DENIED` if any key is denied. If it returns an error, no
- * key is charged.
+ * Writes the result for each key to `results`, and the decision for each key to `decisions`.
+ * Either pointer may be NULL. Set the `size` of the first decision, which applies to all
+ * decisions. Returns `TOLLGATE_ADMITTED` if all keys are admitted, and `TOLLGATE_DENIED` if any
+ * key is denied. If this function returns an error, no key is charged.
  *
- * Any number of threads may call it at once. The library keeps none of the arguments. The function
- * allocates a buffer.
+ * Any number of threads may call this function at once. The library keeps none of the arguments.
+ * The function allocates a buffer.
  *
  * Preconditions:
- * The preconditions of `tollgate_check` apply to each key. `keys` has `count` elements, and so do
- * `results` and `decisions` unless they are NULL.
+ * The preconditions of `tollgate_check` apply to each key. `keys` has `count` elements. `results`
+ * and `decisions` also have `count` elements, unless they are NULL.
  */
 int tollgate_check_many(const struct tollgate_limiter *limiter,
                         const struct tollgate_key *keys,
@@ -530,29 +542,31 @@ int tollgate_check_many(const struct tollgate_limiter *limiter,
                         struct tollgate_decision *decisions);
 
 /**
- * Checks one request against several limits. The request is admitted if all of them admit it, and
- * it is charged to all of them or to none. Name each key of a limiter at most once.
+ * Checks one request against several limits. The request is admitted if all limits admit it, and
+ * then all limits are charged. Otherwise, no limit is charged. Name each key of a limiter at most
+ * once.
  *
- * Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. If it returns an error, nothing is
- * charged. For a denial, writes the index of the limit with the longest wait to `denied_by`,
- * unless that is NULL.
+ * Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. An error charges no limit. If the
+ * request is denied and `denied_by` is not NULL, the index of the limit with the longest wait is
+ * written to `denied_by`.
  *
- * Any number of threads may call it at once. The library keeps none of the arguments. The function
- * allocates memory for more than 8 limits.
+ * Any number of threads may call this function at once. The library keeps none of the arguments.
+ * The function allocates memory if there are more than 8 limits.
  *
  * Preconditions:
- * `charges` has `count` elements. The preconditions of `tollgate_check` apply to each of them.
+ * `charges` has `count` elements. The preconditions of `tollgate_check` apply to each element.
  */
 int tollgate_check_all(const struct tollgate_charge *charges, size_t count, size_t *denied_by);
 
 /**
- * Replaces the quota of all keys that do not have their own quota. Tokens that were taken stay
- * taken.
+ * Replaces the quota of all keys that do not have their own quota. Tokens that were already
+ * charged remain charged.
  *
- * Returns 0 or an error. On an error, the quota stays as before, and `message` gets a text that
+ * Returns 0 or an error. On an error, the quota is unchanged, and `message` receives a string that
  * states the fault.
  *
- * Any number of threads may call it at once, also during checks. The text is copied.
+ * Any number of threads may call this function at once, even during checks. The library copies the
+ * string.
  *
  * Preconditions:
  * The preconditions of `tollgate_limiter_new` apply.
@@ -563,13 +577,14 @@ int tollgate_set_quota(const struct tollgate_limiter *limiter,
                        size_t message_size);
 
 /**
- * Sets or removes the quotas of single keys. The call is one change, which costs as much as
- * `tollgate_set_quota`, so change many keys in one call.
+ * Sets or removes the quotas of individual keys. All keys are changed in a single step, which
+ * costs as much as `tollgate_set_quota`. To change many keys, use a single call.
  *
- * Returns 0 or an error. On an error, nothing is changed, and `message` gets a text that states
- * the fault.
+ * Returns 0 or an error. On an error, no quota is changed, and `message` receives a string that
+ * states the fault.
  *
- * Any number of threads may call it at once, also during checks. Keys and texts are copied.
+ * Any number of threads may call this function at once, even during checks. The library copies the
+ * keys and the strings.
  *
  * Preconditions:
  * The preconditions of `tollgate_limiter_new` apply. `quotas` has `count` elements.
@@ -581,9 +596,9 @@ int tollgate_set_key_quotas(const struct tollgate_limiter *limiter,
                             size_t message_size);
 
 /**
- * Writes the figures of a limiter to `stats`. The function visits all keys.
+ * Writes a limiter's figures to `stats`. This function visits all keys.
  *
- * Returns 0 or an error. Any number of threads may call it at once.
+ * Returns 0 or an error. Any number of threads may call this function at once.
  *
  * Preconditions:
  * `limiter` is a live handle, and `stats` has as many bytes as its `size` states.
@@ -591,10 +606,10 @@ int tollgate_set_key_quotas(const struct tollgate_limiter *limiter,
 int tollgate_stats_of(const struct tollgate_limiter *limiter, struct tollgate_stats *stats);
 
 /**
- * Returns the time of the limiter's clock in nanoseconds, for the functions that take a time.
- * Returns 0 for NULL.
+ * Returns the current time of the limiter's clock in nanoseconds, for functions that accept a
+ * time. Returns 0 if `limiter` is NULL.
  *
- * Any number of threads may call it at once.
+ * Any number of threads may call this function at once.
  *
  * Preconditions:
  * `limiter` is a live handle or NULL.
