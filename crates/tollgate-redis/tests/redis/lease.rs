@@ -138,10 +138,11 @@ fn run_processes(
     // EVAL loads the script. The failed EVALSHA before it also counts as a call.
     let calls = server.calls("evalsha");
     println!("{algorithm}: {} admitted in {checks} checks, by {calls} calls", admitted.len());
-    assert!(calls * 3 < checks, "{algorithm}: {calls} calls for {checks} checks");
-    assert!(calls < admitted.len() as u64, "{algorithm}: {calls} calls for {} admissions", admitted.len());
-    let denied = checks - admitted.len() as u64;
-    Run { admitted: Admissions::new(admitted), denied, begun, ended }
+    let granted = admitted.len() as u64;
+    assert!(calls < granted, "{algorithm}: {calls} calls for {granted} admissions");
+    let run = Run { admitted: Admissions::new(admitted), denied: checks - granted, begun, ended };
+    assert!(calls * 3 < checks || !run.is_greedy(), "{algorithm}: {calls} calls for {checks} checks");
+    run
 }
 
 #[test]
