@@ -220,11 +220,16 @@ impl State {
         // A pause reports no admission, so it requires no permit.
         let call = Call::new(&self.script, request.text).text("pause").time(now.or_else(|| self.core.now()));
         let call = call.number(self.period).number(GRACE_MS).text(&self.node).number(here / self.period);
+        let sent = self.elapsed();
         let answer = self.core.client.call(&call.number(0).number(time), deadline).await;
         self.notice_connection();
         match answer.and_then(CountsReply::read) {
             Ok(reply) => {
                 self.core.counters.count(Event::ByStore);
+                // Otherwise this machine's clock might still be behind the start of the pause.
+                if now.is_none() {
+                    self.adjust_clock(reply.now, sent);
+                }
                 self.note_pause(request.name, reply.now, reply.left);
                 Ok(())
             }
