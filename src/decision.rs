@@ -286,8 +286,8 @@ impl Decision {
         if reset == NEVER { Duration::MAX } else { Duration::from_nanos(reset) }
     }
 
-    /// Returns how long it takes until more than [`remaining`](Self::remaining) tokens remain, if
-    /// the key is not charged in the meantime.
+    /// Returns how long it takes until the number of remaining tokens exceeds
+    /// [`remaining`](Self::remaining), if the key is not charged in the meantime.
     ///
     /// For buckets the result is exact to the nanosecond. For windows and logs, more tokens may
     /// become available up to one period earlier, because a decision does not record the charges of

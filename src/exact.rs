@@ -18,7 +18,7 @@
 //! fingerprint's word? Such a store would need no index and therefore no lock. A child process
 //! could also use a limiter that was forked during an insertion. In a trial (2026-11-27), however,
 //! the table grew by 263 lines while this module lost 284. A check of a fingerprint at a given time
-//! required 1.03 times the instructions, an insertion took 1.05 to 1.15 times as long, and a key
+//! required 1.03 times the instructions. An insertion took 1.05 to 1.15 times as long, and a key
 //! occupied 143 bytes instead of 107. A check of a known key, out of 500,000 keys, took 0.81 to
 //! 0.85 times as long.
 //!
@@ -113,12 +113,12 @@
 //! number of keys that the store has ever contained.
 //!
 //! An unlinked cell is freed once no thread can see it and scc visits its bucket. (scc keeps
-//! removed items in a bucket until the bucket is full.) Therefore, if the keys of a store change
-//! all the time, the store keeps as many cells as the index has room for, up to two and a half
-//! cells for each key. The store counts the cells that are not freed yet. Once there are four times
-//! `max_keys` plus `SPARE` = 65,536 such cells, the full policy applies to new keys unless scc's
-//! epoch advances. Therefore a thread that stops while it reads cannot cost more memory than these
-//! cells. (The arrays that scc retires when it resizes are not counted.)
+//! removed items in a bucket until the bucket is full.) If the keys of a store change all the time,
+//! the store therefore keeps as many cells as the index has room for. This is up to two and a half
+//! cells for each key. The store counts the cells that have not been freed yet. Once there are four
+//! times `max_keys` plus `SPARE` = 65,536 such cells, the full policy applies to new keys unless
+//! scc's epoch advances. Therefore a thread that stops while it reads cannot cost more memory than
+//! these cells. (The arrays that scc retires when it resizes are not counted.)
 
 mod entry;
 mod places;

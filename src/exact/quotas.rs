@@ -1,4 +1,4 @@
-//! The rules of exact keys: the default rule, and the rules of single keys.
+//! The rules of exact keys: the default rule, and the rules for individual keys.
 //!
 //! # State
 //!

@@ -62,14 +62,14 @@ use crate::time::Tick;
 /// refund of that charge gives nothing back. The missing tokens are those of the other nine
 /// charges.
 ///
-/// A charge is *held* until the time `full`, which is the word that resulted from the charge. At
-/// that time, the bucket has refilled all tokens that were missing just after the charge. A refund
+/// The word just after a charge is a time, `full`. The charge is *held* until `full`, because by
+/// then the bucket has refilled all tokens that were missing just after the charge. A refund
 /// subtracts its tokens from the word, but at most `full - now`. Let `V` be the word that would
 /// exist if the refunded tokens had never been charged. Then the actual word is at least `V - x`
-/// (or both buckets are full). To define `x`, take any charge. Count the tokens of this charge and
-/// of earlier charges that were given back between this charge and its last refund. `x` is the
-/// maximum of these numbers over all charges. Therefore `x` is 0 for a single refund, and also if
-/// refunds are made in the reverse order of their charges.
+/// (or both buckets are full). `x` is defined as follows. For each charge, consider the refunds
+/// made between the charge and its own last refund. Count the tokens of this charge and of earlier
+/// charges that these refunds gave back. `x` is the largest of these counts. Therefore `x` is 0 for
+/// a single refund, and also if refunds are made in the reverse order of their charges.
 ///
 /// *Proof.* Let `t_k` be the time of charge `k`, and `now_j` the time of the last refund of charge
 /// `j`. For some `k`, `V` is `t_k` plus the tokens kept by charge `k` and all later charges. The

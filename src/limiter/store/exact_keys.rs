@@ -37,11 +37,11 @@ use std::hash::{BuildHasher, Hash};
 /// # The code of a key
 ///
 /// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
-/// that contains the key. The index compares keys while it holds the lock of a bucket. While it
-/// holds the lock, it also drops forgotten keys, in a call by any thread. If the code of a key
-/// calls the limiter, the call may wait for that lock forever. Make such calls outside of the key:
-/// in the destructor of a connection, for example, instead of the destructor of the connection's
-/// key. [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
+/// that contains the key. The index compares keys while it holds the lock of a bucket. Any thread's
+/// call may also drop forgotten keys under that lock. If one of these methods calls the limiter,
+/// the call may wait for the lock forever. Make such calls outside of the key: in the destructor of
+/// a connection, for example, instead of the destructor of the connection's key.
+/// [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
 ///

@@ -82,7 +82,7 @@ impl<'l> Charge<'l> {
 
     /// Returns the limiter's answer, or `None` before a call of [`check_all`].
     ///
-    /// If the request was denied, the figures describe the state before a charge.
+    /// If the request was denied, the figures describe the state without this charge.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
