@@ -138,8 +138,7 @@ impl Decision {
         self.source
     }
 
-    /// Returns the number of tokens taken by this request, which is its cost if it was allowed,
-    /// otherwise 0.
+    /// Returns the number of tokens taken by this request: its cost if it was allowed, otherwise 0.
     ///
     /// A peek takes no tokens. If a policy allowed a request without tracking its key, the request
     /// takes no tokens either. In both cases the result is 0.

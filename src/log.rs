@@ -49,8 +49,8 @@
 //!    number.
 //! 5. The sum of refunds that a reader finds for a run of admissions never exceeds the tokens given
 //!    back from that run.
-//! 6. No admission in a retired chunk counts at the key's time, and the key's time does not step
-//!    back.
+//! 6. Admissions in a retired chunk do not count at the key's time, and the key's time does not
+//!    step back.
 //! 7. A chunk contains everything required to read its row (its fields and its start). It contains
 //!    no quota.
 //!
@@ -69,7 +69,7 @@
 //! work unfinished: setting a hint, linking or retiring a chunk, or updating the sums above a
 //! refund. Other threads complete this work, or are not delayed by it.
 //!
-//! No request looks back as far as the retired chunks, because the key's time has already passed
+//! Requests never look back as far as the retired chunks, because the key's time has already passed
 //! them (invariant 6). This is why a stale `now` is raised to the key's time.
 //!
 //! Sums may overflow, because only differences within one window are used.
@@ -108,11 +108,11 @@
 //! contains nothing that could be lost. Without the seal, a charge under the old rule could begin
 //! the log at any later time.
 //!
-//! Admissions that have left the old window when the quota changes do not count again. For this
-//! purpose, each version stores two times. The first is the time from which admissions count. The
+//! Admissions that have left the old window when the quota changes do not count again. To exclude
+//! them, each version stores two times. The first is the time from which admissions count. The
 //! second is the time at which the last of the earlier admissions left the window. Under that
 //! version, the key's time is never earlier than the second time. A stale `now` is raised to the
-//! second time, so no admission is missing from the window of the request. For any quota that
+//! second time, so no admission is missing from the window of the request. Whenever one quota
 //! replaces another, this implies:
 //!
 //! - A request that the old quota admits is also admitted by the new quota, if the new limit is not
@@ -140,12 +140,12 @@
 //! # Cost
 //!
 //! A check walks through the chunks, and searches one of them for the first admission that counts.
-//! A chunk has as many slots as there were admissions that counted when the chunk was created, but
-//! at most twice the slots used in the previous chunk. It has at least 8 and at most 16,384 slots.
-//! A window with n admissions therefore has about log2(n) chunks after a burst, and 3 or 4 chunks
-//! later. In both cases, there are n / 16,384 additional chunks, or 61 for a million admissions. A
-//! denial searches once more. After refunds, a check also adds up the refunds of each chunk in the
-//! window, in log2(slots of the chunk) steps.
+//! A new chunk has one slot for each admission that counts at that moment, but at most twice as
+//! many slots as the previous chunk used. A chunk has at least 8 and at most 16,384 slots. A window
+//! with n admissions therefore has about log2(n) chunks after a burst, and 3 or 4 chunks later. In
+//! both cases, there are n / 16,384 additional chunks, or 61 for a million admissions. A denial
+//! searches once more. After refunds, a check also adds up the refunds of each chunk in the window,
+//! in log2(slots of the chunk) steps.
 //!
 //! A refund walks through the chunks, and searches one of them. If many charges have the same time
 //! (from a coarse clock), the refund descends the tree of sums to a charge that still holds tokens.

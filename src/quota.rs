@@ -207,8 +207,8 @@ impl Quota {
         Self { burst: Some(burst), ..self }
     }
 
-    /// Makes the quota a promise: no interval of one period ever admits more tokens than the quota
-    /// states.
+    /// Turns the quota into a promise: an interval of one period never admits more tokens than the
+    /// quota states.
     ///
     /// Without `strict`, a full bucket refills while its tokens are spent. With the default burst,
     /// it therefore admits up to `2 * tokens - 1` in one period. The strict quota of `n` tokens is

@@ -331,7 +331,7 @@ impl AnyRule {
         self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())
     }
 
-    /// Returns a word that is not fresh, but is idle at every time.
+    /// Returns a word that is idle at every time, although it is not fresh.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn idle(&self) -> Word {
         self.adopt(self, Word::FRESH, Tick::ZERO)

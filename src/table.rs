@@ -162,14 +162,14 @@
 //! it closes the root (`Table::begin_under`). A closed root without a next array would give out no
 //! more places.
 //!
-//! A thread that stops under a guard prevents at most two arrays from being freed, namely the
-//! arrays that were in use at that time. The table still turns over with the memory of two other
-//! arrays. More arrays may be withheld if several threads stopped at different times. The same can
-//! happen if one thread that holds several guards stops in a `clear` or on the slow path of a
-//! charge. In these cases, a turnover does not start if it would exceed the bound. Until one of the
-//! stopped threads resumes, new keys receive the remaining places of the root. Once the root is
-//! full, the full policy applies. Known keys are not affected, and a `clear` resets the keys
-//! instead of forgetting them.
+//! A thread that stops under a guard prevents at most two arrays from being freed: the arrays that
+//! were in use at that time. The table still turns over with the memory of two other arrays. More
+//! arrays may be withheld if several threads stopped at different times. The same can happen if one
+//! thread that holds several guards stops in a `clear` or on the slow path of a charge. In these
+//! cases, a turnover does not start if it would exceed the bound. Until one of the stopped threads
+//! resumes, new keys receive the remaining places of the root. Once the root is full, the full
+//! policy applies. Known keys are not affected, and a `clear` resets the keys instead of forgetting
+//! them.
 //!
 //! The rules for individual keys are counted and bounded in the same way, but separately from the
 //! arrays: see `rules`.

@@ -26,9 +26,9 @@
 //! # What holds
 //!
 //! 1. A check is denied if it starts after a pause has returned, and if its time is before the end
-//!    of the pause. The check sees the root, `latest` and the word. No thread takes the root or
-//!    `latest` back, and only a reset lowers the word. The store forgets the key only after it has
-//!    accepted a time that has reached the end of the pause.
+//!    of the pause. The check sees the root, `latest` and the word. Threads never take back the
+//!    root or `latest`, and only a reset lowers the word. The store forgets the key only after it
+//!    has accepted a time that has reached the end of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
 //! 3. A check that runs concurrently with a pause may be admitted. In that case the check takes
 //!    effect before the pause.

@@ -350,8 +350,8 @@ impl Bag {
         let (mut old, are_more_old) = self.kept.take_some();
         let mut kept = List::empty();
         if free.first().is_none() {
-            // First move to `kept` the values that visible guards keep. No era has to end for these
-            // values.
+            // First move to `kept` the values that visible guards keep. This step does not have to
+            // end an era.
             Self::keep_what_is_met(&mut old, &mut kept);
         }
         old.give(&mut free, |_| true);

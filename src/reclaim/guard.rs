@@ -141,7 +141,7 @@ fn pin_slowly() -> Guard {
     }
     let participant = REGISTRY.join();
     let guard = Guard::begun(participant);
-    // Hand the participant on now, because nothing does so later. No other thread can take the
+    // Hand the participant on now, because no later code does so. No other thread can take the
     // participant until the guard is dropped.
     participant.leave();
     guard

@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(block.resident(), 0);
     }
 
-    /// Returns the number of bytes that are not given back yet, and the sum.
+    /// Returns the number of bytes that have not been given back yet, and the sum.
     fn counts(leaving: &Leaving, all: &Atomic<u64>) -> (usize, usize) {
         [leaving.bytes(), all.load(Relaxed)].map(|bytes| usize::try_from(bytes).unwrap()).into()
     }

@@ -132,7 +132,7 @@ impl Table {
     }
 
     /// Returns an upper bound on the number of keys in the table. The bound includes keys that are
-    /// being inserted, and refused keys whose requests are not taken back yet.
+    /// being inserted, and refused keys whose requests have not been taken back yet.
     pub(crate) fn len(&self) -> usize {
         size(
             self.with_arrays(|root, next| next.map_or_else(|| root.used(None), |next| next.used(Some(root)))),

@@ -72,8 +72,7 @@ impl Sweeper {
         let stop = Arc::new(Atomic::new(false));
         let stopped = Arc::clone(&stop);
         let sweep = move || {
-            // ORDERING: both loads of the flag are relaxed, because the flag publishes no other
-            // data.
+            // ORDERING: both loads are relaxed, because the flag publishes no other data.
             while !stopped.load(Relaxed) {
                 // A spurious wake-up causes an early sweep, which does no harm.
                 thread::park_timeout(every);

@@ -1,4 +1,4 @@
-//! The store of exact keys, which is an index that maps the keys themselves to their states.
+//! The store of exact keys: an index that maps the keys themselves to their states.
 
 use super::hash::FoldHash;
 use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, Hash};
 /// The store that contains the keys themselves. [`exact_keys`](crate::Builder::exact_keys) selects
 /// this store.
 ///
-/// No two keys ever share a state, and the keys can be [listed](crate::Limiter::keys). `H` is the
+/// Two keys never share a state, and the keys can be [listed](crate::Limiter::keys). `H` is the
 /// hash for looking up keys. It may be any [`BuildHasher`], set by
 /// [`hasher`](crate::Builder::hasher). The store compares keys, so the hash affects only the speed.
 /// If strangers choose keys, use a keyed hash, such as the default or

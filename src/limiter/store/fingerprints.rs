@@ -40,8 +40,8 @@ use std::sync::Arc;
 /// With either hash, each limiter draws a seed from the system's entropy and keeps the seed secret.
 /// A blind attacker can therefore only try keys. If an attacker tries n keys, one of these keys has
 /// the same 64 bits as a given victim's key with probability n / 2^64. At a million new keys per
-/// second, such a match takes 580,000 years on average. Any two of n keys collide with probability
-/// n^2 / 2^65, which is 2.7e-6 for ten million.
+/// second, such a match takes 580,000 years on average. Some two of n keys collide with probability
+/// n^2 / 2^65, or 2.7e-6 for ten million keys.
 ///
 /// The two hashes differ if an attacker learns from answers. The `remaining` of one key after a
 /// charge of another key reveals whether the two keys share a state. Response times reveal a little

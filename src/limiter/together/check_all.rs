@@ -185,7 +185,7 @@ impl fmt::Debug for Charge<'_> {
 /// charges of the other limiters, because the refund could also panic. Call [`Charge::refund`] to
 /// refund these charges.
 ///
-/// No limiter ever admits more than it would alone. If requests race, one may be denied because
+/// A limiter never admits more than it would alone. If requests race, one may be denied because
 /// another is about to return its tokens.
 ///
 /// # Errors
