@@ -181,7 +181,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Same as [`set_key_quota`](Self::set_key_quota). This method also allocates a list of the keys.
+    /// Same as [`set_key_quota`](Self::set_key_quota). It also allocates a list of the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
