@@ -138,8 +138,7 @@ impl Decision {
         self.source
     }
 
-    /// Returns the number of tokens taken by this request, which is its cost if it was allowed,
-    /// otherwise 0.
+    /// Returns the number of tokens taken by this request: its cost if it was allowed, otherwise 0.
     ///
     /// A peek takes no tokens. If a policy allowed a request without tracking its key, the request
     /// takes no tokens either. In both cases the result is 0.
@@ -286,8 +285,8 @@ impl Decision {
         if reset == NEVER { Duration::MAX } else { Duration::from_nanos(reset) }
     }
 
-    /// Returns how long it takes until more than [`remaining`](Self::remaining) tokens remain, if
-    /// the key is not charged in the meantime.
+    /// Returns how long it takes until the number of remaining tokens exceeds
+    /// [`remaining`](Self::remaining), if the key is not charged in the meantime.
     ///
     /// For buckets the result is exact to the nanosecond. For windows and logs, more tokens may
     /// become available up to one period earlier, because a decision does not record the charges of

@@ -244,7 +244,7 @@ pub enum Refused {
         /// The shortest allowed.
         least: Duration,
     },
-    /// The rate is above 2 tokens per nanosecond, which is the maximum that ticks can express.
+    /// The rate is above 2 tokens per nanosecond, the maximum that ticks can express.
     #[error(
         "{tokens} tokens per {period:?} are above 2 per nanosecond; allowed: 1 to {most} per {period:?}; \
          count in larger units, kilobytes instead of bytes for example"

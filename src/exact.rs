@@ -18,7 +18,7 @@
 //! fingerprint's word? Such a store would need no index and therefore no lock. A child process
 //! could also use a limiter that was forked during an insertion. In a trial (2026-11-27), however,
 //! the table grew by 263 lines while this module lost 284. A check of a fingerprint at a given time
-//! required 1.03 times the instructions, an insertion took 1.05 to 1.15 times as long, and a key
+//! required 1.03 times the instructions. An insertion took 1.05 to 1.15 times as long, and a key
 //! occupied 143 bytes instead of 107. A check of a known key, out of 500,000 keys, took 0.81 to
 //! 0.85 times as long.
 //!
@@ -41,7 +41,7 @@
 //!
 //! 1. SEALED is final: no step changes a sealed word.
 //! 2. A cell is unlinked only after its word is sealed. An unlinked cell is never linked again.
-//! 3. No two linked cells have equal keys, because the index refuses the second cell.
+//! 3. Two linked cells never have equal keys, because the index refuses the second cell.
 //! 4. Unlinking removes one cell, which is identified by its address. Therefore a late thread never
 //!    removes a newer cell of the same key. Of the threads that try to remove a cell, exactly one
 //!    succeeds.
@@ -71,8 +71,8 @@
 //!
 //! `to_key`, and the `Eq` of keys and of borrowed keys, are the caller's code, which may panic in
 //! the middle of any call. After a panic, a taken place is given back (`Undo`), a new cell is
-//! dropped before it is linked, and scc's lock on a bucket is released with its guard. No code of
-//! the caller runs between linking or unlinking a cell and counting that cell. Clearing logs, the
+//! dropped before it is linked, and scc's lock on a bucket is released with its guard. The caller's
+//! code never runs between linking or unlinking a cell and counting that cell. Clearing logs, the
 //! rounds and the places call no code of the caller.
 //!
 //! # Calls from the caller's code
@@ -99,9 +99,9 @@
 //! During a round, each insertion visits `ExactStore::STEP` = 8 places, and so does one in 2048
 //! charges of known keys. At the cap, an insertion visits up to 16 times as many places before it
 //! reports that the store is full. A new round starts when a grace has passed since the time at
-//! which the last round judged its keys. A round also starts earlier, at any time later than the
-//! last judgement, once enough new keys were refused: one for each step of the round, and at least
-//! 4,096. scc resizes its array a few buckets at a time.
+//! which the last round judged its keys. A round starts earlier once enough new keys were refused:
+//! one for each step of the round, and at least 4,096. In that case, `now` only has to be later
+//! than the last judgement. scc resizes its array a few buckets at a time.
 //!
 //! # Memory
 //!
@@ -113,12 +113,12 @@
 //! number of keys that the store has ever contained.
 //!
 //! An unlinked cell is freed once no thread can see it and scc visits its bucket. (scc keeps
-//! removed items in a bucket until the bucket is full.) Therefore, if the keys of a store change
-//! all the time, the store keeps as many cells as the index has room for, up to two and a half
-//! cells for each key. The store counts the cells that are not freed yet. Once there are four times
-//! `max_keys` plus `SPARE` = 65,536 such cells, the full policy applies to new keys unless scc's
-//! epoch advances. Therefore a thread that stops while it reads cannot cost more memory than these
-//! cells. (The arrays that scc retires when it resizes are not counted.)
+//! removed items in a bucket until the bucket is full.) If the keys of a store change all the time,
+//! the store therefore keeps as many cells as the index has room for. This is up to two and a half
+//! cells for each key. The store counts the cells that have not been freed yet. Once there are four
+//! times `max_keys` plus `SPARE` = 65,536 such cells, the full policy applies to new keys unless
+//! scc's epoch advances. Therefore a thread that stops while it reads cannot cost more memory than
+//! these cells. (The arrays that scc retires when it resizes are not counted.)
 
 mod entry;
 mod places;

@@ -2,11 +2,11 @@
 //! time.
 //!
 //! A store forgets idle keys, which give the same answers as fresh keys. A key becomes idle at a
-//! certain time, but a request may still carry an earlier time, because its thread was stopped
-//! after reading the clock, or because the clock was set back. That request would find a fresh key,
-//! while a map that never forgets would find a throttled key. A store therefore keeps one time for
-//! all forgotten keys, the [`Mark`]. A key that the store does not contain is charged at this time
-//! or later.
+//! certain time, but a later request may still carry an earlier time. Its thread may have been
+//! stopped after reading the clock, or the clock may have been set back. That request would find a
+//! fresh key, while a map that never forgets would find a throttled key. A store therefore keeps
+//! one time for all forgotten keys, the [`Mark`]. A key that the store does not contain is charged
+//! at this time or later.
 //!
 //! The mark must cover all forgotten keys, but should be no later than necessary, because it delays
 //! new keys. The mark is therefore raised to the time at which the forgotten key becomes idle, and
@@ -15,21 +15,22 @@
 //! delay is an hour and not a year.
 //!
 //! A time in the far future would still make a store forget keys that are throttled for all other
-//! requests. A store therefore judges keys at a time more than [`FAR`] ahead only if the times of
-//! the last few insertions have also reached that time: see [`Witnesses`]. A time less far ahead is
-//! believed immediately, because the store may have been unused for that long. The first new key
-//! after such a pause must be able to replace keys that have become idle.
+//! requests. A store therefore does not immediately believe a time more than [`FAR`] ahead. It
+//! judges keys at such a time only if the times of the last few insertions have also reached that
+//! time: see [`Witnesses`]. A time less far ahead is believed immediately, because the store may
+//! have been unused for that long. The first new key after such a pause must be able to replace
+//! keys that have become idle.
 //!
-//! The mark alone is not enough. A key charged with a whole burst may become idle only after years,
-//! and a key may have its own quota that is slower than all others. If a store believed one request
-//! with a time in the far future, the mark would rise to the time at which such a key becomes idle.
-//! All new keys would then wait until that time. For the next token of a quota of one token in 30
-//! days with a burst of 12, they would wait 390 days instead of 30.
+//! The mark alone is not enough. A key charged with a whole burst may become idle only after years.
+//! A key may also have its own quota, slower than all others. If a store believed a single request
+//! from the far future, the mark would rise to the time at which such a key becomes idle. All new
+//! keys would then wait until that time. With a quota of one token in 30 days and a burst of 12,
+//! for example, they would wait 390 days for their next token, instead of 30.
 //!
 //! # Orderings
 //!
 //! All operations are relaxed. A thread raises the mark before it forgets a key. The edge that
-//! publishes the forgotten key to other threads also publishes the mark. In `table`, this edge is
+//! publishes the eviction to other threads also publishes the mark. In `table`, this edge is
 //! *closed* or *link*. In `exact`, scc's locks provide it. The mark never falls, so a thread that
 //! reads the mark after it was raised for a key finds the raised time or a later time.
 
@@ -79,14 +80,14 @@ impl Mark {
 
     #[inline(always)]
     pub(crate) fn get(&self) -> Tick {
-        // ORDERING: relaxed; see the module's page.
+        // ORDERING: relaxed, because the edge that publishes an eviction also publishes the mark.
         Tick::from_nanos(self.0.load(Relaxed))
     }
 
     /// Returns true if the mark is later than `now`.
     #[inline(always)]
     pub(crate) fn is_after(&self, now: Tick) -> bool {
-        // ORDERING: relaxed; see the module's page.
+        // ORDERING: relaxed, because the edge that publishes an eviction also publishes the mark.
         now.as_nanos() < self.0.load(Relaxed)
     }
 
@@ -94,7 +95,8 @@ impl Mark {
     /// key is forgotten.
     pub(crate) fn raise(&self, to: Tick) {
         let later = |mark: u64| (mark < to.as_nanos()).then_some(to.as_nanos());
-        // ORDERING: both accesses are relaxed; see the module's page.
+        // ORDERING: both accesses are relaxed, because the edge that publishes the eviction later
+        // also publishes the mark.
         let _ = self.0.fetch_update(Relaxed, Relaxed, later);
     }
 }

@@ -1,7 +1,7 @@
 //! The rules for the size of a store, shared by the table and the store of exact keys.
 //!
-//! A store has a *capacity*, which is the number of keys that it expects. The store grows when the
-//! capacity is reached, and shrinks after it has been mostly empty for a long time.
+//! A store has a *capacity*, the number of keys that it expects. The store grows when the capacity
+//! is reached, and shrinks after it has been mostly empty for a long time.
 
 use crate::time::Tick;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 //!
 //! A ring of `limit` times was rejected for two reasons. First, every key would occupy as much
 //! memory as the busiest key, and a request of many tokens would fill many places. Second, claiming
-//! a place and storing the time would be two steps, and a thread stopped between them would leave a
+//! a place and storing the time would be two steps. A thread stopped between them would leave a
 //! place of unknown age. In a log, both are one step, so no admission is ever half finished.
 //! Therefore no thread has to wait for an unfinished admission, help with it, or guess its time.
 //!
@@ -44,12 +44,13 @@
 //!    slot, the null link of the tail. Before the first chunk, it is the null root. Behind SEALED
 //!    there is no such place.
 //! 3. Along the chain, times never decrease, and each admission increases the sum by its tokens.
-//! 4. The admissions in the window that ends at the key's time hold at most `limit` tokens that are
-//!    not given back. If they held more when the quota changed, they hold at most that number.
+//! 4. The admissions in the window that ends at the key's time hold at most `limit` tokens that
+//!    have not been given back. If they held more when the quota changed, they hold at most that
+//!    number.
 //! 5. The sum of refunds that a reader finds for a run of admissions never exceeds the tokens given
 //!    back from that run.
-//! 6. No admission in a retired chunk counts at the key's time, and the key's time does not step
-//!    back.
+//! 6. Admissions in a retired chunk do not count at the key's time, and the key's time does not
+//!    step back.
 //! 7. A chunk contains everything required to read its row (its fields and its start). It contains
 //!    no quota.
 //!
@@ -63,12 +64,12 @@
 //! request was admitted, or the row was closed, and the charge starts again. Two requests at the
 //! same instant fill two slots.
 //!
-//! Therefore an admission is whole or absent. A thread that stops forever either has charged, and
-//! all threads see the charge, or has not charged. The thread's unfinished work is a hint, a chunk
-//! to link or retire, or the sums above a refund. Other threads complete this work, or are not
-//! delayed by it.
+//! Therefore no admission is ever half made. If a thread stops forever, either it has charged and
+//! all threads see the charge, or it has not charged at all. Such a thread can only leave other
+//! work unfinished: setting a hint, linking or retiring a chunk, or updating the sums above a
+//! refund. Other threads complete this work, or are not delayed by it.
 //!
-//! No request looks back as far as the retired chunks, because the key's time has already passed
+//! Requests never look back as far as the retired chunks, because the key's time has already passed
 //! them (invariant 6). This is why a stale `now` is raised to the key's time.
 //!
 //! Sums may overflow, because only differences within one window are used.
@@ -88,9 +89,9 @@
 //! The rule cannot simply be exchanged, because another thread could still write, retire or evict
 //! under the old rule. If the new period is longer, the log would then forget admissions that still
 //! count, even long after the change. A change therefore takes two steps. First, the next version
-//! is linked. Second, every thread that needs that version changes the place of invariant 2 before
-//! it decides under the new rule. To do so, the thread writes another empty value into the empty
-//! slot, or links an empty chunk. A thread that is about to write first looks at that place and
+//! is linked. Second, every thread that needs that version modifies the place named in invariant 2
+//! before it decides under the new rule. To do so, the thread writes another empty value into the
+//! empty slot, or links an empty chunk. Before a thread writes, it looks at that place, and only
 //! then checks whether its rule is the latest:
 //!
 //! - If the thread has seen the place after the change, or any later state, it sees that the next
@@ -107,11 +108,11 @@
 //! contains nothing that could be lost. Without the seal, a charge under the old rule could begin
 //! the log at any later time.
 //!
-//! Admissions that have left the old window when the quota changes do not count again. For this
-//! purpose, each version stores two times. The first is the time from which admissions count. The
+//! Admissions that have left the old window when the quota changes do not count again. To exclude
+//! them, each version stores two times. The first is the time from which admissions count. The
 //! second is the time at which the last of the earlier admissions left the window. Under that
 //! version, the key's time is never earlier than the second time. A stale `now` is raised to the
-//! second time, so no admission is missing from the window of the request. For any quota that
+//! second time, so no admission is missing from the window of the request. Whenever one quota
 //! replaces another, this implies:
 //!
 //! - A request that the old quota admits is also admitted by the new quota, if the new limit is not
@@ -122,10 +123,10 @@
 //! - If the new limit is below the tokens held, no request is admitted until enough tokens have
 //!   left the window. The tokens held are not forgotten if the limit is raised again.
 //!
-//! Under a longer period, the tokens held at the change count for the longer period. (A charge
-//! under the old rule may happen after the past was read and before the change. Admissions that
-//! have left the window of that charge may still count, until the charge has retired them. This
-//! delays requests, but never admits more.)
+//! If the new period is longer, the tokens held at the change remain counted for the longer period.
+//! (A charge under the old rule may happen after the past was read and before the change.
+//! Admissions that have left the window of that charge may still count, until the charge has
+//! retired them. This delays requests, but never admits more.)
 //!
 //! Under any quota, a refund finds its charge by the charge's time. Therefore a refund needs no
 //! rule.
@@ -139,12 +140,12 @@
 //! # Cost
 //!
 //! A check walks through the chunks, and searches one of them for the first admission that counts.
-//! A chunk has as many slots as admissions counted when the chunk was created, but at most twice
-//! the slots used in the previous chunk (at least 8, at most 16,384). A window with n admissions
-//! therefore has about log2(n) chunks after a burst, and 3 or 4 chunks later. In both cases, there
-//! are n / 16,384 additional chunks, or 61 for a million admissions. A denial searches once more.
-//! After refunds, a check also adds up the refunds of each chunk in the window, in log2(slots of
-//! the chunk) steps.
+//! A new chunk has one slot for each admission that counts at that moment, but at most twice as
+//! many slots as the previous chunk used. A chunk has at least 8 and at most 16,384 slots. A window
+//! with n admissions therefore has about log2(n) chunks after a burst, and 3 or 4 chunks later. In
+//! both cases, there are n / 16,384 additional chunks, or 61 for a million admissions. A denial
+//! searches once more. After refunds, a check also adds up the refunds of each chunk in the window,
+//! in log2(slots of the chunk) steps.
 //!
 //! A refund walks through the chunks, and searches one of them. If many charges have the same time
 //! (from a coarse clock), the refund descends the tree of sums to a charge that still holds tokens.
@@ -155,7 +156,7 @@
 //! chains of hundreds of chunks.
 //!
 //! A chunk also ends when a time no longer fits into a slot, 2^(63 - b) ns after the chunk's start.
-//! At first b = bits(limit), which allows 104 days for a limit of 1,000, 20 hours for 100,000, and
+//! At first, b = bits(limit). This allows 104 days for a limit of 1,000, 20 hours for 100,000, and
 //! 2.4 hours for 1,000,000. If a chunk has ended for this reason, the next chunk uses only as many
 //! bits for tokens as its row will need, and more bits for the time. Sparse admissions can then
 //! share chunks.
@@ -515,8 +516,8 @@ impl Log {
     }
 
     /// Seals the log if it is idle at `judged_at`, and releases most of its memory. Returns whether
-    /// the log is now sealed, by any thread. Before the log is sealed, this method calls `forget`
-    /// with a time at and after which the log is idle. This method is lock-free.
+    /// the log is now sealed, whichever thread has sealed it. Before the log is sealed, this method
+    /// calls `forget` with a time at and after which the log is idle. This method is lock-free.
     pub(crate) fn seal_if_idle(
         &self,
         rule: &SlidingLog,

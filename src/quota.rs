@@ -7,8 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A rate of `tokens` per `period`, and a capacity, which is the maximum number of tokens that can
-/// be taken at once.
+/// A rate of `tokens` per `period`, and a capacity: the maximum number of tokens that can be taken
+/// at once.
 ///
 /// A request takes as many tokens as its cost, which is one by default. A quota is plain data. The
 /// builder of a limiter checks whether the algorithm can enforce the quota.
@@ -185,7 +185,7 @@ impl Quota {
         Self::new(tokens, Duration::from_secs(24 * 3600))
     }
 
-    /// Sets the burst, which is the capacity of a bucket. The burst must be at least 1. The rate
+    /// Sets the burst, that is, the capacity of a bucket. The burst must be at least 1. The rate
     /// does not change.
     ///
     /// `burst(1)` spaces requests evenly. Windows and logs do not support a burst, so building a
@@ -207,15 +207,15 @@ impl Quota {
         Self { burst: Some(burst), ..self }
     }
 
-    /// Makes the quota a promise: no interval of one period ever admits more tokens than the quota
-    /// states.
+    /// Turns the quota into a promise: an interval of one period never admits more tokens than the
+    /// quota states.
     ///
-    /// Without `strict`, a full bucket with the default burst admits up to `2 * tokens - 1` in one
-    /// period, because the bucket refills while its tokens are spent. The strict quota of `n`
-    /// tokens is a bucket with a burst of `b` and a rate of `n - b`. The burst and the tokens that
-    /// refill in one period therefore add up to `n`. `b` is the configured burst, which must be
-    /// below `n`. By default, `b` is a tenth of `n`, and at least 1. (A strict quota of 1 token has
-    /// a burst and a rate of 1.)
+    /// Without `strict`, a full bucket refills while its tokens are spent. With the default burst,
+    /// it therefore admits up to `2 * tokens - 1` in one period. The strict quota of `n` tokens is
+    /// a bucket with a burst of `b` and a rate of `n - b`. The burst and the tokens that refill in
+    /// one period therefore add up to `n`. `b` is the configured burst, which must be below `n`. By
+    /// default, `b` is a tenth of `n`, and at least 1. (A strict quota of 1 token has a burst and a
+    /// rate of 1.)
     ///
     /// The result is an ordinary quota for any algorithm that supports a burst, and
     /// [`tokens`](Self::tokens) returns its lower rate. A steady client receives that rate, which

@@ -1,6 +1,6 @@
 //! Memory reclamation: decides when a replaced value may be freed. Readers execute no fence and no
-//! locked instruction. The amount of memory that is not freed yet is bounded even if threads are
-//! parked.
+//! locked instruction. The amount of memory that has not been freed yet is bounded even if threads
+//! are parked.
 //!
 //! The arrays of a table, the chunks of a log, and the rules and versions of exact keys are
 //! replaced while other threads read them. A reader holds a [`Guard`]. A writer unlinks a value
@@ -19,10 +19,10 @@
 //! announce the era in which they read. The scheme is close to interval-based reclamation (Wen et
 //! al., PPoPP 2018). It differs from Hazard Eras in three ways. First, a guard announces a single
 //! era once, instead of one era for each pointer. Second, a walk that finds a later era starts
-//! again under a new guard, whereas a reader in Hazard Eras announces the later era and loads
-//! again. Therefore all values kept by a guard of a parked thread existed at the same moment.
-//! Third, the collector executes the fence after the announcement, on behalf of all threads
-//! (`membarrier`; see `barrier`).
+//! again under a new guard. (A reader in Hazard Eras announces the later era and loads again.)
+//! Therefore all values kept by a guard of a parked thread existed at the same moment. Third, the
+//! collector executes the fence after the announcement, on behalf of all threads (`membarrier`; see
+//! `barrier`).
 //!
 //! # State
 //!
@@ -77,14 +77,14 @@
 //!
 //! # How much memory waits
 //!
-//! A thread that is parked under a guard keeps the values that the guard meets, that is, the values
-//! that existed in the guard's era. The thread does not keep values born later. Therefore, for each
-//! guard held by the thread, a limiter keeps at most the memory that it used at one moment. In
-//! addition to the guards of its handles, a thread holds at most four guards in a call: one for
-//! `check_all`, one for the limiter, one for a walk, and one for a walk inside that walk (for
-//! example along the log of a key that has had several quotas). A walk that starts again creates a
-//! new guard each time. Therefore a call that is delayed repeatedly keeps no more memory than any
-//! other call.
+//! A thread parked under a guard keeps the values that the guard meets. These are the values that
+//! existed in the guard's era. The thread does not keep values born later. Therefore, for each
+//! guard held by the thread, a limiter keeps at most the memory that it used at one moment. During
+//! a call, a thread holds at most four guards in addition to the guards of its handles: one for
+//! `check_all`, one for the limiter, one for a walk, and one for an inner walk. (An inner walk
+//! follows, for example, the log of a key that has had several quotas.) A walk that starts again
+//! creates a new guard each time. Therefore a call that is delayed repeatedly keeps no more memory
+//! than any other call.
 //!
 //! In addition, 32 KiB wait for the next collection, and 32 KiB wait for the collection after that.
 //! If the values that were retired last are larger, these values also wait. A collection examines
@@ -112,9 +112,9 @@
 //!
 //! A participant occupies 128 bytes, and sixteen participants are allocated at a time. When a
 //! thread ends, its participants are handed on to other threads. Participants are never freed. The
-//! number of participants is the largest number of guards and threads that have existed at the same
-//! time, plus one for each guard that was leaked with `mem::forget`. A value occupies 40 bytes more
-//! than in a box. A fork does not change the participants of threads that do not exist in the
+//! number of participants is the largest number of guards and threads that have ever existed at the
+//! same time. Each guard leaked with `mem::forget` adds one participant. A value occupies 40 bytes
+//! more than in a box. A fork does not change the participants of threads that do not exist in the
 //! child. A guard announced by such a participant acts like the guard of a parked thread.
 //!
 //! # Orderings

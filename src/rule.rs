@@ -15,16 +15,16 @@
 //! 1. A denial returns the word unchanged (or no word, inside this crate), so nothing is written.
 //! 2. A charge of at least one token returns a different word, so two callers cannot both succeed
 //!    with a compare-and-swap from the same value.
-//! 3. No rule returns the fresh word for a word that is not fresh.
+//! 3. A rule returns the fresh word only for a fresh word.
 //!
 //! # What a word may hold in the future, and what belongs elsewhere
 //!
 //! A slot is 16 bytes, and must remain so: 64 bits for the fingerprint, 63 bits for the rule's
 //! value, and the table's *frozen* mark. A word contains neither its rule nor its quota, because
 //! its store contains both. A new fact therefore belongs in the value only if it meets three
-//! conditions. The rule's decisions must depend on the fact, the fact must change in the same
-//! compare-and-swap as a charge, and the fact must end when the word becomes idle. All other facts
-//! belong elsewhere.
+//! conditions. First, the rule's decisions must depend on the fact. Second, the fact must change in
+//! the same compare-and-swap as a charge. Third, the fact must end when the word becomes idle. All
+//! other facts belong elsewhere.
 //!
 //! | fact | where it is, or would be | why |
 //! |---|---|---|
@@ -163,7 +163,7 @@ pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> O
 #[inline(always)]
 pub(crate) fn swap(cell: &Atomic<Word>, from: Word, to: Word) -> bool {
     // ORDERING: for a charge, this is the release side of *counted* (see `limiter/resets.rs`). A
-    // moved word needs no ordering here: see `table`. A failure publishes nothing.
+    // moved word needs no ordering here: see `table`. A failed exchange publishes nothing.
     cell.compare_exchange(from, to, Release, Relaxed).is_ok()
 }
 
@@ -331,7 +331,7 @@ impl AnyRule {
         self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())
     }
 
-    /// Returns a word that is not fresh, but is idle at every time.
+    /// Returns a word that is idle at every time, although it is not fresh.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn idle(&self) -> Word {
         self.adopt(self, Word::FRESH, Tick::ZERO)
@@ -371,7 +371,7 @@ impl AnyRule {
     /// Translates a word of the rule `before` into a word of this rule, for a quota that was
     /// changed at `now`. Charged tokens stay charged, and the remaining tokens are computed from
     /// the new quota. Therefore a larger quota never denies a request that the old quota would have
-    /// admitted, and no key receives more than the larger of the two capacities. The result is
+    /// admitted. A key never receives more than the larger of the two capacities. The result is
     /// never fresh. Both rules use the limiter's algorithm.
     pub(crate) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         match (self, before) {

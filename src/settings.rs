@@ -32,10 +32,10 @@ pub enum WhenFull {
     /// while the table is full.
     ///
     /// A key that receives a slot later starts with the state of a new key. Such a key may take
-    /// tokens from the shared state and then from its own state. In any interval such a key
-    /// therefore receives at most twice the bound of the algorithm, and at one instant at most
-    /// twice the burst, however often the key loses its slot and receives another. All keys without
-    /// a slot together stay within the bound of one key.
+    /// tokens from the shared state and then from its own state. In any interval, such a key
+    /// therefore receives at most twice the bound of the algorithm. At one instant, it receives at
+    /// most twice the burst. These bounds hold however often the key loses its slot and receives
+    /// another. All keys without a slot together stay within the bound of one key.
     Share,
 }
 

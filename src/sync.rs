@@ -51,9 +51,9 @@ pub(crate) use std::thread;
 
 /// A count on which no race depends, such as a statistic or a hint that work is due.
 ///
-/// A counter publishes nothing and the order of its operations does not matter, so all its
-/// operations are relaxed. Models do not explore counters. Even in a model, a counter is an atomic
-/// of std, which loom does not see.
+/// A counter publishes no other data, and the order of its operations does not matter. All its
+/// operations are therefore relaxed. Models do not explore counters. Even in a model, a counter is
+/// an atomic of std, which loom does not see.
 #[derive(Debug)]
 pub(crate) struct Counter(AtomicU64);
 

@@ -41,8 +41,8 @@
 //!   changes.
 //! - `evidence`: the times of the latest requests for a place; see `forgetting`.
 //!
-//! The table itself has two pieces of state: `root`, and the number of bytes of all arrays that are
-//! not freed yet.
+//! The table itself has two pieces of state: `root`, and the number of bytes of all arrays that
+//! have not been freed yet.
 //!
 //! # Invariants
 //!
@@ -60,7 +60,7 @@
 //!    returns to fresh, so the CAS of a late helper fails and changes nothing.
 //! 6. A single CAS on the key's word decides whether the key is moved or evicted. Therefore all
 //!    helpers of a chunk do the same work and count the same keys, however late they are.
-//! 7. `most >= given + brought`, not counting refused requests that are not taken back yet.
+//! 7. `most >= given + brought`, not counting refused requests that have not been taken back yet.
 //!    `brought` is equal to `carried` once `carried` is known. Until then, `brought` is the number
 //!    of keys in the previous array when it was closed, minus the keys evicted since. Therefore
 //!    every key of the previous array has a place in this one, and a move cannot fail.
@@ -102,18 +102,18 @@
 //!
 //! # Changing the rules
 //!
-//! Only the rule that made a word can interpret the word, because the unit of time or the fields of
-//! the word depend on the quota. The rules (a default, and the rules of single keys) therefore
-//! belong to the array: see [`Rules`]. A change of quotas is a turnover into an array with other
+//! Only the rule that made a word can interpret the word, because the word's unit of time or its
+//! fields depend on the quota. The rules therefore belong to the array: a default, and the rules
+//! for individual keys (see [`Rules`]). A change of quotas is a turnover into an array with other
 //! rules. A thread that moves a key into that array translates the key's word (`AnyRule::adopt`).
 //! All translations are for the time at which the array was created. Therefore all helpers install
 //! the same word.
 //!
 //! If two changes race, the change that first links its array wins. The other change starts again
-//! after that turnover. A charge is judged by the rules of the array whose word it changes: either
-//! before the word is frozen, or in the next array. Therefore no charge is judged by one quota and
-//! counted under another. A change starts after the memory for the next array was permitted, and is
-//! complete when the call returns.
+//! after the winner's turnover. A charge is judged by the rules of the array whose word it changes:
+//! either before the word is frozen, or in the next array. Therefore no charge is judged by one
+//! quota and counted under another. A change starts only once the memory for the next array has
+//! been granted, and is complete when the call returns.
 //!
 //! Why not look up a key's rule separately from its word? A thread might look up the old rule and
 //! then apply it to a word of the new rule.
@@ -135,12 +135,12 @@
 //! a chunk, another operation redoes that chunk, so each stopped thread costs one extra chunk.
 //!
 //! At the cap, a turnover starts when `now` is a grace later than the time at which the last
-//! turnover judged its keys. A turnover also starts earlier, at any time later than the last
-//! judgement, once enough new keys were refused: as many as there are chunks, and at least 4,096.
-//! Therefore a refused key pays for at most one chunk, and an idle key makes room after 5/4 as many
-//! refusals. (There are 3/32 chunks for each key, or 1/8 in a small table.) At the cap only idle
-//! keys free places, so an insertion closes up to `walk::CHUNKS_AT_CAP` = 8 chunks and then reports
-//! that the table is full.
+//! turnover judged its keys. A turnover starts earlier once enough new keys were refused: as many
+//! as there are chunks, and at least 4,096. In that case, `now` only has to be later than the last
+//! judgement. Therefore a refused key pays for at most one chunk, and an idle key makes room after
+//! 5/4 as many refusals. (There are 3/32 chunks for each key, or 1/8 in a small table.) At the cap,
+//! only idle keys free places. An insertion therefore closes up to `walk::CHUNKS_AT_CAP` = 8
+//! chunks, and then reports that the table is full.
 //!
 //! A turnover starts with one allocation of zeroed memory. For a large table, the system provides
 //! the memory part by part: an operation that moves a key to an unused part requests 64 KiB.
@@ -156,22 +156,22 @@
 //! small array consists of 2 n slots and n/8 bytes, up to 256 KiB of slots. A larger array has at
 //! least 256 KiB of slots.
 //!
-//! One bound applies to the arrays in use and the retired arrays that are not freed yet. The total
-//! size of these arrays is at most [`ARRAYS_AT_CAP`] = 4 times the size of an array for `max_keys`,
-//! or [`LEAST_MEMORY`] = 1 MiB if that is more. Every turnover checks this bound before it closes
-//! the root (`Table::begin_under`), because a closed root without a next array would give out no
+//! One bound applies to the arrays in use and the retired arrays that have not been freed yet. The
+//! total size of these arrays is at most [`ARRAYS_AT_CAP`] = 4 times the size of an array for
+//! `max_keys`, or [`LEAST_MEMORY`] = 1 MiB if that is more. Every turnover checks this bound before
+//! it closes the root (`Table::begin_under`). A closed root without a next array would give out no
 //! more places.
 //!
-//! A thread that stops under a guard prevents at most two arrays from being freed, namely the
-//! arrays that were in use at that time. The table still turns over with the memory of two other
-//! arrays. More arrays may be withheld if several threads stopped at different times. The same can
-//! happen if one thread that holds several guards stops in a `clear` or on the slow path of a
-//! charge. In these cases, a turnover does not start if it would exceed the bound. Until one of the
-//! stopped threads resumes, new keys receive the remaining places of the root, and once the root is
-//! full, the full policy applies. Known keys are not affected, and a `clear` resets the keys
-//! instead of forgetting them.
+//! A thread that stops under a guard prevents at most two arrays from being freed: the arrays that
+//! were in use at that time. The table still turns over with the memory of two other arrays. More
+//! arrays may be withheld if several threads stopped at different times. The same can happen if one
+//! thread that holds several guards stops in a `clear` or on the slow path of a charge. In these
+//! cases, a turnover does not start if it would exceed the bound. Until one of the stopped threads
+//! resumes, new keys receive the remaining places of the root. Once the root is full, the full
+//! policy applies. Known keys are not affected, and a `clear` resets the keys instead of forgetting
+//! them.
 //!
-//! The rules of single keys are counted and bounded in the same way, but separately from the
+//! The rules for individual keys are counted and bounded in the same way, but separately from the
 //! arrays: see `rules`.
 //!
 //! # Orderings
@@ -183,9 +183,9 @@
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
-//! All other operations are relaxed. A fingerprint publishes nothing, because the word beside it is
-//! a separate atomic that is valid (fresh) before the fingerprint is written. Freezing and sealing
-//! are each decided by a compare-and-swap on the location that they change.
+//! All other operations are relaxed. A fingerprint publishes no other data, because the word beside
+//! it is a separate atomic that is valid (fresh) before the fingerprint is written. Freezing and
+//! sealing are each decided by a compare-and-swap on the location that they change.
 
 mod array;
 mod chunks;

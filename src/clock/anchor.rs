@@ -24,10 +24,10 @@
 //! 2. *Late by at most [`GAP`] plus the time that the counter has lost* against the system clock
 //!    since the anchor. The reader reads the system clock before and after the counter, and creates
 //!    an anchor only if the two readings differ by at most [`GAP`]. A counter loses time while it
-//!    stands still, when it steps back, or when it slows down: if it slows down to an eighth of its
-//!    rate, it loses seven milliseconds. It also loses time if its measured rate was a little too
-//!    low. That loss is at most 16 µs in a millisecond, which is reached if each of two anchors was
-//!    created at the end of its gap.
+//!    stands still, when it steps back, or when it slows down. For example, a counter that slows
+//!    down to an eighth of its rate loses seven milliseconds. A counter also loses time if its
+//!    measured rate was a little too low. That loss is at most 16 µs in a millisecond. It reaches
+//!    this maximum if each of two anchors was created at the end of its gap.
 //! 3. *A loss ends within a millisecond of counting*, because the anchor ends then. While a thread
 //!    keeps reading, a step back costs at most a millisecond, because a longer step leaves the
 //!    anchor's range immediately. The count can return to that range only after a pause about as
@@ -418,7 +418,7 @@ mod tests {
             for reading in 0..4 {
                 let fake = Fake::new();
                 let reader = fake.settled();
-                // No anchor is valid any more. (After a long pause, a stop hardly changes the
+                // All earlier anchors have expired. (After a long pause, a stop hardly changes the
                 // measured rate.)
                 fake.pass(pause);
                 fake.stop.set(Some((reading, long)));

@@ -5,9 +5,10 @@
 //! counter may be reset or stop when a machine sleeps or a virtual machine is moved. Its rate may
 //! also differ from the rate of the system clock. [`anchor`](super::anchor) states the bounds that
 //! the guard ensures. Nevertheless, the counter is only read if the kernel derives its own clock
-//! from the counter, because the kernel has monitored the counter since the machine was started.
-//! `/sys/devices/system/clocksource/clocksource0/current_clocksource` names the clock source in
-//! use. (`available_clocksource` in the same directory lists the possible clock sources instead.)
+//! from the counter. In that case, the kernel has monitored the counter since the machine was
+//! started. `/sys/devices/system/clocksource/clocksource0/current_clocksource` names the clock
+//! source in use. (`available_clocksource` in the same directory lists all possible clock sources,
+//! not only the one in use.)
 //!
 //! # Orderings
 //!
@@ -84,7 +85,7 @@ const DISTRUSTED: u8 = 2;
 /// that needs the answer stores it for the whole process.
 fn is_trusted() -> bool {
     static FOUND: Atomic<u8> = Atomic::new(UNKNOWN);
-    // ORDERING: relaxed, see the module's page.
+    // ORDERING: relaxed, because the flag publishes no other data.
     if FOUND.load(Relaxed) == UNKNOWN {
         // (Miri does not support the instruction.)
         let is_trusted = !cfg!(miri) && is_fit(instruction::is_invariant(), clock_source(&mut [0; 32]));

@@ -61,8 +61,8 @@ fn read(which: libc::clockid_t) -> u64 {
     in_nanos(time)
 }
 
-/// Returns the length of the kernel's timer tick, which is 1 to 10 ms, or `None` if the system has
-/// no coarse clock.
+/// Returns the length of the kernel's timer tick (1 to 10 ms), or `None` if the system has no
+/// coarse clock.
 fn coarse_resolution() -> Option<Duration> {
     let mut resolution = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: the kernel only writes to `resolution`.

@@ -3,8 +3,8 @@
 use crate::grain::Grain;
 use std::hash::{Hash, Hasher};
 
-/// The number of resets that the limiter had counted when it made a decision. The stamp is not part
-/// of the answer: two decisions are equal if they differ only in their stamps.
+/// How many resets the limiter had counted when it made a decision. The stamp is not part of the
+/// answer: two decisions are equal if they differ only in their stamps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp(pub(crate) u32);
 
@@ -38,8 +38,8 @@ pub(crate) enum Figures {
         /// Nanoseconds until the state is idle; [`NEVER`] if that is after the last tick.
         reset: u64,
     },
-    /// A charge that counts for exactly `period` nanoseconds in a window or a log. The window or
-    /// log identifies the charge by these numbers, even after a change of quota.
+    /// A charge to a window or a log, counted for exactly `period` nanoseconds. The window or log
+    /// identifies the charge by these numbers, even after a change of quota.
     Held {
         remaining: u64,
         /// The time at which the charge stops counting, in nanoseconds. This is not before `at`.

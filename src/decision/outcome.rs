@@ -36,7 +36,7 @@ pub enum Outcome {
 pub enum DecisionSource {
     /// The key's own state, or the state of a [`SingleLimiter`](crate::SingleLimiter).
     Key,
-    /// The state that all new keys share when the table is full
+    /// The state shared by all new keys while the table is full
     /// ([`WhenFull::Share`](crate::WhenFull::Share)).
     Overflow,
     /// No state. A policy answered, because the table is full

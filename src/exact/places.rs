@@ -154,7 +154,7 @@ impl Places {
     }
 }
 
-/// Returns the number of a place, which is the low half of a word.
+/// Returns the number of a place, stored in the low half of a word.
 #[allow(clippy::cast_possible_truncation)]
 const fn number(word: u64) -> u32 {
     word as u32

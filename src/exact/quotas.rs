@@ -1,4 +1,4 @@
-//! The rules of exact keys: the default rule, and the rules of single keys.
+//! The rules of exact keys: the default rule, and the rules for individual keys.
 //!
 //! # State
 //!
@@ -111,7 +111,8 @@ impl<K: Eq + 'static> Quotas<K> {
         Tick::from_nanos(self.since.load(Relaxed))
     }
 
-    /// Returns the counts of the cells and versions that use these rules and are not freed yet.
+    /// Returns the counts of the cells and versions that use these rules and have not been freed
+    /// yet.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }

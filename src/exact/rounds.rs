@@ -2,11 +2,11 @@
 //! progress of the round.
 //!
 //! A *round* visits all places once, a few at a time, during insertions, charges and maintenance
-//! calls. A round starts when the store reaches its expected number of keys (its *capacity*), when
-//! a new key needs a place at the cap, when a caller sweeps, or when a caller clears the store. The
-//! capacity follows the number of keys, so that keys that return again and again are not evicted
-//! and inserted forever. The capacity doubles if it was reached quickly, or was reached by keys
-//! that stay. The capacity shrinks if it was hardly used.
+//! calls. A round starts when the store reaches its expected number of keys (its *capacity*), or
+//! when a new key needs a place at the cap. Callers also start rounds when they sweep or clear the
+//! store. The capacity follows the number of keys, so that keys that return again and again are not
+//! evicted and inserted forever. The capacity doubles if it was reached quickly, or was reached by
+//! keys that stay. The capacity shrinks if it was hardly used.
 //!
 //! # State
 //!

@@ -57,8 +57,8 @@ pub(crate) struct ExactStore<K: 'static> {
     cells: PhantomData<Arc<Entry<K>>>,
 }
 
-/// The count of evicted keys, and retired memory. This struct has its own cache lines, because most
-/// calls only read the other fields of a store.
+/// The number of evicted keys, and the retired memory. This struct has its own cache lines, because
+/// most calls only read the other fields of a store.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Evicted {
@@ -211,9 +211,9 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// Returns the total size in bytes of all cells that are not freed yet, the index, the places,
-    /// the logs, and the rules. To count the logs, this method visits all cells one by one. Memory
-    /// that the keys own and the allocator's overhead are not included.
+    /// Returns the total size in bytes of all cells that have not been freed yet, the index, the
+    /// places, the logs, and the rules. To count the logs, this method visits all cells one by one.
+    /// Memory that the keys own and the allocator's overhead are not included.
     fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
@@ -393,7 +393,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.places.take(hash)
     }
 
-    /// Returns the number of cells that are not freed yet.
+    /// Returns the number of cells that have not been freed yet.
     fn alive(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.quotas.counts().cells.load(Relaxed)
@@ -405,7 +405,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     fn has_epoch_moved(&self, reading: &Reading) -> bool {
         let now = epoch(reading);
         // ORDERING: all three are relaxed, because the recorded epoch is an estimate and publishes
-        // nothing.
+        // no other data.
         let seen = self.evicted.epoch.load(Relaxed);
         now != seen && self.evicted.epoch.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
     }
@@ -425,7 +425,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
             let Some(hash) = self.places.holder(place) else { continue };
-            // No cell is found if another thread is just inserting or removing the key.
+            // The index finds no cell if another thread is just inserting or removing the key.
             let sealed = |cell: &Arc<Entry<K>>| {
                 let is_sealed = cell.state.seal_if_idle(judged_at, &self.evicted.retired, forget);
                 is_sealed.then(|| Arc::clone(cell))
@@ -456,7 +456,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 }
 
-/// Returns how many cells may exist, including unlinked cells that are not freed yet.
+/// Returns how many cells may exist, including unlinked cells that have not been freed yet.
 const fn most_alive(max_keys: u64) -> u64 {
     4 * max_keys + SPARE
 }

@@ -3,10 +3,10 @@
 //! # How
 //!
 //! When the first key is paused, the limiter creates a second store of the same kind. The end of a
-//! key's pause is a word in that store. The rule of that store is a bucket that holds one token and
-//! refills in one nanosecond, so a word in that store is simply a time. A pause until `end` is a
-//! charge of one token at the nanosecond before `end`. The charge raises the word to `end`, or is
-//! denied because the word is already at `end` or later. If a key is paused twice, the later end
+//! key's pause is a word in that store. The rule of that store is a bucket of one token that
+//! refills in one nanosecond. A word in that store is therefore simply a time. A pause until `end`
+//! is a charge of one token at the nanosecond before `end`. The charge raises the word to `end`, or
+//! is denied because the word is already at `end` or later. If a key is paused twice, the later end
 //! therefore holds, whatever the order of the two pauses. When a pause has ended, its key is idle
 //! in the second store, and a turnover or a round forgets the key.
 //!
@@ -26,16 +26,16 @@
 //! # What holds
 //!
 //! 1. A check is denied if it starts after a pause has returned, and if its time is before the end
-//!    of the pause. The check sees the root, `latest` and the word. No thread takes the root or
-//!    `latest` back, and only a reset lowers the word. The store forgets the key only after it has
-//!    accepted a time that has reached the end of the pause.
+//!    of the pause. The check sees the root, `latest` and the word. Threads never take back the
+//!    root or `latest`, and only a reset lowers the word. The store forgets the key only after it
+//!    has accepted a time that has reached the end of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
 //! 3. A check that runs concurrently with a pause may be admitted. In that case the check takes
 //!    effect before the pause.
 //!
-//! Suppose that checks at `end` are followed by a check at an earlier time. The store may have
-//! forgotten the pause before that check, if at least a whole [`grace`](crate::Builder::grace) lies
-//! between the two times.
+//! Suppose that checks at `end` are followed by a check whose time is at least one
+//! [`grace`](crate::Builder::grace) earlier. By then, the store may already have forgotten the
+//! pause.
 //!
 //! # Cost
 //!

@@ -3,8 +3,8 @@
 //!
 //! A refund returns the tokens that a charge still holds, and after a reset a charge holds none.
 //! However, the words of most rules do not show whether they were reset. A limiter therefore has
-//! one number for all its keys. Each reset of any key raises the number twice: before and after the
-//! reset itself. A refund has no effect if its decision contains another number.
+//! one number for all its keys. Every reset, of whichever key, raises the number twice: before and
+//! after the reset itself. A refund has no effect if its decision contains a different number.
 //!
 //! Why not a number for each key? The number would have to be stored in the key's word, or next to
 //! the word. A single number has a price: the reset of one key also voids the refunds of earlier
@@ -31,13 +31,13 @@
 //!    sees the first raise.
 //! 3. Two races remain in which a refund may return tokens that other requests have charged since.
 //!    The refund returns no more of these tokens than its own charge took. In the first race, a
-//!    charge and its refund both happen between the two raises of one reset: the charge happens
-//!    before the reset reaches the key, and the refund afterwards. (A reset of one key takes less
-//!    than a microsecond; a `clear` takes as long as a pass over the table.) In the second race, a
-//!    refund reads the word before the reset and changes the word after the reset. In between,
-//!    charges by other requests have brought the word back to the same value. For a bucket, these
-//!    charges have the same amount and the same time as the void charges; for a window, they have
-//!    the same amount in the same window.
+//!    charge and its refund both happen between the two raises of one reset. The charge happens
+//!    before the reset reaches the key, and the refund happens afterwards. (A reset of one key
+//!    takes less than a microsecond; a `clear` takes as long as a pass over the table.) In the
+//!    second race, a refund reads the word before the reset and changes the word after the reset.
+//!    In between, charges by other requests have brought the word back to the same value. In a
+//!    bucket, these charges have the same amount and the same time as the void charges. In a
+//!    window, they have the same amount in the same window.
 //!
 //! If a limiter is reset exactly 2^31 times after a decision, the decision counts as new.
 //!
@@ -48,9 +48,9 @@
 //! | reset | `rule::try_update` of a word that is reset | `State::refund` | that the number was raised | `refund_races_reset_and_gives_back_nothing_that_is_void` |
 //! | counted | `rule::try_update` and `rule::swap` of a charge | any reset | that the charge has read its number | none: the edge keeps a load of one thread before the store of that thread, and loom never delays a load |
 //!
-//! For a log, the *link* edge serves the same purpose: a thread that sees the restarted log also
-//! sees everything that happened before the restart. If another thread moves a key between the
-//! reset and the refund of the key, that thread writes a word that depends on the reset word, and
+//! A log relies on the *link* edge instead: a thread that sees the restarted log also sees
+//! everything that happened before the restart. Another thread may move a key between the reset and
+//! the refund of the key. The word that this thread writes depends on the reset word, and
 //! processors preserve this order. To break invariant 1, a processor would have to do one of two
 //! things. It could change the word before it has read the number, which *counted* forbids. Or it
 //! could make the second raise visible too early, before it has loaded the word for which the

@@ -198,7 +198,7 @@ impl SingleLimiter {
         }
     }
 
-    /// Charges the state under a rule that is not a bucket. This method is not inlined, so that the
+    /// Charges the state under a rule other than a bucket. This method is not inlined, so that the
     /// check of a bucket can be inlined into its callers.
     #[inline(never)]
     fn check_by_other_rule(&self, now: Tick, cost: u64) -> Decision {

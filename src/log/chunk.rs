@@ -13,8 +13,8 @@ use std::ops::Range;
 /// The number of slots of the smallest chunk.
 pub(super) const FEWEST: usize = if cfg!(tollgate_loom) { 4 } else { 8 };
 
-/// The number of slots in the largest chunk. These slots occupy 128 KB, which is the maximum that
-/// one check has to allocate.
+/// The number of slots in the largest chunk. These slots occupy 128 KB. One check never has to
+/// allocate more.
 pub(super) const MOST: usize = if cfg!(tollgate_loom) { 8 } else { 1 << 14 };
 
 /// The hint about the number of filled slots is updated each time this many slots have been filled.
@@ -122,9 +122,9 @@ impl Chunk {
 
     /// Returns the fields for the next chunk, if that chunk has `slots` slots and starts with
     /// `cost` tokens at `time`. `widest` has enough bits for the limit, and suits many admissions
-    /// in quick succession. If this row has ended because a time did not fit, the tokens receive as
-    /// many bits as they will need, and the time receives the other bits. With the widest fields,
-    /// each sparse admission would occupy a chunk.
+    /// in quick succession. This row may have ended because a time did not fit. In that case, the
+    /// tokens receive as many bits as they will need, and the time receives the other bits. With
+    /// the widest fields, each sparse admission would occupy a chunk.
     pub(super) fn fields_behind(
         &self,
         end: &End,
@@ -242,7 +242,7 @@ impl Chunk {
     }
 
     /// Returns the first slot at which the run that starts at `from` holds at least `tokens` tokens
-    /// that are not given back.
+    /// that have not been given back.
     pub(super) fn first_with(&self, (from, filled): (usize, usize), tokens: u64) -> usize {
         Self::first_without(from, filled, |at| self.held(from..at + 1) < tokens)
     }

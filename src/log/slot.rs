@@ -17,7 +17,7 @@
 /// An empty slot, into which the next admission is written.
 pub(super) const EMPTY: u64 = 0;
 
-/// The number that a change of quota adds to an empty slot, to make its value different.
+/// A change of quota adds this number to an empty slot, so that the value of the slot changes.
 pub(super) const CHANGE: u64 = 4;
 
 /// A closed slot, after which the log continues in the next chunk.
@@ -28,7 +28,8 @@ pub(super) const SEALED: u64 = 2;
 
 const ADMITTED: u64 = 1 << 63;
 
-/// A time and the tokens admitted until that time, relative to a start that depends on the context.
+/// A time and the number of tokens admitted until then. Both are counted from a starting point that
+/// depends on the context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     pub(super) time: u64,

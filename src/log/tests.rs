@@ -122,7 +122,7 @@ fn a_log_goes_on_under_another_quota_with_what_counts() {
     let (old, new) = (rule(100, 1_000), rule(30, 2_000));
     let (log, _) = charged(&old, 50);
     let new = change(&log, &old, &new, at(1_019));
-    // Thirty admissions of the old window remain, and these count for the new period.
+    // Thirty admissions of the old window remain, and they count for the length of the new period.
     let denied = log.check(|| Tick::ZERO, &new, at(1_019), 1, &RETIRED, LATEST).unwrap();
     assert_eq!((denied.remaining(), denied.capacity()), (0, 30));
     assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));

@@ -15,8 +15,8 @@ pub(super) struct Part<'g> {
 
 /// The state of a log as observed by a check.
 pub(super) struct View<'g> {
-    /// The key's time, which is the latest of `now`, the time of the log's end, and the time of the
-    /// rule's past.
+    /// The key's time: the latest of `now`, the time of the log's end, and the time of the rule's
+    /// past.
     pub(super) time: u64,
     /// The chunks of the window, up to the tail. The first `skipped` admissions of the first chunk
     /// are before the window.
@@ -157,7 +157,7 @@ impl<'g> View<'g> {
     }
 
     /// Returns the time of the first admission such that the window, up to and including this
-    /// admission, holds at least `tokens` tokens that are not given back. When this admission
+    /// admission, holds at least `tokens` tokens that have not been given back. When this admission
     /// leaves the window, at least that many tokens become free. (If more tokens are given back in
     /// the meantime, the result is the time of the last admission.)
     #[cold]

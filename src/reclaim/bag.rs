@@ -13,7 +13,7 @@ use std::ptr;
 /// The number of retired bytes after which another collection is due.
 const EVERY: u64 = if cfg!(tollgate_loom) { 2 } else { 32 << 10 };
 
-/// The minimum number of retired bytes that are counted for a value.
+/// Each value counts as at least this many retired bytes.
 const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 
 /// After a collection that kept values, the next collection is due after this many calls to `tidy`.
@@ -50,7 +50,7 @@ pub(crate) struct Bag {
     /// scheduled. This field is separate from `due`, so that a thread that counts down can only
     /// overwrite another count.
     again: Atomic<u16>,
-    /// The bytes of all values that are not freed yet.
+    /// The bytes of all values that have not been freed yet.
     bytes: Atomic<u64>,
 }
 
@@ -74,13 +74,13 @@ pub(crate) trait Retire: Debug + Send + 'static {
 /// The header of a value. Each value that a link points to has a header.
 #[derive(Debug)]
 pub(super) struct Header {
-    /// An era that is not later than the era in which the value was linked.
+    /// An era no later than the era in which the value was linked.
     born: u64,
     /// The era in which the value was retired, or 0 until a collection has examined the value.
     retired: Atomic<u64>,
     /// The next header in the bag, or null.
     next: AtomicPtr<Header>,
-    /// The number of bytes that are counted for this value in `Bag::bytes`.
+    /// How many bytes `Bag::bytes` counts for this value.
     bytes: Atomic<u64>,
     /// Frees the node that starts with this header.
     free: unsafe fn(*mut Header),
@@ -287,7 +287,7 @@ impl Bag {
         }
     }
 
-    /// Returns the bytes of all values that are not freed yet.
+    /// Returns the bytes of all values that have not been freed yet.
     pub(crate) fn bytes(&self) -> usize {
         // ORDERING: relaxed; a count.
         usize::try_from(self.bytes.load(Relaxed)).unwrap_or(usize::MAX)
@@ -350,8 +350,8 @@ impl Bag {
         let (mut old, are_more_old) = self.kept.take_some();
         let mut kept = List::empty();
         if free.first().is_none() {
-            // First move to `kept` the values that visible guards keep. No era has to end for these
-            // values.
+            // First move to `kept` the values that visible guards keep. This step does not have to
+            // end an era.
             Self::keep_what_is_met(&mut old, &mut kept);
         }
         old.give(&mut free, |_| true);
@@ -414,8 +414,7 @@ impl Bag {
 }
 
 /// The thread that drops a bag owns the last reference to the links of the bag's values. Therefore
-/// no thread is in a call that may have seen one of these values, whatever guards that thread
-/// holds.
+/// no running call can have seen any of these values, whatever guards its thread holds.
 impl Drop for Bag {
     fn drop(&mut self) {
         for Pile { last, rest } in [&self.new, &self.kept] {

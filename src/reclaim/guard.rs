@@ -29,9 +29,9 @@ pub(crate) struct Guard {
 #[derive(Debug)]
 pub(crate) struct Retry;
 
-/// The number of guards that a thread can hold at the same time without joining the registry again:
-/// one for the looks of a `check_all`, one for a charge in the `check_all`, one for a walk, and one
-/// for a walk inside that walk.
+/// How many guards a thread can hold at the same time without joining the registry again: one for
+/// the looks of a `check_all`, one for a charge in the `check_all`, one for a walk, and one for a
+/// walk inside that walk.
 pub(super) const GUARDS: usize = 4;
 
 /// The participants of a thread. Most calls need only one guard, which uses the first participant.
@@ -141,7 +141,7 @@ fn pin_slowly() -> Guard {
     }
     let participant = REGISTRY.join();
     let guard = Guard::begun(participant);
-    // Hand the participant on now, because nothing does so later. No other thread can take the
+    // Hand the participant on now, because no later code does so. No other thread can take the
     // participant until the guard is dropped.
     participant.leave();
     guard
@@ -187,7 +187,7 @@ impl Drop for Guard {
     }
 }
 
-/// The state of a participant that announces no guard. No era is 0.
+/// The state of a participant without an announced guard. 0 is never the value of an era.
 pub(super) const IDLE: u64 = 0;
 
 /// The first era of a process.

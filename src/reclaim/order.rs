@@ -9,11 +9,11 @@ pub(crate) const LOAD: Ordering = Acquire;
 // ORDERING: release side of *link*.
 pub(crate) const INSTALL: Ordering = Release;
 
-// ORDERING: relaxed, because a thread that was not first does not read the found value.
+// ORDERING: relaxed, because a thread that was not first does not read the value that it found.
 pub(crate) const INSTALL_LOST: Ordering = Relaxed;
 
 // ORDERING: release side of *link*.
 pub(crate) const ADVANCE: Ordering = Release;
 
-// ORDERING: relaxed, because the found value is not read.
+// ORDERING: relaxed, because a failed exchange does not read the value that it found.
 pub(crate) const ADVANCE_LOST: Ordering = Relaxed;

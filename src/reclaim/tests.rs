@@ -283,7 +283,7 @@ fn many_values_that_are_retired_at_once_are_freed_by_the_calls_after_it() {
 #[test]
 fn a_collection_is_due_for_what_was_retired_and_once_more_for_what_was_kept() {
     let chain = Chain::new();
-    // Each value counts for a thousand bytes, so 33 values make a collection due.
+    // Each value counts as a thousand bytes, so 33 values make a collection due.
     until(|| {
         (0..33).for_each(|_| chain.replace());
         chain.bag.tidy();

@@ -1,4 +1,4 @@
-//! The fixed window, which is a count that restarts at every boundary.
+//! The fixed window: a count that restarts at every boundary.
 
 use super::contract::{Rule, Sealed};
 use super::windows::Windows;

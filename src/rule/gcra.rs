@@ -62,14 +62,14 @@ use crate::time::Tick;
 /// refund of that charge gives nothing back. The missing tokens are those of the other nine
 /// charges.
 ///
-/// A charge is *held* until the time `full`, which is the word that resulted from the charge. At
-/// that time, the bucket has refilled all tokens that were missing just after the charge. A refund
+/// The word just after a charge is a time, `full`. The charge is *held* until `full`, because by
+/// then the bucket has refilled all tokens that were missing just after the charge. A refund
 /// subtracts its tokens from the word, but at most `full - now`. Let `V` be the word that would
 /// exist if the refunded tokens had never been charged. Then the actual word is at least `V - x`
-/// (or both buckets are full). To define `x`, take any charge. Count the tokens of this charge and
-/// of earlier charges that were given back between this charge and its last refund. `x` is the
-/// maximum of these numbers over all charges. Therefore `x` is 0 for a single refund, and also if
-/// refunds are made in the reverse order of their charges.
+/// (or both buckets are full). `x` is defined as follows. For each charge, consider the refunds
+/// made between the charge and its own last refund. Count the tokens of this charge and of earlier
+/// charges that these refunds gave back. `x` is the largest of these counts. Therefore `x` is 0 for
+/// a single refund, and also if refunds are made in the reverse order of their charges.
 ///
 /// *Proof.* Let `t_k` be the time of charge `k`, and `now_j` the time of the last refund of charge
 /// `j`. For some `k`, `V` is `t_k` plus the tokens kept by charge `k` and all later charges. The
@@ -81,8 +81,8 @@ use crate::time::Tick;
 /// not before `t_k`. Refunds of later charges subtract tokens that `V` does not contain. All other
 /// refunds since `j` are refunds of `j` or of earlier charges, so they subtract at most `x`. ∎
 ///
-/// No rule based on one word is exact for every order of refunds. Consider a bucket of 10 tokens
-/// that refills one token a second, and let two charges take 5 tokens each at time 0. In one
+/// A rule based on one word cannot be exact for every order of refunds. Consider a bucket of 10
+/// tokens that refills one token a second, and let two charges take 5 tokens each at time 0. In one
 /// history, other charges take 5 tokens at second 5. In another history, the first charge is given
 /// back immediately, and other charges take 10 tokens at second 5. Both histories end with the same
 /// word. But the second charge still holds 5 tokens in the first history, and none in the second
@@ -91,10 +91,10 @@ use crate::time::Tick;
 /// After a change of the rate, `full` is measured in other grains, and the bucket has refilled at
 /// several rates. The rule stores the time of the latest change and the fastest rate that its keys
 /// have had. A charge made before the latest change is held for the time in which the fastest rate
-/// would have refilled it, starting at the charge. No real refill was faster, so the proof is also
-/// valid with this earlier time instead of `full`. The proof does not cover missing tokens that the
-/// limiter has forgotten because the capacity was lowered. A refund may give back up to that many
-/// tokens a second time.
+/// would have refilled it, starting at the charge. The real refills were never faster, so the proof
+/// is also valid with this earlier time instead of `full`. The proof does not cover missing tokens
+/// that the limiter has forgotten because the capacity was lowered. A refund may give back up to
+/// that many tokens a second time.
 ///
 /// In a queue, a refund or a reset makes room, but does not take turns back. The next request may
 /// therefore receive a turn that overlaps another turn. The number of extra starts is at most the

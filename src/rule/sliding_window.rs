@@ -1,4 +1,4 @@
-//! The sliding window, which is a weighted count over two windows in one word.
+//! The sliding window: a weighted count over two windows in one word.
 
 use super::contract::{Rule, Sealed};
 use super::windows::Windows;

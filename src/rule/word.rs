@@ -21,7 +21,7 @@ use std::fmt;
 pub struct Word(u64);
 
 impl Word {
-    /// The word of a key that was never seen. No rule turns a used word back into this value.
+    /// The word of a key that was never seen. A rule never turns a used word back into this value.
     pub const FRESH: Self = Self(0);
 
     /// The number of bits that a rule may use.

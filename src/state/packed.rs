@@ -35,9 +35,9 @@ impl State<'_> {
     }
 
     /// Makes the first charge of a fresh word, or denies the request. The time is `now` or `mark`,
-    /// whichever is later. The flag is true if anything was charged. Returns `None` if the word is
-    /// not fresh, or no longer fresh. `mark` must cover every word of the key that was forgotten
-    /// before the key received this word.
+    /// whichever is later. The flag is true if anything was charged. Returns `None` if the word was
+    /// not fresh, or stopped being fresh in the meantime. `mark` must cover every word of the key
+    /// that was forgotten before the key received this word.
     #[inline]
     pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
         if !load(self.word).is_fresh() {
@@ -101,7 +101,8 @@ impl State<'_> {
     }
 
     /// Forces the first charge of a fresh word. The time is `now` or `mark`, whichever is later, as
-    /// in [`begin`](Self::begin). Returns `None` if the word is not fresh, or no longer fresh.
+    /// in [`begin`](Self::begin). Returns `None` if the word was not fresh, or stopped being fresh
+    /// in the meantime.
     pub(crate) fn begin_forced(self, now: Tick, tokens: u64, mark: Tick) -> Option<u64> {
         if !load(self.word).is_fresh() {
             return None;

@@ -60,7 +60,7 @@ pub(crate) struct SharedRule {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Counts of a store's allocations that are not freed yet.
+/// Counts of a store's allocations that have not been freed yet.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// The number of cells, including unlinked cells.

@@ -83,8 +83,8 @@ impl Standalone {
         self.state.visit_as_is(&self.retired, visit).expect(NEVER_SEALED)
     }
 
-    /// Returns the size in bytes of the log and of the retired parts that are not freed yet. The
-    /// versions are not included.
+    /// Returns the size in bytes of the log and of the retired parts that have not been freed yet.
+    /// The versions are not included.
     pub(crate) fn bytes(&self) -> usize {
         self.state.log_bytes() + self.retired.bytes()
     }

@@ -49,8 +49,8 @@ pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
 pub(crate) struct Index<T>(HashIndex<Entry<T>, (), BuildHasherDefault<Given>>);
 
 impl<T: Item + 'static> Index<T> {
-    /// The number of bytes that an item occupies in scc's array: the item itself, and one byte of
-    /// the item's hash.
+    /// How many bytes an item occupies in scc's array: the item itself, and one byte of the item's
+    /// hash.
     pub(crate) const ITEM_BYTES: usize = size_of::<T>() + 1;
 
     pub(crate) fn new() -> Self {

@@ -72,8 +72,8 @@ pub(super) struct Array {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Counts {
-    /// The number of places given to new keys, plus the number of refused requests that are not
-    /// taken back yet. The highest bit is CLOSED.
+    /// The number of places given to new keys, plus the number of refused requests that have not
+    /// been taken back yet. The highest bit is CLOSED.
     given: Atomic<u64>,
     /// How many keys this array's own turnover has evicted.
     evicted: Atomic<u64>,
@@ -182,8 +182,8 @@ impl Array {
         self.counts.evidence.lets_sweep(now, first, || self.given())
     }
 
-    /// Returns the number of places given to new keys, plus the number of refused requests that are
-    /// not taken back yet.
+    /// Returns the number of places given to new keys, plus the number of refused requests that
+    /// have not been taken back yet.
     fn given(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.counts.given.load(Relaxed) & !CLOSED
@@ -247,8 +247,8 @@ impl Array {
     pub(super) fn place(&self, before: Option<&Self>, now: Tick) -> Place {
         let room = self.places(before).saturating_sub(self.brought(before));
         let give = |given: u64| (given < room).then_some(given + 1);
-        // ORDERING: both accesses are relaxed, because the count publishes nothing. (CLOSED is
-        // larger than any room.)
+        // ORDERING: both accesses are relaxed, because the count publishes no other data. (CLOSED
+        // is larger than any room.)
         match self.counts.given.fetch_update(Relaxed, Relaxed, give) {
             Ok(given) => {
                 self.counts.evidence.note_insertion(given, now);

@@ -6,7 +6,7 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Counts and bounds the bytes of all arrays of a table that are not freed yet.
+/// Counts and bounds the bytes of all arrays of a table that have not been freed yet.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: Atomic<u64>,
@@ -160,7 +160,7 @@ impl<T> std::ops::Deref for Zeroed<T> {
 }
 
 impl<T> Zeroed<T> {
-    /// Makes the memory around a value present, which takes less time than page faults.
+    /// Pre-faults the memory around a value, which takes less time than separate page faults.
     #[inline]
     pub(super) fn populate(&self, nth: usize) {
         if let Some(pages) = &self.pages {
@@ -190,7 +190,7 @@ impl<T> Zeroed<T> {
 
 #[cfg(all(test, target_os = "linux", not(tollgate_loom)))]
 impl<T> Zeroed<T> {
-    /// Returns how many bytes of a block of system memory are present.
+    /// Returns how many bytes of a block of system memory are resident.
     pub(super) fn resident(&self) -> Option<usize> {
         self.pages.as_ref().map(|pages| pages.resident())
     }

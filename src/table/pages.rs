@@ -12,9 +12,9 @@
 //! 32 ms with memory from the allocator and 1.3 ms with 256 mutexed shards. In a flood the longest
 //! check took 0.05 ms, compared to 1.0 ms with memory from the allocator.
 //!
-//! The record of requested parts is only a hint. Memory that no thread has requested becomes
-//! present on first use. Each page then causes one fault, or two faults if it is read before it is
-//! written, as in the slots of a table.
+//! The record of requested parts is only a hint. Memory that no thread has requested is faulted in
+//! on first use. Each page then causes one fault, or two faults if it is read before it is written,
+//! as in the slots of a table.
 //!
 //! A sweep of several steps does not request parts, but writes to each page. While the system
 //! serves a request, the requesting thread shares the lock on the process's memory map. If a thread
@@ -101,8 +101,8 @@ impl Pages {
     /// the next `parts` parts of the usual size. Parts that were requested before are skipped.
     ///
     /// This method itself requests huge parts, each of which is one page. On some machines, such as
-    /// some 64-bit ARMs, a read and a later write of a page take two faults. There, a write by the
-    /// caller would make a huge part present as small pages.
+    /// some 64-bit ARMs, a read and a later write of a page take two faults. There, writes by the
+    /// caller would fault in a huge part as small pages.
     pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
@@ -230,7 +230,7 @@ impl Leaving {
 
 #[cfg(test)]
 impl Pages {
-    /// Returns how many bytes of the block are present, based on the two highest bits of each
+    /// Returns how many bytes of the block are resident, based on the two highest bits of each
     /// page's entry. (The second bit is set if the page is swapped out, or if the system is moving
     /// the page to make room for huge pages.)
     pub(super) fn resident(&self) -> usize {
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(block.resident(), 0);
     }
 
-    /// Returns the number of bytes that are not given back yet, and the sum.
+    /// Returns the number of bytes that have not been given back yet, and the sum.
     fn counts(leaving: &Leaving, all: &Atomic<u64>) -> (usize, usize) {
         [leaving.bytes(), all.load(Relaxed)].map(|bytes| usize::try_from(bytes).unwrap()).into()
     }

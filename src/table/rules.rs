@@ -10,14 +10,15 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// A default rule, and the rules of single keys. These rules are immutable: to change them, the
-/// table creates an array with other rules.
+/// A default rule, and the rules for individual keys. These rules are immutable: to change them,
+/// the table creates an array with other rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// The default rule, if that rule is a bucket and no key has its own rule.
     pub(super) bucket: Option<Gcra>,
     default: Enforced<AnyRule>,
-    /// The rules of single keys. `None` if no key has its own rule, so that a lookup skips the map.
+    /// The rules for individual keys. `None` if no key has its own rule, so that a lookup skips the
+    /// map.
     own: Option<Arc<Own>>,
     /// How many changes have led to these rules.
     changes: u64,
@@ -25,8 +26,8 @@ pub(crate) struct Rules {
     since: Tick,
 }
 
-/// The rules of single keys. The memory of these rules is counted and bounded, because each retired
-/// array keeps its rules.
+/// The rules for individual keys. The memory of these rules is counted and bounded, because each
+/// retired array keeps its rules.
 #[derive(Debug)]
 struct Own {
     rules: Map,
@@ -58,7 +59,7 @@ impl Rules {
         }
     }
 
-    // Not inlined, so that lookups stay small in tables without rules of single keys.
+    // Not inlined, so that lookups stay small in tables without rules for individual keys.
     #[inline(never)]
     fn own_or_default<'r>(&'r self, own: &'r Own, key: Fingerprint) -> &'r AnyRule {
         &own.rules.get(&key).unwrap_or(&self.default).rule
@@ -98,8 +99,8 @@ impl Rules {
 
     /// Returns the rules that result from a change at `now`. The change may replace the default,
     /// give keys their own rules, or remove such rules. Returns `None` if the memory is not
-    /// permitted. All arrays that are not freed yet may together use up to four times the memory of
-    /// the new rules.
+    /// permitted. All arrays that have not been freed yet may together use up to four times the
+    /// memory of the new rules.
     pub(crate) fn changed(
         &self,
         now: Tick,
@@ -178,8 +179,8 @@ mod tests {
         let last = changed(&kept[3], 1).unwrap();
         assert_eq!((last.changes(), last.since()), (5, Tick::from_nanos(4)));
         assert!(last.are(&last.clone()) && !last.are(&kept[3]));
-        // A change of the default alone shares the rules of single keys, so it costs no memory.
-        // Once no key has its own rule, no memory is counted.
+        // A change of the default alone shares the rules for individual keys, so it costs no
+        // memory. Once no key has its own rule, no memory is counted.
         let _default = last.changed(Tick::ZERO, Some(rule), &[], &memory).unwrap();
         assert_eq!(memory.bytes(), 4 * bytes);
         let none: Vec<_> = keys.iter().map(|&(key, _)| (key, None)).collect();

@@ -117,7 +117,8 @@ impl Line {
     #[cfg(not(tollgate_loom))]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let [first, second, third, _] = &self.keys;
-        // ORDERING: relaxed, because a fingerprint publishes nothing: see the ledger of `table`.
+        // ORDERING: relaxed, because a fingerprint publishes no other data: see the ledger of
+        // `table`.
         let others @ [first, second, third] = [first, second, third].map(|slot| slot.load(Relaxed));
         let place = place(&others, key);
         // ORDERING: relaxed, as above. (A fingerprint never changes, so a second read returns the
@@ -173,10 +174,10 @@ impl Line {
         is_here.then(|| &self.words[place])
     }
 
-    /// Makes the memory of the line present, using a write that changes nothing.
+    /// Pre-faults the memory of the line with a write that changes nothing.
     fn touch(&self) {
-        // ORDERING: both are relaxed, because a fresh word publishes nothing. (`fetch_add(0)` is
-        // not used, because some compilers turn it into a load.)
+        // ORDERING: both are relaxed, because a fresh word publishes no other data. (`fetch_add(0)`
+        // is not used, because some compilers turn it into a load.)
         let _ = self.words[0].compare_exchange(Word::FRESH, Word::FRESH, Relaxed, Relaxed);
     }
 
@@ -305,8 +306,8 @@ impl Space {
                 // ORDERING: relaxed, as in `Line::look`.
                 let mut found = slot.load(Relaxed);
                 if found.is_empty() {
-                    // ORDERING: both are relaxed, because a fingerprint publishes nothing: see the
-                    // ledger of `table`.
+                    // ORDERING: both are relaxed, because a fingerprint publishes no other data:
+                    // see the ledger of `table`.
                     match slot.compare_exchange(Fingerprint::EMPTY, key, Relaxed, Relaxed) {
                         Ok(_) => return Some(word),
                         Err(other) => found = other,
@@ -323,7 +324,7 @@ impl Space {
         }
     }
 
-    /// Makes the memory at the start of a key's probe run present, and prefetches the first line of
+    /// Pre-faults the memory at the start of a key's probe run, and prefetches the first line of
     /// the run.
     #[inline]
     pub(super) fn prepare(&self, key: Fingerprint) {
@@ -401,7 +402,7 @@ fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
         return found;
     }
     // ORDERING: release side of *closed*, because the sealing thread has seen that the next array
-    // is linked. Relaxed on failure, because the found fingerprint publishes nothing.
+    // is linked. Relaxed on failure, because a fingerprint publishes no other data.
     match slot.compare_exchange(Fingerprint::EMPTY, Fingerprint::SEALED, Release, Relaxed) {
         Ok(_) => Fingerprint::SEALED,
         Err(found) => found,

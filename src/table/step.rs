@@ -200,7 +200,7 @@ mod tests {
     /// Charges of known keys complete a turnover started by an insertion.
     #[test]
     fn charges_of_known_keys_close_one_chunk_now_and_then() {
-        // No key is idle between its charges.
+        // The keys are never idle between their charges.
         let builder = Limiter::builder(Quota::per_day(2_000)).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.build().unwrap();
         most_chunks(&limiter, 0..5_000, |_| NOW);

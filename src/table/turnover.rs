@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The maximum number of arrays for `max_keys` keys that are allocated at the same time: the root,
-/// the next array, and two retired arrays that are not freed yet. There may be more arrays if they
-/// are smaller.
+/// the next array, and two retired arrays that have not been freed yet. There may be more arrays if
+/// they are smaller.
 const ARRAYS_AT_CAP: u64 = 4;
 
 /// The smallest bound on the bytes of a table's arrays. Even a small table can retire arrays faster
@@ -41,7 +41,7 @@ pub(crate) struct Table {
     /// How long a key must be idle before it may be forgotten.
     grace: Duration,
     pub(super) memory: Arc<Memory>,
-    /// Counts and bounds the memory of the rules of single keys.
+    /// Counts and bounds the memory of the rules for individual keys.
     rules: Arc<Memory>,
     done: Done,
 }
@@ -55,7 +55,7 @@ struct Done {
     turnovers: Counter,
     /// How many keys were evicted.
     evicted: Counter,
-    /// Former roots that are not freed yet.
+    /// Former roots that have not been freed yet.
     retired: Bag,
 }
 
@@ -132,7 +132,7 @@ impl Table {
     }
 
     /// Returns an upper bound on the number of keys in the table. The bound includes keys that are
-    /// being inserted, and refused keys whose requests are not taken back yet.
+    /// being inserted, and refused keys whose requests have not been taken back yet.
     pub(crate) fn len(&self) -> usize {
         size(
             self.with_arrays(|root, next| next.map_or_else(|| root.used(None), |next| next.used(Some(root)))),
@@ -153,7 +153,7 @@ impl Table {
         }
     }
 
-    /// Returns the size in bytes of all arrays and rules that are not freed yet.
+    /// Returns the size in bytes of all arrays and rules that have not been freed yet.
     pub(crate) fn bytes(&self) -> usize {
         size(self.memory.bytes() + self.rules.bytes())
     }

@@ -199,7 +199,7 @@ impl<L: Keyed> Builder<L> {
     /// Sets how long a key must have been idle before the limiter forgets it. The default is one
     /// second.
     ///
-    /// The grace is a tuning parameter. It affects decisions in one case only: if the `now` of a
+    /// The grace is a tuning parameter. It affects decisions in one case only. If the `now` of a
     /// new key lags behind the latest times by more than the grace, the key may be charged at a
     /// later time (see [Time](crate::Limiter#time)). Choose a grace larger than the skew between
     /// the times that callers pass. The table turns over at most once per grace, unless the table

@@ -93,7 +93,7 @@ impl<K: ?Sized> Builder<InFlight<K>> {
 }
 
 impl<K> Builder<Limiter<K>> {
-    /// Stores the keys themselves. No two keys ever share a state, and the keys can be
+    /// Stores the keys themselves. Two keys never share a state, and the keys can be
     /// [listed](Limiter::keys).
     ///
     /// Exact keys require several times the memory, and the insertion of a key locks one bucket of

@@ -19,8 +19,8 @@
 //!
 //! # Orderings
 //!
-//! All orderings are relaxed, because the number publishes nothing. The modification order of this
-//! single atomic is sufficient.
+//! All orderings are relaxed, because the number publishes no other data. The modification order of
+//! this single atomic is sufficient.
 
 use crate::decision::{Decision, DecisionSource, Figures, Outcome};
 use crate::limiter::together::chargeable::Chargeable;
@@ -86,7 +86,7 @@ impl<C: Chargeable> Permit<C> {
     }
 
     fn held(&self) -> Option<Held> {
-        // ORDERING: relaxed, because the number publishes nothing; see the page.
+        // ORDERING: relaxed, because the number publishes no other data.
         Held::unpack(self.held.load(Relaxed))
     }
 
@@ -132,7 +132,7 @@ impl<C: Chargeable> Permit<C> {
             let rest = held.permits.saturating_sub(permits);
             Some(Held::pack((rest > 0).then_some(Held { permits: rest, ..held })))
         };
-        // ORDERING: both are relaxed, because the number publishes nothing; see the page.
+        // ORDERING: both are relaxed, because the number publishes no other data.
         if let Some(held) = self.held.fetch_update(Relaxed, Relaxed, rest).ok().and_then(Held::unpack) {
             self.limit.refund_n(&held.charge(), permits);
         }
@@ -149,7 +149,7 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         }
         let answer = self.limit.check_n(cost);
         let taken = Held::of(&answer);
-        // ORDERING: both are relaxed, because the number publishes nothing; see the page.
+        // ORDERING: both are relaxed, because the number publishes no other data.
         if taken.is_some() && self.held.compare_exchange(0, Held::pack(taken), Relaxed, Relaxed).is_err() {
             // Another thread has charged this permit in the meantime.
             self.limit.refund(&answer);

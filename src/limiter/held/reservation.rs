@@ -118,8 +118,8 @@ pub struct Reservation<L: Chargeable = Box<dyn Chargeable + Send + Sync>> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settlement {
-    /// The tokens that the limit has charged for the work, minus the tokens that the settlement
-    /// asked the limit to refund.
+    /// The tokens charged for the work, minus the tokens that the settlement asked the limit to
+    /// refund.
     pub charged: u64,
     /// The tokens that could not be charged, because the cost exceeded the remaining tokens plus
     /// [`max_debt`](crate::Builder::max_debt).
@@ -152,8 +152,9 @@ impl<L: Chargeable> Reservation<L> {
         Self::from_charge(limit, estimate, charge)
     }
 
-    /// Creates a reservation for `estimate` tokens that are already charged. `charge` is the answer
-    /// of the limit's `check_n`, called directly or by [`check_all`](crate::check_all).
+    /// Creates a reservation for `estimate` tokens that are already charged. `charge` is the
+    /// decision that the limit's `check_n` returned, called directly or by
+    /// [`check_all`](crate::check_all).
     ///
     /// If another limit made `charge`, or if `charge` is also refunded elsewhere, the settlement is
     /// wrong by the number of charged tokens.

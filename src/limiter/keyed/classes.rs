@@ -41,11 +41,11 @@ use std::sync::Arc;
 ///
 /// [`max_keys`](crate::Builder::max_keys) is the cap for all classes together, and each class has a
 /// fixed share of this cap. The share is either configured ([`ClassSettings::max_keys`]) or an
-/// equal part of the remaining keys. No class uses the slots of another class. A flood of new keys
-/// in one class, such as a class of strangers, therefore fills only the table of this class. The
-/// drawback is that a full class answers new keys according to [`WhenFull`](crate::WhenFull), even
-/// if other classes have room. Under [`WhenFull::Share`](crate::WhenFull::Share), each class has
-/// its own shared state.
+/// equal part of the remaining keys. A class never uses the slots of another class. A flood of new
+/// keys in one class, such as a class of strangers, therefore fills only the table of this class.
+/// The drawback is that a full class answers new keys according to [`WhenFull`](crate::WhenFull),
+/// even if other classes have room. Under [`WhenFull::Share`](crate::WhenFull::Share), each class
+/// has its own shared state.
 ///
 /// Each class requires as much [memory](Limiter#memory) as a limiter whose `max_keys` is the share
 /// of the class. All classes together require at most four times 24.1 bytes for each of the

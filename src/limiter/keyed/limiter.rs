@@ -48,16 +48,16 @@ use std::sync::Arc;
 /// makes room for other keys and changes no decision.
 ///
 /// If `max_keys` keys are in use and none of them is idle, [`WhenFull`] determines the answer for
-/// *new* keys. Known keys are not affected. If some key of a full table has been idle for the
-/// grace, the table refuses at most `max_keys / 6` new keys (or 4,096 if that is more) plus 8
-/// before it makes room. If a grace has passed since the last turnover, the table makes room
+/// *new* keys. Known keys are not affected. Suppose that some key of a full table has been idle for
+/// the grace. Before the table makes room, it refuses at most `max_keys / 6` new keys (or 4,096 if
+/// that is more) plus 8. If a grace has passed since the last turnover, the table makes room
 /// without refusing any key.
 ///
 /// If the table contains `max_keys` keys, each key requires 24.1 bytes: 3/2 slots of 16 bytes, and
-/// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, a key requires about 32 bytes,
-/// because a small table has two slots for each key to make lookups faster. During a turnover both
-/// the old and the new array exist, and a retired array is freed once no thread can access it any
-/// more. In total, the table requires at most four times that memory, or 1 MiB if that is more.
+/// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, a key requires about 32 bytes. A
+/// table of this size has two slots for each key to make lookups faster. During a turnover, both
+/// the old and the new array exist. A retired array is freed once no thread can access it any more.
+/// In total, the table requires at most four times that memory, or 1 MiB if that is more.
 ///
 /// On Linux, tables of 64 KiB and more (about 2,000 keys) bypass the allocator. The table requests
 /// memory from the system and returns it in small parts, so that no check waits for all of it.
@@ -68,10 +68,10 @@ use std::sync::Arc;
 /// # Time
 ///
 /// The decision for a key depends on the times of that key's own requests. A full limiter uses the
-/// time of the current request to find out which keys are idle. For this purpose, it accepts a time
-/// more than 30 days ahead only if several recent operations have reached that time: the last four
-/// insertions, or the last four refusals of new keys and [sweeps](Self::sweep). A single request
-/// with a time in the far future therefore causes no key to be forgotten.
+/// time of the current request to find out which keys are idle. It accepts a time more than 30 days
+/// ahead only if several recent operations have reached that time: the last four insertions, or the
+/// last four refusals of new keys and [sweeps](Self::sweep). A single request with a time in the
+/// far future therefore causes no key to be forgotten.
 ///
 /// The limiter remembers a time at which all forgotten keys are idle. It charges a new or forgotten
 /// key at that time or later; [`Decision::at`] returns the time of the charge. A request may be
@@ -487,8 +487,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.beyond.overflow.visit(changes, wanted, visit)
     }
 
-    /// Returns the answer of the [`WhenFull`] policy, which charges nothing. `fresh` is the answer
-    /// for a fresh key.
+    /// Answers according to the [`WhenFull`] policy, without a charge. `fresh` is the answer for a
+    /// fresh key.
     fn policy(&self, fresh: Decision, now: Tick) -> Decision {
         let (outcome, wait) = match self.when_full {
             WhenFull::Allow => (Outcome::Allowed, 0),

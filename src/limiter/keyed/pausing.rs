@@ -1,4 +1,4 @@
-//! Pauses of keys. The page of `limiter/pauses.rs` describes how pauses are stored.
+//! Pauses of keys. The documentation of `limiter/pauses.rs` describes how pauses are stored.
 
 use super::limiter::Limiter;
 use crate::decision::{Decision, Figures, NEVER, Outcome};

@@ -16,11 +16,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`WhenFull::Share`](crate::WhenFull::Share). A check that starts after this call has
     /// returned is decided under the new quota.
     ///
-    /// A change of the quota does not change the number of tokens that a key has used. A bucket of
-    /// 10 tokens with 4 missing becomes a bucket of 100 with 4 missing, and from then on tokens
-    /// refill at the new rate. A larger quota therefore admits everything that the old quota would
-    /// have admitted. Around a change, a key can use at most the larger of the two capacities plus
-    /// the tokens that the rates add.
+    /// A change of the quota does not change the number of tokens that a key has used. For example,
+    /// a bucket of 10 tokens with 4 missing becomes a bucket of 100 with 4 missing. From then on,
+    /// tokens refill at the new rate. A larger quota therefore admits everything that the old quota
+    /// would have admitted. Around a change, a key can use at most the larger of the two capacities
+    /// plus the tokens that the rates add.
     ///
     /// If more tokens are missing than the new capacity, the key has no tokens left, and the excess
     /// of missing tokens is forgotten. For this reason, avoid lowering and raising a quota
@@ -55,8 +55,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// during a check, the memory that existed at that moment remains allocated; further changes
     /// are still possible. If several threads have stopped at different times, they may prevent so
     /// many tables from being freed that no memory is permitted for another table. In that case,
-    /// this call sleeps for up to a tenth of a second and then returns the error. With exact keys,
-    /// no change is refused for this reason.
+    /// this call sleeps for up to a tenth of a second and then returns the error. A limiter of
+    /// exact keys never refuses a change for this reason.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -181,7 +181,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Same as [`set_key_quota`](Self::set_key_quota). This method also allocates a list of the keys.
+    /// Same as [`set_key_quota`](Self::set_key_quota). It also allocates a list of the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

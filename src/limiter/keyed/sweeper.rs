@@ -6,8 +6,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! The stop flag publishes nothing. The thread only has to see the flag eventually. For that
-//! purpose, dropping the sweeper wakes the thread with `unpark` and joins the thread.
+//! The stop flag publishes no other data. The thread only has to see the flag eventually. To make
+//! sure that it does, dropping the sweeper unparks the thread and joins it.
 
 use crate::error::{ConfigError, Refused};
 use crate::limiter::build::kind::Sweepable;
@@ -72,7 +72,7 @@ impl Sweeper {
         let stop = Arc::new(Atomic::new(false));
         let stopped = Arc::clone(&stop);
         let sweep = move || {
-            // ORDERING: both loads of the flag are relaxed, because the flag publishes nothing.
+            // ORDERING: both loads are relaxed, because the flag publishes no other data.
             while !stopped.load(Relaxed) {
                 // A spurious wake-up causes an early sweep, which does no harm.
                 thread::park_timeout(every);

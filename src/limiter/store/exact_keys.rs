@@ -1,4 +1,4 @@
-//! The store of exact keys, which is an index that maps the keys themselves to their states.
+//! The store of exact keys: an index that maps the keys themselves to their states.
 
 use super::hash::FoldHash;
 use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, Hash};
 /// The store that contains the keys themselves. [`exact_keys`](crate::Builder::exact_keys) selects
 /// this store.
 ///
-/// No two keys ever share a state, and the keys can be [listed](crate::Limiter::keys). `H` is the
+/// Two keys never share a state, and the keys can be [listed](crate::Limiter::keys). `H` is the
 /// hash for looking up keys. It may be any [`BuildHasher`], set by
 /// [`hasher`](crate::Builder::hasher). The store compares keys, so the hash affects only the speed.
 /// If strangers choose keys, use a keyed hash, such as the default or
@@ -37,11 +37,11 @@ use std::hash::{BuildHasher, Hash};
 /// # The code of a key
 ///
 /// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
-/// that contains the key. The index compares keys while it holds the lock of a bucket. While it
-/// holds the lock, it also drops forgotten keys, in a call by any thread. If the code of a key
-/// calls the limiter, the call may wait for that lock forever. Make such calls outside of the key:
-/// in the destructor of a connection, for example, instead of the destructor of the connection's
-/// key. [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
+/// that contains the key. The index compares keys while it holds the lock of a bucket. Any thread's
+/// call may also drop forgotten keys under that lock. If one of these methods calls the limiter,
+/// the call may wait for the lock forever. Make such calls outside of the key: in the destructor of
+/// a connection, for example, instead of the destructor of the connection's key.
+/// [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
 ///

@@ -37,16 +37,16 @@ use std::sync::Arc;
 ///   than a quota; two keys that collide are admitted less.
 /// - Keys whose upper bits agree crowd one part of the table, and lookups there are slower.
 ///
-/// With either hash, a blind attacker can only try keys, because each limiter draws a seed from the
-/// system's entropy and keeps the seed secret. If an attacker tries n keys, one of these keys has
+/// With either hash, each limiter draws a seed from the system's entropy and keeps the seed secret.
+/// A blind attacker can therefore only try keys. If an attacker tries n keys, one of these keys has
 /// the same 64 bits as a given victim's key with probability n / 2^64. At a million new keys per
-/// second, such a match takes 580,000 years on average. Any two of n keys collide with probability
-/// n^2 / 2^65, which is 2.7e-6 for ten million.
+/// second, such a match takes 580,000 years on average. Some two of n keys collide with probability
+/// n^2 / 2^65, or 2.7e-6 for ten million keys.
 ///
 /// The two hashes differ if an attacker learns from answers. The `remaining` of one key after a
-/// charge of another key reveals whether the two keys share a state, and response times reveal a
-/// little about the positions of keys. SipHash is designed for this case: an attacker may choose
-/// any number of keys, and their hashes reveal nothing about the seed. FoldHash mixes its seed into
+/// charge of another key reveals whether the two keys share a state. Response times reveal a little
+/// about the positions of keys. SipHash is designed for this case: an attacker may choose any
+/// number of keys, and their hashes reveal nothing about the seed. FoldHash mixes its seed into
 /// each step, and no way to find the seed through a limiter is known. However, its authors promise
 /// nothing against an attacker who can observe its hashes.
 ///
@@ -342,8 +342,8 @@ impl<H> Fingerprints<H> {
         self.check_in(view, view.first_line(key), key, now, request).into()
     }
 
-    /// Replaces the default rule and the rules of single keys. Returns an error if the change could
-    /// not be made.
+    /// Replaces the default rule and the rules for individual keys. Returns an error if the change
+    /// could not be made.
     fn change(
         &self,
         now: Tick,

@@ -241,7 +241,7 @@ pub(crate) fn forget_all(
 /// [`Equivalent`](crate::store::Equivalent), and must have the same hash.
 ///
 /// Calls with a form that breaks this contract still return an answer. If the two forms are not
-/// equal, a check charges the owned key, or returns the answer of a full store. Calls that insert
+/// equal, a check charges the owned key, or answers as if the store were full. Calls that insert
 /// nothing, such as a peek, a reset or a refund, do not find the key. A refund then has no effect,
 /// and a permit remains outstanding. If the hashes differ, each form has a separate state.
 ///

@@ -82,7 +82,7 @@ impl<'l> Charge<'l> {
 
     /// Returns the limiter's answer, or `None` before a call of [`check_all`].
     ///
-    /// If the request was denied, the figures describe the state before a charge.
+    /// If the request was denied, the figures describe the state without this charge.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
@@ -185,7 +185,7 @@ impl fmt::Debug for Charge<'_> {
 /// charges of the other limiters, because the refund could also panic. Call [`Charge::refund`] to
 /// refund these charges.
 ///
-/// No limiter ever admits more than it would alone. If requests race, one may be denied because
+/// A limiter never admits more than it would alone. If requests race, one may be denied because
 /// another is about to return its tokens.
 ///
 /// # Errors

@@ -3,8 +3,8 @@
 //!
 //! [`check_all`](crate::check_all) looks at all limits before it charges the first one. A look
 //! finds the state of a limit and computes how a charge would change the word of this state. The
-//! charge is then a single compare-and-swap of the seen word. No key is looked up twice, and only
-//! needed answers are computed.
+//! charge is then a single compare-and-swap of the seen word. Each key is looked up only once, and
+//! only needed answers are computed.
 //!
 //! # State
 //!
@@ -54,7 +54,7 @@ use crate::state::State;
 use crate::time::Tick;
 use std::fmt;
 
-/// The time that the looks of one call share, and the guard under which these looks find states.
+/// The shared time of all looks in one call, and the guard under which the looks find states.
 #[derive(Debug)]
 pub(crate) struct Moment {
     guard: Guard,
@@ -156,8 +156,8 @@ impl<'m> Look<'m> {
 }
 
 impl Seen<'_> {
-    /// Writes the answer like [`Look::answer`], for a rule that is not a bucket. The answers of
-    /// such rules are not inlined.
+    /// Writes the answer like [`Look::answer`], for a rule other than a bucket. The answers of such
+    /// rules are not inlined.
     #[inline(never)]
     fn answer_otherwise(&self, stamp: Stamp, answer: &mut Option<Decision>) {
         let charged = self.state.rule.answer(self.from, self.now, self.cost);

@@ -1,4 +1,4 @@
-//! The stand-in for a link. The link contains a pointer that loom sees. No value is freed before
+//! The stand-in for a link. The link contains a pointer that loom sees. Values are not freed before
 //! the bag is dropped. A link returns `Retry` only if a model tosses a coin (`coin`).
 //!
 //! The real reclamation has its own models (`loom-tests/tests/reclaim.rs`). A model of the real
