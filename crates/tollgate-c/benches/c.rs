@@ -1,7 +1,7 @@
 //! Measures the cost of a check through the C library, next to the same check in Rust.
 //!
 //! `make bench-c` builds the shared library and passes its path. The program loads the library as a
-//! C program does, so that each call goes through a pointer into code that the compiler of this
+//! C program does. Each call therefore goes through a pointer into code that the compiler of this
 //! program has not seen. The benchmark uses one thread, one key and the default clock. All subjects
 //! take turns of about fifty microseconds. A ratio or a difference compares two turns of the same
 //! round, so that a busy machine slows down both. The program prints the medians, and the tenth and

@@ -102,8 +102,8 @@ enum LocalLimit {
 }
 
 impl<K: StoreKey + ?Sized> SharedInFlight<K> {
-    /// Starts the configuration of the limit called `name`, which must have 1 to 128 bytes. `limit`
-    /// is the number of permits for each key, from 1 to 1,000,000.
+    /// Starts the configuration of the limit called `name`. The name must be 1 to 128 bytes long.
+    /// `limit` is the number of permits for each key, from 1 to 1,000,000.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedInFlight};

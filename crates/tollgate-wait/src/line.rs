@@ -12,11 +12,11 @@
 //!    waiter looks, which it does before it checks the limiter. A call during the check therefore
 //!    makes it check again.
 //! 3. The first waiter loses its place only if it has stopped acting. There are two ways to detect
-//!    this. First, another waiter reads the first waiter's last act as a [`First`], sleeps for the
-//!    sleep of the first waiter plus the patience, and finds that the last act is still the same.
-//!    Second, the act is older than this sum according to the system clock. No two acts in a line
-//!    have the same number. (The system clock alone is not sufficient, because it does not advance
-//!    with the timers of a runtime whose time is paused.)
+//!    this. First, another waiter reads the first waiter's last act as a [`First`]. It then sleeps
+//!    for the sum of the first waiter's sleep and the patience, and finds that the last act is
+//!    still the same. Second, the act is older than this sum according to the system clock. No two
+//!    acts in a line have the same number. (The system clock alone is not sufficient, because it
+//!    does not advance with the timers of a runtime whose time is paused.)
 //! 4. No waker is cloned, dropped or woken here. The caller holds the lock, and these operations
 //!    run user code, which may drop another waiter. Wakers are only swapped, and returned to the
 //!    caller.

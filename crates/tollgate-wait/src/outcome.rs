@@ -79,7 +79,7 @@ pub enum WaitError {
         capacity: u64,
     },
 
-    /// The maximum number of callers already wait, either for this key or for all keys.
+    /// The maximum number of callers are already waiting, either for this key or for all keys.
     #[error("{waiting} callers already wait, which is the most that may wait {scope}", scope = if *.for_key { "for one key" } else { "in all" })]
     Full {
         /// The number of waiting callers.

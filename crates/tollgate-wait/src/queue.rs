@@ -16,9 +16,10 @@ use std::time::Duration;
 ///
 /// [The crate's page](crate) lists the guarantees. `L` is a [`Limiter`](tollgate::Limiter), a
 /// [`SingleLimiter`](tollgate::SingleLimiter) (whose only key is `()`), an
-/// [`InFlight`](tollgate::InFlight), a shared limiter, or a pair of a rate and a limit on the
-/// requests in flight. It may also be a reference or an `Arc` of one of these. If two `WaitQueue`s
-/// use one limiter, their orders are independent. `S` creates the sleeps of the async methods.
+/// [`InFlight`](tollgate::InFlight), or a shared limiter. It may also be a pair of a rate and a
+/// limit on the requests in flight. A reference to any of these, or an `Arc` of one, also works. If
+/// two `WaitQueue`s use one limiter, their orders are independent. `S` creates the sleeps of the
+/// async methods.
 ///
 /// A wait returns the [`Waitable::Turn`] of the limiter. This is a [`Turn`](crate::Turn) of a rate,
 /// or a permit, such as [`Held<Permit>`](crate::Held) for an `InFlight`.
@@ -229,7 +230,7 @@ impl<L, S> WaitQueue<L, S> {
     /// Returns [`WaitError::Expired`] after `max_wait` if no permit was returned, if the turn was
     /// late, or if other callers took tokens without waiting. Also returns the errors of
     /// [`until_n`](Self::until_n). If a check of a shared limit is in progress when `max_wait`
-    /// ends, the call may take longer by the deadline of that check.
+    /// ends, the call may exceed `max_wait` by the deadline of that check.
     ///
     /// # Progress
     ///

@@ -2,10 +2,12 @@
 //!
 //! A limiter has room for `--max-keys` keys. A key is idle if it would receive the same answers as
 //! a new key. The limiter evicts a key that has been idle for a while, and a new key receives the
-//! place. As long as time only moves forward, eviction changes no decision. However, the lines of a
-//! log step back in time. When a limiter charges a key that it does not track, it judges the
-//! request no earlier than the time from which all evicted keys are idle. If the limiter of a
-//! replay evicted keys, it would therefore judge late lines later than their timestamps.
+//! place. As long as time only moves forward, eviction changes no decision.
+//!
+//! However, the lines of a log step back in time. All evicted keys are idle from a certain time.
+//! When a limiter charges a key that it does not track, it judges the request no earlier than that
+//! time. If the limiter of a replay evicted keys, it would therefore judge late lines later than
+//! their timestamps.
 //!
 //! A replay instead stores the states of all keys. This module separately tracks which keys have a
 //! place, according to the latest time of the log. A request receives the answer of a full limiter

@@ -171,8 +171,8 @@ impl ClassBy {
     }
 
     /// Looks up the class in a file, as [`list`](Self::list) does in a list. Each line of the file
-    /// is a CSV record with a value for each part of the key, followed by the name of a class. The
-    /// key may have several parts and alternatives: see the [form of such a
+    /// is a CSV record: a value for each part of the key, followed by the name of a class. The key
+    /// may have several parts and alternatives. See the [form of such a
     /// file](crate::settings#form-of-a-file-of-classes). This call reads the file once. To read the
     /// file again, build a new layer.
     ///

@@ -9,8 +9,8 @@
 //!
 //! An upstream, the handler or an inner layer may have written the same fields. `standing` keeps
 //! valid existing items together with the items of this layer. The older fields and `Retry-After`
-//! can contain only one value each, so only one of two values is kept. An existing value is
-//! replaced if no client can read it.
+//! can contain only one value each, so only one of two values stays. An existing value is replaced
+//! if no client can read it.
 
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
@@ -55,8 +55,8 @@ impl Fields {
     /// Adds the fields to a response, which may be the refusal of an inner layer.
     ///
     /// The items of two layers form one list on one line. The older fields describe only one limit.
-    /// If the inner layer refused, this is the limit of the inner refusal. Otherwise it is the
-    /// limit with the smaller share left.
+    /// If the inner layer refused the request, they describe the limit of that refusal. Otherwise
+    /// they describe the limit with the smaller share left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
             standing::add_items(headers, &RATELIMIT, "r", items);

@@ -143,10 +143,10 @@ impl LayerSettings {
     }
 
     /// Returns the builder of a layer with these limits. `make` creates the limiter of each limit,
-    /// or of each of a limit's [parts](LimitPart). A limiter can be shared with other machines, or
-    /// local to this process, so that the caller can read or change it while the layer runs. A
-    /// limit with `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter).
-    /// Any other limit requires a limiter with a state for each key. This method sets names, keys,
+    /// or of each of a limit's [parts](LimitPart). A limiter may be shared with other machines. If
+    /// it is local to this process, the caller can read or change it while the layer runs. A limit
+    /// with `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter). Any
+    /// other limit requires a limiter with a state for each key. This method sets names, keys,
     /// scopes, the way to find classes, and shadow mode.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::replay::report::quantity::{
     date_and_time, duration, grouped, nanos, per_second, plural, rate, rfc3339, share, shares,
 };
 
-/// The findings of a replay besides the decisions.
+/// The results of a replay besides the decisions.
 #[derive(Default)]
 pub(crate) struct Findings {
     /// Whether tollgate proxy wrote the log, as JSON.
