@@ -95,11 +95,11 @@
 //!
 //! A refused request is answered with problem JSON (RFC 9457). The problem type is usually
 //! `quota-exceeded`. When the limiter has no room for new clients or its store is unreachable, the
-//! type is `temporary-reduced-capacity`. Both types are those of the draft. Refusals of blocked
-//! callers, and of requests without a key, have the type `about:blank`. The member
-//! `violated-policies` lists the limits that refused. Simple clients can read the members `error`,
-//! `limit`, and `retry_after` in seconds. For another response, use
-//! [`plain_text`](RateLimitBuilder::plain_text) or [`respond`](RateLimitBuilder::respond).
+//! type is `temporary-reduced-capacity`. The draft defines both types. Refusals of blocked callers,
+//! and of requests without a key, have the type `about:blank`. The member `violated-policies` lists
+//! the limits that refused. Simple clients can read the members `error`, `limit`, and `retry_after`
+//! in seconds. For another response, use [`plain_text`](RateLimitBuilder::plain_text) or
+//! [`respond`](RateLimitBuilder::respond).
 //!
 //! | reason | status | gRPC status | `error` |
 //! |---|---|---|---|

@@ -114,7 +114,7 @@ pub fn proxies(settings: &LayerSettings) -> Option<TrustedProxies> {
     settings.proxies()
 }
 
-/// Returns the facts that a limit uses from a request. A fact may occur several times.
+/// Returns the facts about a request that a limit uses. A fact may occur more than once.
 pub fn facts(limit: &LimitText) -> Vec<Fact> {
     limit.facts()
 }

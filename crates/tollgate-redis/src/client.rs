@@ -327,7 +327,7 @@ impl Client {
         self.network.connections()
     }
 
-    /// Returns true unless the client knows of a failure of the key's node.
+    /// Returns false if the client knows that the key's node has failed, and true otherwise.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         self.network.is_up(key)
     }

@@ -80,7 +80,7 @@ pub struct ServerLimit {
     /// How long it takes until more remains. For some servers, this is the time until any amount
     /// becomes available. For others, it is the time until the whole quota is available.
     pub reset: Option<Duration>,
-    /// The unit counted by the limit, if the limit does not count requests. This is the `qu` of
+    /// The unit counted by the limit, if the limit does not count requests. The unit is the `qu` of
     /// `RateLimit-Policy`, or `tokens`.
     pub unit: Option<String>,
 }

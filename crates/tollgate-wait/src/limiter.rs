@@ -12,8 +12,9 @@ use tollgate::store::{Accepts, Equivalent, Store};
 use tollgate::{Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLimiter};
 
 /// A limiter that callers can wait for. The implementations are [`Limiter`], [`SingleLimiter`]
-/// (whose key is `()`), [`InFlight`], references to these limiters, `Arc`s of these limiters, and
-/// the `SharedLimiter` and `SharedInFlight` of `tollgate-redis` with its feature `wait`.
+/// (whose key is `()`), [`InFlight`], and references to and `Arc`s of these limiters. With the
+/// feature `wait` of `tollgate-redis`, its `SharedLimiter` and `SharedInFlight` also implement the
+/// trait.
 ///
 /// A pair of a rate and a limit on the requests in flight is also a limiter. The first member is
 /// charged the cost of the request, and the second member provides one permit. A request takes from

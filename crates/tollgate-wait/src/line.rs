@@ -98,8 +98,8 @@ impl Line {
         self.waiters.iter().map(|waiter| waiter.cost).reduce(u64::saturating_add)
     }
 
-    /// Adds a waiter at the place determined by its ticket. This is the last place, unless the
-    /// waiter returns.
+    /// Adds a waiter at the place determined by its ticket. A new waiter receives the last place,
+    /// while a returning waiter may receive an earlier one.
     pub(crate) fn join(&mut self, ticket: Ticket, cost: u64) {
         let at = self.waiters.partition_point(|other| other.ticket < ticket);
         self.acts += 1;
@@ -123,7 +123,7 @@ impl Line {
     }
 
     /// Returns true if the waiter with `ticket`, which sleeps as the first waiter, must look again.
-    /// This is the case if the waiter was called or has lost its place. Otherwise the line stores
+    /// It must look again if it was called or has lost its place. Otherwise the line stores
     /// `waker`, and returns the previous waker in `waker`.
     pub(crate) fn is_called(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
         let Some(at) = self.find(ticket) else { return true };

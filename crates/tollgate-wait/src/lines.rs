@@ -55,8 +55,8 @@
 //!    waiter is placed before all later waiters, even if its line was absent in the meantime.
 //! 6. `waiting` is at least the number of waiters in all lines. It is raised before a waiter enters
 //!    a line. It is lowered after the waiter has left, but before the next waiter is woken. The
-//!    bound on all waiters therefore also bounds the memory of the lines, and the count that a
-//!    woken caller reads does not include the waiter that woke it.
+//!    bound on all waiters therefore also bounds the memory of the lines. The count that a woken
+//!    caller reads does not include the waiter that woke it.
 
 mod sync;
 

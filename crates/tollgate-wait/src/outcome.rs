@@ -93,8 +93,9 @@ pub enum WaitError {
     },
 
     /// The time at which a retry would pass is unknown. There are three possible reasons: the
-    /// limiter has no space for this key, the store of a shared limit did not answer, or a limiter
-    /// replaces the store and can never admit the cost although the store can.
+    /// limiter has no space for this key, the store of a shared limit did not answer, or the
+    /// limiter that replaces the store can never admit the cost. (In the last case, the store can
+    /// admit the cost.)
     #[error(
         "the limiter has no retry time: it is full of other keys (raise its `max_keys`, or choose another \
          `WhenFull`), or its store is unreachable (retry later, or raise the share of its `WhenUnavailable`)"

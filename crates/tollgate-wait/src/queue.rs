@@ -102,18 +102,18 @@ impl<L, S> WaitQueue<L, S> {
     /// second.
     ///
     /// If this time is shorter than the delays of a busy runtime, or than a check of a shared
-    /// limit, waiters lose their places. The limit still holds. Note that a container that has
-    /// exhausted its processor quota stops for up to one period of the quota, usually 100 ms, and
-    /// for several periods if it has many threads.
+    /// limit, waiters lose their places. The limit still holds. Note that a container stops when it
+    /// has exhausted its processor quota. It stops for up to one period of the quota, usually 100
+    /// ms, or for several periods if it has many threads.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
     }
 
-    /// Adds a random time from zero to `jitter` to each sleep of the first waiter, so that many
-    /// processes with the same limit do not call at the same instant. The default is zero. Because
-    /// of the jitter, a wait may expire although it was accepted as just in time.
+    /// Adds a random time from zero to `jitter` to each sleep of the first waiter. Many processes
+    /// with the same limit then do not call at the same instant. The default is zero. Because of
+    /// the jitter, a wait may expire although it was accepted as just in time.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.settings.jitter = jitter;
@@ -124,9 +124,9 @@ impl<L, S> WaitQueue<L, S> {
     /// again. The default is one second, and the minimum is a millisecond.
     ///
     /// After this time, the first waiter detects changes that do not wake it. Such changes are a
-    /// refund, a reset, a larger quota, a returned permit that was taken without the queue, and any
-    /// change on another machine in case of a shared limit. Each key with waiters causes one check
-    /// in each interval.
+    /// refund, a reset, a larger quota, and a returned permit that was taken without the queue. In
+    /// a shared limit, they also include any change on another machine. Each key with waiters
+    /// causes one check in each interval.
     ///
     /// ```
     /// # use std::time::Duration;

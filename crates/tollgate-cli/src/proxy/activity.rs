@@ -129,7 +129,7 @@ impl Activity {
         one_of.iter().any(|&it| it as u8 == speaks)
     }
 
-    /// Records that there is activity now.
+    /// Records the current time as the time of the last activity.
     pub(crate) fn touch(&self) {
         let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         // ORDERING: relaxed, as the module documentation explains.

@@ -51,8 +51,8 @@ use std::sync::Arc;
 ///
 /// Do not read the class from a value that clients can write, because every client would choose the
 /// best class. Read the class from an extension verified by an earlier layer
-/// ([`extension`](Self::extension)) or from a header of a trusted proxy ([`header`](Self::header)),
-/// or look up the owner of the API key ([`list`](Self::list), [`file`](Self::file),
+/// ([`extension`](Self::extension)) or from a header of a trusted proxy ([`header`](Self::header)).
+/// Alternatively, look up the owner of the API key ([`list`](Self::list), [`file`](Self::file),
 /// [`ClassLookup`]).
 #[must_use]
 pub struct ClassBy {

@@ -117,7 +117,7 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
                 continue;
             }
         }
-        // After a dot segment at the end, the path is that of a folder and ends with a slash.
+        // After a dot segment at the end, the path names a folder and ends with a slash.
         if segments.peek().is_none() {
             out.push(b'/');
         }

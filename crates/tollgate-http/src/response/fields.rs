@@ -114,15 +114,15 @@ impl Legacy {
     }
 }
 
-/// Returns the number of seconds until this limit has more tokens, if it admitted a request and has
-/// too few tokens left for another request of the same cost. Otherwise returns 0.
+/// Returns the number of seconds until this limit has more tokens. Returns 0 unless the limit
+/// admitted a request and has too few tokens left for another request of the same cost.
 pub(crate) fn wait_for_more(limit: &CompiledLimit, charge: &Decision) -> u64 {
     let used_up = !limit.shadow && charge.remaining() < charge.charged();
     if used_up { seconds::until_more(charge).unwrap_or(0) } else { 0 }
 }
 
-/// Adds a `Retry-After` of `wait` seconds, unless the user's own response already contains exactly
-/// one `Retry-After` with a valid value, that is, a number of seconds or a date.
+/// Adds a `Retry-After` of `wait` seconds. Does nothing if the user's own response already contains
+/// exactly one `Retry-After` with a valid value, that is, a number of seconds or a date.
 pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     let mut lines = headers.get_all(RETRY_AFTER).iter();
     let stands =

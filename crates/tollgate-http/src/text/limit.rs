@@ -239,7 +239,7 @@ impl LimitText {
         Ok(Some((text.to_owned(), Allowances::parse(text)?)))
     }
 
-    /// Returns the facts that the limit uses from a request. A fact may occur several times.
+    /// Returns the facts about a request that the limit uses. A fact may occur more than once.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn facts(&self) -> Vec<Fact> {
         let scopes = self.only.iter().chain(&self.except).flat_map(Scope::facts);

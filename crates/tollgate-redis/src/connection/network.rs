@@ -211,7 +211,7 @@ impl Network {
         self.connections.load(Relaxed)
     }
 
-    /// Returns true unless this client knows of a failure of the key's node.
+    /// Returns false if this client knows that the key's node has failed, and true otherwise.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }

@@ -220,9 +220,9 @@ impl Rule {
         }
     }
 
-    /// Returns the number that identifies a charge in the script. For a bucket, this is the time
-    /// until which the bucket holds the charge. For a window, this is the window that counted the
-    /// charge. For a log, this is the time of the charge.
+    /// Returns the number that identifies a charge in the script. For a bucket, the number is the
+    /// time until which the bucket holds the charge. For a window, it identifies the window that
+    /// counted the charge. For a log, it is the time of the charge.
     fn held(&self, decision: &Decision) -> u64 {
         let micros = |tick: Tick| tick.as_nanos() / 1000;
         let until = micros(decision.at() + decision.reset_after());

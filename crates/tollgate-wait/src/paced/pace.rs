@@ -39,8 +39,8 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// The maximum pause after a refusal without a time.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The number of a request of a key. This is the sum of the costs of all requests admitted up to
-/// and including this one.
+/// The number of a request of a key. The number is the sum of the costs of all requests admitted up
+/// to and including that request.
 pub(crate) type Number = u64;
 
 #[derive(Debug, Default)]
