@@ -173,7 +173,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         }
     }
 
-    /// Returns the maximum number of permits of a key that may be out at once.
+    /// Returns the maximum number of permits of a key that may be in use at once.
     pub fn limit(&self) -> u64 {
         self.limit.permits.limit
     }

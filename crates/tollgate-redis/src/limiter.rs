@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, Quota, Tick};
 
-/// A rate limiter whose counts are in a store that several machines share.
+/// A rate limiter that several machines share. Its counts are in a store.
 ///
 /// Limiters on the same servers share their counts if they have the same name and kind of
 /// algorithm, in any process and on any machine. Their quotas may differ, for instance during a
@@ -105,8 +105,8 @@ impl<K: ?Sized> SharedLimiter<K> {
     }
 
     /// Returns the names of the classes, starting with the default class. Returns no names for a
-    /// limiter without classes, or for a handle that [`class`](Self::class) has bound to another
-    /// class.
+    /// limiter without classes, or for a handle that [`class`](Self::class) has bound to a class
+    /// other than the default.
     #[cfg(feature = "http")]
     pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
         let classes = &self.limit.classes;

@@ -47,7 +47,7 @@ impl Places {
 
     /// Returns whether the key of a request at this time has a place or may occupy a free place.
     pub(crate) fn has_room_for(&mut self, id: KeyId, at: Tick) -> bool {
-        // A time that leaps ahead is the time of the log only until an ordinary time follows.
+        // A time that leaps ahead counts as the log's time only until an ordinary time follows.
         let leapt = at + LEAP < self.now;
         self.now = if leapt { at } else { at.max(self.now) };
         let has_place = self.idle_from.get(id).is_some_and(Option::is_some);

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use std::io::Write;
 use tollgate::Decision;
 
-/// The text of a field, stored on the stack. A longer text is allocated.
+/// The text of a field, stored on the stack. Longer text is stored on the heap.
 pub(crate) type Text = SmallVec<[u8; 256]>;
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");

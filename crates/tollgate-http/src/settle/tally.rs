@@ -73,7 +73,7 @@ impl Tally {
 
     /// Returns the number of costs in the counts.
     pub(crate) fn total(&self) -> u64 {
-        // ORDERING: relaxed, because the counts only have to be those at about this time.
+        // ORDERING: relaxed, because the counts only have to be approximately current.
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 

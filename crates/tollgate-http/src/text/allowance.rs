@@ -46,8 +46,8 @@ impl fmt::Display for Allowance {
     }
 }
 
-/// The allowances in a text. Several allowances apply together. `unlimited` and `blocked` cannot be
-/// combined with others.
+/// The allowances parsed from text. Several allowances apply together. `unlimited` and `blocked`
+/// cannot be combined with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Allowances(pub(crate) Vec<Allowance>);
 

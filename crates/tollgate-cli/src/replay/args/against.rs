@@ -95,7 +95,7 @@ impl AgainstArgs {
         };
         let mut other = layer.clone();
         other.limits = self.limits.iter().map(parse).collect::<Result<_, _>>()?;
-        // A limit in shadow mode may be missing from the limits of `--against`.
+        // A limit in shadow mode may be missing from the limits given by `--against`.
         other.shadows.retain(|name| other.limits.iter().any(|limit| limit.name == *name));
         Ok(Some(Against { name: self.limits.join(", "), layer: other }))
     }

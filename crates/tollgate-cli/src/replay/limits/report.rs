@@ -1,4 +1,4 @@
-//! Reports a replay of limits with names, as figures that are serialized as JSON, and as text.
+//! Reports a replay of limits with names, either as text or as figures serialized to JSON.
 
 use std::io::{self, Write};
 use std::time::Duration;

@@ -150,7 +150,7 @@ enum Parsed {
 ///
 /// # Errors
 ///
-/// Returns the reason why the log cannot be read, if it lacks a field of the key.
+/// Returns the reason why the log cannot be read if the log lacks a field of the key.
 fn parse(
     line: &Line<'_>,
     opened: &mut Option<Opened>,
