@@ -21,8 +21,8 @@ use std::time::Duration;
 /// two `WaitQueue`s use one limiter, their orders are independent. `S` creates the sleeps of the
 /// async methods.
 ///
-/// A wait returns the [`Waitable::Turn`] of the limiter. This is a [`Turn`](crate::Turn) of a rate,
-/// or a permit, such as [`Held<Permit>`](crate::Held) for an `InFlight`.
+/// A wait returns the [`Waitable::Turn`] of the limiter. That value is a [`Turn`](crate::Turn) for
+/// a rate, or a permit, such as [`Held<Permit>`](crate::Held) for an `InFlight`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -266,7 +266,7 @@ impl<L, S> WaitQueue<L, S> {
         self.wait(key, cost, Some(max_wait), &self.sleep).await
     }
 
-    /// Waits until `key` has a token, but at most for `max_wait`, and takes it. This is
+    /// Waits until `key` has a token, but at most for `max_wait`, and takes it. This method is
     /// [`until_n_within`](Self::until_n_within) with a cost of 1.
     ///
     /// # Errors

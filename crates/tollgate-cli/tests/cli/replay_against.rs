@@ -1,5 +1,5 @@
-//! `tollgate replay --against` finds the same differences between decisions as two separate replays
-//! do.
+//! `tollgate replay --against` finds the same differences between decisions as two separate
+//! replays.
 
 use crate::program::{LOG, json, log, refusal, replay, replay_stdin, text};
 use serde_json::Value;
