@@ -115,7 +115,8 @@ fn main() {
             Limiter::builder(quota.parse::<Quota>().expect("a quota")).build().expect("a valid limiter");
         let (c, number) = (library.limiter(quota), 7_u64);
         let bytes = |key: &[u8], decision| {
-            // SAFETY: a live limiter, the bytes of a key, and a decision of its size or none.
+            // SAFETY: the limiter is live, the bytes are a key, and the decision states its size or
+            // is null.
             unsafe { check(c, key.as_ptr().cast(), key.len(), decision) }
         };
         // SAFETY: see above.
