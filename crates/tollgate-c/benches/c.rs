@@ -1,7 +1,7 @@
 //! Measures the cost of a check through the C library, next to the same check in Rust.
 //!
 //! `make bench-c` builds the shared library and passes its path. The program loads the library as a
-//! C program does, so that each call goes through a pointer into code that the compiler of this
+//! C program does. Each call therefore goes through a pointer into code that the compiler of this
 //! program has not seen. The benchmark uses one thread, one key and the default clock. All subjects
 //! take turns of about fifty microseconds. A ratio or a difference compares two turns of the same
 //! round, so that a busy machine slows down both. The program prints the medians, and the tenth and
@@ -115,7 +115,8 @@ fn main() {
             Limiter::builder(quota.parse::<Quota>().expect("a quota")).build().expect("a valid limiter");
         let (c, number) = (library.limiter(quota), 7_u64);
         let bytes = |key: &[u8], decision| {
-            // SAFETY: a live limiter, the bytes of a key, and a decision of its size or none.
+            // SAFETY: the limiter is live, the bytes are a key, and the decision states its size or
+            // is null.
             unsafe { check(c, key.as_ptr().cast(), key.len(), decision) }
         };
         // SAFETY: see above.

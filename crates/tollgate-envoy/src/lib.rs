@@ -12,7 +12,7 @@
 //! 3. The layer of `tollgate-http` checks the request against the limits, and charges either all of
 //!    them or none. This step acquires no lock.
 //! 4. Envoy answers a refused request with a local reply. Otherwise, the module adds the limits'
-//!    fields to the response, and the response's status determines which charges are kept.
+//!    fields to the response, and the response's status determines which charges stay.
 //! 5. When Envoy completes the stream, the places of requests in flight are freed.
 //!
 //! # State

@@ -10,10 +10,11 @@
 //! # Reload
 //!
 //! Envoy creates a new configuration while the old configuration is still in use. For each new
-//! limit, the module searches the configurations of the same filter for a limit with the same name,
-//! starting with the newest configuration. The new limit takes over the limiter of the first limit
-//! found, provided that the key, the algorithm, the maximum number of keys and the policy for new
-//! keys are also equal. The new quota takes effect immediately, even for the old listener.
+//! limit, the module searches the configurations of the same filter for a limit with the same name.
+//! The search starts with the newest configuration. The new limit takes over the limiter of the
+//! first limit found. This requires that both limits have the same key, algorithm, maximum number
+//! of keys and policy for new keys. The new quota takes effect immediately, even for the old
+//! listener.
 
 use crate::abi::{EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;

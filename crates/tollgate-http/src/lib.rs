@@ -84,8 +84,8 @@
 //! An upstream, the handler or an inner layer may already have written these fields. The layer adds
 //! its items to the list and writes the list on one line. It keeps existing items in the form that
 //! this draft requires: a String with the parameter `r`, or with `q` in `RateLimit-Policy`. It
-//! removes all other items, such as `limit=100, remaining=50` of an older draft, because a client
-//! that cannot parse one item rejects the whole field.
+//! removes all other items, such as `limit=100, remaining=50` of an older draft. A client that
+//! cannot parse one item would otherwise reject the whole field.
 //! [`legacy_fields`](RateLimitBuilder::legacy_fields) describes which of two sets of older fields
 //! the layer keeps.
 //!
@@ -95,11 +95,11 @@
 //!
 //! A refused request is answered with problem JSON (RFC 9457). The problem type is usually
 //! `quota-exceeded`. When the limiter has no room for new clients or its store is unreachable, the
-//! type is `temporary-reduced-capacity`. Both types are those of the draft. Refusals of blocked
-//! callers, and of requests without a key, have the type `about:blank`. The member
-//! `violated-policies` lists the limits that refused. Simple clients can read the members `error`,
-//! `limit`, and `retry_after` in seconds. For another response, use
-//! [`plain_text`](RateLimitBuilder::plain_text) or [`respond`](RateLimitBuilder::respond).
+//! type is `temporary-reduced-capacity`. The draft defines both types. Refusals of blocked callers,
+//! and of requests without a key, have the type `about:blank`. The member `violated-policies` lists
+//! the limits that refused. Simple clients can read the members `error`, `limit`, and `retry_after`
+//! in seconds. For another response, use [`plain_text`](RateLimitBuilder::plain_text) or
+//! [`respond`](RateLimitBuilder::respond).
 //!
 //! | reason | status | gRPC status | `error` |
 //! |---|---|---|---|
@@ -121,9 +121,11 @@
 //! Each request costs one check per limit and one allocation for `RateLimit`, besides the
 //! allocations of the header map. Keys are borrowed from the request. Up to four limits, and up to
 //! three parts of a key, require no allocation. A permit requires two allocations and a copy of the
-//! key. To find a field in the JSON of a response, the layer buffers up to 128 KiB of the body, or
-//! up to 256 KiB of a stream of events. It also stores 64 bytes for each charge made while the body
-//! passes, up to 64 KiB per limit.
+//! key.
+//!
+//! To find a field in the JSON of a response, the layer buffers up to 128 KiB of the body. For a
+//! stream of events, it buffers up to 256 KiB. It also stores 64 bytes for each charge made while
+//! the body passes, up to 64 KiB per limit.
 //!
 //! # Classes of callers
 //!

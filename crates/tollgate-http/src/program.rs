@@ -74,7 +74,7 @@ pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
 ///
 /// # Errors
 ///
-/// Returns an error if the algorithm cannot enforce a quota or a number of keys.
+/// Returns an error if the algorithm does not support a quota or that many keys.
 pub fn local(
     settings: &LayerSettings,
     limit: &LimitPart,
@@ -114,7 +114,7 @@ pub fn proxies(settings: &LayerSettings) -> Option<TrustedProxies> {
     settings.proxies()
 }
 
-/// Returns the facts that a limit uses from a request. A fact may occur several times.
+/// Returns the facts about a request that a limit uses. A fact may occur more than once.
 pub fn facts(limit: &LimitText) -> Vec<Fact> {
     limit.facts()
 }

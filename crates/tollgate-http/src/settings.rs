@@ -119,9 +119,9 @@
 //!
 //! # Form of a file
 //!
-//! With the feature `serde`, [`LayerSettings`] can be deserialized from any format. The names are
-//! those of the options of `tollgate proxy`. This TOML file shows all settings, with the default of
-//! each except `limit`:
+//! With the feature `serde`, [`LayerSettings`] can be deserialized from any format. The settings
+//! have the same names as the options of `tollgate proxy`. This TOML file shows all settings, with
+//! the default of each except `limit`:
 //!
 //! ```toml
 //! limit = ["all=5000/s by nothing", "per-key=1000/h by header x-api-key or ip"]

@@ -60,7 +60,7 @@ pub struct SharedBuilder<L> {
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// Starts the configuration of the limit called `name`. The name must have 1 to 128 bytes.
+    /// Starts the configuration of the limit called `name`. The name must be 1 to 128 bytes long.
     ///
     /// ```
     /// use std::time::Duration;
@@ -193,7 +193,7 @@ impl<L> SharedBuilder<L> {
 
 impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// Adds a [class](SharedLimiter#classes-of-callers) of callers with its own quota. The name
-    /// must have 1 to 128 bytes. [`SharedLimiter::class`] returns the limit with this quota. All
+    /// must be 1 to 128 bytes long. [`SharedLimiter::class`] returns the limit with this quota. All
     /// classes use the limit's algorithm, and each class stores state for up to
     /// [`max_keys`](Self::max_keys) keys.
     ///
@@ -216,9 +216,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         self
     }
 
-    /// Names the default class, which has the limit's own quota. The name must have 1 to 128 bytes;
-    /// if this method is not called, the name is `default`. The name is not part of the keys in the
-    /// store.
+    /// Names the default class, which has the limit's own quota. The name must be 1 to 128 bytes
+    /// long; if this method is not called, the name is `default`. The name is not part of the keys
+    /// in the store.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

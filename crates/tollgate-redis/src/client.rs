@@ -1,7 +1,8 @@
 //! [`Client`]: a shared connection to the servers, with a deadline for each request and a circuit
 //! breaker.
 //!
-//! Every request ends by its deadline, whatever the server does, with one of three results:
+//! Every request completes no later than its deadline, whatever the server does, with one of three
+//! results:
 //!
 //! - The server answered the request.
 //! - The request was not executed, because it was never sent or because the server reports so.
@@ -212,13 +213,13 @@ impl Client {
         self.network.stats()
     }
 
-    /// Runs a script. Ends by the deadline.
+    /// Runs a script. The call completes no later than the deadline.
     pub(crate) async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Reply, Failure> {
         let value = self.ask(call.key, &Command::Run(call), deadline).await?;
         script::reply(value).map_err(|error| Failure::Server(error.to_string()))
     }
 
-    /// Deletes a key. Ends by the deadline.
+    /// Deletes a key. The call completes no later than the deadline.
     pub(crate) async fn delete(&self, key: &str, deadline: Instant) -> Result<(), Failure> {
         self.ask(key, &Command::Delete(key), deadline).await.map(|_| ())
     }
@@ -243,13 +244,13 @@ impl Client {
         Err(Failure::Unavailable)
     }
 
-    /// Runs scripts, with one write for each server. All calls end by the deadline.
+    /// Runs scripts, with one write for each server. All calls complete no later than the deadline.
     pub(crate) async fn call_all(
         &self,
         calls: &[Call<'_>],
         deadline: Instant,
     ) -> Vec<Result<Reply, Failure>> {
-        // The calls of each server, in their order in `calls`.
+        // The calls of each server, in the order of `calls`.
         let mut groups: Vec<(Arc<Node>, Vec<usize>)> = Vec::new();
         let Some(first) = calls.first() else { return Vec::new() };
         // The slot map must be known before the calls can be grouped by node.
@@ -326,7 +327,7 @@ impl Client {
         self.network.connections()
     }
 
-    /// Returns true unless the client knows of a failure of the key's node.
+    /// Returns false if the client knows that the key's node has failed, and true otherwise.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         self.network.is_up(key)
     }

@@ -6,8 +6,8 @@
 //!
 //! # Bound
 //!
-//! One script on one key grants a permit, and only while fewer permits than the limit are out. At
-//! any moment, the number of permits for which [`SharedPermit::is_held`] is true is therefore at
+//! One script on one key grants a permit, and only while fewer permits than the limit are in use.
+//! At any moment, the number of permits for which [`SharedPermit::is_held`] is true is therefore at
 //! most the limit, counted across all machines. There are three temporary exceptions:
 //!
 //! - Work may continue although its permit is no longer held, because the permit could not be
@@ -102,8 +102,8 @@ enum LocalLimit {
 }
 
 impl<K: StoreKey + ?Sized> SharedInFlight<K> {
-    /// Starts the configuration of the limit called `name`, which must have 1 to 128 bytes. `limit`
-    /// is the number of permits for each key, from 1 to 1,000,000.
+    /// Starts the configuration of the limit called `name`. The name must be 1 to 128 bytes long.
+    /// `limit` is the number of permits for each key, from 1 to 1,000,000.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedInFlight};
@@ -155,7 +155,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         }
     }
 
-    /// Returns how many permits of `key` are out on all machines. If the store does not answer,
+    /// Returns how many permits of `key` are in use on all machines. If the store does not answer,
     /// only the permits of this machine are counted.
     ///
     /// ```no_run
@@ -173,7 +173,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         }
     }
 
-    /// Returns the maximum number of permits of a key that may be out at once.
+    /// Returns the maximum number of permits of a key that may be in use at once.
     pub fn limit(&self) -> u64 {
         self.limit.permits.limit
     }
@@ -281,7 +281,7 @@ impl LocalLimit {
             }
             policy => {
                 let is_granted = matches!(policy, Self::Allow);
-                // The number of permits that are out is unknown.
+                // The number of permits in use is unknown.
                 (decision(limit, PermitReply { is_granted, out: limit }, DecisionSource::Policy), None)
             }
         };

@@ -85,7 +85,7 @@ struct State {
     rested_at: AtomicU64,
 }
 
-/// Returns `time` in whole ticks, but no more ticks than a lease can represent.
+/// Returns `time` in whole ticks, limited to the most ticks that a lease can represent.
 fn ticks(time: Duration) -> u64 {
     u64::try_from(time.as_nanos() / u128::from(TICK)).unwrap_or(LAST).min(LAST)
 }

@@ -39,12 +39,14 @@
 //! # The algorithms in the store
 //!
 //! Each algorithm is a script that computes with integers and measures time in microseconds of the
-//! server's clock. The script makes the same decisions as the in-process rule: tests send the same
+//! server's clock. The script makes the same decisions as the in-process rule. Tests send the same
 //! requests to both and compare all figures. A bucket counts in whole fractions of a token, so its
 //! rate is never rounded. Windows start at multiples of the period since the Unix epoch. A sliding
 //! log is a sorted set, and its limit is at most 100,000. Charged tokens stay charged when the
-//! quota changes. If the server's clock steps back, buckets and logs continue from the later time,
-//! and a window judges requests as if they arrived at the window's start.
+//! quota changes.
+//!
+//! If the server's clock steps back, buckets and logs continue from the later time. A window judges
+//! requests as if they arrived at the window's start.
 //!
 //! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The entry's name contains no
 //! hash tag, and contains the raw key only [on request](SharedBuilder::readable_keys). Every entry
@@ -78,14 +80,15 @@
 //!
 //! # When the store does not answer
 //!
-//! A check ends by its [deadline](SharedBuilder::deadline), 50 ms by default. If the store has not
-//! answered by then, [`WhenUnavailable`] decides. [`Decision::source`](tollgate::Decision::source)
-//! reports the source of the decision: [`DecisionSource::Store`](tollgate::DecisionSource::Store)
-//! for the store, [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or
-//! unsynchronized counts, [`DecisionSource::Key`](tollgate::DecisionSource::Key) for the local
-//! limiter, and [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. If
-//! the answer is late or lost, the store may have counted the request; the client never sends it
-//! again. [`SharedLimiter::stats`] and [`Client::stats`] count all of these cases.
+//! A check completes no later than its [deadline](SharedBuilder::deadline), 50 ms by default. If
+//! the store has not answered by then, [`WhenUnavailable`] decides.
+//! [`Decision::source`](tollgate::Decision::source) reports the source of the decision:
+//! [`DecisionSource::Store`](tollgate::DecisionSource::Store) for the store,
+//! [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or unsynchronized counts,
+//! [`DecisionSource::Key`](tollgate::DecisionSource::Key) for the local limiter, and
+//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. If the answer
+//! is late or lost, the store may have counted the request; the client never sends it again.
+//! [`SharedLimiter::stats`] and [`Client::stats`] count all of these cases.
 //!
 //! The end of an idle connection is not a failure, because servers with a `timeout` and load
 //! balancers close idle connections. The next request waits for a new connection within its

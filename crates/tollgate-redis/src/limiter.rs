@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, Quota, Tick};
 
-/// A rate limiter whose counts are in a store that several machines share.
+/// A rate limiter that several machines share. Its counts are in a store.
 ///
 /// Limiters on the same servers share their counts if they have the same name and kind of
 /// algorithm, in any process and on any machine. Their quotas may differ, for instance during a
@@ -51,10 +51,12 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// A limit may have quotas for [classes](crate::SharedBuilder::class) of callers, such as a free
 /// and a paid plan. The caller of a check chooses the class; the limiter stores no list of keys.
 /// Each class counts a key separately, under a different name in the store. If a key changes its
-/// class, it starts with a fresh state there, and finds its earlier usage when it returns to the
-/// old class. A key that is checked in two classes, even at the same time, receives at most what
-/// both quotas allow together. Choose the class according to what your service knows about the
-/// caller, not according to what the request claims.
+/// class, it starts with a fresh state in the new class. When it returns to the old class, its
+/// earlier usage still counts. A key that is checked in two classes, even at the same time,
+/// receives at most what both quotas allow together.
+///
+/// Choose the class according to what your service knows about the caller, not according to what
+/// the request claims.
 ///
 /// Machines share the classes that have the same name. The default class is the same for all
 /// machines, whatever its [name](crate::SharedBuilder::default_class). If machines have different
@@ -66,9 +68,10 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// # Progress
 ///
-/// A check ends by its deadline, plus the time that the runtime needs to notice the deadline. A
-/// check acquires no lock before it reaches the connection, which all checks share. If the future
-/// of a check is dropped, the answer is lost, but the store may have counted the request.
+/// A check completes no later than its deadline, plus the time that the runtime needs to notice the
+/// deadline. A check acquires no lock before it reaches the connection, which all checks share. If
+/// the future of a check is dropped, the answer is lost, but the store may have counted the
+/// request.
 pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<Limit>,
     /// The index of the class in `limit`.
@@ -102,8 +105,8 @@ impl<K: ?Sized> SharedLimiter<K> {
     }
 
     /// Returns the names of the classes, starting with the default class. Returns no names for a
-    /// limiter without classes, or for a handle that [`class`](Self::class) has bound to another
-    /// class.
+    /// limiter without classes, or for a handle that [`class`](Self::class) has bound to a class
+    /// other than the default.
     #[cfg(feature = "http")]
     pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
         let classes = &self.limit.classes;
@@ -293,10 +296,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     ///
     /// In a bucket, a late refund may give back tokens that belong to other requests, as
     /// [`Limiter::refund`](tollgate::Limiter::refund) describes. The number of these tokens is at
-    /// most the number that earlier decisions gave back while this decision was held. If machines
-    /// have different quotas for one key, as during a roll-out, all the tokens of a refund may
-    /// belong to other requests, because the store does not know under which quota a decision has
-    /// refilled.
+    /// most the number that earlier decisions gave back while this decision was held. During a
+    /// roll-out, for example, machines may have different quotas for one key. The store does not
+    /// know under which quota a decision has refilled. All the tokens of a refund may then belong
+    /// to other requests.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -331,8 +334,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// tokens, and its requests are denied. Each denial contains the time at which the request
     /// would pass. A refund can't give back a forced charge. Use a [reservation](Self::reserve) to
     /// settle a cost more precisely. If the store does not answer, this method charges the local
-    /// limiter of [`WhenUnavailable`](crate::WhenUnavailable), which may create a debt of up to its
-    /// share of `max_debt`.
+    /// limiter of [`WhenUnavailable`](crate::WhenUnavailable). That charge may create a debt of up
+    /// to the local limiter's share of `max_debt`.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -410,7 +413,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Sends the unsynchronized counts of all classes to the store. Call this method before a
-    /// machine stops. It ends by the deadline of a check, and does nothing without
+    /// machine stops. It completes no later than the deadline of a check, and does nothing without
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run

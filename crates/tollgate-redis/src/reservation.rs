@@ -228,15 +228,17 @@ impl SharedReservation {
         self.charged.saturating_sub(actual).min(self.charge.charged())
     }
 
-    /// Settles the reservation with the actual cost of the work. The future ends by the limit's
-    /// deadline.
+    /// Settles the reservation with the actual cost of the work. The future completes no later than
+    /// the limit's deadline.
     ///
     /// If the cost is below the charge, this method gives back the difference, with the limitations
     /// of a [refund](SharedLimiter::refund). The tokens return to the window or the bucket that was
     /// charged, and are never more than the estimate. (Tokens that [`record`](Self::record) charged
-    /// in addition stay charged.) If the cost is above the charge, the difference is charged now,
-    /// and may go into debt up to [`max_debt`](crate::SharedBuilder::max_debt). The result reports
-    /// any tokens beyond that.
+    /// in addition stay charged.)
+    ///
+    /// If the cost is above the charge, the difference is charged now. This charge may create a
+    /// debt of up to [`max_debt`](crate::SharedBuilder::max_debt). The result reports any tokens
+    /// beyond that.
     ///
     /// If the store does not answer, nothing is given back. A missing difference is then charged to
     /// the local limiter, if there is one. Neither step is repeated, because the store may have
@@ -267,8 +269,8 @@ impl SharedReservation {
         Settlement { charged: charged + paid, unpaid: owed - paid }
     }
 
-    /// Gives back all reserved tokens because the work was not done. The future ends by the limit's
-    /// deadline.
+    /// Gives back all reserved tokens because the work was not done. The future completes no later
+    /// than the limit's deadline.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;

@@ -19,21 +19,24 @@
 //! `max_unsynced`. ∎
 //!
 //! The proof requires a total that never loses anything. A machine stores the highest count of the
-//! others that it has received. The store may lose everything when it is killed, so a machine
-//! always reports all its admissions of the window, and not the difference. It reports all counts
-//! of the current windows again in two cases: when it has a new connection, and when an answer
-//! shows that the store knew less than the machine had reported. A machine without requests checks
-//! five times a second. (If a connection ends while idle, and the next connection leads to the same
-//! server process, the next connection does not count as new, because that process has lost
-//! nothing.) The machine then waits two seconds for the others to report again, because they may
-//! take that long to notice that the store is back. Until then, it does not treat an answer as a
-//! confirmation: it spends the rest of its `max_unsynced`, and receives no more.
+//! others that it has received. The store may lose everything when it is killed. A machine
+//! therefore always reports all its admissions of the window, and not the difference.
 //!
-//! The bound therefore holds when a server is killed and restarts empty, if all machines that have
-//! admissions in the window reach the server within that time. A new machine does not know of a
-//! loss. Behind the connection of a cluster or a proxy, a machine notices a loss only if it has
-//! reported something before. A restarted process counts as another machine, and forgets the
-//! admissions that it had not reported.
+//! A machine reports all counts of the current windows again in two cases: when it has a new
+//! connection, and when an answer shows that the store knew less than the machine had reported. A
+//! machine without requests checks five times a second. (If a connection ends while idle, and the
+//! next connection leads to the same server process, that process has lost nothing. The next
+//! connection then does not count as new.)
+//!
+//! In both cases, the machine then waits two seconds for the others to report again. They may take
+//! that long to notice that the store is back. Until then, the machine does not treat an answer as
+//! a confirmation. It spends the rest of its `max_unsynced`, and receives no more.
+//!
+//! The bound therefore holds when a server is killed and restarts empty. The condition is that all
+//! machines that have admissions in the window reach the server within these two seconds. A new
+//! machine does not know of a loss. Behind the connection of a cluster or a proxy, a machine
+//! notices a loss only if it has reported something before. A restarted process counts as another
+//! machine, and forgets the admissions that it had not reported.
 //!
 //! A reset deletes the key in the store, and this machine's admissions. Other machines treat the
 //! deletion as a loss.

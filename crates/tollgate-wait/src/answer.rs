@@ -80,7 +80,7 @@ pub struct ServerLimit {
     /// How long it takes until more remains. For some servers, this is the time until any amount
     /// becomes available. For others, it is the time until the whole quota is available.
     pub reset: Option<Duration>,
-    /// The unit counted by the limit, if the limit does not count requests. This is the `qu` of
+    /// The unit counted by the limit, if the limit does not count requests. The unit is the `qu` of
     /// `RateLimit-Policy`, or `tokens`.
     pub unit: Option<String>,
 }
@@ -88,9 +88,9 @@ pub struct ServerLimit {
 impl Answer {
     /// Reads a response whose head was received at `received`, according to the system clock.
     ///
-    /// Times may be whole or fractional seconds, seconds or milliseconds since 1970 (numbers of at
-    /// least 10^9 and 10^12, respectively), dates in the format of HTTP or RFC 3339, and durations
-    /// such as `6m0s`.
+    /// Times may be whole or fractional seconds, or durations such as `6m0s`. They may also be
+    /// dates in the format of HTTP or RFC 3339. Numbers of at least 10^9 are seconds since 1970,
+    /// and numbers of at least 10^12 are milliseconds since 1970.
     pub fn read(status: StatusCode, headers: &HeaderMap, received: SystemTime) -> Self {
         let date = headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
         let now = date.unwrap_or(received);

@@ -93,8 +93,8 @@ where
                     .await
                 }
                 Place::Behind { first, cost } => {
-                    // The waiter checks on the first waiter when the waiter's own turn should have
-                    // arrived. After that, the waiter checks once in each interval of `patience`.
+                    // A waiter checks on the first waiter when its own turn should have arrived.
+                    // After that, it checks once in each interval of `patience`.
                     let mut watch = self.settings.patience;
                     if !own_turn_is_over {
                         watch = watch.max(time_of(&self.limiter.quota(self.key), cost));

@@ -54,8 +54,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! A permit is returned when it is dropped. The first waiter of its key is then woken. Nobody knows
-//! in advance when a permit will be returned, so a wait for a permit is never refused as too long.
+//! A permit is returned when it is dropped. Its key's first waiter is then woken. Nobody knows in
+//! advance when a permit will be returned, so a wait for a permit is never refused as too long.
 //! Instead it ends with [`WaitError::Expired`], which contains the number of permits in use. A
 //! permit that is never dropped ([`std::mem::forget`], a task that hangs) lowers the limit of its
 //! key until [`InFlight::reset`](tollgate::InFlight::reset) is called.
@@ -65,7 +65,7 @@
 //! - *Order.* The waiters of one key proceed in the order in which they arrived, whatever their
 //!   costs are. A costly waiter does not starve behind cheap ones.
 //! - *Leaving costs nothing.* A waiter is charged when its turn arrives. If its future is dropped
-//!   earlier, no token is charged, and the next waiter takes the turn. (A shared limit may have
+//!   earlier, no token is charged, and the turn passes to the next waiter. (A shared limit may have
 //!   charged a request that was in transit when the future was dropped.)
 //! - *Deadlines.* A wait that cannot end in time fails immediately, without a charge.
 //!   [`WaitError::TooLong`] contains the time that the wait would take. This time is exact for
@@ -113,10 +113,11 @@
 //! # Servers with limits of their own
 //!
 //! `WaitLayer`, with the feature `tower`, is a layer for HTTP clients such as those of hyper and
-//! reqwest. Requests wait for the turn of their key, which is usually the host. The layer reads the
-//! server's limits from each response, and pauses a key that the server refuses. It can also resend
-//! a refused request if that is safe. `Paced`, with the feature `http`, is the limiter below the
-//! layer, for other clients and for threads. `Answer` parses the fields of a response.
+//! reqwest. Each request waits for its turn among the requests with the same key, which is usually
+//! the host. The layer reads the server's limits from each response, and pauses a key that the
+//! server refuses. It can also resend a refused request if that is safe. `Paced`, with the feature
+//! `http`, is the limiter below the layer, for other clients and for threads. `Answer` parses the
+//! fields of a response.
 //!
 //! # Sleeping
 //!
@@ -130,9 +131,11 @@
 //! A waiter has a place in the line of its key. Only the first waiter checks the limiter. If the
 //! check is denied, the waiter sleeps for the `retry_after` of the denial, or until a permit is
 //! returned, and checks again. When the waiter is admitted, it leaves the line and wakes the second
-//! waiter. The other waiters sleep until they are woken. Each of them also has a timer, which
-//! detects a first waiter that does not act. If the first waiter has not acted between the start
-//! and the end of the timer, it is removed from the line until it is polled.
+//! waiter.
+//!
+//! The other waiters sleep until they are woken. Each of them also has a timer, which detects a
+//! first waiter that does not act. If the first waiter has not acted between the start and the end
+//! of the timer, it is removed from the line until it is polled.
 //!
 //! The lines are divided into 64 shards, each behind a mutex, so waiters of different keys rarely
 //! contend. A mutex is held only during operations on one line, and never while the limiter is

@@ -12,15 +12,16 @@ use tollgate::store::{Accepts, Equivalent, Store};
 use tollgate::{Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLimiter};
 
 /// A limiter that callers can wait for. The implementations are [`Limiter`], [`SingleLimiter`]
-/// (whose key is `()`), [`InFlight`], references to these limiters, `Arc`s of these limiters, and
-/// the `SharedLimiter` and `SharedInFlight` of `tollgate-redis` with its feature `wait`.
+/// (whose key is `()`), [`InFlight`], and references to and `Arc`s of these limiters. With the
+/// feature `wait` of `tollgate-redis`, its `SharedLimiter` and `SharedInFlight` also implement the
+/// trait.
 ///
 /// A pair of a rate and a limit on the requests in flight is also a limiter. The first member is
 /// charged the cost of the request, and the second member provides one permit. A request takes from
 /// both members or from neither.
 pub trait Waitable<Q: ?Sized> {
-    /// The value that a caller receives in its turn. This is a [`Turn`] of a rate, or a permit,
-    /// which is returned when it is dropped.
+    /// The value that a caller receives in its turn: a [`Turn`] for a rate, or a permit. A permit
+    /// is returned when it is dropped.
     type Turn;
 
     /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after it is returned.
@@ -38,8 +39,8 @@ pub trait Waitable<Q: ?Sized> {
     /// of permits has a period of zero, because permits do not refill at a rate.
     fn quota(&self, key: &Q) -> Quota;
 
-    /// Returns the quota that applied to `answer`. This differs from [`quota`](Self::quota) if a
-    /// limiter with a share of the quota replaces a store.
+    /// Returns the quota that applied to `answer`. The result differs from [`quota`](Self::quota)
+    /// if a limiter with a share of the quota replaces a store.
     fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
         let _ = answer;
         self.quota(key)

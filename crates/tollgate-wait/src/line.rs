@@ -12,11 +12,11 @@
 //!    waiter looks, which it does before it checks the limiter. A call during the check therefore
 //!    makes it check again.
 //! 3. The first waiter loses its place only if it has stopped acting. There are two ways to detect
-//!    this. First, another waiter reads the first waiter's last act as a [`First`], sleeps for the
-//!    sleep of the first waiter plus the patience, and finds that the last act is still the same.
-//!    Second, the act is older than this sum according to the system clock. No two acts in a line
-//!    have the same number. (The system clock alone is not sufficient, because it does not advance
-//!    with the timers of a runtime whose time is paused.)
+//!    this. First, another waiter reads the first waiter's last act as a [`First`]. It then sleeps
+//!    for the sum of the first waiter's sleep and the patience, and finds that the last act is
+//!    still the same. Second, the act is older than this sum according to the system clock. No two
+//!    acts in a line have the same number. (The system clock alone is not sufficient, because it
+//!    does not advance with the timers of a runtime whose time is paused.)
 //! 4. No waker is cloned, dropped or woken here. The caller holds the lock, and these operations
 //!    run user code, which may drop another waiter. Wakers are only swapped, and returned to the
 //!    caller.
@@ -98,8 +98,8 @@ impl Line {
         self.waiters.iter().map(|waiter| waiter.cost).reduce(u64::saturating_add)
     }
 
-    /// Adds a waiter at the place determined by its ticket. This is the last place, unless the
-    /// waiter returns.
+    /// Adds a waiter at the place determined by its ticket. A new waiter receives the last place,
+    /// while a returning waiter may receive an earlier one.
     pub(crate) fn join(&mut self, ticket: Ticket, cost: u64) {
         let at = self.waiters.partition_point(|other| other.ticket < ticket);
         self.acts += 1;
@@ -123,7 +123,7 @@ impl Line {
     }
 
     /// Returns true if the waiter with `ticket`, which sleeps as the first waiter, must look again.
-    /// This is the case if the waiter was called or has lost its place. Otherwise the line stores
+    /// It must look again if it was called or has lost its place. Otherwise the line stores
     /// `waker`, and returns the previous waker in `waker`.
     pub(crate) fn is_called(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
         let Some(at) = self.find(ticket) else { return true };

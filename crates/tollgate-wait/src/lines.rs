@@ -14,9 +14,9 @@
 //! | two threads, a key each | 4,034 (3,841 to 4,315) | 1,062 (1,006 to 1,155) | 876 (824 to 919) |
 //!
 //! The locks of scc do not belong to single keys either. They belong to buckets of 32 keys, and
-//! there are only two buckets while few keys have waiters. In addition, scc takes a lock under an
-//! epoch of the thread, which is stored in a thread-local. If that thread-local is dropped before
-//! another one that contains a waiter, dropping the waiter would abort the process
+//! there are only two buckets while few keys have waiters. In addition, scc acquires locks inside a
+//! per-thread epoch guard, which is stored in a thread-local. If that thread-local were dropped
+//! before another one that contains a waiter, dropping the waiter would abort the process
 //! (`a_waiter_in_a_thread_local_leaves_when_the_thread_ends`). Finally, the models run the shards
 //! unchanged, whereas scc would have to be replaced.
 //!
@@ -38,9 +38,9 @@
 //!    waiters occupies no memory.
 //! 2. The id of a line determines its shard, and every function locks one shard at a time. A thread
 //!    that holds a lock never waits, wakes no waiter and calls no user code (invariant 4 of
-//!    `line.rs`). The locks therefore cannot deadlock. A waker or its destructor may call any
-//!    function of the queue again, even for the same key, because [`Lines::removed`] runs both
-//!    after the unlock.
+//!    `line.rs`). The locks therefore cannot deadlock. [`Lines::removed`] runs wakers and their
+//!    destructors after the unlock. They may therefore call any function of the queue again, even
+//!    for the same key.
 //! 3. A turn is never lost. The critical section that removes the first waiter also takes the waker
 //!    of the next waiter. The critical section of [`Waiter::look`] that finds a waiter behind
 //!    another one also stores its waker. If the look happens before the removal, the removal finds
@@ -55,8 +55,8 @@
 //!    waiter is placed before all later waiters, even if its line was absent in the meantime.
 //! 6. `waiting` is at least the number of waiters in all lines. It is raised before a waiter enters
 //!    a line. It is lowered after the waiter has left, but before the next waiter is woken. The
-//!    bound on all waiters therefore also bounds the memory of the lines, and the count that a
-//!    woken caller reads does not include the waiter that woke it.
+//!    bound on all waiters therefore also bounds the memory of the lines. The count that a woken
+//!    caller reads does not include the waiter that woke it.
 
 mod sync;
 

@@ -79,7 +79,7 @@ pub enum WaitError {
         capacity: u64,
     },
 
-    /// The maximum number of callers already wait, either for this key or for all keys.
+    /// The maximum number of callers are already waiting, either for this key or for all keys.
     #[error("{waiting} callers already wait, which is the most that may wait {scope}", scope = if *.for_key { "for one key" } else { "in all" })]
     Full {
         /// The number of waiting callers.
@@ -93,8 +93,9 @@ pub enum WaitError {
     },
 
     /// The time at which a retry would pass is unknown. There are three possible reasons: the
-    /// limiter has no space for this key, the store of a shared limit did not answer, or a limiter
-    /// replaces the store and can never admit the cost although the store can.
+    /// limiter has no space for this key, the store of a shared limit did not answer, or the
+    /// limiter that replaces the store can never admit the cost. (In the last case, the store can
+    /// admit the cost.)
     #[error(
         "the limiter has no retry time: it is full of other keys (raise its `max_keys`, or choose another \
          `WhenFull`), or its store is unreachable (retry later, or raise the share of its `WhenUnavailable`)"

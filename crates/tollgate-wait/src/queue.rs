@@ -16,12 +16,13 @@ use std::time::Duration;
 ///
 /// [The crate's page](crate) lists the guarantees. `L` is a [`Limiter`](tollgate::Limiter), a
 /// [`SingleLimiter`](tollgate::SingleLimiter) (whose only key is `()`), an
-/// [`InFlight`](tollgate::InFlight), a shared limiter, or a pair of a rate and a limit on the
-/// requests in flight. It may also be a reference or an `Arc` of one of these. If two `WaitQueue`s
-/// use one limiter, their orders are independent. `S` creates the sleeps of the async methods.
+/// [`InFlight`](tollgate::InFlight), or a shared limiter. It may also be a pair of a rate and a
+/// limit on the requests in flight. A reference to any of these, or an `Arc` of one, also works. If
+/// two `WaitQueue`s use one limiter, their orders are independent. `S` creates the sleeps of the
+/// async methods.
 ///
-/// A wait returns the [`Waitable::Turn`] of the limiter. This is a [`Turn`](crate::Turn) of a rate,
-/// or a permit, such as [`Held<Permit>`](crate::Held) for an `InFlight`.
+/// A wait returns the [`Waitable::Turn`] of the limiter. That value is a [`Turn`](crate::Turn) for
+/// a rate, or a permit, such as [`Held<Permit>`](crate::Held) for an `InFlight`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -101,18 +102,18 @@ impl<L, S> WaitQueue<L, S> {
     /// second.
     ///
     /// If this time is shorter than the delays of a busy runtime, or than a check of a shared
-    /// limit, waiters lose their places. The limit still holds. Note that a container that has
-    /// exhausted its processor quota stops for up to one period of the quota, usually 100 ms, and
-    /// for several periods if it has many threads.
+    /// limit, waiters lose their places. The limit still holds. Note that a container stops when it
+    /// has exhausted its processor quota. It stops for up to one period of the quota, usually 100
+    /// ms, or for several periods if it has many threads.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
     }
 
-    /// Adds a random time from zero to `jitter` to each sleep of the first waiter, so that many
-    /// processes with the same limit do not call at the same instant. The default is zero. Because
-    /// of the jitter, a wait may expire although it was accepted as just in time.
+    /// Adds a random time from zero to `jitter` to each sleep of the first waiter. Many processes
+    /// with the same limit then do not call at the same instant. The default is zero. Because of
+    /// the jitter, a wait may expire although it was accepted as just in time.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.settings.jitter = jitter;
@@ -123,9 +124,9 @@ impl<L, S> WaitQueue<L, S> {
     /// again. The default is one second, and the minimum is a millisecond.
     ///
     /// After this time, the first waiter detects changes that do not wake it. Such changes are a
-    /// refund, a reset, a larger quota, a returned permit that was taken without the queue, and any
-    /// change on another machine in case of a shared limit. Each key with waiters causes one check
-    /// in each interval.
+    /// refund, a reset, a larger quota, and a returned permit that was taken without the queue. In
+    /// a shared limit, they also include any change on another machine. Each key with waiters
+    /// causes one check in each interval.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -229,7 +230,7 @@ impl<L, S> WaitQueue<L, S> {
     /// Returns [`WaitError::Expired`] after `max_wait` if no permit was returned, if the turn was
     /// late, or if other callers took tokens without waiting. Also returns the errors of
     /// [`until_n`](Self::until_n). If a check of a shared limit is in progress when `max_wait`
-    /// ends, the call may take longer by the deadline of that check.
+    /// ends, the call may exceed `max_wait` by the deadline of that check.
     ///
     /// # Progress
     ///
@@ -265,7 +266,7 @@ impl<L, S> WaitQueue<L, S> {
         self.wait(key, cost, Some(max_wait), &self.sleep).await
     }
 
-    /// Waits until `key` has a token, but at most for `max_wait`, and takes it. This is
+    /// Waits until `key` has a token, but at most for `max_wait`, and takes it. This method is
     /// [`until_n_within`](Self::until_n_within) with a cost of 1.
     ///
     /// # Errors

@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-/// The sleeper of the async methods of a [`WaitQueue`](crate::WaitQueue). This is [`TokioSleep`],
-/// or a function that returns a future. The future must be ready after the given time.
+/// The sleeper of the async methods of a [`WaitQueue`](crate::WaitQueue). The implementations are
+/// [`TokioSleep`] and functions that return a future. The future must be ready after the given
+/// time.
 ///
 /// [`WaitQueue::with_sleep`](crate::WaitQueue::with_sleep) accepts such a function for any other
 /// runtime, for example a function that returns an `async_io::Timer`. Threads require no sleeper.

@@ -47,7 +47,7 @@ impl Drop for Haproxy {
     }
 }
 
-/// The answer that a client got: the status, and the fields in lower case.
+/// The answer that a client received: the status, and the fields in lower case.
 struct Answer {
     status: u16,
     fields: Vec<(String, String)>,

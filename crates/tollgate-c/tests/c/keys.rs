@@ -11,7 +11,7 @@ use tollgate_c::{
 fn the_same_bytes_are_the_same_key_in_c_and_in_rust() {
     let shared = tollgate_limiter::from(Limiter::builder(Quota::per_day(2)).build().unwrap());
     let rust = |key: &[u8]| shared.limiter().check(key);
-    // SAFETY: a live limiter, the bytes of a key, and no decision.
+    // SAFETY: the limiter is live, the bytes are a key, and there is no decision.
     let c = |key: &[u8]| unsafe { tollgate_check(&shared, key.as_ptr().cast(), key.len(), ptr::null_mut()) };
 
     let long = [7; 1000];

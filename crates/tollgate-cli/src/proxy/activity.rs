@@ -1,4 +1,4 @@
-//! Tracks movement on a client's connection.
+//! Tracks the activity on a client's connection.
 //!
 //! The proxy uses the numbers in [`Activity`] only to decide when to close a connection. All
 //! operations on these numbers are relaxed, except for one pair. When a response begins, its
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The protocol of a connection. The protocol determines which events count as movement.
+/// The protocol of a connection. The protocol determines which events count as activity.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Speaks {
@@ -32,10 +32,10 @@ pub(crate) enum Speaks {
     Tunnel = 3,
 }
 
-/// The requests in progress on a connection, and the time of the connection's last movement.
+/// The requests in progress on a connection, and the time of its last activity.
 pub(crate) struct Activity {
     begun: Instant,
-    /// The time of the last movement, in milliseconds after `begun`.
+    /// The time of the last activity, in milliseconds after `begun`.
     moved: AtomicU64,
     speaks: AtomicU8,
     /// The number of requests whose response has not begun.
@@ -98,7 +98,7 @@ impl Activity {
         allowed.checked_sub(self.still()).filter(|left| !left.is_zero()).map_or(over, Standing::For)
     }
 
-    /// Returns the time since the last movement.
+    /// Returns the time since the last activity.
     pub(crate) fn still(&self) -> Duration {
         // ORDERING: relaxed, as the module documentation explains.
         self.begun.elapsed().saturating_sub(Duration::from_millis(self.moved.load(Relaxed)))
@@ -129,7 +129,7 @@ impl Activity {
         one_of.iter().any(|&it| it as u8 == speaks)
     }
 
-    /// Records a movement.
+    /// Records the current time as the time of the last activity.
     pub(crate) fn touch(&self) {
         let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         // ORDERING: relaxed, as the module documentation explains.
@@ -149,7 +149,7 @@ impl InProgress {
         self.activity.touch();
         // ORDERING: relaxed; the release operation below publishes this count.
         self.activity.sending.fetch_add(1, Relaxed);
-        // ORDERING: release; this operation publishes the count above and the time of the movement.
+        // ORDERING: release; this operation publishes the count above and the time of the activity.
         self.activity.waiting.fetch_sub(1, Release);
         self.is_sending = true;
         Sending { body, progress: self }
@@ -165,7 +165,7 @@ impl Drop for InProgress {
     }
 }
 
-/// The body of a response, whose frames count as movement.
+/// The body of a response. Its frames count as activity.
 pub(crate) struct Sending<B> {
     body: B,
     progress: InProgress,

@@ -1,5 +1,5 @@
-//! The server for operators, which listens on the address of `--metrics`. It serves metrics, health
-//! reports, and the states of keys.
+//! The server for operators, which listens on the address given by `--metrics`. It serves metrics,
+//! health reports, and the states of keys.
 //!
 //! Anyone who can connect to this server can read and reset any key, so the server's address must
 //! not be public. All responses are JSON, except for the metrics. Errors are problem details (RFC

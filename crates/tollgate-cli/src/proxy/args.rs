@@ -175,7 +175,7 @@ pub(crate) struct ProxyArgs {
     /// Share the counts with other proxies through Redis or Valkey:
     /// redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS, or several nodes of a
     /// cluster with commas between them. Proxies share a limit if its name, quota and algorithm are
-    /// equal
+    /// the same on each of them
     #[arg(
         long,
         value_name = "URL",

@@ -60,8 +60,8 @@ impl BadRequest {
         }
     }
 
-    /// Returns the status for the access log. With HTTP/1, this is the status that hyper sent; with
-    /// HTTP/2, it is the closest match.
+    /// Returns the status for the access log. With HTTP/1, hyper sent this status; with HTTP/2, it
+    /// is the closest match.
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Malformed | Self::Http2 => StatusCode::BAD_REQUEST,

@@ -36,7 +36,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Adds the file name and line number to a failure that names a setting in the file.
+    /// Adds the file name and line number to an error about a setting in the file.
     pub(crate) fn located(&self, failure: Failure) -> Failure {
         match &self.config {
             Some(config) => config.located(failure),

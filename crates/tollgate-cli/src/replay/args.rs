@@ -131,7 +131,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     config: Option<PathBuf>,
 
-    /// The limits in the file of `--config`.
+    /// The limits from the file given by `--config`.
     #[arg(skip)]
     from_file: Option<FromFile>,
 
@@ -309,8 +309,8 @@ pub(crate) enum Output {
 pub(crate) enum Replayed {
     /// One quota for each key.
     Quota(Box<Settings>),
-    /// The settings of limits with names, and a function that adds the file and the line of a
-    /// setting to a failure about the setting.
+    /// The settings of limits with names, and a function that adds the file name and line number to
+    /// an error about a setting.
     Limits(Box<limits::Settings>, Box<Located>),
 }
 
@@ -320,7 +320,7 @@ struct FromFile {
     located: Box<Located>,
 }
 
-/// Adds a file and a line to a failure.
+/// Adds the file name and line number of a setting to an error about that setting.
 pub(crate) type Located = dyn Fn(Failure) -> Failure;
 
 impl ReplayArgs {
@@ -330,8 +330,8 @@ impl ReplayArgs {
         self.config.as_deref()
     }
 
-    /// Adds the limits in the file of `--config`. `located` adds the file and the line to a failure
-    /// that names a setting in the file.
+    /// Adds the limits from the file given by `--config`. `located` adds the file name and line
+    /// number to an error about a setting in that file.
     #[cfg(feature = "proxy")]
     pub(crate) fn with_limits(self, layer: LayerSettings, located: Box<Located>) -> Self {
         Self { from_file: Some(FromFile { layer, located }), ..self }

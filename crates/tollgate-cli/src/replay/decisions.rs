@@ -25,7 +25,7 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     /// Opens the file, or standard output for `-`, and writes the header. Refuses to overwrite an
-    /// input or the file of `--quotas`.
+    /// input or the file given by `--quotas`.
     pub(crate) fn create(
         path: &Path,
         inputs: &[Input],

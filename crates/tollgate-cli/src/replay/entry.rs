@@ -19,7 +19,7 @@ pub(crate) enum Entry {
 /// A refused configuration, and the reason.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// The line of `--quotas`, if the refused quota belongs to a single key.
+    /// The line in the file given by `--quotas`, if the refused quota belongs to a single key.
     line: Option<String>,
     /// Whether the limiter refused `--max-keys` rather than the quota.
     is_of_max_keys: bool,

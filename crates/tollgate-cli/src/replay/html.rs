@@ -48,8 +48,8 @@ impl<'s> Page<'s> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be written, or if it is one of the logs or the file of
-    /// `--quotas`.
+    /// Returns an error if the file cannot be written, or if it is one of the logs or the file
+    /// given by `--quotas`.
     pub(crate) fn open(
         settings: &'s HtmlSettings,
         inputs: &[Input],

@@ -86,9 +86,9 @@ impl Keys {
         id
     }
 
-    /// Counts a request, and returns the time at which the request is judged. This is the request's
-    /// own timestamp, or the latest timestamp of an earlier request of its key, whichever is later.
-    /// For each key, time never runs backwards.
+    /// Counts a request, and returns the time at which the request is judged. That time is the
+    /// request's own timestamp, or the latest timestamp of an earlier request with the same key,
+    /// whichever is later. For each key, time never runs backwards.
     #[inline]
     pub(crate) fn arrive(&mut self, id: KeyId, at: Tick) -> Tick {
         let seen = &mut self.seen[id];

@@ -5,10 +5,10 @@
 //! an admitted request occupies its places from its arrival until its duration has passed.
 //!
 //! A log must contain the facts that the limits need: [`need`] lists these facts, and [`columns`]
-//! finds them. The JSON log of the proxy ([`proxy_log`]) contains no headers and no queries, but it
-//! records the key and the class that each limit found. A limit that needs a header or a query
-//! therefore uses the recorded key and class. The proxy writes a line when a request ends, so its
-//! log is sorted by time before the replay.
+//! finds them. The JSON log of the proxy ([`proxy_log`]) contains no headers and no queries.
+//! Instead, it records the key and the class that each limit found. A limit that needs a header or
+//! a query therefore uses the recorded key and class. The proxy writes a line when a request ends,
+//! so its log is sorted by time before the replay.
 //!
 //! Memory grows with the keys that limits track or refuse, and with the requests in flight. If the
 //! log is sorted, memory also grows with the log.
@@ -448,7 +448,7 @@ fn client(request: &Request<()>, ipv6_prefix: u8) -> Box<[u8]> {
     counted.unwrap_or_else(|| b"(no address)".to_vec()).into_boxed_slice()
 }
 
-/// Adds the option `--against` to a failure of its limits.
+/// Adds the option `--against` to an error about the limits given by that option.
 fn of_against(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(message) => Failure::Refused(format!("--against: {message}")),

@@ -2,10 +2,12 @@
 //!
 //! A limiter has room for `--max-keys` keys. A key is idle if it would receive the same answers as
 //! a new key. The limiter evicts a key that has been idle for a while, and a new key receives the
-//! place. As long as time only moves forward, eviction changes no decision. However, the lines of a
-//! log step back in time. When a limiter charges a key that it does not track, it judges the
-//! request no earlier than the time from which all evicted keys are idle. If the limiter of a
-//! replay evicted keys, it would therefore judge late lines later than their timestamps.
+//! place. As long as time only moves forward, eviction changes no decision.
+//!
+//! However, the lines of a log step back in time. All evicted keys are idle from a certain time.
+//! When a limiter charges a key that it does not track, it judges the request no earlier than that
+//! time. If the limiter of a replay evicted keys, it would therefore judge late lines later than
+//! their timestamps.
 //!
 //! A replay instead stores the states of all keys. This module separately tracks which keys have a
 //! place, according to the latest time of the log. A request receives the answer of a full limiter
@@ -45,7 +47,7 @@ impl Places {
 
     /// Returns whether the key of a request at this time has a place or may occupy a free place.
     pub(crate) fn has_room_for(&mut self, id: KeyId, at: Tick) -> bool {
-        // A time that leaps ahead is the time of the log only until an ordinary time follows.
+        // A time that leaps ahead counts as the log's time only until an ordinary time follows.
         let leapt = at + LEAP < self.now;
         self.now = if leapt { at } else { at.max(self.now) };
         let has_place = self.idle_from.get(id).is_some_and(Option::is_some);

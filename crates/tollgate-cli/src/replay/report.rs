@@ -1,4 +1,4 @@
-//! Reports a replay, as figures that are serialized as JSON, and as text.
+//! Reports a replay, either as text or as figures serialized to JSON.
 
 pub(crate) mod changes;
 mod compare;

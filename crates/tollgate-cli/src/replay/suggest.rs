@@ -6,8 +6,9 @@
 //! with such a burst is left out, because a burst is a whole number of requests.
 //!
 //! For each algorithm and each T, [`search`] finds the smallest N that denies no more than is
-//! allowed. A [`row`] replays this quota, so its figures equal those of `tollgate replay`.
-//! [`pattern`] finds the clients that stand out, and [`config`] writes a file for the proxy.
+//! allowed. A [`row`] replays this quota, so its figures equal the figures that `tollgate replay`
+//! reports. [`pattern`] finds the clients that stand out, and [`config`] writes a file for the
+//! proxy.
 //!
 //! Quotas of single keys, costs and the maximum number of keys are ignored. Without them, the keys
 //! of a log do not depend on each other, so each key is tried alone. Memory grows by 8 to 16 bytes

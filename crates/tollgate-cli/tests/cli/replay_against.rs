@@ -1,4 +1,5 @@
-//! `tollgate replay --against` reports the same differing decisions as two separate replays.
+//! `tollgate replay --against` finds the same differences between decisions as two separate
+//! replays.
 
 use crate::program::{LOG, json, log, refusal, replay, replay_stdin, text};
 use serde_json::Value;

@@ -43,9 +43,9 @@ pub struct DecisionEvent<'a> {
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) may allow a request that another limit
     /// refuses. The decision then includes the charge, although the charge is refunded.
     pub decision: Option<&'a Decision>,
-    /// The parts of the request's key in this limit; `None` if the limit found no key. They are the
-    /// [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. The parts may
-    /// contain secrets of the client, such as an API key.
+    /// The parts of the request's key in this limit; `None` if the limit found no key. These parts
+    /// are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. They
+    /// may contain secrets of the client, such as an API key.
     pub key: Option<&'a [KeyPart<'a>]>,
     /// Why the limit denies the request, or would deny it outside of shadow mode; `None` if the
     /// limit allows the request.
@@ -140,9 +140,9 @@ pub struct SettleEvent<'a> {
     pub is_shadow: bool,
     /// The cost of the request in tokens, as far as the response has revealed the cost. `None` if
     /// the cost is not known; the charge then stays at the estimate. The cost is not known if the
-    /// response contains no figure and nothing could be counted, for example because its body is
-    /// compressed or too large to be read. It is also not known if the response ended before it
-    /// revealed more than the estimate.
+    /// response contains no figure and nothing could be counted. For example, the body may be
+    /// compressed, or too large to be read. The cost is also not known if the response ended before
+    /// it revealed more than the estimate.
     pub cost: Option<u64>,
     /// The total charged for the request, and the tokens that could not be charged because they
     /// exceeded the tokens left in the limit plus its maximum debt.

@@ -144,7 +144,7 @@ impl LimitSet {
         parts
     }
 
-    /// Returns the decisions of the limits, in their order.
+    /// Returns the decisions in the order of the limits.
     fn decisions<'r>(
         &'r self,
         local: &'r [Bound<'_>],

@@ -3,8 +3,8 @@
 //! The event for a refusal has level DEBUG, because a flood of requests causes many refusals.
 //! Events for responses that are cut off, and for tokens that could not be charged, have the same
 //! level. If a limit in shadow mode would have refused a request, the event has level INFO. Events
-//! for requests without a key, and for requests with an unknown class, have level WARN at most once
-//! an hour each, and DEBUG otherwise.
+//! for requests without a key, and for requests with an unknown class, normally have level DEBUG.
+//! At most once an hour, an event of each of these two kinds has level WARN.
 
 use super::event::{DecisionEvent, SettleEvent};
 use crate::warning::BuildWarning;

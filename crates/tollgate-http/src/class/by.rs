@@ -51,8 +51,8 @@ use std::sync::Arc;
 ///
 /// Do not read the class from a value that clients can write, because every client would choose the
 /// best class. Read the class from an extension verified by an earlier layer
-/// ([`extension`](Self::extension)) or from a header of a trusted proxy ([`header`](Self::header)),
-/// or look up the owner of the API key ([`list`](Self::list), [`file`](Self::file),
+/// ([`extension`](Self::extension)) or from a header of a trusted proxy ([`header`](Self::header)).
+/// Alternatively, look up the owner of the API key ([`list`](Self::list), [`file`](Self::file),
 /// [`ClassLookup`]).
 #[must_use]
 pub struct ClassBy {
@@ -171,8 +171,8 @@ impl ClassBy {
     }
 
     /// Looks up the class in a file, as [`list`](Self::list) does in a list. Each line of the file
-    /// is a CSV record with a value for each part of the key, followed by the name of a class. The
-    /// key may have several parts and alternatives: see the [form of such a
+    /// is a CSV record: a value for each part of the key, followed by the name of a class. The key
+    /// may have several parts and alternatives. See the [form of such a
     /// file](crate::settings#form-of-a-file-of-classes). This call reads the file once. To read the
     /// file again, build a new layer.
     ///

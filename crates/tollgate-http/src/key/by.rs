@@ -78,8 +78,8 @@ impl KeyBy {
         Self { how: Ok(how) }
     }
 
-    /// Keys by the peer address, that is, the address of the other end of the connection. All bits
-    /// of an IPv4 address count, but only the first 64 bits of an IPv6 address (see
+    /// Keys requests by the peer address, that is, the address of the other end of the connection.
+    /// All bits of an IPv4 address count, but only the first 64 bits of an IPv6 address (see
     /// [`ipv6_prefix`](Self::ipv6_prefix)). An IPv4-mapped address counts as the IPv4 address.
     ///
     /// The server must provide the peer address as an extension of the request: a
@@ -95,7 +95,7 @@ impl KeyBy {
         Self::new(How::Peer { ipv6_prefix: DEFAULT_IPV6_PREFIX })
     }
 
-    /// Keys by the client's address as reported by the proxies in front of this service.
+    /// Keys requests by the client's address as reported by the proxies in front of this service.
     /// [`TrustedProxies`] describes how the address is found. [`peer`](Self::peer) describes which
     /// bits of the address count.
     ///
@@ -109,7 +109,7 @@ impl KeyBy {
         Self { how: walk.map(|walk| How::Forwarded { walk, ipv6_prefix: DEFAULT_IPV6_PREFIX }) }
     }
 
-    /// Keys by the value of a header.
+    /// Keys requests by the value of a header.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -119,7 +119,7 @@ impl KeyBy {
         Self { how: header_name(name).map(How::Header) }
     }
 
-    /// Keys by the value of a query parameter.
+    /// Keys requests by the value of a query parameter.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -129,8 +129,8 @@ impl KeyBy {
         Self { how: parameter_name(name).map(How::Query) }
     }
 
-    /// Keys by an API key in a header or, if the header is missing, in a query parameter. An API
-    /// key identifies the same client in either place.
+    /// Keys requests by an API key in a header or, if the header is missing, in a query parameter.
+    /// An API key identifies the same client in either place.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -141,9 +141,10 @@ impl KeyBy {
         Self { how: names.map(|(header, parameter)| How::ApiKey { header, parameter }) }
     }
 
-    /// Keys by the path in its [canonical form](RequestHead::path), without the query. If clients
-    /// can choose parts of a path, as in `/users/7`, use [`path_templates`](Self::path_templates)
-    /// instead, or key by the route that the router stores in an extension.
+    /// Keys requests by the path in its [canonical form](RequestHead::path), without the query. If
+    /// clients can choose parts of a path, as in `/users/7`, use
+    /// [`path_templates`](Self::path_templates) instead, or key by the route that the router stores
+    /// in an extension.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -153,10 +154,10 @@ impl KeyBy {
         Self::new(How::Path)
     }
 
-    /// Keys by the first template that matches the path. With `/users/{id}`, the paths of all users
-    /// share one key. All paths without a matching template also share one key, so that nobody
-    /// gains by inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for the form
-    /// of a template. Building the layer reports an invalid template.
+    /// Keys requests by the first template that matches the path. With `/users/{id}`, the paths of
+    /// all users share one key. All paths without a matching template also share one key, so that
+    /// nobody gains by inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for the
+    /// form of a template. Building the layer reports an invalid template.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -230,7 +231,7 @@ impl KeyBy {
         Self { how: self.how.and_then(known) }
     }
 
-    /// Keys by the method.
+    /// Keys requests by the method.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -240,8 +241,8 @@ impl KeyBy {
         Self::new(How::Method)
     }
 
-    /// Keys by a value in an extension of type `T`, set by the server or an earlier layer. Examples
-    /// are a verified user or a matched route.
+    /// Keys requests by a value in an extension of type `T`, set by the server or an earlier layer.
+    /// Examples are a verified user or a matched route.
     ///
     /// ```
     /// use tollgate_http::KeyBy;

@@ -234,10 +234,10 @@ impl RateLimitBuilder {
     /// `Retry-After` instead.
     ///
     /// An upstream, the handler or an inner layer may already have written these fields. The three
-    /// fields describe one limit, so they are kept or replaced together. The layer keeps them if
-    /// they belong to a refusal of an inner layer, or if their limit has the same share left or a
-    /// smaller one. The layer replaces them if limit or remaining is missing, or if any of the
-    /// three is not a single number.
+    /// fields describe one limit, so the layer keeps or replaces them together. It keeps fields
+    /// that belong to a refusal of an inner layer. It also keeps the fields if their limit has the
+    /// same share left or a smaller one. The layer replaces them if limit or remaining is missing,
+    /// or if any of the three is not a single number.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -282,12 +282,12 @@ impl RateLimitBuilder {
         Self { hook: Some(hook), ..self }
     }
 
-    /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request. Use
-    /// the closure for metrics of costs, of responses whose cost is [not known](SettleEvent::cost),
-    /// of responses that are cut off, and of tokens that could not be charged. The server waits for
-    /// the closure, so the closure should be quick. If this method is called twice, both closures
-    /// are called. If the closure panics, the layer catches the panic, because the body may be
-    /// settled while another panic drops it.
+    /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request. The
+    /// closure can count costs, responses whose cost is [not known](SettleEvent::cost), responses
+    /// that are cut off, and tokens that could not be charged. The server waits for the closure, so
+    /// the closure should be quick. If this method is called twice, both closures are called. If
+    /// the closure panics, the layer catches the panic, because the body may be settled while
+    /// another panic drops it.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

@@ -17,8 +17,8 @@
 //! # Permits
 //!
 //! The future owns the permits for requests in flight, and passes them to the body of the response.
-//! A permit is therefore released when the body has ended or was dropped, when the handler has
-//! failed, or when the client has hung up and the server drops the future.
+//! A permit is therefore released when the body has ended or was dropped, or when the handler has
+//! failed. If the client hangs up, the server drops the future, which also releases the permit.
 //!
 //! # Panics
 //!

@@ -71,10 +71,12 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// permits together with the tokens of the other limits, or not at all. The permits are released
 /// when the body of the response has ended or was dropped, when the handler has failed, or when the
 /// client has hung up. A download therefore counts until the server has taken the last frame, even
-/// though the handler returned earlier. Data that is still buffered after that does not count, and
-/// neither does an upgraded connection. Machines that share a limit acquire permits one at a time,
-/// so a shared limit with a cost is an error when the layer is built. Other machines see a released
-/// permit a moment later, when the store has received the release.
+/// though the handler returned earlier. Data that is still buffered after that does not count. An
+/// upgraded connection does not count either.
+///
+/// Machines that share a limit acquire permits one at a time. A shared limit with a cost is
+/// therefore an error when the layer is built. Other machines see a released permit a moment later,
+/// when the store has received the release.
 ///
 /// A refusal has no `Retry-After`, because nobody knows when a permit will be released. A [response
 /// of your own] can recognize such a refusal by the reason [`RefusalReason::InFlight`], and can use

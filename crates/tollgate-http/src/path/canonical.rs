@@ -57,13 +57,13 @@ fn is_canonical(path: &[u8]) -> bool {
     true
 }
 
-/// Returns whether a text begins with a segment that is `.` or `..`.
+/// Returns whether text begins with a segment that is `.` or `..`.
 fn is_dots(text: &[u8]) -> bool {
     let end = text.iter().position(|&byte| byte == b'/').unwrap_or(text.len());
     matches!(&text[..end], b"." | b"..")
 }
 
-/// Returns the byte encoded by two hexadecimal digits at the beginning of a text.
+/// Returns the byte encoded by two hexadecimal digits at the beginning of the text.
 fn encoded(text: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*text.get(at)?).to_digit(16);
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()
@@ -117,7 +117,7 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
                 continue;
             }
         }
-        // After a dot segment at the end, the path is that of a folder and ends with a slash.
+        // After a dot segment at the end, the path names a folder and ends with a slash.
         if segments.peek().is_none() {
             out.push(b'/');
         }

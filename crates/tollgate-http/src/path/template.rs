@@ -9,7 +9,7 @@ use crate::text::printable::printable;
 use std::fmt;
 use std::str::FromStr;
 
-/// The key of all paths that match no template. No path and no template can be equal to this text.
+/// The key of all paths that match no template. No path or template can equal this text.
 const UNMATCHED: &str = "(other)";
 
 /// A template of paths, parsed from text: `/users/{id}/orders`.

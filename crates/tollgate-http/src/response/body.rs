@@ -18,8 +18,8 @@ pin_project! {
     /// handler's body, unchanged and not boxed, or the body of a refusal.
     ///
     /// The size of the body is known if the size of the handler's body is known. The size of a
-    /// refusal's body is always known. A body can be shorter than its size if it may be [cut
-    /// off](crate::ResponseCost::cut_off).
+    /// refusal's body is always known. A body that may be [cut off](crate::ResponseCost::cut_off)
+    /// can turn out shorter than its announced size.
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]

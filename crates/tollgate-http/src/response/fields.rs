@@ -9,8 +9,8 @@
 //!
 //! An upstream, the handler or an inner layer may have written the same fields. `standing` keeps
 //! valid existing items together with the items of this layer. The older fields and `Retry-After`
-//! can contain only one value each, so only one of two values is kept. An existing value is
-//! replaced if no client can read it.
+//! can contain only one value each, so only one of two values stays. An existing value is replaced
+//! if no client can read it.
 
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use std::io::Write;
 use tollgate::Decision;
 
-/// The text of a field, stored on the stack. A longer text is allocated.
+/// The text of a field, stored on the stack. Longer text is stored on the heap.
 pub(crate) type Text = SmallVec<[u8; 256]>;
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -55,8 +55,8 @@ impl Fields {
     /// Adds the fields to a response, which may be the refusal of an inner layer.
     ///
     /// The items of two layers form one list on one line. The older fields describe only one limit.
-    /// If the inner layer refused, this is the limit of the inner refusal. Otherwise it is the
-    /// limit with the smaller share left.
+    /// If the inner layer refused the request, they describe the limit of that refusal. Otherwise
+    /// they describe the limit with the smaller share left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
             standing::add_items(headers, &RATELIMIT, "r", items);
@@ -114,15 +114,15 @@ impl Legacy {
     }
 }
 
-/// Returns the number of seconds until this limit has more tokens, if it admitted a request and has
-/// too few tokens left for another request of the same cost. Otherwise returns 0.
+/// Returns the number of seconds until this limit has more tokens. Returns 0 unless the limit
+/// admitted a request and has too few tokens left for another request of the same cost.
 pub(crate) fn wait_for_more(limit: &CompiledLimit, charge: &Decision) -> u64 {
     let used_up = !limit.shadow && charge.remaining() < charge.charged();
     if used_up { seconds::until_more(charge).unwrap_or(0) } else { 0 }
 }
 
-/// Adds a `Retry-After` of `wait` seconds, unless the user's own response already contains exactly
-/// one `Retry-After` with a valid value, that is, a number of seconds or a date.
+/// Adds a `Retry-After` of `wait` seconds. Does nothing if the user's own response already contains
+/// exactly one `Retry-After` with a valid value, that is, a number of seconds or a date.
 pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     let mut lines = headers.get_all(RETRY_AFTER).iter();
     let stands =

@@ -113,7 +113,7 @@ impl Default for LayerSettings {
 /// The maximum number of quotas in a file that do not belong to a named class.
 const MAX_LISTED: usize = 64;
 
-/// Scopes. If one of them depends on the client's address, this also specifies how to find the
+/// Scopes. If a scope depends on the client's address, this value also specifies how to find the
 /// address.
 struct Scopes {
     scopes: Vec<Scope>,
@@ -137,16 +137,16 @@ impl LayerSettings {
     /// # Errors
     ///
     /// Returns the errors of [`builder_with`](Self::builder_with), and an error if the algorithm
-    /// cannot enforce a quota or a number of keys.
+    /// does not support a quota or that many keys.
     pub fn builder(&self) -> Result<RateLimitBuilder, LayerError> {
         self.builder_with(|part| self.local(part, None))
     }
 
     /// Returns the builder of a layer with these limits. `make` creates the limiter of each limit,
-    /// or of each of a limit's [parts](LimitPart). A limiter can be shared with other machines, or
-    /// local to this process, so that the caller can read or change it while the layer runs. A
-    /// limit with `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter).
-    /// Any other limit requires a limiter with a state for each key. This method sets names, keys,
+    /// or of each of a limit's [parts](LimitPart). A limiter may be shared with other machines. If
+    /// it is local to this process, the caller can read or change it while the layer runs. A limit
+    /// with `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter). Any
+    /// other limit requires a limiter with a state for each key. This method sets names, keys,
     /// scopes, the way to find classes, and shadow mode.
     ///
     /// # Errors
@@ -199,8 +199,8 @@ impl LayerSettings {
         Ok(self.exempting(builder, self.except.clone()))
     }
 
-    /// Creates the limits that together enforce a text. `set` sets the scope, the key and the class
-    /// of each limit.
+    /// Creates the limits that together enforce one limit text. `set` sets the scope, the key and
+    /// the class of each limit.
     pub(super) fn limits_of<B: Into<Backend>, E: From<LayerError>>(
         &self,
         text: &LimitText,
@@ -255,13 +255,14 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// Returns an error if the algorithm cannot enforce a quota or a number of keys.
+    /// Returns an error if the algorithm does not support a quota or that many keys.
     pub(crate) fn local(&self, part: &LimitPart, clock: Option<&Clock>) -> Result<LocalLimiter, LayerError> {
         let limiter = LocalLimiter::new(part, self.algorithm, self.max_keys, self.when_full, clock);
         limiter.map_err(|(class, error)| Fault::Limiter { limit: part.name.clone(), class, error }.into())
     }
 
-    /// Returns the parts that together enforce a text, including the classes from the text's file.
+    /// Returns the parts that together enforce a limit text, including the classes from the file
+    /// named in the text.
     ///
     /// # Errors
     ///

@@ -42,8 +42,8 @@ enum One {
 impl LocalLimiter {
     /// # Errors
     ///
-    /// Returns an error if the algorithm cannot enforce a quota or a number of keys. The error
-    /// includes the class with that quota.
+    /// Returns an error if the algorithm does not support a quota or that many keys. The error
+    /// includes the name of the class whose quota is at fault, or `None` for the default class.
     pub(super) fn new(
         part: &LimitPart,
         algorithm: Algorithm,
@@ -148,16 +148,16 @@ impl From<LocalLimiter> for Backend {
 #[cfg(feature = "unstable-program")]
 impl LocalLimiter {
     /// Returns the limiter of the class with this name, or `None` if there is no such class. The
-    /// other methods apply to a single class. In the limiter created from the settings, this is the
-    /// default class.
+    /// other methods apply to one class only: for a limiter created from the settings, the default
+    /// class.
     pub fn class(&self, name: &str) -> Option<Self> {
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
         Some(class.clone().into())
     }
 
-    /// Returns this limiter, continuing with the states of `earlier`. The states of a class are
-    /// kept if both limiters have a class of that name, with the same kind of allowance and the
-    /// same maximum number of keys.
+    /// Returns this limiter, continuing with the states of `earlier`. A class continues with its
+    /// earlier states if both limiters have a class of that name, with the same kind of allowance
+    /// and the same maximum number of keys.
     #[must_use]
     pub fn continuing(self, earlier: &Self) -> Self {
         let kept = |made: One, earlier: Option<&One>| match earlier {

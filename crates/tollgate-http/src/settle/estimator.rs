@@ -38,7 +38,7 @@ use std::fmt;
 pub struct Estimator {
     thousandths: u64,
     initial: u64,
-    /// The last tally is that of all other classes.
+    /// The last tally belongs to all other classes together.
     classes: Box<[(Box<str>, Tally)]>,
 }
 
@@ -46,8 +46,8 @@ impl Estimator {
     /// Creates an estimator for these classes. The quantile is from 0.001 to 0.999 in steps of
     /// 0.001. All other classes together form one more class.
     ///
-    /// `initial` is the estimate while a class has too few costs for a quantile (fewer than 20 for
-    /// a quantile of 0.95) and the request declares no maximum.
+    /// `initial` is the estimate for a request that declares no maximum, while its class has too
+    /// few costs for a quantile (fewer than 20 for a quantile of 0.95).
     ///
     /// # Errors
     ///

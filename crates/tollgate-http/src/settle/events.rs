@@ -107,7 +107,7 @@ impl Events {
     }
 }
 
-/// The first bytes of a text.
+/// The first bytes of some text.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     bytes: Vec<u8>,

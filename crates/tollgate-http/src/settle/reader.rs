@@ -152,8 +152,8 @@ fn is_coded(headers: &HeaderMap) -> bool {
     codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
-/// Looks for figures in a JSON text. `None` stands for a text that was too large to be buffered. If
-/// the text does not contain a figure, the figure found earlier stays.
+/// Looks for figures in JSON text. `None` stands for text that was too large to be buffered. If the
+/// text does not contain a figure, the figure found earlier stays.
 fn look(text: Option<&[u8]>, sought: &mut [Sought]) {
     for sought in sought {
         match text.map(|text| sought.path.find(text)) {

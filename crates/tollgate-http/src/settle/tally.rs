@@ -3,9 +3,9 @@
 //! # State
 //!
 //! Costs are counted in buckets. Each cost below 16 has its own bucket. Each larger power of two
-//! has eight buckets, so that the costs in a bucket differ by less than an eighth. The buckets are
-//! those of HdrHistogram; Masson, Rim and Lee, "DDSketch" (VLDB 2019), show why a quantile computed
-//! from such buckets has a bounded relative error. The 496 counts occupy 4 KB.
+//! has eight buckets, so that the costs in a bucket differ by less than an eighth. HdrHistogram
+//! uses the same buckets. A quantile computed from such buckets has a bounded relative error, as
+//! Masson, Rim and Lee show in "DDSketch" (VLDB 2019). The 496 counts occupy 4 KB.
 //!
 //! The P-square algorithm (Jain and Chlamtac, 1985) needs only five markers, but is not used here.
 //! Each cost moves all of its markers, so threads would have to take turns, and the algorithm never
@@ -73,7 +73,7 @@ impl Tally {
 
     /// Returns the number of costs in the counts.
     pub(crate) fn total(&self) -> u64 {
-        // ORDERING: relaxed, because the counts only have to be those at about this time.
+        // ORDERING: relaxed, because the counts only have to be approximately current.
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 

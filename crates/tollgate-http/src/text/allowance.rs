@@ -10,7 +10,7 @@ use tollgate::Quota;
 
 /// The allowance of one limit for each of its keys.
 ///
-/// `Display` writes an allowance as its text: `100/s burst 20`, `8 at once`, `unlimited`,
+/// `Display` writes an allowance in its text form: `100/s burst 20`, `8 at once`, `unlimited`,
 /// `blocked`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Allowance {
@@ -46,13 +46,13 @@ impl fmt::Display for Allowance {
     }
 }
 
-/// The allowances in a text. Several allowances apply together. `unlimited` and `blocked` cannot be
-/// combined with others.
+/// The allowances parsed from text. Several allowances apply together. `unlimited` and `blocked`
+/// cannot be combined with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Allowances(pub(crate) Vec<Allowance>);
 
 impl Allowances {
-    /// Parses a text that consists only of allowances, with `and` between them.
+    /// Parses text that consists only of allowances, with `and` between them.
     pub(crate) fn parse(text: &str) -> Result<Self, TextError> {
         let mut words = Words::new(text);
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Support for serde. Limits, scopes and templates are serialized as their texts.
+//! Support for serde. Limits, scopes and templates are serialized in their text form.
 
 use super::scope::Scope;
 use crate::path::template::PathTemplate;

@@ -1,8 +1,8 @@
-//! The error of parsing a text.
+//! The error returned when text cannot be parsed.
 
 use thiserror::Error;
 
-/// The error for a text that cannot be parsed. The message describes the mistake and the expected
+/// The error for text that cannot be parsed. The message describes the mistake and the expected
 /// form.
 ///
 /// The message is safe to print. It does not name the source of the text, so print the source

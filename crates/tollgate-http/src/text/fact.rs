@@ -1,10 +1,10 @@
-//! Facts that limits use from a request. With these, a program can determine whether a record of a
-//! request contains enough facts.
+//! Facts about a request that limits use. With these facts, a program can determine whether a
+//! record of a request is sufficient for its limits.
 
 use http::header::HOST;
 use std::fmt;
 
-/// One fact that a limit uses from a request.
+/// One fact about a request that a limit uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// The address of the client.

@@ -239,7 +239,7 @@ impl LimitText {
         Ok(Some((text.to_owned(), Allowances::parse(text)?)))
     }
 
-    /// Returns the facts that the limit uses from a request. A fact may occur several times.
+    /// Returns the facts about a request that the limit uses. A fact may occur more than once.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn facts(&self) -> Vec<Fact> {
         let scopes = self.only.iter().chain(&self.except).flat_map(Scope::facts);
@@ -307,7 +307,8 @@ impl KeyText {
         self.otherwise.unwrap_or(WhenNoKey::Deny)
     }
 
-    /// Returns the text after a key that every request has. This text is never reached.
+    /// Returns the part of the text that follows a key found in every request. No request ever
+    /// reaches that part.
     pub(crate) fn unreached(&self) -> Option<String> {
         let is_always = |parts: &Vec<PartText>| parts.iter().all(PartText::is_always);
         let always = self.alternatives.iter().position(is_always)?;

@@ -107,7 +107,7 @@ impl Scope {
         })
     }
 
-    /// Returns the facts that the scope uses from a request.
+    /// Returns the facts about a request that the scope uses.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn facts(&self) -> impl Iterator<Item = Fact> {
         self.alternatives.iter().flatten().flat_map(Condition::facts)

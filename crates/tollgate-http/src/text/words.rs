@@ -1,6 +1,6 @@
 //! Splits the text of a limit into words.
 
-/// A text and a position in it. The words before the position have been consumed.
+/// Text and a position in it. The words before the position have been consumed.
 #[derive(Clone)]
 pub(super) struct Words<'t> {
     text: &'t str,

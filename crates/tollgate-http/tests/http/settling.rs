@@ -320,7 +320,7 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
     }
     // A body with the coding `identity` can be read.
     assert_eq!(cost_of(settle(), coded(json(&[USAGE]), &["identity", "Identity, "])), 7);
-    // A text that fits exactly is read.
+    // Text that fits exactly is read.
     assert_eq!(cost_of(settle(), json(&[&large[USAGE.len()..]])), 7);
 }
 

@@ -8,9 +8,9 @@ use tollgate::{Limiter, Quota, WhenFull};
 use tollgate_http::program::{Fault, fault};
 use tollgate_http::{Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, RequestCost, WhenNoKey};
 
-/// The events reported by a layer. Each contains the name of the limit, the charged tokens, whether
-/// the limit would refuse the request, whether the response names the limit, and whether the
-/// request is refused.
+/// The events reported by a layer. Each contains the name of the limit and the charged tokens. It
+/// also contains whether the limit would refuse the request, whether the response names the limit,
+/// and whether the request is refused.
 type Told = Arc<Mutex<Vec<(String, Option<u64>, [bool; 3])>>>;
 
 fn telling(builder: RateLimitBuilder) -> (RateLimitBuilder, Told) {

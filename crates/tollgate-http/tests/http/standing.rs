@@ -40,7 +40,7 @@ fn lines<'a>(answer: &'a Answer, name: &str) -> Vec<&'a str> {
 
 #[test]
 fn items_that_are_no_strings_with_their_parameter_go() {
-    // The lines in the response, and the items that are kept.
+    // The lines in the response, and the items that the layer leaves in place.
     for (standing, stays) in [
         (&["limit=100, remaining=50, reset=5"][..], ""),
         (&["50"], ""),

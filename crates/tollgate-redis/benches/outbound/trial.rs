@@ -277,7 +277,7 @@ async fn change_quotas<K>(server: &Server, limiter: &Limiter<K>, first: u64) {
     }
 }
 
-/// Runs the clients of one process and returns true, if this process was started to run them.
+/// If this process was started to run clients, runs them and returns true.
 pub(crate) fn child() -> bool {
     let Ok(told) = std::env::var(VARIABLE) else { return false };
     let [address, url, key, clients, warm_up, seconds] = told.split(' ').collect::<Vec<_>>()[..] else {

@@ -20,7 +20,7 @@
 //! less often.
 //!
 //! If a silent server resumes, it answers the PING that waits on its old connection, and the answer
-//! ends the pause. Many machines may then return together, but they send no more requests than
+//! ends the pause. Many machines may then return together, but they do not send more requests than
 //! before.
 
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};

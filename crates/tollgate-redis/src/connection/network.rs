@@ -151,7 +151,7 @@ impl Network {
         self.problems()
     }
 
-    /// Tries all limits on a node, and returns the findings of the trials.
+    /// Tries every limit on a node, and returns the results.
     async fn try_node(&self, node: &Arc<Node>, connection: &Connection) -> Findings {
         let (server, user) = self.servers.describe(&node.endpoint);
         let (map, (count, limits)) = (self.map(), self.trials.all());
@@ -166,7 +166,7 @@ impl Network {
         Problem::Unreachable { server: self.servers.describe(&node.endpoint).0, reason }
     }
 
-    /// Returns the problems of the servers that have keys: unreachable servers, and the findings of
+    /// Returns the problems of the servers that have keys: unreachable servers, and the results of
     /// the last trials.
     fn problems(&self) -> Vec<Problem> {
         let map = self.map();
@@ -211,7 +211,7 @@ impl Network {
         self.connections.load(Relaxed)
     }
 
-    /// Returns true unless this client knows of a failure of the key's node.
+    /// Returns false if this client knows that the key's node has failed, and true otherwise.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }

@@ -16,7 +16,7 @@ pub(crate) struct Node {
     /// Why the breaker is open: the last answer of the server, or the error of the last attempt to
     /// connect.
     reason: ArcSwapOption<String>,
-    /// The findings of the last trial.
+    /// The results of the last trial.
     findings: ArcSwap<Findings>,
     /// Notified after each probe.
     pub(crate) changed: Notify,
@@ -81,14 +81,14 @@ impl Node {
         self.breaker.open()
     }
 
-    /// Stores the findings of a trial. Does nothing if a trial of more limits has already stored
-    /// its findings.
+    /// Stores the results of a trial. Does nothing if a trial of more limits has already stored its
+    /// results.
     pub(crate) fn found(&self, findings: Findings) {
         let findings = Arc::new(findings);
         self.findings.rcu(|last| Arc::clone(if findings.is_older_than(last) { last } else { &findings }));
     }
 
-    /// Returns the findings of the last trial.
+    /// Returns the problems found by the last trial.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         self.findings.load().problems.clone()
     }

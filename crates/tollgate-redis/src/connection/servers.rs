@@ -344,8 +344,8 @@ impl Connection {
     /// Returns whether the connection has ended, as far as the connection's task has noticed.
     ///
     /// The task that reads and writes ends with its connection, and a request then fails
-    /// immediately. While the task lives, the PING has no effect: the task drops it unsent because
-    /// nobody waits for the answer, or sends it in vain.
+    /// immediately. While the task lives, the PING has no effect: the task either drops it unsent
+    /// because nobody waits for the answer, or sends it to no purpose.
     pub(crate) fn has_ended(&self) -> bool {
         let ping = redis::cmd("PING");
         self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())

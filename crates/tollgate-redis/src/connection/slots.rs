@@ -1,9 +1,9 @@
 //! [`SlotMap`]: the assignment of keys to the nodes of a cluster.
 //!
 //! Each node has its own connection here, unlike in a cluster client that owns all connections.
-//! While such a client looks for a lost node, it delays requests to the other nodes, sends requests
-//! to nodes that don't have the slot, and resends lost requests. Here, a node that is down affects
-//! only its own keys.
+//! While such a client looks for a lost node, it delays requests to the other nodes. It also sends
+//! requests to nodes that don't have the slot, and resends lost requests. Here, a node that is down
+//! affects only its own keys.
 
 use super::node::{Found, Node};
 use super::servers::Servers;

@@ -32,7 +32,7 @@ pub(crate) struct Trial {
     pub(crate) commands: Vec<&'static str>,
 }
 
-/// A server and its user, as the texts of problems name them.
+/// A server and its user, as problem messages name them.
 pub(crate) struct Tried<'s> {
     pub(crate) server: &'s str,
     pub(crate) user: &'s str,
@@ -49,7 +49,7 @@ struct Added {
     limits: Vec<Weak<Trial>>,
 }
 
-/// The findings of a trial of all limits on a server.
+/// The results of a trial of all limits on a server.
 #[derive(Default)]
 pub(crate) struct Findings {
     /// How many limits had been added when the trial started.

@@ -112,7 +112,7 @@ pub(super) struct PermitReply {
     pub(super) out: u64,
 }
 
-/// Returns the decision on one permit. The reply reports how many other permits were out.
+/// Returns the decision on one permit. The reply reports how many other permits were in use.
 pub(super) fn decision(limit: u64, reply: PermitReply, source: DecisionSource) -> Decision {
     let outcome = if reply.is_granted { Outcome::Allowed } else { Outcome::Denied };
     Decision::from(DecisionParts {
@@ -152,7 +152,7 @@ impl StorePermits {
         answer
     }
 
-    /// Acquires a permit of the key in the store, in a separate task.
+    /// Acquires one of the key's permits in the store, in a separate task.
     pub(super) async fn hold(
         self: &Arc<Self>,
         text: String,
@@ -259,8 +259,8 @@ impl SharedPermit {
         &self.decision
     }
 
-    /// Returns whether the permit is surely held. This is the case if the store has confirmed the
-    /// permit within the last lifetime, or if this machine's limiter has granted it.
+    /// Returns whether the permit is surely held. A permit is surely held if the store has
+    /// confirmed the permit within the last lifetime, or if this machine's limiter has granted it.
     ///
     /// The result becomes false when no renewal was answered for a whole lifetime. It becomes true
     /// again when a renewal finds a free permit. If too much work must never run at the same time,

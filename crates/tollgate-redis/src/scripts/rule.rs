@@ -18,8 +18,7 @@ const DIVISOR: u64 = 1 << 49;
 /// The maximum number of admissions in a log. A script visits all admissions that have left the
 /// window, and the server answers no other client meanwhile.
 const LOG: u64 = 100_000;
-/// How long a state is kept after the state has stopped counting, because the clocks of servers
-/// differ.
+/// How long the store keeps a state that no longer counts, because the clocks of servers differ.
 const GRACE_MS: u64 = 1000;
 
 /// The bounds on how long leased tokens may be spent, in microseconds.
@@ -221,9 +220,9 @@ impl Rule {
         }
     }
 
-    /// Returns the number that identifies a charge in the script. For a bucket, this is the time
-    /// until which the bucket holds the charge. For a window, this is the window that counted the
-    /// charge. For a log, this is the time of the charge.
+    /// Returns the number that identifies a charge in the script. For a bucket, the number is the
+    /// time until which the bucket holds the charge. For a window, it identifies the window that
+    /// counted the charge. For a log, it is the time of the charge.
     fn held(&self, decision: &Decision) -> u64 {
         let micros = |tick: Tick| tick.as_nanos() / 1000;
         let until = micros(decision.at() + decision.reset_after());

@@ -82,7 +82,7 @@ impl State {
 
     /// Returns the store's time, in microseconds since the Unix epoch.
     pub(crate) fn now(&self) -> u64 {
-        // ORDERING: relaxed; this is a single number.
+        // ORDERING: relaxed; the number publishes no other data.
         self.origin.load(Relaxed).saturating_add(self.elapsed())
     }
 

@@ -196,7 +196,7 @@ impl State {
         });
     }
 
-    /// Returns true if it is too soon to treat an answer as a confirmation, because other machines
+    /// Returns true if it is too soon to treat an answer as a confirmation. Other machines then
     /// still have to repeat their reports of counts that the store has lost.
     fn recovers(&self) -> bool {
         self.recovery.is_on(self.elapsed())

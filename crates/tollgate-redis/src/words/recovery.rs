@@ -41,7 +41,7 @@ impl Recovery {
 
     /// Starts a recovery, because the store has lost counts.
     pub fn begin(&self, now: u64) {
-        // ORDERING: relaxed; this is a single number.
+        // ORDERING: relaxed; the number publishes no other data.
         self.until.store(now + TIME, Relaxed);
     }
 

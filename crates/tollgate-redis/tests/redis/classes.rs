@@ -119,7 +119,8 @@ fn machines_with_other_quotas_of_a_class_each_judge_by_their_own() {
     });
 }
 
-/// Returns the class `paid` of two machines, which have quotas of 50 and 100 for it.
+/// Returns the class `paid` on two machines. The quota of the class is 50 on one machine and 100 on
+/// the other.
 fn old_and_new(
     clients: &[Client; 2],
     name: &str,

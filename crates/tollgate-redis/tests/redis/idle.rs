@@ -31,8 +31,8 @@ async fn end_connections(client: &Client, servers: &[&Server]) {
     until_async("its connections have ended", async || {
         for server in servers {
             let list: String = server.ask(&["CLIENT", "LIST", "TYPE", "normal"]);
-            // The sentinels' connections have names and are kept. A sentinel considers a server
-            // lost if the server ends them.
+            // The connections of sentinels have names, and this loop leaves them open. If a server
+            // closed them, the sentinels would consider the server lost.
             for unnamed in list.lines().filter(|line| line.contains(" name= ")) {
                 let id = unnamed.split([' ', '=']).nth(1).unwrap();
                 server.command(&["CLIENT", "KILL", "ID", id]);

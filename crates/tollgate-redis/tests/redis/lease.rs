@@ -1,5 +1,5 @@
-//! Leases. They never exceed the limit, whichever machines spend, die or lose their connection, and
-//! they need few round trips.
+//! Leases never exceed the limit, no matter which machines spend tokens, die or lose their
+//! connection. Leases need few round trips.
 
 use crate::admissions::{Admission, Admissions, now};
 use crate::load::{self, AGES, on_server, patient};

@@ -76,8 +76,8 @@ pub(crate) fn on_each_client(test: impl AsyncFn(Server, Client)) {
 }
 
 /// Returns a client that has enough time to connect even if the machine is busy with other tests.
-/// The default of 100 ms, which tests of lost networks use, is too short for such a machine, and
-/// the fallback would decide.
+/// The default is 100 ms, which tests of lost networks use. This time is too short for such a
+/// machine, and the fallback would decide.
 pub(crate) fn patient(url: impl Into<String>) -> Client {
     patiently(Client::builder(url))
 }

@@ -16,7 +16,7 @@ fn builder(url: String, algorithm: Algorithm) -> SharedBuilder<SharedLimiter<str
     builder.algorithm(algorithm).deadline(PATIENT).when_unavailable(WhenUnavailable::Deny)
 }
 
-/// Asserts that this is the denial of a key that was paused for `time`, at `since` or later.
+/// Asserts that `decision` denies a key that was paused for `time`, at `since` or later.
 #[track_caller]
 fn is_held_back(decision: &Decision, time: Duration, since: Instant) {
     let wait = decision.retry_after().unwrap();

@@ -110,7 +110,7 @@ fn a_refused_reservation_drains_nothing() {
     });
 }
 
-/// In another project, a client that hung up early received all tokens back, and so paid for
+/// In another project, a client that hung up early received all tokens back, and therefore paid
 /// nothing.
 #[test]
 fn a_drop_keeps_what_was_reserved_or_recorded() {

@@ -306,7 +306,7 @@ fn no_check_waits_while_there_is_room_though_the_server_is_away() {
         let stats = limiter.stats();
         assert_eq!((stats.unsynced, stats.most_unsynced), (MOST, MOST));
         assert!(stats.unsynced_sent <= MOST);
-        // The next check is denied by its deadline.
+        // The next check is denied no later than its deadline.
         let begun = Instant::now();
         assert!(!limiter.check("key").await.is_allowed());
         assert!(begun.elapsed() < 2 * deadline, "{:?}", begun.elapsed());

@@ -28,7 +28,7 @@ pub fn body(data: &[u8]) {
 fn any_text(text: &str) {
     match parse_named_limit(text) {
         Ok(limit) => {
-            // This code prints the parsed limit and parses the output again. The spaces in a text
+            // This code prints the parsed limit and parses the output again. The spaces in the text
             // don't matter.
             assert_eq!(limit.to_string().parse(), Ok(limit.clone()), "{text:?}");
             let again = parse_named_limit(&spaced(&limit.to_string(), &mut Input(text.as_bytes())));

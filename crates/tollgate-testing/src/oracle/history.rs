@@ -2,15 +2,15 @@
 //! observed of one key.
 //!
 //! A *history* consists of the calls and answers of each thread, with one stamp before and one
-//! after each call. A history is *linearizable* if each call can be assigned a moment between its
-//! stamps, so that the following holds: in the order of these moments, every answer is the answer
-//! of a limiter without threads. The search is the algorithm of Wing and Gong ("Testing and
-//! verifying concurrent objects", 1993), with the memo of dead ends that Lowe added ("Testing for
-//! linearizability", 2017).
+//! after each call. A *linearization* assigns each call a moment between its stamps. In the order
+//! of these moments, every answer must be the answer of a limiter without threads. A history is
+//! *linearizable* if it has a linearization. The search is the algorithm of Wing and Gong ("Testing
+//! and verifying concurrent objects", 1993), with the memo of dead ends that Lowe added ("Testing
+//! for linearizability", 2017).
 //!
-//! There are two limiters without threads. The oracle decides from the definition of an algorithm
-//! ([`ByDefinition`]). The pure rule ([`ByRule`]) also knows the worth of a late refund and every
-//! figure of a decision.
+//! There are two limiters without threads. The oracle ([`ByDefinition`]) decides from the
+//! definition of an algorithm. The pure rule ([`ByRule`]) also computes how much a late refund is
+//! worth, and every value in a decision.
 
 use super::Oracle;
 use std::collections::HashSet;
@@ -243,7 +243,7 @@ impl<S: Sequential> Search<'_, S> {
         false
     }
 
-    /// Returns true if this is a denial that is correct except for the calls that it may have
+    /// Returns whether the event is a denial that is correct except for the calls that it may have
     /// missed.
     fn rests_on_a_moment_ago(&self, event: &Event) -> bool {
         if self.denials == Denials::OnThePresent || !event.was_denied() {

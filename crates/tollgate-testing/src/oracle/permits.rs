@@ -1,8 +1,8 @@
-//! Permits in flight, as a list of the permits that are out.
+//! Permits in flight, as a list of the permits in use.
 
 use std::collections::BTreeMap;
 
-/// An exact limit on the permits of each key that are out at once.
+/// An exact limit on the number of each key's permits that are in use at once.
 #[derive(Clone, Debug)]
 pub struct Permits {
     pub limit: u64,

@@ -12,8 +12,8 @@
 //! 3. *Spread.* The remaining amount is spread over the window of the limit, four times as fast as
 //!    an even spread. Other processes may use the same limit. Each process takes a share of the
 //!    remaining amount, so the amount shrinks ever more slowly and is not exceeded. While a quarter
-//!    to a half of the quota remains, the pace is even, and a single client of a token bucket stays
-//!    in this range. The remaining amount is assumed to grow by one quota per window, as in a token
+//!    to a half of the quota remains, the pace is even. A single client of a token bucket stays in
+//!    this range. The remaining amount is assumed to grow by one quota per window, as in a token
 //!    bucket.
 //! 4. *Even.* After the time of the remaining amount, and if a response contains only a quota,
 //!    requests are at most evenly paced. An interval as long as the window then contains at most as
@@ -39,8 +39,8 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// The maximum pause after a refusal without a time.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The number of a request of a key. This is the sum of the costs of all requests admitted up to
-/// and including this one.
+/// The number of a request of a key. The number is the sum of the costs of all requests admitted up
+/// to and including that request.
 pub(crate) type Number = u64;
 
 #[derive(Debug, Default)]

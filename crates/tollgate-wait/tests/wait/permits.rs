@@ -133,7 +133,8 @@ fn a_wait_that_expires_tells_how_many_permits_are_out() {
     assert!(text.contains("400ms") && text.contains("1 permits are in use"), "{text}");
 }
 
-/// If the waiter with the turn is dropped before it is polled, the turn goes to the next waiter.
+/// If a waiter whose turn has arrived is dropped before it is polled, the turn passes to the next
+/// waiter.
 #[test]
 fn a_permit_for_one_who_leaves_goes_to_the_next() {
     let mut simulation = Simulation::new(4);

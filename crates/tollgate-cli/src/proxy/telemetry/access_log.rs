@@ -175,8 +175,8 @@ impl Lines {
     }
 
     /// Writes the lines. Lines that the output does not accept are discarded, so a disk that stays
-    /// full uses up no memory. If a line was only partly written, the rest of the line is kept.
-    /// Otherwise, the next line would begin in the middle of the unfinished line.
+    /// full uses up no memory. If a line was only partly written, the rest of the line stays
+    /// queued. Otherwise, the next line would begin in the middle of the unfinished line.
     fn flush(&mut self) {
         let (written, done) = write_some(&mut self.output, &self.waiting);
         if let Some(&last) = self.waiting[..written].last() {

@@ -275,10 +275,10 @@ impl Upstream {
     /// Returns whether a failed request may be sent again, provided that its body is unread.
     ///
     /// Any request may be repeated if the upstream reports that it has not begun to process the
-    /// request. A request with an idempotent method may also be repeated if its connection is older
-    /// than the request and ended without a byte of a response. In that case, the upstream may have
-    /// closed the connection because it was idle. On a new connection, the request itself may have
-    /// caused the failure.
+    /// request. A request with an idempotent method may also be repeated in a second case: its
+    /// connection is older than the request, and ended without a byte of a response. The upstream
+    /// may then have closed the connection because it was idle. On a new connection, the request
+    /// itself may have caused the failure.
     fn may_repeat(&self, error: &legacy::Error, method: &Method, motion: &Motion) -> bool {
         let http2 = causes(error).find_map(|error| error.downcast_ref::<h2::Error>());
         let is_repeatable = method.is_idempotent();

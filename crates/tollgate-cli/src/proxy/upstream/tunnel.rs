@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_secs(60 * 60);
 /// Returns whether a request asks for a WebSocket. The proxy does not pass on upgrades to other
 /// protocols. A server may ignore an upgrade, and an upgrade to h2c would bypass the limits because
 /// h2c carries further HTTP requests. The proxy also does not pass on an upgrade if the request has
-/// a body, because servers disagree about where the new protocol begins after a body.
+/// a body. Servers disagree about where the new protocol begins after a body.
 pub(crate) fn is_wanted<B: Body>(request: &Request<B>) -> bool {
     let headers = request.headers();
     request.method() == Method::GET

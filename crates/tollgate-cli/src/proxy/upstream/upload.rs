@@ -20,7 +20,7 @@ use crate::proxy::linger::Lingering;
 pub(crate) struct Motion {
     begun: Instant,
     // The fields are independent of each other, and reading a slightly outdated value is harmless.
-    /// The time of the last movement, in milliseconds after `begun`.
+    /// The time of the last progress, in milliseconds after `begun`.
     moved: AtomicU64,
     waits_for_client: AtomicBool,
 }

@@ -36,7 +36,7 @@ pub(crate) struct AgainstArgs {
     )]
     config: Option<PathBuf>,
 
-    /// The limits in the file of `--against-config`, and the file's name.
+    /// The limits from the file given by `--against-config`, and the file's name.
     #[arg(skip)]
     from_file: Option<Against>,
 }
@@ -48,7 +48,7 @@ impl AgainstArgs {
         self.config.as_deref()
     }
 
-    /// Adds the limits in the file of `--against-config`.
+    /// Adds the limits from the file given by `--against-config`.
     #[cfg(feature = "proxy")]
     pub(crate) fn set_limits(&mut self, limits: Against) {
         self.from_file = Some(limits);
@@ -74,8 +74,8 @@ impl AgainstArgs {
         }
     }
 
-    /// Returns the limits to compare with `layer`. These are the limits of `--against` with all
-    /// other settings of `layer`, or everything in the file of `--against-config`.
+    /// Returns the limits to compare with `layer`. These are either the limits given by `--against`
+    /// with all other settings of `layer`, or everything in the file given by `--against-config`.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl AgainstArgs {
         };
         let mut other = layer.clone();
         other.limits = self.limits.iter().map(parse).collect::<Result<_, _>>()?;
-        // A limit in shadow mode may be missing from the limits of `--against`.
+        // A limit in shadow mode may be missing from the limits given by `--against`.
         other.shadows.retain(|name| other.limits.iter().any(|limit| limit.name == *name));
         Ok(Some(Against { name: self.limits.join(", "), layer: other }))
     }

@@ -24,7 +24,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Opens the file, or standard output for `-`, and writes the header. Refuses to overwrite an
-    /// input or the file of `--quotas`.
+    /// input or the file given by `--quotas`.
     pub(crate) fn create(
         path: &Path,
         inputs: &[Input],

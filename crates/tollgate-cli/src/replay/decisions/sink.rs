@@ -56,7 +56,7 @@ impl Sink {
     /// # Errors
     ///
     /// Returns an error if the path cannot be written, or if the file is also an input or the file
-    /// of `--quotas`, under any name.
+    /// given by `--quotas`, under any name.
     pub(crate) fn open(
         option: &str,
         path: &Path,

@@ -16,7 +16,7 @@ impl Markup {
         self
     }
 
-    /// Appends a text.
+    /// Appends text.
     pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         for character in text.chars() {
             match character {

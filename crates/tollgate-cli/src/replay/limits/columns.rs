@@ -62,7 +62,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Opens a log by its first line.
+    /// Opens a log. `first` is its first line.
     ///
     /// # Errors
     ///

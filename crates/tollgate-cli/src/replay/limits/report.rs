@@ -1,4 +1,4 @@
-//! Reports a replay of limits with names, as figures that are serialized as JSON, and as text.
+//! Reports a replay of limits with names, either as text or as figures serialized to JSON.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::replay::report::quantity::{
     date_and_time, duration, grouped, nanos, per_second, plural, rate, rfc3339, share, shares,
 };
 
-/// The findings of a replay besides the decisions.
+/// The results of a replay besides the decisions.
 #[derive(Default)]
 pub(crate) struct Findings {
     /// Whether tollgate proxy wrote the log, as JSON.

@@ -28,7 +28,7 @@ pub(crate) struct CsvRecords {
 impl CsvRecords {
     /// # Errors
     ///
-    /// Returns an error if the first line is not CSV, or if it lacks a needed column.
+    /// Returns an error if the first line is not CSV, or if it lacks a required column.
     pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let mut line = LineReader::new();
         let mut header = csv::ByteRecord::new();

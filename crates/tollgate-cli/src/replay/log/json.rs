@@ -5,13 +5,14 @@
 //! field occurs twice, its first value counts, because servers write the values that they know
 //! before the values that a client sent.
 //!
-//! A log starts with the first record that has all needed fields, because servers also log messages
-//! when they start, and those are not requests. In later records, a missing or `null` field of the
-//! key is read as `-`, as in the other formats. For a known server ([`DIALECTS`]), the user need
-//! not name any fields, and certain fields distinguish the records of requests from messages.
+//! A log starts with the first record that has all required fields. Messages that the server logged
+//! when it started may precede this record; they are not requests. In later records, a missing or
+//! `null` field of the key is read as `-`, as in the other formats. For a known server
+//! ([`DIALECTS`]), the user need not name any fields. Certain fields then distinguish the records
+//! of requests from messages.
 //!
 //! Some servers write the client's bytes unescaped, so a record may contain bytes that are not
-//! JSON. If all needed fields precede these bytes, the fields are used as they are. Otherwise the
+//! JSON. If all required fields precede these bytes, the fields are used as they are. Otherwise the
 //! bytes are read as if the server had escaped them.
 
 use std::borrow::Cow;
@@ -44,7 +45,7 @@ pub(crate) struct JsonRecords {
 impl JsonRecords {
     /// # Errors
     ///
-    /// Returns an error if the line is not a record, or if it lacks a needed field.
+    /// Returns an error if the line is not a record, or if it lacks a required field.
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let dialect = DIALECTS.iter().find(|dialect| dialect.format == format);
         let columns = match dialect {
@@ -182,7 +183,7 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
 /// record.
 struct Columns(Vec<Column>);
 
-/// A needed field, which is found by its name or, if the name is `first.rest`, as the field `rest`
+/// A required field. It is found by its name or, if the name is `first.rest`, as the field `rest`
 /// inside the field `first`.
 struct Column {
     name: String,
@@ -250,7 +251,7 @@ impl Columns {
     }
 }
 
-/// A needed field: a header, or any other field.
+/// A required field: a header, or any other field.
 enum Field<'f> {
     Own(&'f str),
     Header(&'f str),
@@ -296,7 +297,7 @@ impl<'de> Found<'de> {
     }
 }
 
-/// Picks the needed fields from an object, and skips all others.
+/// Picks the required fields from an object, and skips all others.
 struct Fields<'c, 'p, 'de>(&'c Columns, &'p mut Picked<'de>);
 
 impl<'de> DeserializeSeed<'de> for Fields<'_, '_, 'de> {

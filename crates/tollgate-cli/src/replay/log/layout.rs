@@ -28,9 +28,9 @@ enum Step {
     AfterSlash,
     /// The four columns `ip ident user [time]`.
     Client,
-    /// A text in brackets.
+    /// Text in brackets.
     Bracketed,
-    /// A text in quotes.
+    /// Text in quotes.
     Quoted,
     /// Quoted text that is followed by a status.
     Request,

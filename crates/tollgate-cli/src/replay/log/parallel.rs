@@ -17,8 +17,8 @@ use super::lines::{Counts, Line, Lines, MAX_LINE};
 /// starting threads would cost more than it saves.
 pub(crate) const LINES_ALONE: u64 = 4096;
 const CHUNK: usize = 256 << 10;
-/// The number of chunks that may wait for each parser, and the number of its parsed chunks that may
-/// wait to be received.
+/// How many chunks may wait for each parser, and how many parsed chunks from each parser may wait
+/// to be received.
 const WAITING: usize = 2;
 
 /// Parses lines.

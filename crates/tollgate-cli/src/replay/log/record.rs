@@ -30,8 +30,8 @@ enum Kind {
 }
 
 impl Records {
-    /// Opens a log by its first line. This line is the header of a CSV log, the line `#Fields:` of
-    /// a W3C log, or a record of any other log.
+    /// Opens a log. If `format` is `None`, detects the format from the first line. This line is the
+    /// header of a CSV log, the line `#Fields:` of a W3C log, or a record of any other log.
     pub fn open(first: &[u8], format: Option<Format>, wanted: &Wanted) -> Result<(Format, Self), Unopened> {
         let mut unwrapper = Unwrapper::of(first);
         let first = match &mut unwrapper {

@@ -54,14 +54,14 @@ impl Wanted {
     }
 }
 
-/// The reason why the first line of a log could not open the log.
+/// The reason why a log could not be opened with its first line.
 #[derive(Debug)]
 pub enum Unopened {
     /// The line is not a record, but the next line may be one.
     NotARecord(Reason),
     /// The line describes the log, and a later line names the columns.
     Directive,
-    /// The log lacks a needed field. The message lists the fields of the log.
+    /// The log lacks a required field. The message lists the fields of the log.
     Refused(String),
 }
 

@@ -56,7 +56,8 @@ pub(crate) struct LogSummary {
     /// The earliest and the latest timestamp.
     pub(crate) span: Option<(Tick, Tick)>,
     previous: Tick,
-    /// The number of requests whose timestamp is earlier than that of the previous request.
+    /// The number of requests whose timestamp is earlier than the timestamp of the previous
+    /// request.
     pub(crate) stepped_back: u64,
     /// The largest step back between two adjacent requests.
     pub(crate) largest_step: Duration,

@@ -43,7 +43,7 @@ enum Source {
 #[derive(Debug)]
 struct Plan {
     layout: Layout,
-    /// How many steps are necessary to find all needed columns.
+    /// How many steps are necessary to find all required columns.
     steps: usize,
     time: Range<usize>,
     cost: Option<usize>,
@@ -53,7 +53,8 @@ struct Plan {
 /// Reads the records of one log of plain text.
 pub(crate) struct TextRecords {
     format: Format,
-    /// The needed parts of a record, stored because a later line of the log may name other columns.
+    /// The required parts of a record, stored because a later line of the log may name other
+    /// columns.
     wanted: Wanted,
     /// The plan for reading a line, or the reason why a later line `#Fields:` is not sufficient,
     /// such as a missing column.
@@ -71,7 +72,7 @@ impl TextRecords {
     ///
     /// # Errors
     ///
-    /// Returns an error if the log has no column for a needed field.
+    /// Returns an error if the log has no column for a required field.
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let layout = match TEXTS.iter().find(|text| text.format == format) {
             Some(text) => Layout::of(text),
@@ -434,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_line_is_refused_for_what_is_asked_of_it_and_for_nothing_else() {
-        // The needed field, the line, and part of the reason if the line is refused.
+        // The required field, the line, and, if the line is refused, a part of the expected reason.
         let table: &[(&str, &str, Option<&str>)] = &[
             ("ip", "", Some("ip ident user")),
             ("ip", "192.0.2.1", Some("ip ident user")),

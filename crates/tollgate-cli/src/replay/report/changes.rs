@@ -1,4 +1,4 @@
-//! Reports the effect of a change of limits, as figures that are serialized as JSON, and as text.
+//! Reports the effect of a change of limits, either as text or as figures serialized to JSON.
 
 use std::io::{self, Write};
 use std::time::Duration;

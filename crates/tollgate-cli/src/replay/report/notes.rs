@@ -21,7 +21,7 @@ pub(crate) fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
 }
 
 /// Returns the notes on last lines that may be cut off and could still parse. JSON logs receive no
-/// note. In other formats, a line is read only up to its last needed field, so a cut line may
+/// note. In other formats, a line is read only up to its last required field, so a cut line may
 /// parse.
 pub(crate) fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
     let is_unsure = |file: &&FileSummary| file.is_open && file.format.is_some_and(|format| !format.is_json());

@@ -19,7 +19,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Opens the file of `--config-out`, if there is one.
+    /// Opens the file given by `--config-out`, if there is one.
     ///
     /// # Errors
     ///

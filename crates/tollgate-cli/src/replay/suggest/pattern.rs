@@ -1,9 +1,9 @@
 //! Finds the clients that stand out, and the patterns of their requests.
 //!
 //! A client is an *outlier* if it sends far more requests in its busiest minute than other clients
-//! do in theirs. On a logarithmic scale, this number of requests must exceed the upper quartile of
-//! all clients by more than 1.5 times the distance between the quartiles, as in J. W. Tukey's box
-//! plots. The number must also exceed the upper quartile by a factor of at least four. The
+//! do in theirs. On a logarithmic scale, the number must exceed the upper quartile of all clients
+//! by more than 1.5 times the distance between the quartiles. J. W. Tukey's box plots use the same
+//! factor. The number must also exceed the upper quartile by a factor of at least four. The
 //! quartiles do not depend on how much a few clients send.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Reports a suggestion, as figures that are serialized as JSON, and as text.
+//! Reports a suggestion, either as text or as figures serialized to JSON.
 
 mod figures;
 mod text;

@@ -150,7 +150,7 @@ enum Parsed {
 ///
 /// # Errors
 ///
-/// Returns the reason why the log cannot be read, if it lacks a field of the key.
+/// Returns the reason why the log cannot be read if the log lacks a field of the key.
 fn parse(
     line: &Line<'_>,
     opened: &mut Option<Opened>,
@@ -188,7 +188,8 @@ fn parse(
 }
 
 impl Opened {
-    /// Opens a log by its first line. Includes the fields of [`BESIDE`] if the log has them.
+    /// Opens a log. `first` is its first line. Includes the fields of [`BESIDE`] if the log has
+    /// them.
     fn by(first: &[u8], settings: &Settings) -> Result<Self, Unopened> {
         let mut more = settings.wanted.clone();
         more.key.extend(BESIDE.map(str::to_owned));

@@ -1,4 +1,5 @@
-//! Tests the targets that clients send and that the upstream receives over kept connections.
+//! Tests the targets that clients send and that the upstream receives over connections that stay
+//! open.
 
 use super::bad_requests::raw;
 use super::recording::{OK, Recorder};
