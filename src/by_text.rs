@@ -1,4 +1,4 @@
-//! Support for serde: quotas and settings are serialized as their texts.
+//! Support for serde: quotas and settings are serialized in their text form.
 
 use crate::algorithm::Algorithm;
 use crate::error::ParseError;
