@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use tollgate::{ConfigError, Quota};
 
-/// The error returned when a layer cannot be built, because its configuration is wrong or its
+/// The error returned when a layer cannot be built because its configuration is wrong or its
 /// settings cannot be enforced.
 ///
 /// The message names the rejected value, the expected values, and the fix. Names from a
@@ -118,7 +118,7 @@ pub enum Fault {
         /// The name.
         name: String,
     },
-    /// Two limits use the same limiter with the same state, so each request would be charged to the
+    /// Two limits share one limiter and its only state, so each request would be charged to that
     /// limiter twice.
     #[error(
         "limits {name:?} and {other:?} use the same limiter, so each request would be charged to it \
@@ -164,7 +164,7 @@ pub enum Fault {
     /// The name of the query parameter is empty.
     #[error("invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\"")]
     QueryName,
-    /// A template of paths is not valid, or can never match.
+    /// A path template is not valid, or can never match.
     #[error("{why}")]
     PathTemplate {
         /// The template, the place and the fix.
@@ -177,8 +177,8 @@ pub enum Fault {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The limiter has classes of callers, but the limit does not specify how to find the class of
-    /// a request.
+    /// The limiter has classes of callers, but the limit does not specify how to find a request's
+    /// class.
     #[error(
         "limit {limit:?} has classes of callers ({}) but no way to find the class of a request, so all requests \
          would be of the default class: expected `.class_by(...)`; add it, or build the limiter without classes",
@@ -190,7 +190,7 @@ pub enum Fault {
         /// The names of the classes.
         classes: Vec<String>,
     },
-    /// The limit specifies how to find the class of a request, but its limiter has no classes.
+    /// The limit specifies how to find a request's class, but its limiter has no classes.
     #[error(
         "limit {limit:?} has a way to find the class of a request, but its limiter has 0 classes: expected at \
          least 1; add `.class(...)` to the limiter's builder, or leave `.class_by(...)` out"
@@ -213,8 +213,7 @@ pub enum Fault {
         class: String,
         /// The names of the limiter's classes.
         classes: Vec<String>,
-        /// The reason why the name cannot be parsed as a quota. Empty if only names of classes are
-        /// allowed.
+        /// Why the name cannot be parsed as a quota; empty if only class names are allowed.
         why: String,
     },
     /// A limit never applies, because all requests in its scope are exempt from all limits.
@@ -234,13 +233,13 @@ pub enum Fault {
         /// The error that a limit of this class alone would have.
         error: Box<Fault>,
     },
-    /// A lookup of classes has a setting out of range.
+    /// A class lookup has a setting that is out of range.
     #[error("class lookup: {why}")]
     ClassLookup {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The classes of keys are invalid or cannot be read, or this kind of key does not support
+    /// The keys' classes are invalid or cannot be read, or this kind of key does not support
     /// classes.
     #[error("classes of keys: {why}")]
     KeyClasses {
@@ -416,8 +415,7 @@ pub enum Fault {
         /// Why the limiter was refused.
         error: ConfigError,
     },
-    /// The limit's text specifies an invalid way to find the key of a request or the class of a
-    /// caller.
+    /// The limit's text specifies an invalid way to find the request's key or the caller's class.
     #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
     Key {
         /// The name of the limit.
@@ -425,7 +423,7 @@ pub enum Fault {
         /// Why the key was refused.
         error: Box<Fault>,
     },
-    /// A header names the class of a caller, but no proxy is trusted, so any client could write the
+    /// A header names the caller's class, but no proxy is trusted, so any client could write the
     /// header.
     #[error(
         "limit `{}`: any client can write the header `{}`, which names the class of the caller: expected \

@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 
 /// A request extension that contains the address of the other end of the connection.
 ///
-/// Use this type if the server does not have a similar one. Insert it into the extensions of each
-/// request before the request reaches the layer.
+/// Use this type if the server does not provide a similar one. Insert it into the extensions of
+/// each request before the request reaches the layer.
 ///
 /// ```
 /// use http::Request;
@@ -127,9 +127,9 @@ impl<'a> RequestHead<'a> {
     /// The path is changed in this order:
     ///
     /// 1. Percent-encoded letters, digits and `-._~` are decoded (RFC 3986 calls them unreserved).
-    ///    Other encodings remain, with their digits in upper case. Bytes that must be encoded in a
-    ///    path are encoded, such as `\`, `"`, `{`, `?` and the bytes of `é`. A percent sign that
-    ///    does not begin an encoding becomes `%25`.
+    ///    Other encodings are kept, with their digits in upper case. Bytes that a path must not
+    ///    contain unencoded, such as `\`, `"`, `{`, `?` and the bytes of `é`, are encoded. A
+    ///    percent sign that does not begin an encoding becomes `%25`.
     /// 2. Repeated slashes become one.
     /// 3. The segments `.` and `..` are removed. A `..` also removes the segment before it, if
     ///    there is one.
@@ -151,7 +151,7 @@ impl<'a> RequestHead<'a> {
     /// [`KeyBy::path_templates`](crate::KeyBy::path_templates) avoids this problem, because it
     /// counts all paths without a matching template as one.
     ///
-    /// The canonical form of a canonical path is the path itself. The form is ASCII. A path that is
+    /// The canonical form is always ASCII. Canonicalizing it again changes nothing. A path that is
     /// already canonical requires no allocation.
     ///
     /// ```
@@ -198,8 +198,8 @@ impl<'a> RequestHead<'a> {
     /// The values of two headers are the same over HTTP/1.1 and HTTP/2:
     ///
     /// - `host` is the host of the target if the target has one (`:authority` over HTTP/2), and
-    ///   otherwise the header `Host`. It is in lower case, without a user's name, without a dot at
-    ///   the end, and without the ports 80 and 443.
+    ///   otherwise the header `Host`. It is in lower case, without a user name, without a trailing
+    ///   dot, and without the ports 80 and 443.
     /// - `cookie` is one value, which HTTP/2 may split into several lines: the lines are joined
     ///   with `; `.
     ///
@@ -289,7 +289,7 @@ fn joined<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Cow<'a, [u8]>
     Some(all)
 }
 
-/// Returns the number in a header or trailer. The header must occur once and contain only digits,
+/// Returns the number in a header or trailer. The field must occur once and contain only digits,
 /// apart from surrounding spaces.
 pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     let value = single(headers.get_all(name).iter())?.as_bytes().trim_ascii();
@@ -337,8 +337,7 @@ impl<'a> ResponseHead<'a> {
     /// request then never reached the handler.
     ///
     /// The layer marks its refusals with an extension of the response. The result is therefore
-    /// false for a response with the same status from the handler, or from a server behind the
-    /// handler.
+    /// false if the handler, or a server behind it, responds with the same status.
     ///
     /// ```
     /// # use tollgate_http::Limit;

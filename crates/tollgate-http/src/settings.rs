@@ -49,8 +49,8 @@
 //!
 //! # Which requests a limit is for
 //!
-//! `for` restricts a limit to some requests, and `except` exempts some. Conditions separated only
-//! by a space must all hold. Alternatives are separated by `or`, and one of them suffices.
+//! `for` restricts a limit to some requests, and `except` exempts some. Conditions separated by
+//! spaces must all hold. Alternatives are separated by `or`, and one of them suffices.
 //!
 //! | condition | holds for |
 //! |---|---|
@@ -62,8 +62,8 @@
 //! | `from 10.0.0.0/8` | clients in a network, found as for the key `ip`; a request without an address is in none |
 //! | `preflight` | preflight requests of browsers (CORS) |
 //!
-//! The templates after `for` do not affect the key `path`. That key remains the path or, if there
-//! are path templates, the path's `path-template`. A limit that no request could reach is an error.
+//! Templates after `for` do not affect the key `path`, which remains the path or, with the setting
+//! `path-template`, the template of the path. A limit that no request could reach is an error.
 //!
 //! # Classes
 //!
@@ -120,8 +120,8 @@
 //! # Form of a file
 //!
 //! With the feature `serde`, [`LayerSettings`] can be deserialized from any format. The settings
-//! have the same names as the options of `tollgate proxy`. This TOML file shows all settings, with
-//! the default of each except `limit`:
+//! have the same names as the options of `tollgate proxy`. This TOML file contains all settings.
+//! Except for `limit`, the values are the defaults:
 //!
 //! ```toml
 //! limit = ["all=5000/s by nothing", "per-key=1000/h by header x-api-key or ip"]
