@@ -70,8 +70,8 @@ impl Listeners {
     }
 
     /// Reports a settlement. If the listener panics, the panic hook reports the panic, but the
-    /// panic does not continue. The other limits of the response must still be settled. In
-    /// addition, if another panic is currently dropping the body, a second panic would abort the
+    /// panic is then caught, because the other limits of the response must still be settled.
+    /// Moreover, if another panic is already dropping the body, a second panic would abort the
     /// process.
     pub(crate) fn notify_settled(&self, event: &SettleEvent<'_>) {
         let _ = catch_unwind(AssertUnwindSafe(|| {

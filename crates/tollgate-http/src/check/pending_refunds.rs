@@ -43,7 +43,7 @@ pub(crate) struct Settled {
     pub(crate) running: Option<Box<Running>>,
 }
 
-/// The charges of one request that may be refunded or settled. Dropping this type without settling
+/// The charges of one request that may be refunded or settled. Dropping this value without settling
 /// it leaves the charges as they are.
 pub(crate) struct PendingRefunds {
     layer: LimitsAndListeners,
@@ -56,9 +56,9 @@ impl PendingRefunds {
     }
 
     /// Refunds the charges of limits that do not charge for this response. Without a response,
-    /// refunds the charges of limits that do not charge for a failed handler. Refunds to limiters
-    /// of this process are made before this method returns. The returned future makes the refunds
-    /// to shared limiters.
+    /// refunds the charges of limits that do not charge for a failed handler. Refunds to
+    /// process-local limiters are made before this method returns. The returned future makes the
+    /// refunds to shared limiters.
     ///
     /// If the response reveals the cost of a kept charge, the charge is settled either now or by
     /// the body of the response.

@@ -1,10 +1,12 @@
 //! Events for the `tracing` crate, with the target `tollgate_http`.
 //!
-//! The event for a refusal has level DEBUG, because a flood of requests causes many refusals.
-//! Events for responses that are cut off, and for tokens that could not be charged, have the same
-//! level. If a limit in shadow mode would have refused a request, the event has level INFO. Events
-//! for requests without a key, and for requests with an unknown class, normally have level DEBUG.
-//! At most once an hour, an event of each of these two kinds has level WARN.
+//! The levels of the events are:
+//!
+//! - DEBUG for refusals (a flood of requests causes many), for responses that are cut off, and for
+//!   tokens that could not be charged;
+//! - INFO for a request that a limit in shadow mode would have refused;
+//! - WARN, at most once an hour for each kind, for requests without a key and for requests with an
+//!   unknown class (otherwise DEBUG).
 
 use super::event::{DecisionEvent, SettleEvent};
 use crate::warning::BuildWarning;

@@ -10,8 +10,8 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 /// Returns the canonical form of a path: see [`RequestHead::path`](crate::RequestHead::path).
 /// Limits count a path under this form.
 ///
-/// A path that is already canonical is borrowed, without an allocation. The canonical form of a
-/// canonical path is the path itself. It is always ASCII.
+/// A path that is already canonical is borrowed without an allocation. The canonical form is always
+/// ASCII. Canonicalizing it again changes nothing.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -57,7 +57,7 @@ fn is_canonical(path: &[u8]) -> bool {
     true
 }
 
-/// Returns whether text begins with a segment that is `.` or `..`.
+/// Returns whether the text begins with the segment `.` or `..`.
 fn is_dots(text: &[u8]) -> bool {
     let end = text.iter().position(|&byte| byte == b'/').unwrap_or(text.len());
     matches!(&text[..end], b"." | b"..")
