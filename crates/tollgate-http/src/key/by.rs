@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use tollgate::store::ToKey;
 
-/// Finds the key of a request, which tells clients apart.
+/// Finds a request's key, which tells clients apart.
 ///
 /// ```
 /// use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
@@ -35,10 +35,9 @@ use tollgate::store::ToKey;
 ///
 /// Do not key by a value that a client can choose. A client could invent a new API key, path or
 /// header for each request. The client would then have a new quota each time, and its keys would
-/// leave no room for the keys of other clients. Use such a value only if it is
-/// [`known`](Self::known), verified by an earlier layer ([`extension`](Self::extension)), or
-/// combined with the address. In all other cases the layer
-/// [warns](crate::RateLimitBuilder::warnings) about the limit.
+/// leave no room for other clients' keys. Use such a value only if it is [`known`](Self::known),
+/// verified by an earlier layer ([`extension`](Self::extension)), or combined with the address. In
+/// all other cases, the layer [warns](crate::RateLimitBuilder::warnings) about the limit.
 ///
 /// A header or parameter is treated as missing if it is empty or occurs more than once. The headers
 /// `host` and `cookie` produce the same key over HTTP/1.1 and HTTP/2, although the two versions
@@ -154,10 +153,10 @@ impl KeyBy {
         Self::new(How::Path)
     }
 
-    /// Keys requests by the first template that matches the path. With `/users/{id}`, the paths of
-    /// all users share one key. All paths without a matching template also share one key, so that
-    /// nobody gains by inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for the
-    /// form of a template. Building the layer reports an invalid template.
+    /// Keys requests by the first template that matches the path. With `/users/{id}`, all users'
+    /// paths share one key. All paths without a matching template share another key, so that nobody
+    /// gains by inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for the form
+    /// of a template. Building the layer reports an invalid template.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -263,7 +262,7 @@ impl KeyBy {
         Self::new(How::Extension { name: std::any::type_name::<T>(), find })
     }
 
-    /// Keys requests by the value that a closure returns for their heads. `None` means that the
+    /// Keys each request by the value that a closure returns for its head. `None` means that the
     /// request has no key.
     ///
     /// ```
@@ -338,8 +337,8 @@ impl KeyBy {
         Self { how: self.how.map(set) }
     }
 
-    /// Returns the key of a request in the limit named `limit`, if the request has a key. Use this
-    /// key to check or change the limiter outside of the layer.
+    /// Returns the request's key in the limit named `limit`, if the request has a key. Use this key
+    /// to check or change the limiter outside of the layer.
     ///
     /// # Errors
     ///
@@ -372,7 +371,7 @@ impl KeyBy {
         self.how.as_ref().ok()?.invented()
     }
 
-    /// Returns the sources of the key's parts, or the configuration error.
+    /// Returns where the key's parts are found, or the configuration error.
     pub(crate) fn checked(self) -> Result<How, Fault> {
         self.how
     }
@@ -420,7 +419,7 @@ impl How {
         }
     }
 
-    /// Returns the client's address for a request, if the key is an address.
+    /// Returns the client's address in a request, if the key is an address.
     pub(crate) fn address(&self, head: RequestHead<'_>) -> Option<IpAddr> {
         match self {
             Self::Peer { .. } => head.peer().map(|peer| peer.ip()),

@@ -59,15 +59,15 @@ impl Known {
     }
 }
 
-/// The byte order mark that some editors write at the beginning of a file. It is not part of the
-/// first key.
+/// The byte order mark that some editors write at the beginning of a file. The first key does not
+/// include it.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Reads a file, up to one byte more than the maximum size.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut text)?;
-    // The caller recognizes a file that is too large by the length of the result.
+    // From the length of the result, the caller recognizes that a file is too large.
     if text.len() as u64 <= MAX_FILE && text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len());
     }

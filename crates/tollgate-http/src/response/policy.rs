@@ -15,11 +15,11 @@ use tollgate::Quota;
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 
-/// The quotas of all limits of a layer, as seen by one caller. If a limit with classes does not
-/// apply to the request, its entry is `None`, because the class is not known.
+/// The quotas of all limits in a layer, as seen by one caller. If a limit with classes does not
+/// apply to the request, its entry is `None`, because the caller's class is unknown.
 type Quotas = SmallVec<[Option<Quota>; 4]>;
 
-/// The last value of the field for each class. The values are reused, because quotas rarely change.
+/// The field's last value for each class. These values are reused, because quotas rarely change.
 pub(crate) struct Policy {
     written: Box<[ArcSwapOption<Written>]>,
 }
@@ -48,7 +48,7 @@ impl Policy {
             |limit: &CompiledLimit| limit.class(0).backend.quota().filter(|_| limit.named().is_empty());
         let mut quotas: Quotas = limits.iter().map(without_classes).collect();
         let mut own = false;
-        // If only one limit of the layer has classes, each class has its own place. Otherwise
+        // If just one limit of the layer has classes, each class has its own place. Otherwise,
         // several classes may share a place and overwrite each other's value.
         let mut place = 0;
         for bound in applicable.local.iter().filter(|bound| !limits[bound.limit].shadow) {

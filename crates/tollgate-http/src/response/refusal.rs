@@ -23,8 +23,8 @@ pub enum RefusalReason {
     /// The limiter tracks its maximum number of clients, and this client is new. Nobody knows when
     /// room becomes available, because that depends on the tracked clients.
     Full,
-    /// The counts are on another machine, which does not answer, and the limit is configured to
-    /// refuse requests in that case.
+    /// The machine that stores the counts does not answer, and the limit is configured to refuse
+    /// requests when this happens.
     Unavailable,
     /// The request has no key, and the limit requires one.
     NoKey,
@@ -59,7 +59,8 @@ pub(crate) struct LimitKind {
     pub(crate) is_shared: bool,
 }
 
-/// A refusal, for responses of your own; see [`respond`](crate::RateLimitBuilder::respond).
+/// A refusal, from which you can create your own response; see
+/// [`respond`](crate::RateLimitBuilder::respond).
 ///
 /// ```
 /// use bytes::Bytes;
@@ -101,10 +102,10 @@ pub struct Refusal<'a> {
     pub decision: Option<&'a Decision>,
     /// The request.
     pub request: RequestHead<'a>,
-    /// The status that the layer is configured to respond with.
+    /// The status with which the layer is configured to respond.
     pub status: StatusCode,
     /// The time to wait in whole seconds, rounded up, as in `Retry-After`. `None` if the layer
-    /// cannot promise any wait.
+    /// cannot say when a retry would succeed.
     pub retry_after_seconds: Option<u64>,
 }
 

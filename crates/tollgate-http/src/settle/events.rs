@@ -1,5 +1,5 @@
-//! Reads server-sent events as they pass. The reader counts the events and passes on the data of
-//! each event.
+//! Reads server-sent events as they pass. The reader counts the events and passes on each event's
+//! data.
 //!
 //! The HTML standard defines the format. Lines end in CR, LF or both, the name of a field precedes
 //! a colon, and an empty line ends each event. The stream may begin with a byte order mark. A

@@ -37,8 +37,8 @@ struct Sought {
     path: JsonPath,
     /// The last figure that was found.
     found: Option<u64>,
-    /// Whether a later event or line was too large to be read, and may have contained a later
-    /// figure.
+    /// Whether a later event or line, which may have contained a later figure, was too large to be
+    /// read.
     is_outdated: bool,
 }
 
@@ -153,7 +153,7 @@ fn is_coded(headers: &HeaderMap) -> bool {
 }
 
 /// Looks for figures in JSON text. `None` stands for text that was too large to be buffered. If the
-/// text does not contain a figure, the figure found earlier stays.
+/// text does not contain a figure, the figure found earlier is kept.
 fn look(text: Option<&[u8]>, sought: &mut [Sought]) {
     for sought in sought {
         match text.map(|text| sought.path.find(text)) {
