@@ -104,7 +104,7 @@ pub enum Fault {
          \"per-address\""
     )]
     Name {
-        /// The name that was refused.
+        /// The rejected name.
         name: String,
         /// The maximum number of bytes in a name.
         most: usize,
@@ -158,7 +158,7 @@ pub enum Fault {
          \"x-api-key\""
     )]
     HeaderName {
-        /// The text that was refused.
+        /// The rejected text.
         name: String,
     },
     /// The name of the query parameter is empty.
@@ -209,7 +209,7 @@ pub enum Fault {
     UnknownClass {
         /// The name of the limit.
         limit: String,
-        /// The name that was refused.
+        /// The rejected name.
         class: String,
         /// The names of the limiter's classes.
         classes: Vec<String>,
@@ -230,7 +230,7 @@ pub enum Fault {
     Class {
         /// The name of the class.
         class: String,
-        /// The error that a limit of this class alone would have.
+        /// The error that a limit with this class alone would have.
         error: Box<Fault>,
     },
     /// A class lookup has a setting that is out of range.
@@ -254,7 +254,7 @@ pub enum Fault {
          if *prefix == 0 { ", which would make all clients one" } else { "" }
     )]
     Ipv6Prefix {
-        /// The length that was refused, in bits.
+        /// The rejected length, in bits.
         prefix: u8,
     },
     /// The trusted networks contain every address, so any address written by a client would be
@@ -280,7 +280,7 @@ pub enum Fault {
          like \"10.0.0.0/8\" or \"2001:db8::/32\""
     )]
     NotANetwork {
-        /// The text that was refused.
+        /// The rejected text.
         text: String,
     },
     /// The number of trusted proxies is out of range.
@@ -293,7 +293,7 @@ pub enum Fault {
          }
     )]
     Hops {
-        /// The number that was refused.
+        /// The rejected number.
         hops: usize,
         /// The largest number allowed.
         most: usize,
@@ -344,7 +344,7 @@ pub enum Fault {
          like \"usage.total_tokens\""
     )]
     JsonPath {
-        /// The path that was refused.
+        /// The rejected path.
         path: String,
     },
     /// The quantile of an [`Estimator`](crate::Estimator) is out of range.
@@ -352,7 +352,7 @@ pub enum Fault {
         "invalid quantile {quantile}: expected 0.001 to 0.999 in steps of 0.001; write 95 percent as 0.95"
     )]
     Quantile {
-        /// The quantile that was refused.
+        /// The rejected quantile.
         quantile: String,
     },
     /// The limit would let the response change the charge, although it limits requests in flight.
@@ -402,7 +402,7 @@ pub enum Fault {
          status.as_u16()
     )]
     Status {
-        /// The status that was refused.
+        /// The rejected status.
         status: StatusCode,
     },
     /// No limiter can enforce the limit.
@@ -412,7 +412,7 @@ pub enum Fault {
         limit: String,
         /// The class of the limiter's callers, if the limit has classes.
         class: Option<String>,
-        /// Why the limiter was refused.
+        /// Why the limiter was rejected.
         error: ConfigError,
     },
     /// The limit's text specifies an invalid way to find the request's key or the caller's class.
@@ -420,7 +420,7 @@ pub enum Fault {
     Key {
         /// The name of the limit.
         limit: String,
-        /// Why the key was refused.
+        /// Why the key was rejected.
         error: Box<Fault>,
     },
     /// A header names the caller's class, but no proxy is trusted, so any client could write the
@@ -445,7 +445,7 @@ pub enum Fault {
         listed(limits)
     )]
     Shadow {
-        /// The name that was refused.
+        /// The rejected name.
         name: String,
         /// The names of the limits.
         limits: Vec<String>,

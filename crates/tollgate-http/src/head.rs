@@ -28,10 +28,10 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddr(pub SocketAddr);
 
-/// Reads the peer address from the extension that one server sets.
+/// Reads the peer address from an extension that a particular server sets.
 type Source = Box<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
 
-/// The sources of the peer address that are tried before [`PeerAddr`].
+/// The sources of the peer address to be tried before [`PeerAddr`].
 #[derive(Default)]
 pub(crate) struct Peers {
     sources: Vec<Source>,
@@ -195,7 +195,7 @@ impl<'a> RequestHead<'a> {
     /// `None` if the header is missing or empty. Also returns `None` if the header occurs more than
     /// once, because the layer cannot know which value counts.
     ///
-    /// The values of two headers are the same over HTTP/1.1 and HTTP/2:
+    /// Two headers have the same value over HTTP/1.1 and HTTP/2:
     ///
     /// - `host` is the host of the target if the target has one (`:authority` over HTTP/2), and
     ///   otherwise the header `Host`. It is in lower case, without a user name, without a trailing
@@ -203,7 +203,7 @@ impl<'a> RequestHead<'a> {
     /// - `cookie` is one value, which HTTP/2 may split into several lines: the lines are joined
     ///   with `; `.
     ///
-    /// [`headers`](Self::headers) has all lines as they were sent.
+    /// [`headers`](Self::headers) returns all lines as they were sent.
     ///
     /// ```
     /// # use http::Request;
@@ -267,7 +267,7 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// Parses the name of a header, as a user writes it.
+/// Parses a header name written by a user.
 pub(crate) fn header_name(name: &str) -> Result<HeaderName, Fault> {
     name.parse().map_err(|_| Fault::HeaderName { name: name.to_owned() })
 }
@@ -278,7 +278,7 @@ fn single<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
     if several.next().is_some() { None } else { Some(first) }
 }
 
-/// Returns the lines of `Cookie` as one (RFC 9113, section 8.2.3).
+/// Joins the lines of `Cookie` into one (RFC 9113, section 8.2.3).
 fn joined<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Cow<'a, [u8]>> {
     let mut all = Cow::Borrowed(lines.next()?);
     for line in lines {

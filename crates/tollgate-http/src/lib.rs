@@ -94,12 +94,15 @@
 //!
 //! # Refusals
 //!
-//! A refused request is answered with problem JSON (RFC 9457). The problem type is usually
-//! `quota-exceeded`. When the limiter has no room for new clients or its store is unreachable, the
-//! type is `temporary-reduced-capacity`. The draft defines both types. If the caller is blocked or
-//! the request has no key, the type is `about:blank`. The member `violated-policies` lists the
-//! limits that refused. Simple clients can read the members `error`, `limit` and `retry_after` (in
-//! seconds). To send a different response, use [`plain_text`](RateLimitBuilder::plain_text) or
+//! A refused request is answered with problem JSON (RFC 9457). Its member `violated-policies` lists
+//! the limits that refused. Simple clients can read the members `error`, `limit` and `retry_after`
+//! (in seconds).
+//!
+//! The problem type is usually `quota-exceeded`. If the limiter has no room for new clients or its
+//! store is unreachable, the type is `temporary-reduced-capacity`. The draft defines both types. If
+//! the caller is blocked or the request has no key, the type is `about:blank`.
+//!
+//! To send a different response, use [`plain_text`](RateLimitBuilder::plain_text) or
 //! [`respond`](RateLimitBuilder::respond).
 //!
 //! | reason | status | gRPC status | `error` |

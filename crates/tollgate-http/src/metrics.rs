@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// The names of the outcomes that are counted.
 const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key", "blocked", "shadow"];
 
-/// Counts the decisions of layers. Writes these counts and the figures of the layers' limiters for
+/// Counts layers' decisions, and writes these counts and the figures of the layers' limiters for
 /// Prometheus.
 ///
 /// [`RateLimitBuilder::metrics`](crate::RateLimitBuilder::metrics) connects the metrics to a layer.

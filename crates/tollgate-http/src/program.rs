@@ -83,8 +83,8 @@ pub fn local(
     settings.local(limit, clock)
 }
 
-/// Adds the blocked and unlimited classes of a limit to a backend, whichever limiter counts the
-/// other classes.
+/// Adds a limit's blocked and unlimited classes to a backend. The other classes may be counted by
+/// any limiter.
 pub fn with_uncounted(backend: impl Into<Backend>, limit: &LimitPart) -> Backend {
     let mut backend = backend.into();
     let uncounted = limit.classes.iter().filter_map(|(name, allowance)| match allowance {
@@ -139,7 +139,8 @@ pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
     settings.builder_recorded(make, is_lacking)
 }
 
-/// Returns the name of the header from which the limit reads the caller's class, if it does so.
+/// Returns the name of the header that contains the caller's class; `None` if the limit does not
+/// read the class from a header.
 pub fn class_header(limit: &LimitText) -> Option<&str> {
     match &limit.class_by {
         Some(ClassByText::Header(header)) => Some(header),
@@ -157,7 +158,7 @@ pub fn headers_of_scope(scope: &Scope) -> impl Iterator<Item = &HeaderName> {
     scope.headers()
 }
 
-/// Keeps the charges of the named limit only for responses that meet a condition, as
+/// Makes the named limit keep its charge only if the response meets a condition, as
 /// [`Limit::charge_if`](crate::Limit::charge_if) does.
 pub fn charge_if(
     builder: RateLimitBuilder,
@@ -199,8 +200,8 @@ impl Held {
     /// response. The permits in flight are not released. Without this call, the charges are kept
     /// and no field is added. A second call has no effect.
     ///
-    /// If the body of the response would [settle](crate::Limit::settle) a limit, the limit keeps
-    /// its estimate. A limit that makes requests wait keeps its charge.
+    /// A limit that the response body would [settle](crate::Limit::settle) keeps its estimate, and
+    /// a limit that makes requests wait keeps its charge.
     pub fn answered<B>(&mut self, response: &mut Response<B>) {
         if let Some(pending) = self.pending.take() {
             drop(pending.settle(Some(ResponseHead::of(response))));

@@ -45,7 +45,7 @@ pub struct DecisionEvent<'a> {
     pub decision: Option<&'a Decision>,
     /// The parts of the request's key in this limit; `None` if the limit found no key. These parts
     /// are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. They
-    /// may contain secrets of the client, such as an API key.
+    /// may contain a client's secrets, such as an API key.
     pub key: Option<&'a [KeyPart<'a>]>,
     /// Why the limit denies the request, or would deny it outside of shadow mode; `None` if the
     /// limit allows the request.

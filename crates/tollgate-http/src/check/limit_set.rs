@@ -187,8 +187,8 @@ impl LimitSet {
     ) -> Verdict {
         let mut fields =
             self.fields(applicable, decisions.clone(), None, || fields::scarcest(decisions.clone()));
-        // Limits that await the response are skipped: their waits are computed when their charges
-        // are settled.
+        // Limits that await the response are skipped, because their waits are computed when their
+        // charges are settled.
         let settled = decisions.filter(|it| !it.limit.awaits_response());
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
         let layer = || LimitsAndListeners {

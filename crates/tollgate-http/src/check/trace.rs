@@ -15,7 +15,7 @@ use tracing::{debug, info};
 
 const TARGET: &str = "tollgate_http";
 
-/// Emits a warning about the configuration of a layer.
+/// Emits a warning about a layer's configuration.
 pub(super) fn warn(warning: &BuildWarning) {
     tracing::warn!(target: TARGET, "{warning}");
 }
@@ -48,9 +48,9 @@ impl Once {
 
 #[derive(Default)]
 pub(crate) struct Trace {
-    /// Limits the warnings of requests without a key.
+    /// Limits the warnings about requests without a key.
     without_key: Once,
-    /// Limits the warnings of unknown classes.
+    /// Limits the warnings about unknown classes.
     unknown_class: Once,
 }
 

@@ -3,9 +3,10 @@
 //!
 //! # Order
 //!
-//! 1. If the caller's class is known, the process-local limits are peeked at. If one of these
-//!    limits refuses, the request costs no round trip, and nothing has been charged.
-//! 2. All unknown classes are looked up at the same time. The process-local limits are then peeked
+//! 1. The process-local limits are peeked at, except those for which the caller's class is still
+//!    unknown. If one of these limits refuses, the request costs no round trip, and nothing has
+//!    been charged.
+//! 2. All unknown classes are looked up at the same time. All process-local limits are then peeked
 //!    at, with the classes found.
 //! 3. All shared limits are charged at the same time. The request therefore waits only as long as
 //!    the slowest limit takes to answer. The shared limits are not peeked at first, because a peek
@@ -82,7 +83,7 @@ async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut Applicab
     verdict.holding_shared(shared_answers.into_iter().filter_map(|answer| answer.permit))
 }
 
-/// Returns the verdict that follows from the answers of the limits.
+/// Returns the verdict that follows from the limits' answers.
 fn verdict(
     set: &LimitSet,
     head: RequestHead<'_>,

@@ -173,8 +173,9 @@ impl ClassBy {
     /// Looks up the class in a file, as [`list`](Self::list) does in a list. Each line of the file
     /// is a CSV record: a value for each part of the key, followed by the name of a class. The key
     /// may have several parts and alternatives. See the [form of such a
-    /// file](crate::settings#form-of-a-file-of-classes). This call reads the file once. To read the
-    /// file again, build a new layer.
+    /// file](crate::settings#form-of-a-file-of-classes).
+    ///
+    /// This call reads the file once. To read the file again, build a new layer.
     ///
     /// Building the layer fails if the file cannot be read, contains no key or is larger than 64
     /// MiB, or if a line has no class.
@@ -200,7 +201,7 @@ impl ClassBy {
         Self { how: key.checked().map(|how| ClassHow::Listed(Listed::new(how, table))) }
     }
 
-    /// Returns the error with which a layer would be refused.
+    /// Returns the error that building a layer would report.
     pub(crate) fn error(&self) -> Option<&Fault> {
         self.how.as_ref().err()
     }

@@ -32,7 +32,8 @@ use tollgate::{Clock, Tick};
 const MAX_KEYS: usize = 1 << 24;
 /// The longest time for which an answer may be used.
 const MAX_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// After a failed question, how long the earlier answer is used before the question is asked again.
+/// How long the earlier answer is used after a question has failed, before the question is asked
+/// again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Finds a caller's class with a function, for example by querying a database. Pass a lookup to
@@ -81,9 +82,11 @@ const RETRY: Duration = Duration::from_secs(1);
 /// # What is cached
 ///
 /// Each answer is used for a minute ([`keep_for`](Self::keep_for)), including the answer `None`. A
-/// change of class therefore takes effect within a minute. The cache stores answers for about
-/// 10,000 keys ([`max_keys`](Self::max_keys)). Beyond that number, the least recently used answers
-/// are evicted. The function is called again when an evicted answer is needed.
+/// change of class therefore takes effect within a minute.
+///
+/// The cache stores answers for about 10,000 keys ([`max_keys`](Self::max_keys)). Beyond that
+/// number, the least recently used answers are evicted. The function is called again when an
+/// evicted answer is needed.
 ///
 /// # Progress
 ///

@@ -171,7 +171,7 @@ impl KeyBy {
     /// Accepts only these keys, compared byte by byte. A request with any other key is treated as a
     /// request without a key, so [`or`](Self::or) tries the next alternative. Call this method
     /// directly after [`header`](Self::header), [`query`](Self::query) or
-    /// [`api_key`](Self::api_key). An empty list is an error when the layer is built.
+    /// [`api_key`](Self::api_key). Building the layer fails if the list is empty.
     ///
     /// Without this method, a client could invent a key for each request. The client would then
     /// have a new quota each time, and its keys would fill the limiter until no room is left for
@@ -188,8 +188,10 @@ impl KeyBy {
 
     /// Accepts only the keys in a file, as [`known`](Self::known) does for a list. The file
     /// contains one key per line. Spaces around a key, empty lines, and lines that begin with `#`
-    /// are ignored. This call reads the file once. To read the file again, build a new layer. To
-    /// look up keys elsewhere, use [`known_if`](Self::known_if).
+    /// are ignored.
+    ///
+    /// This call reads the file once. To read the file again, build a new layer. To look up keys
+    /// elsewhere, use [`known_if`](Self::known_if).
     ///
     /// Building the layer fails if the file cannot be read, contains no key, or is larger than 64
     /// MiB.
@@ -342,8 +344,7 @@ impl KeyBy {
     ///
     /// # Errors
     ///
-    /// Returns the error with which [`build`](crate::RateLimitBuilder::build) would refuse this
-    /// key.
+    /// Returns the error that [`build`](crate::RateLimitBuilder::build) would report for this key.
     ///
     /// ```
     /// use http::Request;
@@ -361,12 +362,13 @@ impl KeyBy {
         Ok(how.find(head, &mut key).then(|| key.to_key()))
     }
 
-    /// Returns the error with which a layer would be refused.
+    /// Returns the error that building a layer would report.
     pub(crate) fn error(&self) -> Option<&Fault> {
         self.how.as_ref().err()
     }
 
-    /// Returns the value that a client can invent, if clients can invent the whole key.
+    /// Names the value that clients can invent, or returns `None` if they cannot invent the whole
+    /// key.
     pub(crate) fn invented(&self) -> Option<String> {
         self.how.as_ref().ok()?.invented()
     }
@@ -478,7 +480,8 @@ impl How {
         }
     }
 
-    /// Returns the value that a client can invent, if clients can invent the whole key.
+    /// Names the value that clients can invent, or returns `None` if they cannot invent the whole
+    /// key.
     fn invented(&self) -> Option<String> {
         match self {
             Self::Header(name) => Some(format!("header `{name}`")),

@@ -258,9 +258,9 @@ impl RateLimitBuilder {
         Self { metrics: Some(metrics.clone()), ..self }
     }
 
-    /// Calls a closure with the decision of each limit for each request, for example to update
-    /// metrics. The request waits for the closure, so the closure should be quick. If this method
-    /// is called twice, both closures are called.
+    /// Calls a closure with each limit's decision on each request, for example to update metrics.
+    /// The request waits for the closure, so the closure should be quick. If this method is called
+    /// twice, both closures are called.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

@@ -22,8 +22,8 @@
 //!
 //! # Panics
 //!
-//! If there are charges to settle, the future catches a panic of the handler, and resumes the panic
-//! after the charges are settled. The runtime sees the same panic. Other panics are not caught.
+//! If there are charges to settle, the future catches a panic in the handler and resumes it once
+//! the charges are settled, so the runtime sees the same panic. Other panics are not caught.
 
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};

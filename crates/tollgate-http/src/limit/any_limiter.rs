@@ -273,7 +273,7 @@ impl Chargeable for Bound<'_> {
     }
 }
 
-/// A limiter with the key of a request, used for charges that outlive the request.
+/// A limiter, paired with a request's key, used for charges that outlive the request.
 pub(crate) enum Owned {
     Here(OwnedBound),
     Shared(OwnedShared),

@@ -1,4 +1,4 @@
-//! The trait for limits on requests in flight that are shared by several machines.
+//! The trait for limits on requests in flight with shared permits.
 
 use crate::figure::Figure;
 use crate::key::parts::Key;
@@ -71,7 +71,7 @@ pub trait AsyncInFlight: Send + Sync {
     /// `RateLimit-Policy`.
     fn limit(&self) -> u64;
 
-    /// Returns the figures of this limit for the [`Metrics`](crate::Metrics) of its layer, as
+    /// Returns this limit's figures for the [`Metrics`](crate::Metrics) of its layer, as
     /// [`AsyncLimiter::figures`](crate::AsyncLimiter::figures) does. The default implementation
     /// returns none.
     fn figures(&self) -> Vec<Figure> {

@@ -112,10 +112,10 @@ pub trait AsyncLimiter: Send + Sync {
     /// runtime is suitable. If a spawned task is dropped before its end, its charges are kept.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 
-    /// Returns the figures of this limiter for the [`Metrics`](crate::Metrics) of its layer. The
-    /// metrics call this method whenever they are read. The figures are shown under the limit's
-    /// name and cover all classes, so this method is called only on the limiter of the default
-    /// class. The default implementation returns none.
+    /// Returns this limiter's figures for the [`Metrics`](crate::Metrics) of its layer. The metrics
+    /// call this method whenever they are read. The figures are shown under the limit's name and
+    /// cover all classes, so this method is called only on the limiter of the default class. The
+    /// default implementation returns none.
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }

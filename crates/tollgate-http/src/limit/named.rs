@@ -126,10 +126,12 @@ impl Limit {
     /// bodies of responses. The name is part of each key, so several limits can share one limiter.
     /// Machines that share a limit must use the same name for it.
     ///
-    /// A limiter with classes of callers requires [`class_by`](Self::class_by). If other machines
-    /// share the limit ([`AsyncLimiter`], [`AsyncInFlight`]), each request waits for the limiter's
-    /// answer. The layer passes an admitted request on immediately, even with an algorithm that
-    /// lets requests start later ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
+    /// A limiter with classes of callers requires [`class_by`](Self::class_by).
+    ///
+    /// If other machines share the limit ([`AsyncLimiter`], [`AsyncInFlight`]), each request waits
+    /// for the limiter's answer. The layer passes an admitted request on immediately, even with an
+    /// algorithm that lets requests start later
+    /// ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
     ///
     /// [`AsyncLimiter`]: crate::AsyncLimiter
     /// [`AsyncInFlight`]: crate::AsyncInFlight

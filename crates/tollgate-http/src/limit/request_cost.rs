@@ -9,7 +9,7 @@ use std::sync::Arc;
 ///
 /// A plain number, as in `.cost(10)`, is a fixed cost for every request. It must be at least 1. The
 /// cost is determined before the request is handled. A [`ResponseCost`](crate::ResponseCost) can
-/// correct it afterwards.
+/// correct the cost afterwards.
 ///
 /// ```
 /// use tollgate_http::{RequestCost, KeyBy, Limit, WhenNoKey};
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Estimated { estimator: Arc<Estimator>, asked: Box<Asked> },
 }
 
-/// Finds the class of a request, and the maximum costs declared by the request.
+/// Finds a request's class, and the maximum costs that the request declares.
 type Asked = dyn for<'a> Fn(RequestHead<'a>) -> (&'a str, Option<u64>) + Send + Sync;
 
 impl RequestCost {

@@ -95,7 +95,7 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
         let mut this = self.project();
         let frame = ready!(this.kind.as_mut().poll_frame(context));
         if !this.permits.is_empty() && (!matches!(frame, Some(Ok(_))) || this.kind.is_end_stream()) {
-            // A server may keep a body for some time after the end of the body.
+            // A server may keep a body for some time after its last frame.
             *this.permits = Permits::default();
         }
         Poll::Ready(frame)

@@ -88,8 +88,8 @@ impl Legacy {
         Self { limit, remaining, reset }
     }
 
-    /// Reads the older fields of a response, which describe one limit together. Returns `None` if
-    /// one of the fields is not a number, or if limit or remaining is missing.
+    /// Reads a response's older fields, which together describe one limit. Returns `None` if one of
+    /// the fields is not a number, or if limit or remaining is missing.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let [limit, remaining, reset] = LEGACY.each_ref().map(|name| number(headers, name));
         if reset.is_none() && headers.contains_key(&LEGACY[2]) {
@@ -132,8 +132,8 @@ pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     }
 }
 
-/// Raises the retry time in the refusal of an inner layer to at least `wait` seconds from now.
-/// `inside` is the wait that the inner layer computed; it is used if `Retry-After` is a date.
+/// Raises the retry time in an inner layer's refusal to at least `wait` seconds from now. `inside`
+/// is the wait that the inner layer computed; it is used if `Retry-After` is a date.
 pub(crate) fn delay(headers: &mut HeaderMap, inside: Option<u64>, wait: u64) {
     let promised = number(headers, &RETRY_AFTER).or(inside);
     if headers.contains_key(RETRY_AFTER) && promised.unwrap_or(0) < wait {
@@ -169,7 +169,7 @@ fn shown<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> impl Iterato
 
 /// Returns the value of `RateLimit`, with one item for each limit.
 ///
-/// `wait` is the value of `Retry-After`, if the request was refused. No item then contains a later
+/// If the request was refused, `wait` is the value of `Retry-After`, and no item contains a later
 /// time.
 pub(crate) fn rate_limit<'r>(
     decisions: impl Iterator<Item = LimitDecision<'r>>,

@@ -1,4 +1,4 @@
-//! Refusals for gRPC. Such a response consists only of trailers, which are sent as headers.
+//! Refusals for gRPC, which consist of nothing but trailers sent as headers.
 //!
 //! The HTTP status is always 200, and clients read `grpc-status` instead. `grpc-retry-pushback-ms`
 //! specifies when clients with automatic retries should retry.

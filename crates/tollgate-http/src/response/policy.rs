@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate::Quota;
 
-/// The maximum window, in seconds, after multiplying a period that is not a whole number of
+/// The maximum window, in seconds, to which a period is multiplied if it is not a whole number of
 /// seconds.
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
@@ -103,9 +103,9 @@ fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderVal
     fields::value(&text)
 }
 
-/// Returns the number of tokens, and the whole seconds in which they become available. A period
-/// that is not a whole number of seconds is multiplied up to an hour. If that is not enough, there
-/// is no window.
+/// Returns the number of tokens, and the whole seconds in which they become available. If the
+/// period is not a whole number of seconds, both are multiplied until it is. If the result would be
+/// longer than an hour, there is no window.
 fn scaled(quota: Quota) -> (u64, Option<u64>) {
     let period = quota.period().as_nanos();
     let times = SECOND / gcd(period, SECOND);

@@ -94,8 +94,8 @@ pub struct Refusal<'a> {
     pub violated: &'a [&'a str],
     /// The reason why the request was refused.
     pub reason: RefusalReason,
-    /// The maximum number of clients of the caller's class that the binding limit tracks. This
-    /// field is set only if the request was refused for [`RefusalReason::Full`].
+    /// The maximum number of clients that the binding limit tracks in the caller's class. This
+    /// field is `None` unless the request was refused for [`RefusalReason::Full`].
     pub max_keys: Option<usize>,
     /// The decision of the binding limit, with the exact time to wait; `None` if the limit found no
     /// key.

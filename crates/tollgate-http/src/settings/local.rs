@@ -23,7 +23,7 @@ pub struct LocalLimiter {
     classes: Vec<(String, One)>,
 }
 
-/// The limiter of all requests, or of one class of callers.
+/// The limiter for all requests, or for one class of callers.
 #[derive(Clone, Debug)]
 enum One {
     /// All requests have one state.

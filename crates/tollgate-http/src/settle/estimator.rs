@@ -44,8 +44,8 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Creates an estimator for these classes. The quantile is from 0.001 to 0.999 in steps of
-    /// 0.001. All other classes together form one more class.
+    /// Creates an estimator for these classes. All other classes together form one more class. The
+    /// quantile is from 0.001 to 0.999, in steps of 0.001.
     ///
     /// `initial` is the estimate for a request that declares no maximum, as long as its class has
     /// too few costs for a quantile (fewer than 20 for a quantile of 0.95).

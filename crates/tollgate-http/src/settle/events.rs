@@ -8,7 +8,7 @@
 
 /// The mark that may precede the first line.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-/// The field that holds the data of an event.
+/// The field that contains an event's data.
 const DATA: &[u8] = b"data";
 /// The data of the event that ends a stream.
 const DONE: &[u8] = b"[DONE]";
@@ -218,7 +218,7 @@ mod tests {
                 let value = line.strip_prefix("data").map(|rest| rest.strip_prefix(':').unwrap_or(rest));
                 match (line, value) {
                     ("", _) => {
-                        // Empty lines at the beginning of the data are left out.
+                        // Empty lines at the beginning of the data are omitted.
                         let data = event.take().map(|lines| lines.join("\n"));
                         let data = data.map(|data| data.trim_start_matches('\n').to_owned());
                         expected.extend(data.filter(|data| data != "[DONE]"));

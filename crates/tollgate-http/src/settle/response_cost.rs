@@ -20,6 +20,7 @@ use std::fmt;
 /// A figure stated in the response ([`header`](Self::header), [`trailer`](Self::trailer),
 /// [`json`](Self::json)) is the whole cost. A count made while the body passes
 /// ([`events`](Self::events), [`bytes`](Self::bytes)) can [cut the response off](Self::cut_off).
+///
 /// With `cut_off`, or if a count is the first choice, tokens beyond the estimate are charged while
 /// the body passes. If the response ends with a smaller figure, the difference is given back. (If a
 /// response was charged more than a thousand times, the oldest of these charges are kept.)
@@ -161,7 +162,7 @@ impl ResponseCost {
     }
 
     /// Counts the server-sent events in the body, except for `[DONE]` and events without data.
-    /// Nothing is counted if the response has another type, or a `Content-Encoding` other than
+    /// Nothing is counted if the response has a different type, or a `Content-Encoding` other than
     /// `identity`.
     ///
     /// A model that streams its answer sends about one token with each event.

@@ -56,7 +56,7 @@ enum Told {
 /// Called with the result of a settlement.
 type Done = dyn FnOnce(Settlement) + Send;
 
-/// The side of the body.
+/// The part that the body owns.
 pub(crate) struct SharedHold {
     task: UnboundedSender<Told>,
     /// The charge for the estimate.

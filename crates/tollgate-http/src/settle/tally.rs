@@ -30,7 +30,7 @@
 
 use crate::atomics::{AtomicU64, Relaxed};
 
-/// Each cost below this has its own bucket.
+/// Each cost below this constant has its own bucket.
 const EXACT: u64 = 16;
 /// The number of bits after the leading bit that select the bucket of a larger cost.
 const BITS: u32 = 3;
@@ -164,8 +164,8 @@ mod tests {
         let tally = Tally::default();
         (0..100_000).for_each(|_| tally.count(1_000_000));
         assert!(tally.total() < MOST, "{}", tally.total());
-        // When as many new costs have been counted as old costs are remembered, half of all costs
-        // have the new size.
+        // Once there are as many new costs as remembered old ones, half of all costs have the new
+        // size.
         (0..MOST).for_each(|_| tally.count(100));
         let median = tally.quantile(500).unwrap();
         assert!((100..=112).contains(&median), "{median}");

@@ -1,4 +1,4 @@
-//! Limits' allowances. A limit allows rates, a number of requests at once, everything, or nothing.
+//! What limits allow: rates, a number of requests at once, everything, or nothing.
 
 use super::error::TextError;
 use super::printable::printable;

@@ -307,8 +307,8 @@ impl KeyText {
         self.otherwise.unwrap_or(WhenNoKey::Deny)
     }
 
-    /// Returns the part of the text that follows a key found in every request. No request ever
-    /// reaches that part.
+    /// Returns the part of the text that no request ever reaches, because it follows a key that
+    /// every request has.
     pub(crate) fn unreached(&self) -> Option<String> {
         let is_always = |parts: &Vec<PartText>| parts.iter().all(PartText::is_always);
         let always = self.alternatives.iter().position(is_always)?;

@@ -116,7 +116,7 @@ impl Scope {
 
     /// Returns whether every request in this scope is also in one of `others`. Alternatives are
     /// compared one by one, so the result may be false although the other scopes together contain
-    /// all requests.
+    /// all of these requests.
     pub(crate) fn is_within(&self, others: &[&Self]) -> bool {
         let all: Vec<&Vec<Condition>> = others.iter().flat_map(|scope| &scope.alternatives).collect();
         self.alternatives.iter().all(|narrow| {
