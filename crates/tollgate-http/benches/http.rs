@@ -75,7 +75,7 @@ fn layers(criterion: &mut Criterion) {
 
     let mut bench = |title, builder: RateLimitBuilder, status| {
         let mut service = behind(builder);
-        // The first request of a client is admitted, even if its later requests are denied.
+        // A client's first request is admitted, even if later ones are denied.
         serve(&mut service);
         group.bench_function(title, |bencher| {
             assert_eq!(serve(&mut service), status);

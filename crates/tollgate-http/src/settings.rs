@@ -85,10 +85,10 @@
 //!
 //! # Form of a file of classes
 //!
-//! Each line contains a value for each part of the key, followed by a class of the limit or by an
-//! allowance for this key alone. Values are separated by commas (CSV), and a value that contains a
-//! comma is enclosed in double quotes. Spaces around a value, empty lines, and lines that begin
-//! with `#` are ignored.
+//! Each line contains a value for each part of the key, followed by one of the limit's classes, or
+//! by an allowance for this key alone. Values are separated by commas (CSV), and a value that
+//! contains a comma is enclosed in double quotes. Spaces around a value, empty lines, and lines
+//! that begin with `#` are ignored.
 //!
 //! ```text
 //! k-7f3a,paid

@@ -38,7 +38,7 @@ pub struct DecisionEvent<'a> {
     pub class: Option<&'a str>,
     /// The request.
     pub request: RequestHead<'a>,
-    /// The decision of the limit. `None` if the limit found no key or blocks the caller.
+    /// The limit's decision; `None` if the limit found no key or blocks the caller.
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) may allow a request that another limit
     /// refuses. The decision then includes the charge, although the charge is refunded.

@@ -11,7 +11,7 @@
 //! # Progress
 //!
 //! Finding an answer briefly locks one bucket of the cache. No lock is held while a user's function
-//! runs, except for `Hash`, `Eq` and `Clone` of the key.
+//! runs, except for the key's `Hash`, `Eq` and `Clone`.
 
 use crate::error::Fault;
 use crate::head::RequestHead;

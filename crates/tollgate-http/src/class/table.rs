@@ -200,7 +200,7 @@ impl Table {
         self.names.iter().map(String::as_str)
     }
 
-    /// Returns all values of one part of one alternative of the key.
+    /// Returns all values for one part of one of the key's alternatives.
     pub(crate) fn values(&self, alternative: usize, part: usize) -> Vec<Box<[u8]>> {
         self.values[alternative][part].clone()
     }

@@ -1,4 +1,4 @@
-//! The functions that find the key of a request.
+//! The functions that find a request's key.
 
 use super::known::Known;
 use super::parts::{Key, KeyPart, KeyRef};

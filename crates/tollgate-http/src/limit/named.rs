@@ -23,10 +23,10 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenNoKey {
-    /// Refuses the request, with status 403 unless
-    /// [`no_key_status`](crate::RateLimitBuilder::no_key_status) is set, or with
-    /// `PERMISSION_DENIED` for gRPC. The status is not 429, because waiting does not help. A limit
-    /// in shadow mode lets the request pass and reports it.
+    /// Refuses the request with status 403, or with the
+    /// [`no_key_status`](crate::RateLimitBuilder::no_key_status) if one is set. A gRPC request is
+    /// refused with `PERMISSION_DENIED`. The status is not 429, because waiting does not help. A
+    /// limit in shadow mode lets the request pass and reports it.
     Deny,
     /// Lets the request pass this limit uncounted. A client that omits the key, or sends it twice,
     /// is not limited.

@@ -78,7 +78,7 @@ fn is_plain(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Applies step 1. The result begins with a slash.
+/// Applies step 1, which decodes and encodes bytes. The result begins with a slash.
 fn decoded(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len() + 1);
     if !path.starts_with(b"/") {
@@ -103,7 +103,8 @@ fn decoded(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Applies step 3 to a path that begins with a slash and contains no repeated slashes.
+/// Applies step 3, which removes dot segments. The path must begin with a slash and contain no
+/// repeated slashes.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut segments = path[1..].split(|&byte| byte == b'/').peekable();

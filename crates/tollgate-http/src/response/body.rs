@@ -1,4 +1,4 @@
-//! The body of a response, which is the handler's body or the body of a refusal.
+//! Response bodies, which are the handler's body or a refusal's body.
 //!
 //! `Either` from `http-body-util` is not used, because it boxes errors, so callers would see a
 //! different error type than without the layer. For the same reason, a response that is cut off
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 pin_project! {
-    /// The body of a response from a [`RateLimitService`](crate::RateLimitService). It is the
-    /// handler's body, unchanged and not boxed, or the body of a refusal.
+    /// The body of a response from a [`RateLimitService`](crate::RateLimitService). It is either
+    /// the handler's body, unchanged and unboxed, or a refusal's body.
     ///
     /// The body's size is known if the size of the handler's body is known. A refusal's size is
     /// always known. A body that may be [cut off](crate::ResponseCost::cut_off) can turn out

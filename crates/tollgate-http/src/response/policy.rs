@@ -36,9 +36,9 @@ impl Policy {
         Self { written: (0..places).map(|_| ArcSwapOption::empty()).collect() }
     }
 
-    /// Returns the field for a request. It lists all limits that are not in shadow mode. The quota
-    /// of a limit is the key's own quota or, if there is none, the quota of the caller's class.
-    /// Limits without classes are included even if they do not apply to this request.
+    /// Returns the field for a request. The field lists all limits that are not in shadow mode. The
+    /// quota of a limit is the key's own quota or, if there is none, the quota of the caller's
+    /// class. Limits without classes are included even if they do not apply to this request.
     pub(crate) fn value(
         &self,
         limits: &[CompiledLimit],

@@ -18,7 +18,7 @@ pub enum RefusalReason {
     /// The client already has its maximum number of requests in flight. Nobody knows when one of
     /// these requests will end. See [`Limit`](crate::Limit#requests-in-flight).
     InFlight,
-    /// The request costs more than the capacity of the limit, so waiting does not help.
+    /// The request costs more than the limit's capacity, so waiting does not help.
     TooCostly,
     /// The limiter tracks its maximum number of clients, and this client is new. Nobody knows when
     /// room becomes available, because that depends on the tracked clients.
@@ -34,7 +34,8 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// Returns the reason for a refusal with this decision, or without a decision.
+    /// Returns the reason for a refusal with this decision. Without a decision, the reason is a
+    /// missing key.
     pub(crate) fn of(decision: Option<&Decision>, limit: LimitKind) -> Self {
         match decision {
             None => Self::NoKey,
@@ -97,8 +98,7 @@ pub struct Refusal<'a> {
     /// The maximum number of clients that the binding limit tracks in the caller's class. This
     /// field is `None` unless the request was refused for [`RefusalReason::Full`].
     pub max_keys: Option<usize>,
-    /// The decision of the binding limit, with the exact time to wait; `None` if the limit found no
-    /// key.
+    /// The binding limit's decision, with the exact time to wait; `None` if the limit found no key.
     pub decision: Option<&'a Decision>,
     /// The request.
     pub request: RequestHead<'a>,

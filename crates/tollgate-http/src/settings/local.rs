@@ -216,7 +216,7 @@ impl LocalLimiter {
 
     /// Changes what each key may do while the limiter is in use; see
     /// [`Limiter::set_quota`](tollgate::Limiter::set_quota) for the effect on existing keys. An
-    /// allowance of another kind has no effect, because it requires [another
+    /// allowance of a different kind has no effect, because it requires [another
     /// limiter](Self::continuing).
     ///
     /// # Errors

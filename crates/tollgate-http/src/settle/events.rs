@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(read(40, [long.as_bytes()]), (2, data(&["short"])));
         let lines = "data: aaaaaaaaaaaaaaaaaaaa\ndata: bbbbbbbbbbbbbbbbbbbb\n\n";
         assert_eq!(read(40, [lines.as_bytes()]), (1, vec![]));
-        // Only the name of the field is buffered, and the rest of the line is unknown.
+        // Only the field's name is buffered; the rest of the line is unknown.
         assert_eq!(read(0, [&b"datadatadatadatadatadatadata: x\n\n"[..]]), (0, vec![]));
     }
 

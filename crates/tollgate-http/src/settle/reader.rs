@@ -1,8 +1,8 @@
 //! Reads a response on its way to the client. A reader counts bytes and events, and finds figures
 //! in JSON. It inspects frames, but never holds them back.
 //!
-//! The size of buffered text is bounded by [`MOST_KEPT`]. If a body is compressed or has another
-//! type, only its bytes are counted.
+//! The size of buffered text is bounded by [`MOST_KEPT`]. If a body is compressed or has a
+//! different type, only its bytes are counted.
 //!
 //! | text | is read | is kept |
 //! |---|---|---|

@@ -148,10 +148,10 @@ impl ResponseCost {
     /// its output tokens in the last, a path finds only one of the two numbers. A number at the
     /// beginning of a path is an index into the array.
     ///
-    /// A JSON text, a line, or the data of an event can be read if it is at most 128 KiB long. If
-    /// it is longer, the cost is not known, unless a later line or event contains the field. A body
-    /// with a `Content-Encoding` other than `identity` cannot be read: put compression outside of
-    /// this layer, or remove `Accept-Encoding` from the request.
+    /// A JSON text, a line, or the data of an event can be read if it is at most 128 KiB long.
+    /// Otherwise, the cost is unknown, unless a later line or event contains the field. A body with
+    /// a `Content-Encoding` other than `identity` cannot be read: put compression outside of this
+    /// layer, or remove `Accept-Encoding` from the request.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;

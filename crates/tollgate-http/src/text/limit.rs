@@ -42,7 +42,7 @@ pub struct LimitText {
     pub(crate) only: Option<Scope>,
     /// The requests to which the limit does not apply.
     pub(crate) except: Option<Scope>,
-    /// How the class of a request is found; `None` without classes.
+    /// How a request's class is found; `None` without classes.
     pub(crate) class_by: Option<ClassByText>,
 }
 
@@ -62,10 +62,10 @@ pub struct LimitPart {
     pub text_name: String,
     /// What each key of the default class may do.
     pub allowance: Allowance,
-    /// The other classes of callers, with the allowance that each of their keys has. Empty if all
+    /// The other classes of callers, with the allowance for each of their keys. Empty if all
     /// requests are counted together.
     pub classes: Vec<(String, Allowance)>,
-    /// How many of the last `classes` come from a file.
+    /// How many classes at the end of `classes` a file has added.
     pub(crate) from_file: usize,
     /// The key; `None` if all requests are counted together.
     pub(crate) key: Option<KeyText>,
