@@ -127,9 +127,9 @@
 //! with up to three parts per key, requires no further allocation. A permit requires two
 //! allocations and a copy of the key.
 //!
-//! To find a field in the JSON of a response, the layer buffers up to 128 KiB of the body. For a
-//! stream of events, it buffers up to 256 KiB. It also stores 64 bytes for each charge made while
-//! the body passes, up to 64 KiB per limit.
+//! To find a field in a response's JSON, the layer buffers up to 128 KiB of the body. For a stream
+//! of events, it buffers up to 256 KiB. It also stores 64 bytes for each charge made while the body
+//! passes, up to 64 KiB per limit.
 //!
 //! # Classes of callers
 //!

@@ -62,8 +62,8 @@
 //! | `from 10.0.0.0/8` | clients in a network, found as for the key `ip`; a request without an address is in none |
 //! | `preflight` | preflight requests of browsers (CORS) |
 //!
-//! Templates after `for` do not affect the key `path`, which remains the path or, with the setting
-//! `path-template`, the template of the path. A limit that no request could reach is an error.
+//! Templates after `for` do not affect the key `path`, which is the path or, if `path-template` is
+//! set, the path's template. A limit that no request could reach is an error.
 //!
 //! # Classes
 //!

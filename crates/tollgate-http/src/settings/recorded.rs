@@ -21,8 +21,8 @@ use crate::text::fact::Fact;
 use crate::text::limit::{LimitPart, LimitText};
 use crate::text::scope::Scope;
 
-/// The limits that applied to a request when it was recorded. This type is an extension of the
-/// request.
+/// The limits that applied to a request when it was recorded. They are stored in the request as an
+/// extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// The limits that applied.
@@ -65,7 +65,7 @@ impl LayerSettings {
             let goes_by_record = text.facts().iter().any(&is_lacking);
             let limits = here.limits_of(text, &mut make, |limit, table| match &text.class_by {
                 _ if goes_by_record => Ok(by_record(limit, text)),
-                // If there is a trusted proxy, that proxy has set the header of the recorded
+                // If there is a trusted proxy, that proxy has set the header in the recorded
                 // request.
                 Some(ClassByText::Header(header)) if self.proxies().is_some() => {
                     let mut plain = text.clone();

@@ -1,9 +1,9 @@
 //! A limit's charges for one response. They determine the tokens to be given back or still to be
 //! charged at the settlement.
 //!
-//! The arithmetic is the same as in [`tollgate::Reservation`], but it is used for both
-//! process-local and shared limits. There is one difference: charges added during the response are
-//! also recorded, so that they can be given back if the response ends with a smaller figure.
+//! The arithmetic is the same as in [`tollgate::Reservation`], and serves both process-local and
+//! shared limits. There is one difference: charges added during the response are also recorded, so
+//! that they can be given back if the response ends with a smaller figure.
 
 use std::collections::VecDeque;
 use tollgate::{Decision, Settlement};

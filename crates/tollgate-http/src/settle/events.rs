@@ -1,10 +1,9 @@
 //! Reads server-sent events as they pass. The reader counts the events and passes on each event's
 //! data.
 //!
-//! The HTML standard defines the format. Lines end in CR, LF or both, the name of a field precedes
-//! a colon, and an empty line ends each event. The stream may begin with a byte order mark. A
-//! comment is not an event, and neither is `[DONE]`, which many services send at the end of a
-//! stream.
+//! The HTML standard defines the format. Lines end in CR, LF or both, a field's name precedes a
+//! colon, and an empty line ends each event. The stream may begin with a byte order mark. A comment
+//! is not an event, and neither is `[DONE]`, which many services send at the end of a stream.
 
 /// The mark that may precede the first line.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -16,7 +15,7 @@ const DONE: &[u8] = b"[DONE]";
 /// Reads one stream of events.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// The maximum number of buffered bytes of a line, and of an event's data.
+    /// The maximum number of bytes buffered for a line, and for an event's data.
     most: usize,
     /// The last line, which may be incomplete.
     line: Kept,

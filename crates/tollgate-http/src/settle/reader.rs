@@ -1,8 +1,8 @@
 //! Reads a response on its way to the client. A reader counts bytes and events, and finds figures
 //! in JSON. It inspects frames, but never holds them back.
 //!
-//! The size of buffered text is bounded by [`MOST_KEPT`]. If a body is compressed or has a
-//! different type, only its bytes are counted.
+//! Each buffered text has at most [`MOST_KEPT`] bytes. If a body is compressed or has a different
+//! type, only its bytes are counted.
 //!
 //! | text | is read | is kept |
 //! |---|---|---|
@@ -15,7 +15,7 @@ use super::figure::JsonPath;
 use crate::head::{ResponseHead, number};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 
-/// The maximum number of buffered bytes of a JSON text, a line, or the data of an event.
+/// The maximum number of bytes buffered for a JSON text, a line, or an event's data.
 pub(crate) const MOST_KEPT: usize = 128 * 1024;
 
 /// The types of newline-delimited JSON, without `x-` before them.
