@@ -1,6 +1,6 @@
-//! Measures the cost of the tower layer per request. It compares a bare service with the same
-//! service behind one limit and behind three limits. The benchmark uses no socket and no body, and
-//! the handler answers immediately.
+//! Measures the tower layer's cost per request. The benchmark compares a bare service with the same
+//! service behind one limit and behind three limits. It uses no socket and no body, and the handler
+//! answers immediately.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{Request, Response};
@@ -75,7 +75,7 @@ fn layers(criterion: &mut Criterion) {
 
     let mut bench = |title, builder: RateLimitBuilder, status| {
         let mut service = behind(builder);
-        // The first request of a client is admitted, even if its later requests are denied.
+        // A client's first request is admitted, even if later ones are denied.
         serve(&mut service);
         group.bench_function(title, |bencher| {
             assert_eq!(serve(&mut service), status);

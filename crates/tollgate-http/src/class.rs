@@ -1,4 +1,4 @@
-//! Classes of callers, such as free or paid, and how a request reveals the class of its caller.
+//! Classes of callers, such as free or paid, and how a request reveals its caller's class.
 
 pub(crate) mod by;
 pub(crate) mod listed;

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use tollgate::{ConfigError, Quota};
 
-/// The error returned when a layer cannot be built, because its configuration is wrong or its
+/// The error returned when a layer cannot be built because its configuration is wrong or its
 /// settings cannot be enforced.
 ///
 /// The message names the rejected value, the expected values, and the fix. Names from a
@@ -104,7 +104,7 @@ pub enum Fault {
          \"per-address\""
     )]
     Name {
-        /// The name that was refused.
+        /// The rejected name.
         name: String,
         /// The maximum number of bytes in a name.
         most: usize,
@@ -118,7 +118,7 @@ pub enum Fault {
         /// The name.
         name: String,
     },
-    /// Two limits use the same limiter with the same state, so each request would be charged to the
+    /// Two limits share one limiter and its only state, so each request would be charged to that
     /// limiter twice.
     #[error(
         "limits {name:?} and {other:?} use the same limiter, so each request would be charged to it \
@@ -158,13 +158,13 @@ pub enum Fault {
          \"x-api-key\""
     )]
     HeaderName {
-        /// The text that was refused.
+        /// The rejected text.
         name: String,
     },
     /// The name of the query parameter is empty.
     #[error("invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\"")]
     QueryName,
-    /// A template of paths is not valid, or can never match.
+    /// A path template is not valid, or can never match.
     #[error("{why}")]
     PathTemplate {
         /// The template, the place and the fix.
@@ -177,8 +177,8 @@ pub enum Fault {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The limiter has classes of callers, but the limit does not specify how to find the class of
-    /// a request.
+    /// The limiter has classes of callers, but the limit does not specify how to find a request's
+    /// class.
     #[error(
         "limit {limit:?} has classes of callers ({}) but no way to find the class of a request, so all requests \
          would be of the default class: expected `.class_by(...)`; add it, or build the limiter without classes",
@@ -190,7 +190,7 @@ pub enum Fault {
         /// The names of the classes.
         classes: Vec<String>,
     },
-    /// The limit specifies how to find the class of a request, but its limiter has no classes.
+    /// The limit specifies how to find a request's class, but its limiter has no classes.
     #[error(
         "limit {limit:?} has a way to find the class of a request, but its limiter has 0 classes: expected at \
          least 1; add `.class(...)` to the limiter's builder, or leave `.class_by(...)` out"
@@ -209,12 +209,11 @@ pub enum Fault {
     UnknownClass {
         /// The name of the limit.
         limit: String,
-        /// The name that was refused.
+        /// The rejected name.
         class: String,
         /// The names of the limiter's classes.
         classes: Vec<String>,
-        /// The reason why the name cannot be parsed as a quota. Empty if only names of classes are
-        /// allowed.
+        /// Why the name cannot be parsed as a quota; empty if only class names are allowed.
         why: String,
     },
     /// A limit never applies, because all requests in its scope are exempt from all limits.
@@ -231,16 +230,16 @@ pub enum Fault {
     Class {
         /// The name of the class.
         class: String,
-        /// The error that a limit of this class alone would have.
+        /// The error that a limit with this class alone would have.
         error: Box<Fault>,
     },
-    /// A lookup of classes has a setting out of range.
+    /// A class lookup has a setting that is out of range.
     #[error("class lookup: {why}")]
     ClassLookup {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The classes of keys are invalid or cannot be read, or this kind of key does not support
+    /// The keys' classes are invalid or cannot be read, or this kind of key does not support
     /// classes.
     #[error("classes of keys: {why}")]
     KeyClasses {
@@ -255,7 +254,7 @@ pub enum Fault {
          if *prefix == 0 { ", which would make all clients one" } else { "" }
     )]
     Ipv6Prefix {
-        /// The length that was refused, in bits.
+        /// The rejected length, in bits.
         prefix: u8,
     },
     /// The trusted networks contain every address, so any address written by a client would be
@@ -281,7 +280,7 @@ pub enum Fault {
          like \"10.0.0.0/8\" or \"2001:db8::/32\""
     )]
     NotANetwork {
-        /// The text that was refused.
+        /// The rejected text.
         text: String,
     },
     /// The number of trusted proxies is out of range.
@@ -294,7 +293,7 @@ pub enum Fault {
          }
     )]
     Hops {
-        /// The number that was refused.
+        /// The rejected number.
         hops: usize,
         /// The largest number allowed.
         most: usize,
@@ -345,7 +344,7 @@ pub enum Fault {
          like \"usage.total_tokens\""
     )]
     JsonPath {
-        /// The path that was refused.
+        /// The rejected path.
         path: String,
     },
     /// The quantile of an [`Estimator`](crate::Estimator) is out of range.
@@ -353,7 +352,7 @@ pub enum Fault {
         "invalid quantile {quantile}: expected 0.001 to 0.999 in steps of 0.001; write 95 percent as 0.95"
     )]
     Quantile {
-        /// The quantile that was refused.
+        /// The rejected quantile.
         quantile: String,
     },
     /// The limit would let the response change the charge, although it limits requests in flight.
@@ -403,7 +402,7 @@ pub enum Fault {
          status.as_u16()
     )]
     Status {
-        /// The status that was refused.
+        /// The rejected status.
         status: StatusCode,
     },
     /// No limiter can enforce the limit.
@@ -413,19 +412,18 @@ pub enum Fault {
         limit: String,
         /// The class of the limiter's callers, if the limit has classes.
         class: Option<String>,
-        /// Why the limiter was refused.
+        /// Why the limiter was rejected.
         error: ConfigError,
     },
-    /// The limit's text specifies an invalid way to find the key of a request or the class of a
-    /// caller.
+    /// The limit's text specifies an invalid way to find the request's key or the caller's class.
     #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
     Key {
         /// The name of the limit.
         limit: String,
-        /// Why the key was refused.
+        /// Why the key was rejected.
         error: Box<Fault>,
     },
-    /// A header names the class of a caller, but no proxy is trusted, so any client could write the
+    /// A header names the caller's class, but no proxy is trusted, so any client could write the
     /// header.
     #[error(
         "limit `{}`: any client can write the header `{}`, which names the class of the caller: expected \
@@ -447,7 +445,7 @@ pub enum Fault {
         listed(limits)
     )]
     Shadow {
-        /// The name that was refused.
+        /// The rejected name.
         name: String,
         /// The names of the limits.
         limits: Vec<String>,

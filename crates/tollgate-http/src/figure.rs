@@ -46,7 +46,7 @@ impl fmt::Debug for Figure {
 /// Reads the figures of a limiter. Returns `None` if the limiter no longer exists.
 pub(crate) type ReadFigures = dyn Fn() -> Option<Vec<Figure>> + Send + Sync;
 
-/// Returns the figures of a keyed limiter of this process.
+/// Returns the figures of a process-local keyed limiter.
 pub(crate) fn of_keys(stats: &Stats) -> Vec<Figure> {
     vec![
         Figure::gauge("tollgate_keys", "Keys that the limit tracks", stats.keys as u64),

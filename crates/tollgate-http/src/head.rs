@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 
 /// A request extension that contains the address of the other end of the connection.
 ///
-/// Use this type if the server does not have a similar one. Insert it into the extensions of each
-/// request before the request reaches the layer.
+/// Use this type if the server does not provide a similar one. Insert it into the extensions of
+/// each request before the request reaches the layer.
 ///
 /// ```
 /// use http::Request;
@@ -28,10 +28,10 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddr(pub SocketAddr);
 
-/// Reads the peer address from the extension that one server sets.
+/// Reads the peer address from an extension that a particular server sets.
 type Source = Box<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
 
-/// The sources of the peer address that are tried before [`PeerAddr`].
+/// The sources of the peer address to be tried before [`PeerAddr`].
 #[derive(Default)]
 pub(crate) struct Peers {
     sources: Vec<Source>,
@@ -127,9 +127,9 @@ impl<'a> RequestHead<'a> {
     /// The path is changed in this order:
     ///
     /// 1. Percent-encoded letters, digits and `-._~` are decoded (RFC 3986 calls them unreserved).
-    ///    Other encodings remain, with their digits in upper case. Bytes that must be encoded in a
-    ///    path are encoded, such as `\`, `"`, `{`, `?` and the bytes of `é`. A percent sign that
-    ///    does not begin an encoding becomes `%25`.
+    ///    Other encodings are kept, with their digits in upper case. Bytes that a path must not
+    ///    contain unencoded, such as `\`, `"`, `{`, `?` and the bytes of `é`, are encoded. A
+    ///    percent sign that does not begin an encoding becomes `%25`.
     /// 2. Repeated slashes become one.
     /// 3. The segments `.` and `..` are removed. A `..` also removes the segment before it, if
     ///    there is one.
@@ -151,7 +151,7 @@ impl<'a> RequestHead<'a> {
     /// [`KeyBy::path_templates`](crate::KeyBy::path_templates) avoids this problem, because it
     /// counts all paths without a matching template as one.
     ///
-    /// The canonical form of a canonical path is the path itself. The form is ASCII. A path that is
+    /// The canonical form is always ASCII. Canonicalizing it again changes nothing. A path that is
     /// already canonical requires no allocation.
     ///
     /// ```
@@ -195,15 +195,15 @@ impl<'a> RequestHead<'a> {
     /// `None` if the header is missing or empty. Also returns `None` if the header occurs more than
     /// once, because the layer cannot know which value counts.
     ///
-    /// The values of two headers are the same over HTTP/1.1 and HTTP/2:
+    /// Two headers have the same value over HTTP/1.1 and HTTP/2:
     ///
     /// - `host` is the host of the target if the target has one (`:authority` over HTTP/2), and
-    ///   otherwise the header `Host`. It is in lower case, without a user's name, without a dot at
-    ///   the end, and without the ports 80 and 443.
+    ///   otherwise the header `Host`. It is in lower case, without a user name, without a trailing
+    ///   dot, and without the ports 80 and 443.
     /// - `cookie` is one value, which HTTP/2 may split into several lines: the lines are joined
     ///   with `; `.
     ///
-    /// [`headers`](Self::headers) has all lines as they were sent.
+    /// [`headers`](Self::headers) returns all lines as they were sent.
     ///
     /// ```
     /// # use http::Request;
@@ -267,7 +267,7 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// Parses the name of a header, as a user writes it.
+/// Parses a header name written by a user.
 pub(crate) fn header_name(name: &str) -> Result<HeaderName, Fault> {
     name.parse().map_err(|_| Fault::HeaderName { name: name.to_owned() })
 }
@@ -278,7 +278,7 @@ fn single<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
     if several.next().is_some() { None } else { Some(first) }
 }
 
-/// Returns the lines of `Cookie` as one (RFC 9113, section 8.2.3).
+/// Joins the lines of `Cookie` into one (RFC 9113, section 8.2.3).
 fn joined<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Cow<'a, [u8]>> {
     let mut all = Cow::Borrowed(lines.next()?);
     for line in lines {
@@ -289,7 +289,7 @@ fn joined<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Cow<'a, [u8]>
     Some(all)
 }
 
-/// Returns the number in a header or trailer. The header must occur once and contain only digits,
+/// Returns the number in a header or trailer. The field must occur once and contain only digits,
 /// apart from surrounding spaces.
 pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     let value = single(headers.get_all(name).iter())?.as_bytes().trim_ascii();
@@ -337,8 +337,7 @@ impl<'a> ResponseHead<'a> {
     /// request then never reached the handler.
     ///
     /// The layer marks its refusals with an extension of the response. The result is therefore
-    /// false for a response with the same status from the handler, or from a server behind the
-    /// handler.
+    /// false if the handler, or a server behind it, responds with the same status.
     ///
     /// ```
     /// # use tollgate_http::Limit;

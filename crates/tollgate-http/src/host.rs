@@ -1,17 +1,17 @@
 //! The canonical form of a host.
 //!
 //! HTTP/2 sends the host in `:authority`, HTTP/1.1 in the field `Host` or in the target. A client
-//! that spells the host differently still requests the same host, so the client must not receive
-//! another quota.
+//! that spells the host differently still requests the same host, so the spelling must not earn the
+//! client a new quota.
 
 use std::borrow::Cow;
 
 /// Returns the canonical form of a host, such as `shop.example:8080`. Limits count a host under
 /// this form.
 ///
-/// The canonical form is in lower case, without a user's name before `@`, without a dot at the end,
-/// and without port 80 or 443. Both ports are removed for every scheme, because the scheme is not
-/// known over HTTP/1.1.
+/// The canonical form is in lower case, without a user name before `@`, without a trailing dot, and
+/// without port 80 or 443. Both ports are removed for every scheme, because the scheme is not known
+/// over HTTP/1.1.
 pub(crate) fn canonical_host(host: &[u8]) -> Cow<'_, [u8]> {
     let host = host.trim_ascii();
     let host = host.iter().rposition(|&byte| byte == b'@').map_or(host, |at| &host[at + 1..]);

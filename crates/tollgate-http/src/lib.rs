@@ -1,5 +1,5 @@
 //! Rate limits for HTTP servers: a [tower](https://docs.rs/tower) layer for axum, hyper, tonic and
-//! any other service of `http` requests.
+//! any other service that accepts `http` requests.
 //!
 //! ```
 //! use http::{Request, Response, StatusCode};
@@ -42,14 +42,14 @@
 //!   exemptions, listeners.
 //! - [`Limit`]: a named limit over any [`Backend`], such as a [`Limiter`](tollgate::Limiter) or a
 //!   [`SingleLimiter`](tollgate::SingleLimiter); shadow mode, charges that depend on the response.
-//!   A limit over an [`InFlight`](tollgate::InFlight) restricts [how many requests of a client run
-//!   at once](Limit#requests-in-flight). A request runs until the end of its response.
-//! - [`ClassBy`]: the class of a caller, such as free or paid; [`ClassLookup`] queries a database.
+//!   A limit over an [`InFlight`](tollgate::InFlight) restricts [how many of a client's requests
+//!   run at once](Limit#requests-in-flight). A request runs until the end of its response.
+//! - [`ClassBy`]: the caller's class, such as free or paid; [`ClassLookup`] queries a database.
 //! - [`RequestCost`]: the cost of a request, in tokens. [`ResponseCost`]: a cost that only the
 //!   response reveals, and streams that are cut off when their budget is spent. [`Estimator`]: an
 //!   estimate of such a cost, reserved until the response is known.
 //! - [`AsyncLimiter`]: a limiter that several machines share; the layer waits for its decisions.
-//!   [`AsyncInFlight`]: a limit on the requests in flight on all machines.
+//!   [`AsyncInFlight`]: a limit on requests in flight across all machines.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
 //!   [`WhenNoKey`] for requests that cannot be attributed to a client.
 //! - [`Key`]: the key of a client, to check or change a limiter beside the layer.
@@ -57,7 +57,7 @@
 //!
 //! # Response fields
 //!
-//! Each response contains the fields `RateLimit` and `RateLimit-Policy` of
+//! Each response contains the fields `RateLimit` and `RateLimit-Policy`, as defined by
 //! [draft-ietf-httpapi-ratelimit-headers][draft], with one item for each limit:
 //!
 //! ```text
@@ -76,29 +76,33 @@
 //!   the request, `t` is the number of seconds until a retry.
 //!
 //! The response to a refused request also has `Retry-After`. Times are rounded up to whole seconds,
-//! and to at least one second when the request is refused. The layer omits these times if it cannot
-//! promise any wait: when the request costs more than the capacity of the limit, the table is full,
-//! or the maximum number of requests is in flight. All figures are taken from the decision itself;
-//! the limiter is not read a second time.
+//! and to at least one second when the request is refused. The layer omits the times if it cannot
+//! say when a retry would succeed, that is, if the request costs more than the limit's capacity,
+//! the table is full, or the maximum number of requests is in flight.
 //!
-//! An upstream, the handler or an inner layer may already have written these fields. The layer adds
-//! its items to the list and writes the list on one line. It keeps existing items in the form that
-//! this draft requires: a String with the parameter `r`, or with `q` in `RateLimit-Policy`. It
-//! removes all other items, such as `limit=100, remaining=50` of an older draft. A client that
-//! cannot parse one item would otherwise reject the whole field.
-//! [`legacy_fields`](RateLimitBuilder::legacy_fields) describes which of two sets of older fields
-//! the layer keeps.
+//! All figures are taken from the decision itself; the limiter is not read a second time.
+//!
+//! An upstream, the handler or an inner layer may already have written these fields. The layer then
+//! adds its own items and writes the whole list on one line. It keeps an existing item only if the
+//! item has the form that this draft requires: a String with the parameter `r` or, in
+//! `RateLimit-Policy`, with `q`. All other items, such as `limit=100, remaining=50` from an older
+//! draft, are removed, because a client that cannot parse one item rejects the whole field. If the
+//! response already contains the older `X-RateLimit-*` fields,
+//! [`legacy_fields`](RateLimitBuilder::legacy_fields) describes whose values are kept.
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
 //!
 //! # Refusals
 //!
-//! A refused request is answered with problem JSON (RFC 9457). The problem type is usually
-//! `quota-exceeded`. When the limiter has no room for new clients or its store is unreachable, the
-//! type is `temporary-reduced-capacity`. The draft defines both types. Refusals of blocked callers,
-//! and of requests without a key, have the type `about:blank`. The member `violated-policies` lists
-//! the limits that refused. Simple clients can read the members `error`, `limit`, and `retry_after`
-//! in seconds. For another response, use [`plain_text`](RateLimitBuilder::plain_text) or
+//! A refused request is answered with problem JSON (RFC 9457). Its member `violated-policies` lists
+//! the limits that refused. Simple clients can read the members `error`, `limit` and `retry_after`
+//! (in seconds).
+//!
+//! The problem type is usually `quota-exceeded`. If the limiter has no room for new clients or its
+//! store is unreachable, the type is `temporary-reduced-capacity`. The draft defines both types. If
+//! the caller is blocked or the request has no key, the type is `about:blank`.
+//!
+//! To send a different response, use [`plain_text`](RateLimitBuilder::plain_text) or
 //! [`respond`](RateLimitBuilder::respond).
 //!
 //! | reason | status | gRPC status | `error` |
@@ -112,26 +116,26 @@
 //!
 //! # Figures
 //!
-//! [`RateLimitBuilder::metrics`] counts the decisions of each limit and class, and writes these
-//! counts and the limiters' figures for Prometheus: see [`Metrics`]. For other metrics and for
-//! logs, [`RateLimitBuilder::on_decision`] calls a closure with each decision.
+//! [`RateLimitBuilder::metrics`] counts decisions by limit and class, and writes these counts and
+//! the limiters' figures for Prometheus: see [`Metrics`]. For other metrics and for logs,
+//! [`RateLimitBuilder::on_decision`] calls a closure with each decision.
 //!
 //! # What it costs
 //!
 //! Each request costs one check per limit and one allocation for `RateLimit`, besides the
-//! allocations of the header map. Keys are borrowed from the request. Up to four limits, and up to
-//! three parts of a key, require no allocation. A permit requires two allocations and a copy of the
-//! key.
+//! allocations of the header map. Keys are borrowed from the request. Checking up to four limits,
+//! with up to three parts per key, requires no further allocation. A permit requires two
+//! allocations and a copy of the key.
 //!
-//! To find a field in the JSON of a response, the layer buffers up to 128 KiB of the body. For a
-//! stream of events, it buffers up to 256 KiB. It also stores 64 bytes for each charge made while
-//! the body passes, up to 64 KiB per limit.
+//! To find a field in a response's JSON, the layer buffers up to 128 KiB of the body. For a stream
+//! of events, it buffers up to 256 KiB. It also stores 64 bytes for each charge made while the body
+//! passes, up to 64 KiB per limit.
 //!
 //! # Classes of callers
 //!
 //! A limiter can have classes of callers, such as free and paid, each with its own quota. A limit
-//! over such a limiter specifies how the layer finds the class of a request. Each caller sees only
-//! the quota of their own class:
+//! over such a limiter specifies how the layer finds a request's class. Each caller sees only the
+//! quota of their own class:
 //!
 //! ```
 //! use http::{Request, Response};
@@ -172,10 +176,10 @@
 //!
 //! - A request belongs to the default class if no class is found, or if the limiter does not have
 //!   the class that is found.
-//! - The class is taken from an extension, a closure, a header of a trusted proxy, a list or a file
-//!   of keys, or a function whose answers are cached ([`ClassLookup`]).
+//! - The class is taken from an extension, a closure, a header set by a trusted proxy, a list or a
+//!   file of keys, or a function whose answers are cached ([`ClassLookup`]).
 //! - `RateLimit-Policy` omits a limit with classes if the limit does not apply to the request,
-//!   because the class is then not known.
+//!   because the caller's class is then unknown.
 //! - [`DecisionEvent::class`] and [`Refusal::class`] name the class, including the default class.
 //!   The limiter's classes are the only possible names, so a metric can use the name as a label.
 //!   The layer's own responses do not contain the name.
@@ -186,15 +190,15 @@
 //! # Several limits
 //!
 //! The layer peeks at all limits before it charges any of them. A limit may still refuse, because
-//! another request was faster. The layer then refunds the charges of the other limits. During such
-//! a race a limit may briefly appear to have fewer tokens left than it has, but never more.
+//! another request was faster. The layer then refunds the charges made to the other limits. During
+//! such a race, a limit may briefly appear to have fewer tokens left than it has, but never more.
 //!
 //! # Costs that the response reveals
 //!
-//! Often only the response reveals the cost of a request, such as the tokens of a language model or
-//! the bytes of a download. [`Limit::cost`] is then an estimate. It is charged before the request
-//! is handled, so that concurrent requests cannot all pass. [`Limit::settle`] specifies how the
-//! response corrects the estimate.
+//! Often only the response reveals the cost of a request, such as the tokens used by a language
+//! model or the bytes of a download. [`Limit::cost`] is then an estimate. The estimate is charged
+//! before the request is handled, so that concurrent requests cannot all pass. [`Limit::settle`]
+//! specifies how the response corrects the estimate.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -227,26 +231,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The body of the response owns the reserved tokens. The layer settles them when the body has
-//!   ended or is dropped, not when the handler returns.
+//! - The response body owns the reserved tokens. The layer settles them when the body has ended or
+//!   is dropped, not when the handler returns.
 //! - A client that hangs up in mid-stream pays for the tokens counted so far. If nothing was
 //!   counted, the client pays the estimate.
 //! - [`ResponseCost::cut_off`] ends a response within one frame of its budget. With several limits,
 //!   any limit that has too few tokens ends the response; the other limits are not charged for the
-//!   frame that is not sent.
+//!   unsent frame.
 //! - [`Limit::charge_if`] gives back the estimate of a request that fails.
 //! - The layer also settles shared limits, without waiting for their store. A stream can therefore
-//!   exceed a shared budget by more before it is cut off: see
+//!   overrun a shared budget further before it is cut off: see
 //!   [`ResponseCost`](ResponseCost#limits-that-other-machines-share).
-//! - [`RateLimitBuilder::on_settled`] reports the cost of each response if the cost is known,
-//!   whether the response was cut off, and the tokens that could not be charged.
-//! - The fields of a response show the decision on the estimate.
+//! - [`RateLimitBuilder::on_settled`] reports each response: its cost (if known), whether it was
+//!   cut off, and the tokens that could not be charged.
+//! - The response fields show the decision on the estimate.
 //!
 //! # Limits before and after authentication
 //!
-//! Some limits depend on the result of a middleware, such as the user of a request. Put these
-//! limits in a layer inside that middleware. Put limits that protect the middleware itself in a
-//! layer outside.
+//! Some limits depend on the result of a middleware, such as the request's user. Put these limits
+//! in a layer inside that middleware. Put limits that protect the middleware itself in a layer
+//! outside it.
 //!
 //! ```
 //! # use http::{Request, Response, StatusCode};
@@ -299,15 +303,15 @@
 //! ```
 //!
 //! - `RateLimit` and `RateLimit-Policy` remain one line each, with the items of the inner layer
-//!   first. Limits of the two layers should therefore have different names. The older fields are
-//!   those of the inner layer.
-//! - If the inner layer refuses the request, the charges of the outer layer stay, unless
+//!   first. Limits in the two layers should therefore have different names. The older fields can
+//!   describe only one limit: see [`legacy_fields`](RateLimitBuilder::legacy_fields).
+//! - If the inner layer refuses the request, the charges of the outer layer are kept, unless
 //!   [`charge_if`](Limit::charge_if) gives them back, as in this example; see
 //!   [`ResponseHead::is_refusal`].
-//! - If such a charge has used up a limit of the outer layer, that layer extends the refusal's
-//!   `Retry-After` (and `grpc-retry-pushback-ms`) until the limit has more tokens. The client
-//!   receives the later of the two times. The body still contains the time computed by the inner
-//!   layer. The `t` of an outer limit that has tokens left may be later.
+//! - If such a charge has used up one of the outer layer's limits, the outer layer extends the
+//!   refusal's `Retry-After` (and `grpc-retry-pushback-ms`) until the limit has more tokens. The
+//!   client receives the later of the two times. The body still contains the time computed by the
+//!   inner layer. The `t` of an outer limit with tokens left may be later.
 //!
 //! # Tests of an application
 //!
@@ -349,13 +353,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To test a limit that other machines share, implement [`AsyncLimiter`] over a
-//! [`Limiter`](tollgate::Limiter) of this process with such a clock.
+//! To test a limit that other machines share, implement [`AsyncLimiter`] over a process-local
+//! [`Limiter`](tollgate::Limiter) with such a clock.
 //!
 //! # Limits that other machines share
 //!
 //! A limiter whose counts are on another machine needs time to answer, so it implements
-//! [`AsyncLimiter`]. In all other respects, such a limit behaves like a limit of this process, and
+//! [`AsyncLimiter`]. In all other respects, a limit over it behaves like a process-local limit, and
 //! one layer can contain both kinds.
 //!
 //! ```
@@ -412,36 +416,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The limits of this process are peeked at first and charged last, so that a request refused by
+//! - The process-local limits are peeked at first and charged last, so that a request refused by
 //!   these limits costs no round trip. The shared limits are charged in between, all at the same
-//!   time. If one limit refuses, the charges of the others are refunded before the request is
+//!   time. If one limit refuses, the charges made to the others are refunded before the request is
 //!   answered. The fields show no state for a limit that was not checked. If the charge of a shared
 //!   limit is refunded, the fields show the state before the refund.
 //! - If the response does not keep a charge ([`Limit::charge_if`]), the charge is refunded before
 //!   the response is passed on. This takes one more round trip, but a client that has received its
 //!   response can rely on the refund for its next request. If refunds should not delay responses,
 //!   the limiter can pass them to a task of its own.
-//! - Settling a cost by the response ([`Limit::settle`]) delays nothing. A task of the limiter
-//!   ([`AsyncLimiter::spawn`]) owns the charges and settles them.
-//! - [`Backend::in_flight`] limits the requests in flight on all machines, over any
-//!   [`AsyncInFlight`]. The body of the response owns the permit.
-//! - If a client hangs up while its request waits, the charges made so far stay, because hanging up
-//!   must not make attempts free.
+//! - Settling the cost that a response reveals ([`Limit::settle`]) delays nothing. A task of the
+//!   limiter ([`AsyncLimiter::spawn`]) owns the charges and settles them.
+//! - [`Backend::in_flight`] limits the requests in flight across all machines, over any
+//!   [`AsyncInFlight`]. The response body owns the permit.
+//! - If a client hangs up while its request waits, the charges made so far are kept, because
+//!   hanging up must not make attempts free.
 //! - A request that has waited continues with the inner service that was ready for it. The future
-//!   stores that service, and a clone replaces it; this is why the inner service must be `Clone`.
-//!   If all limits of a layer are local to this process and none looks up [classes](ClassLookup),
+//!   stores that service, and a clone takes its place, which is why the inner service must be
+//!   `Clone`. If all limits of a layer are process-local and none looks up [classes](ClassLookup),
 //!   no request waits or clones the service.
 //!
 //! # Features
 //!
 //! No feature is on by default.
 //!
-//! - `serde`: reads and writes [`settings`] and texts of limits.
+//! - `serde`: reads and writes [`settings`] and limit texts.
 //! - `tracing`: the layer emits an event for each refusal, each request without a key, and each
 //!   response that is cut off or could not be charged in full.
 
-// Without the feature `unstable-program`, items that only `program` re-exports are `pub` but
-// unreachable.
+// Items that are re-exported only by `program` are `pub`, but unreachable without the feature
+// `unstable-program`.
 #![cfg_attr(not(feature = "unstable-program"), allow(unreachable_pub))]
 
 mod atomics;

@@ -1,15 +1,15 @@
-//! Metrics of layers for Prometheus. They show the decisions of limits and the contents of
-//! limiters.
+//! Prometheus metrics for layers. They show the decisions that limits make and the figures that
+//! limiters report.
 //!
 //! # State
 //!
 //! Each limit and class has a row with its counts by outcome. Building a layer adds rows, and
-//! nothing removes them, so a count never goes down. Each class of a layer points to the counts of
+//! nothing removes them, so a count never goes down. Each class in a layer points to the counts in
 //! its row, so no request has to look up a row.
 //!
 //! Each limiter with figures has a source. The source holds a weak reference to the limiter, so the
-//! figures disappear with the limiter. After a reload, two limiters of the same name may exist for
-//! a moment, and only the newer limiter is shown.
+//! figures disappear with the limiter. After a reload, two limiters with the same name may exist
+//! for a moment, and only the newer limiter is shown.
 //!
 //! # Progress
 //!
@@ -26,13 +26,13 @@ use std::sync::Arc;
 /// The names of the outcomes that are counted.
 const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key", "blocked", "shadow"];
 
-/// Counts the decisions of layers. Writes these counts and the figures of the layers' limiters for
+/// Counts layers' decisions, and writes these counts and the figures of the layers' limiters for
 /// Prometheus.
 ///
 /// [`RateLimitBuilder::metrics`](crate::RateLimitBuilder::metrics) connects the metrics to a layer.
-/// Clones share the counts. Several layers may use the same metrics, and limits of the same name in
-/// two layers are counted as one limit. No label contains a value chosen by a client. `tollgate
-/// proxy` uses the same names.
+/// Clones share the counts. Several layers may use the same metrics, and limits with the same name
+/// in two layers are counted as one limit. No label contains a value chosen by a client.
+/// `tollgate proxy` uses the same metric names.
 ///
 /// | name | labels | value |
 /// |---|---|---|
@@ -42,10 +42,11 @@ const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key
 /// | `tollgate_limiter_memory_bytes` | `limit`, `class` | Bytes that the limit holds |
 /// | `tollgate_keys_forgotten_total` | `limit`, `class` | Idle keys that were forgotten |
 ///
-/// Only limits with classes have the label `class`. Only keyed limits of this process have figures
-/// about keys. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) shows the
-/// [figures](crate::AsyncLimiter::figures) of that limiter, and only the label `limit`. The figures
-/// of `tollgate-redis` show the operations of the store, and whether the store is reachable.
+/// The label `class` appears only on limits with classes, and figures about keys appear only for
+/// process-local keyed limits. For a limit over an [`AsyncLimiter`](crate::AsyncLimiter), the
+/// metrics show the limiter's [figures](crate::AsyncLimiter::figures), with `limit` as their only
+/// label. The figures of `tollgate-redis` show the operations of the store, and whether the store
+/// is reachable.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -78,7 +79,7 @@ pub struct Metrics {
     sources: Arc<ArcSwap<Vec<Source>>>,
 }
 
-/// A limit, or a class of its callers.
+/// A limit, or one of its classes.
 #[derive(Clone)]
 struct Row {
     limit: Arc<str>,
@@ -86,8 +87,8 @@ struct Row {
     counts: Arc<Counts>,
 }
 
-/// A limiter with figures, used by a limit or by one class of its callers. The newest source is the
-/// last in the list.
+/// A limiter with figures, used by a limit or by one of its classes. The newest source is the last
+/// in the list.
 #[derive(Clone)]
 struct Source {
     limit: Arc<str>,
@@ -95,7 +96,7 @@ struct Source {
     figures: Arc<ReadFigures>,
 }
 
-/// The number of times that a limit had each outcome.
+/// How often a limit had each outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Counts([AtomicU64; OUTCOMES.len()]);
 
@@ -120,7 +121,7 @@ impl Metrics {
         Self::default()
     }
 
-    /// Returns the counts for a limit, or for one class of its callers.
+    /// Returns the counts for a limit, or for one of its classes.
     pub(crate) fn counts(&self, limit: &Arc<str>, class: Option<&str>) -> Arc<Counts> {
         let fresh = Arc::new(Counts::default());
         let is_it = |row: &Row| row.limit == *limit && row.class.as_deref() == class;
@@ -136,7 +137,7 @@ impl Metrics {
     }
 
     /// Adds the figures of a limiter, which are shown as long as the limiter exists. They replace
-    /// the figures of an older limiter of the same limit and class.
+    /// the figures of an older limiter for the same limit and class.
     pub(crate) fn show(&self, limit: &Arc<str>, class: Option<&str>, figures: &Arc<ReadFigures>) {
         self.sources.rcu(|sources| {
             let mut sources = Vec::clone(sources);

@@ -1,4 +1,4 @@
-//! Paths of requests. Limits count a path in its canonical form, or by a template that many paths
+//! Request paths. Limits count a path in its canonical form, or by a template that many paths
 //! share.
 
 pub(crate) mod canonical;

@@ -69,7 +69,7 @@ pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
     limit.key.as_ref()
 }
 
-/// Creates a limiter of this process for a part of a limit. If `clock` is given, it replaces the
+/// Creates a process-local limiter for part of a limit. If `clock` is given, it replaces the
 /// default clock.
 ///
 /// # Errors
@@ -83,8 +83,8 @@ pub fn local(
     settings.local(limit, clock)
 }
 
-/// Adds the blocked and unlimited classes of a limit to a backend, whichever limiter counts the
-/// other classes.
+/// Adds a limit's blocked and unlimited classes to a backend. The other classes may be counted by
+/// any limiter.
 pub fn with_uncounted(backend: impl Into<Backend>, limit: &LimitPart) -> Backend {
     let mut backend = backend.into();
     let uncounted = limit.classes.iter().filter_map(|(name, allowance)| match allowance {
@@ -114,19 +114,19 @@ pub fn proxies(settings: &LayerSettings) -> Option<TrustedProxies> {
     settings.proxies()
 }
 
-/// Returns the facts about a request that a limit uses. A fact may occur more than once.
+/// Returns the facts that a limit reads from a request. A fact may occur more than once.
 pub fn facts(limit: &LimitText) -> Vec<Fact> {
     limit.facts()
 }
 
-/// Returns the facts about a request that a scope uses. A fact may occur several times.
+/// Returns the facts that a scope reads from a request. A fact may occur more than once.
 pub fn facts_of_scope(scope: &Scope) -> Vec<Fact> {
     scope.facts().collect()
 }
 
 /// Returns the builder of a layer for recorded requests. The peer of a recorded request is the
-/// client. `make` creates the limiter of each [part](LimitPart) of a limit. A limit reads its key
-/// and its class from [`Recorded`] if `is_lacking` returns true for any fact used by the limit.
+/// client. `make` creates the limiter for each [part](LimitPart) of a limit. A limit reads its key
+/// and its class from [`Recorded`] if `is_lacking` returns true for any fact that the limit uses.
 ///
 /// # Errors
 ///
@@ -139,8 +139,8 @@ pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
     settings.builder_recorded(make, is_lacking)
 }
 
-/// Returns the name of the header that contains the class of a caller, if the limit reads the class
-/// from a header.
+/// Returns the name of the header that contains the caller's class; `None` if the limit does not
+/// read the class from a header.
 pub fn class_header(limit: &LimitText) -> Option<&str> {
     match &limit.class_by {
         Some(ClassByText::Header(header)) => Some(header),
@@ -158,7 +158,7 @@ pub fn headers_of_scope(scope: &Scope) -> impl Iterator<Item = &HeaderName> {
     scope.headers()
 }
 
-/// Keeps the charges of the named limit only for responses that meet a condition, as
+/// Makes the named limit keep its charge only if the response meets a condition, as
 /// [`Limit::charge_if`](crate::Limit::charge_if) does.
 pub fn charge_if(
     builder: RateLimitBuilder,
@@ -197,11 +197,11 @@ impl Held {
     }
 
     /// Adds the fields to a response, and keeps or gives back the charges according to the
-    /// response. The permits in flight are not released. Without this call, the charges stay and no
-    /// field is added. A second call has no effect.
+    /// response. The permits in flight are not released. Without this call, the charges are kept
+    /// and no field is added. A second call has no effect.
     ///
-    /// If the body of the response would [settle](crate::Limit::settle) a limit, the limit keeps
-    /// its estimate. A limit that makes requests wait keeps its charge.
+    /// A limit that the response body would [settle](crate::Limit::settle) keeps its estimate, and
+    /// a limit that makes requests wait keeps its charge.
     pub fn answered<B>(&mut self, response: &mut Response<B>) {
         if let Some(pending) = self.pending.take() {
             drop(pending.settle(Some(ResponseHead::of(response))));

@@ -49,8 +49,8 @@
 //!
 //! # Which requests a limit is for
 //!
-//! `for` restricts a limit to some requests, and `except` exempts some. Conditions separated only
-//! by a space must all hold. Alternatives are separated by `or`, and one of them suffices.
+//! `for` restricts a limit to some requests, and `except` exempts some. Conditions separated by
+//! spaces must all hold. Alternatives are separated by `or`, and one of them suffices.
 //!
 //! | condition | holds for |
 //! |---|---|
@@ -62,8 +62,8 @@
 //! | `from 10.0.0.0/8` | clients in a network, found as for the key `ip`; a request without an address is in none |
 //! | `preflight` | preflight requests of browsers (CORS) |
 //!
-//! The templates after `for` do not affect the key `path`. That key remains the path or, if there
-//! are path templates, the path's `path-template`. A limit that no request could reach is an error.
+//! Templates after `for` do not affect the key `path`, which is the path or, if `path-template` is
+//! set, the path's template. A limit that no request could reach is an error.
 //!
 //! # Classes
 //!
@@ -85,10 +85,10 @@
 //!
 //! # Form of a file of classes
 //!
-//! Each line contains a value for each part of the key, followed by a class of the limit or by an
-//! allowance for this key alone. Values are separated by commas (CSV), and a value that contains a
-//! comma is enclosed in double quotes. Spaces around a value, empty lines, and lines that begin
-//! with `#` are ignored.
+//! Each line contains a value for each part of the key, followed by one of the limit's classes, or
+//! by an allowance for this key alone. Values are separated by commas (CSV), and a value that
+//! contains a comma is enclosed in double quotes. Spaces around a value, empty lines, and lines
+//! that begin with `#` are ignored.
 //!
 //! ```text
 //! k-7f3a,paid
@@ -120,8 +120,8 @@
 //! # Form of a file
 //!
 //! With the feature `serde`, [`LayerSettings`] can be deserialized from any format. The settings
-//! have the same names as the options of `tollgate proxy`. This TOML file shows all settings, with
-//! the default of each except `limit`:
+//! have the same names as the options of `tollgate proxy`. This TOML file contains all settings.
+//! Except for `limit`, the values are the defaults:
 //!
 //! ```toml
 //! limit = ["all=5000/s by nothing", "per-key=1000/h by header x-api-key or ip"]

@@ -42,8 +42,8 @@ pub enum BuildWarning {
         /// The name of the header.
         header: String,
     },
-    /// The text of a limit contains an alternative that is never reached. Every request has the key
-    /// before that alternative.
+    /// The text of a limit contains an alternative that is never reached, because every request has
+    /// the key before that alternative.
     NeverReached {
         /// The name of the limit.
         limit: String,

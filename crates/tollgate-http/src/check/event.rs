@@ -38,14 +38,14 @@ pub struct DecisionEvent<'a> {
     pub class: Option<&'a str>,
     /// The request.
     pub request: RequestHead<'a>,
-    /// The decision of the limit. `None` if the limit found no key or blocks the caller.
+    /// The limit's decision; `None` if the limit found no key or blocks the caller.
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) may allow a request that another limit
     /// refuses. The decision then includes the charge, although the charge is refunded.
     pub decision: Option<&'a Decision>,
     /// The parts of the request's key in this limit; `None` if the limit found no key. These parts
     /// are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. They
-    /// may contain secrets of the client, such as an API key.
+    /// may contain a client's secrets, such as an API key.
     pub key: Option<&'a [KeyPart<'a>]>,
     /// Why the limit denies the request, or would deny it outside of shadow mode; `None` if the
     /// limit allows the request.
@@ -60,15 +60,15 @@ pub struct DecisionEvent<'a> {
 
 impl DecisionEvent<'_> {
     /// Returns true if the limit is in shadow mode and would otherwise have refused the request,
-    /// for a missing key or any other reason.
+    /// whether for a missing key or for another reason.
     pub fn would_refuse(&self) -> bool {
         self.is_shadow && self.reason.is_some()
     }
 
     /// Returns the outcome as one word, which can label a metric, as in
     /// [`Metrics`](crate::Metrics). Returns `None` if this limit had room for the request, but
-    /// another limit refused the request. This limit then charged nothing, so the request does not
-    /// count as allowed.
+    /// another limit refused it. The request does not count as allowed, because this limit has
+    /// charged nothing.
     ///
     /// | outcome | the limit |
     /// |---|---|
@@ -109,7 +109,7 @@ impl DecisionEvent<'_> {
 /// [`on_settled`](crate::RateLimitBuilder::on_settled).
 ///
 /// Each limit with [`settle`](crate::Limit::settle) causes one event after the response has ended,
-/// or has been cut off or dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) causes the
+/// been cut off, or been dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) causes the
 /// event after the limiter's store has answered. A request without a response causes no event, and
 /// neither does a request whose estimate [`charge_if`](crate::Limit::charge_if) gives back.
 ///
@@ -138,11 +138,12 @@ pub struct SettleEvent<'a> {
     pub class: Option<&'a str>,
     /// Whether the limit is in shadow mode.
     pub is_shadow: bool,
-    /// The cost of the request in tokens, as far as the response has revealed the cost. `None` if
-    /// the cost is not known; the charge then stays at the estimate. The cost is not known if the
-    /// response contains no figure and nothing could be counted. For example, the body may be
-    /// compressed, or too large to be read. The cost is also not known if the response ended before
-    /// it revealed more than the estimate.
+    /// The request's cost in tokens, as far as the response has revealed it. `None` if the cost is
+    /// unknown; the request is then charged the estimate.
+    ///
+    /// The cost is unknown if the response contains no figure and nothing could be counted, for
+    /// example because the body is compressed or too large to be read. The cost is also unknown if
+    /// the response ended before it revealed more than the estimate.
     pub cost: Option<u64>,
     /// The total charged for the request, and the tokens that could not be charged because they
     /// exceeded the tokens left in the limit plus its maximum debt.

@@ -52,7 +52,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Adds permits of shared limits, if the request has passed.
+    /// Adds permits from shared limits, if the request has passed.
     pub(crate) fn holding_shared(mut self, held: impl Iterator<Item = HeldPermit>) -> Self {
         if let Self::Passed(_, _, permits) = &mut self {
             permits.extend(held);
@@ -60,7 +60,7 @@ impl Verdict {
         self
     }
 
-    /// Adds the permits from limits of this process, if the request has passed.
+    /// Adds the permits from process-local limits, if the request has passed.
     pub(crate) fn holding(self, local: &mut [Bound<'_>]) -> Self {
         self.holding_shared(local.iter_mut().filter_map(|bound| Some(bound.permit.take()? as HeldPermit)))
     }
@@ -82,7 +82,7 @@ impl LimitSet {
         })
     }
 
-    /// Checks a request against these limits of this process.
+    /// Checks a request against these process-local limits.
     pub(crate) fn check_local(&self, head: RequestHead<'_>, applicable: &ApplicableLimits<'_>) -> Verdict {
         let local = &applicable.local[..];
         let mut parts = self.parts(local);
@@ -103,7 +103,7 @@ impl LimitSet {
     }
 
     /// Returns the limits that apply to a request, with the request's keys. If a limit refuses the
-    /// request for a missing key, or blocks the caller, this limit is returned instead.
+    /// request because its key is missing or its caller is blocked, returns that limit instead.
     pub(crate) fn applicable<'r>(
         &'r self,
         head: RequestHead<'r>,
@@ -187,8 +187,8 @@ impl LimitSet {
     ) -> Verdict {
         let mut fields =
             self.fields(applicable, decisions.clone(), None, || fields::scarcest(decisions.clone()));
-        // Limits that await the response are skipped: their waits are computed when their charges
-        // are settled.
+        // Limits that await the response are skipped, because their waits are computed when their
+        // charges are settled.
         let settled = decisions.filter(|it| !it.limit.awaits_response());
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
         let layer = || LimitsAndListeners {
@@ -283,8 +283,7 @@ impl LimitSet {
         if self.is_heard {
             let refused = refusing.is_some() && !limit.shadow;
             let class = refusing.and_then(|it| it.class);
-            // A request without a key has no class, so the counts of the default class include this
-            // request.
+            // A request without a key has no class, so it is counted under the default class.
             let of = limit.class(class.unwrap_or(0));
             let event = DecisionEvent {
                 limit_name: &limit.name,
@@ -308,7 +307,7 @@ impl LimitSet {
         self.listeners.notify(event);
     }
 
-    /// Returns the response for a limit that refuses a request without counting the request.
+    /// Returns the response for a limit that refuses a request without counting it.
     pub(crate) fn uncounted(&self, refusing: &Refusing<'_>, head: RequestHead<'_>) -> Response<Bytes> {
         let limit: &str = &refusing.limit.name;
         let refusal = Refusal {

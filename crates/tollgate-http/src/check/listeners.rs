@@ -1,5 +1,5 @@
-//! The listeners of a layer: the user's closures and, with the feature `tracing`, the events for
-//! that crate.
+//! The listeners of a layer: the user's closures and, with the feature `tracing`, events for the
+//! crate `tracing`.
 
 use super::event::{DecisionEvent, SettleEvent};
 use crate::warning::BuildWarning;
@@ -44,7 +44,7 @@ impl Listeners {
         self.settle_hook.is_some() || cfg!(feature = "tracing")
     }
 
-    /// Reports warnings about the configuration of a layer.
+    /// Reports warnings about a layer's configuration.
     pub(crate) fn warn(&self, warnings: &[BuildWarning]) {
         #[cfg(feature = "tracing")]
         warnings.iter().for_each(super::trace::warn);
@@ -70,8 +70,8 @@ impl Listeners {
     }
 
     /// Reports a settlement. If the listener panics, the panic hook reports the panic, but the
-    /// panic does not continue. The other limits of the response must still be settled. In
-    /// addition, if another panic is currently dropping the body, a second panic would abort the
+    /// panic is then caught, because the other limits of the response must still be settled.
+    /// Moreover, if another panic is already dropping the body, a second panic would abort the
     /// process.
     pub(crate) fn notify_settled(&self, event: &SettleEvent<'_>) {
         let _ = catch_unwind(AssertUnwindSafe(|| {

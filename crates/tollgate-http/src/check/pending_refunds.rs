@@ -22,9 +22,9 @@ pub(crate) struct PendingRefund {
     pub(crate) charge: Decision,
     /// The cost that was charged, or that a policy admitted.
     pub(crate) cost: u64,
-    /// The cost of the request itself, for a limit settled by the response.
+    /// The cost of the request itself, for a limit that the response settles.
     pub(crate) input: u64,
-    /// The request's class in the estimator of the limit's cost.
+    /// The request's class in the limit's cost estimator.
     pub(crate) estimated_as: Option<usize>,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Settled {
     /// The number of seconds until the limits that kept their charges have more tokens; 0 if none
     /// of these limits is used up.
     pub(crate) wait: u64,
-    /// The charges to be settled by the body of the response, if any.
+    /// The charges that the response body will settle, if any.
     pub(crate) running: Option<Box<Running>>,
 }
 
-/// The charges of one request that may be refunded or settled. Dropping this type without settling
+/// The charges of one request that may be refunded or settled. Dropping this value without settling
 /// it leaves the charges as they are.
 pub(crate) struct PendingRefunds {
     layer: LimitsAndListeners,
@@ -56,12 +56,12 @@ impl PendingRefunds {
     }
 
     /// Refunds the charges of limits that do not charge for this response. Without a response,
-    /// refunds the charges of limits that do not charge for a failed handler. Refunds to limiters
-    /// of this process are made before this method returns. The returned future makes the refunds
-    /// to shared limiters.
+    /// refunds the charges of limits that do not charge for a failed handler. Refunds to
+    /// process-local limiters are made before this method returns. The returned future makes the
+    /// refunds to shared limiters.
     ///
     /// If the response reveals the cost of a kept charge, the charge is settled either now or by
-    /// the body of the response.
+    /// the response body.
     pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Settled {
         let mut owed: Vec<(Arc<dyn AsyncLimiter>, Key, Decision)> = Vec::new();
         let mut reserved = Vec::new();

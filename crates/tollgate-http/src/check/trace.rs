@@ -1,10 +1,12 @@
 //! Events for the `tracing` crate, with the target `tollgate_http`.
 //!
-//! The event for a refusal has level DEBUG, because a flood of requests causes many refusals.
-//! Events for responses that are cut off, and for tokens that could not be charged, have the same
-//! level. If a limit in shadow mode would have refused a request, the event has level INFO. Events
-//! for requests without a key, and for requests with an unknown class, normally have level DEBUG.
-//! At most once an hour, an event of each of these two kinds has level WARN.
+//! The levels of the events are:
+//!
+//! - DEBUG for refusals (a flood of requests causes many), for responses that are cut off, and for
+//!   tokens that could not be charged;
+//! - INFO for a request that a limit in shadow mode would have refused;
+//! - WARN, at most once an hour for each kind, for requests without a key and for requests with an
+//!   unknown class (otherwise DEBUG).
 
 use super::event::{DecisionEvent, SettleEvent};
 use crate::warning::BuildWarning;
@@ -13,7 +15,7 @@ use tracing::{debug, info};
 
 const TARGET: &str = "tollgate_http";
 
-/// Emits a warning about the configuration of a layer.
+/// Emits a warning about a layer's configuration.
 pub(super) fn warn(warning: &BuildWarning) {
     tracing::warn!(target: TARGET, "{warning}");
 }
@@ -46,9 +48,9 @@ impl Once {
 
 #[derive(Default)]
 pub(crate) struct Trace {
-    /// Limits the warnings of requests without a key.
+    /// Limits the warnings about requests without a key.
     without_key: Once,
-    /// Limits the warnings of unknown classes.
+    /// Limits the warnings about unknown classes.
     unknown_class: Once,
 }
 

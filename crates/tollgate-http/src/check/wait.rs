@@ -3,25 +3,26 @@
 //!
 //! # Order
 //!
-//! 1. The limits of this process are peeked at, if the class is known. If one of them refuses, the
-//!    request costs no round trip, and nothing has been charged.
-//! 2. All unknown classes are looked up at the same time. The limits of this process are then
-//!    peeked at with these classes.
+//! 1. The process-local limits are peeked at, except those for which the caller's class is still
+//!    unknown. If one of these limits refuses, the request costs no round trip, and nothing has
+//!    been charged.
+//! 2. All unknown classes are looked up at the same time. All process-local limits are then peeked
+//!    at, with the classes found.
 //! 3. All shared limits are charged at the same time. The request therefore waits only as long as
 //!    the slowest limit takes to answer. The shared limits are not peeked at first, because a peek
 //!    would take another round trip and guarantee nothing.
-//! 4. The limits of this process are charged together, by [`check_all`]. They are charged last
-//!    because charging them takes no time. Otherwise, other requests could be denied because of
-//!    charges that are refunded a moment later.
+//! 4. The process-local limits are charged together, by [`check_all`]. They are charged last
+//!    because charging them takes no time. If they were charged earlier, other requests could be
+//!    denied because of charges that are refunded a moment later.
 //!
-//! If a limit refuses, the charges of the shared limits are refunded before the request is
+//! If a limit refuses, the charges made to the shared limits are refunded before the request is
 //! answered, as in `check_all`. A client that has received a refusal has therefore paid nothing.
 //!
 //! # Cancellation
 //!
-//! While the future waits, only shared limits may have been charged. If the future is dropped,
-//! their charges stay, because hanging up must not make attempts free. Permits in flight are
-//! dropped with the future, so they are released. There is nothing else to undo.
+//! While the future waits, only shared limits can hold charges for the request. If the future is
+//! dropped, these charges are kept, because hanging up must not make attempts free. Permits in
+//! flight are dropped with the future, so they are released. There is nothing else to undo.
 
 use super::limit_set::{LimitSet, Verdict};
 use crate::head::RequestHead;
@@ -82,7 +83,7 @@ async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut Applicab
     verdict.holding_shared(shared_answers.into_iter().filter_map(|answer| answer.permit))
 }
 
-/// Returns the verdict that follows from the answers of the limits.
+/// Returns the verdict that follows from the limits' answers.
 fn verdict(
     set: &LimitSet,
     head: RequestHead<'_>,

@@ -1,4 +1,4 @@
-//! The functions that find the class of a request.
+//! The functions that find a request's class.
 
 use super::listed::Listed;
 use super::lookup::{ClassLookup, Found, Lookup};
@@ -14,7 +14,7 @@ use std::hash::Hash;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Finds the class of a request, which is the name of one of the limiter's classes.
+/// Finds a request's class, which is the name of one of the limiter's classes.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -51,9 +51,9 @@ use std::sync::Arc;
 ///
 /// Do not read the class from a value that clients can write, because every client would choose the
 /// best class. Read the class from an extension verified by an earlier layer
-/// ([`extension`](Self::extension)) or from a header of a trusted proxy ([`header`](Self::header)).
-/// Alternatively, look up the owner of the API key ([`list`](Self::list), [`file`](Self::file),
-/// [`ClassLookup`]).
+/// ([`extension`](Self::extension)) or from a header set by a trusted proxy
+/// ([`header`](Self::header)). Alternatively, look up the owner of the API key
+/// ([`list`](Self::list), [`file`](Self::file), [`ClassLookup`]).
 #[must_use]
 pub struct ClassBy {
     /// An error is reported when the layer is built.
@@ -110,7 +110,7 @@ impl ClassBy {
         Self::new(ClassHow::Extension { name: std::any::type_name::<T>(), find })
     }
 
-    /// Finds the class with a closure that reads the head of the request.
+    /// Finds the class with a closure that reads the request's head.
     ///
     /// ```
     /// # use tollgate_http::ClassBy;
@@ -148,8 +148,8 @@ impl ClassBy {
         Self { how: how.map(|name| ClassHow::Header { name, trusted }) }
     }
 
-    /// Looks up the class in a list of keys and their classes. `key` specifies how to find the key
-    /// of a request. It must have one part, such as [`KeyBy::header`], [`KeyBy::query`] or
+    /// Looks up the class in a list of keys and their classes. `key` specifies how to find a
+    /// request's key. It must have exactly one part, such as [`KeyBy::header`], [`KeyBy::query`] or
     /// [`KeyBy::peer`]. If the key is an address, the list may contain networks. If several
     /// networks match, the one with the longest prefix counts.
     ///
@@ -173,8 +173,9 @@ impl ClassBy {
     /// Looks up the class in a file, as [`list`](Self::list) does in a list. Each line of the file
     /// is a CSV record: a value for each part of the key, followed by the name of a class. The key
     /// may have several parts and alternatives. See the [form of such a
-    /// file](crate::settings#form-of-a-file-of-classes). This call reads the file once. To read the
-    /// file again, build a new layer.
+    /// file](crate::settings#form-of-a-file-of-classes).
+    ///
+    /// This call reads the file once. To read the file again, build a new layer.
     ///
     /// Building the layer fails if the file cannot be read, contains no key or is larger than 64
     /// MiB, or if a line has no class.
@@ -200,7 +201,7 @@ impl ClassBy {
         Self { how: key.checked().map(|how| ClassHow::Listed(Listed::new(how, table))) }
     }
 
-    /// Returns the error with which a layer would be refused.
+    /// Returns the error that building a layer would report.
     pub(crate) fn error(&self) -> Option<&Fault> {
         self.how.as_ref().err()
     }
@@ -211,7 +212,7 @@ impl ClassBy {
     }
 }
 
-/// Finds the class with the function of a [`ClassLookup`], such as a query of a database.
+/// Finds the class with the function of a [`ClassLookup`], such as a database query.
 impl<K> From<ClassLookup<K>> for ClassBy
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! The class of a request from a table of keys.
+//! Finds a request's class in a table of keys.
 
 use super::table::Table;
 use crate::head::RequestHead;
@@ -7,7 +7,7 @@ use crate::key::parts::KeyRef;
 use std::fmt;
 use std::sync::Arc;
 
-/// A way to find the key of a request, and the table with the class of each key.
+/// A way to find a request's key, and the table with each key's class.
 pub(crate) struct Listed {
     how: How,
     table: Arc<Table>,

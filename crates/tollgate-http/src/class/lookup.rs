@@ -1,17 +1,17 @@
-//! Finds classes with a function of the user, for example in a database, and caches the answers.
+//! Finds classes with a user's function, for example in a database, and caches the answers.
 //!
 //! # State
 //!
 //! A bounded cache stores, for each key, the last answer with its expiry, or the question in
-//! progress. A question is a future shared by all requests with the same key. Any of these requests
-//! drives the future when the request is polled. The cache holds only a weak reference to a
-//! question. A question is therefore dropped, together with any connection that it holds, when no
-//! request waits for its answer any more.
+//! progress. A question is a future shared by all requests with the same key. Whichever of these
+//! requests is polled drives the future. The cache holds only a weak reference to a question. A
+//! question is therefore dropped, together with any connection that it holds, as soon as no request
+//! waits for its answer.
 //!
 //! # Progress
 //!
 //! Finding an answer briefly locks one bucket of the cache. No lock is held while a user's function
-//! runs, except for `Hash`, `Eq` and `Clone` of the key.
+//! runs, except for the key's `Hash`, `Eq` and `Clone`.
 
 use crate::error::Fault;
 use crate::head::RequestHead;
@@ -32,14 +32,15 @@ use tollgate::{Clock, Tick};
 const MAX_KEYS: usize = 1 << 24;
 /// The longest time for which an answer may be used.
 const MAX_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long the earlier answer is used after a failed question, before the next question is asked.
+/// How long the earlier answer is used after a question has failed, before the question is asked
+/// again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Finds the class of a caller with a function, for example by querying a database. Pass a lookup
-/// to [`Limit::class_by`](crate::Limit::class_by).
+/// Finds a caller's class with a function, for example by querying a database. Pass a lookup to
+/// [`Limit::class_by`](crate::Limit::class_by).
 ///
-/// `who` returns the caller of a request. `ask` returns the name of that caller's class, or `None`
-/// for the default class.
+/// `who` returns a request's caller. `ask` returns the name of that caller's class, or `None` for
+/// the default class.
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,10 +64,10 @@ const RETRY: Duration = Duration::from_secs(1);
 ///
 /// # While the class is looked up
 ///
-/// A request waits for the answer if its class is not known, so paying callers have their quota
-/// from the first request on. All requests with the same key wait for the same question, even if
-/// the question replaces an expired answer. No question is asked if a limit with a known class
-/// refuses the request.
+/// A request waits for the answer if its class is unknown, so a paying caller has the right quota
+/// from the first request. All requests with the same key wait for the same question, even if the
+/// question replaces an expired answer. No question is asked if a limit with a known class refuses
+/// the request.
 ///
 /// The layer has no timer, so `ask` itself must ensure that it returns. If a question fails (with
 /// an error or a panic), the key keeps its earlier class or, if there is none, has the default
@@ -76,14 +77,16 @@ const RETRY: Duration = Duration::from_secs(1);
 /// finished.
 ///
 /// Keys invented by clients also cause questions. Therefore use a verified key, or put a limit by
-/// address into an outer layer, which is charged before any question is asked.
+/// address into an outer layer, so that it is charged before any question is asked.
 ///
 /// # What is cached
 ///
 /// Each answer is used for a minute ([`keep_for`](Self::keep_for)), including the answer `None`. A
-/// change of class therefore takes effect within a minute. The cache stores answers for about
-/// 10,000 keys ([`max_keys`](Self::max_keys)). Beyond that number, the least recently used answers
-/// are evicted, and their questions are asked again when needed.
+/// change of class therefore takes effect within a minute.
+///
+/// The cache stores answers for about 10,000 keys ([`max_keys`](Self::max_keys)). Beyond that
+/// number, the least recently used answers are evicted. The function is called again when an
+/// evicted answer is needed.
 ///
 /// # Progress
 ///
@@ -208,7 +211,7 @@ impl<K> ClassLookup<K> {
 
 /// A [`ClassLookup`] with any type of key.
 pub(crate) trait Lookup: Send + Sync {
-    /// Returns the class of a request, or the question that the request must wait for.
+    /// Returns a request's class, or the question that the request must wait for.
     fn class(self: Arc<Self>, head: RequestHead<'_>) -> Found;
 }
 
@@ -226,7 +229,7 @@ struct Cache<K> {
     answers: HashCache<K, State>,
 }
 
-/// The state of a key in the cache.
+/// A key's state in the cache.
 enum State {
     Known {
         class: Name,

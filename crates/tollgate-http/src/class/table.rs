@@ -2,8 +2,8 @@
 //! lines such as `k-7f3a,paid` and `203.0.113.0/24,blocked`.
 //!
 //! A row contains a value for each part of the key, followed by the class. The parts are stored in
-//! the same form as in the key of a request, so that one lookup finds a key. Finding a network
-//! requires one lookup for each prefix length in the table, starting with the longest.
+//! the same form as in a request's key, so that one lookup finds a key. Finding a network takes one
+//! lookup for each prefix length in the table, starting with the longest.
 
 use crate::client::address;
 use crate::client::forwarded::network;
@@ -36,7 +36,7 @@ pub(crate) struct Table {
 /// Networks of one family, the longest prefixes first.
 type Lengths = Vec<(u8, HashMap<IpNet, usize>)>;
 
-/// The key of a row, in the same form as the key of a request.
+/// A row's key, in the same form as a request's key.
 enum Target {
     Key(Box<[KeyPart<'static>]>),
     Network(IpNet),
@@ -59,7 +59,7 @@ impl Table {
         table.checked("the list")
     }
 
-    /// Reads a file of keys and classes. `how` specifies how the key of a request is found.
+    /// Reads a file of keys and classes. `how` specifies how a request's key is found.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl Table {
         self.names.iter().map(String::as_str)
     }
 
-    /// Returns all values of one part of one alternative of the key.
+    /// Returns all values for one part of one of the key's alternatives.
     pub(crate) fn values(&self, alternative: usize, part: usize) -> Vec<Box<[u8]>> {
         self.values[alternative][part].clone()
     }

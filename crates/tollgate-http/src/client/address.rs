@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The prefix length of the smallest IPv6 network that providers assign to one customer.
 pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
-/// Folds an address, that is, converts an IPv4-mapped address (`::ffff:0:0/96`, in any spelling) to
-/// the IPv4 address.
+/// Folds an address: an IPv4-mapped address (`::ffff:0:0/96`, in any spelling) becomes the IPv4
+/// address, and any other address remains unchanged.
 pub(crate) fn fold(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }

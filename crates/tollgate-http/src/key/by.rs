@@ -1,4 +1,4 @@
-//! The functions that find the key of a request.
+//! The functions that find a request's key.
 
 use super::known::Known;
 use super::parts::{Key, KeyPart, KeyRef};
@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use tollgate::store::ToKey;
 
-/// Finds the key of a request, which tells clients apart.
+/// Finds a request's key, which tells clients apart.
 ///
 /// ```
 /// use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
@@ -35,10 +35,9 @@ use tollgate::store::ToKey;
 ///
 /// Do not key by a value that a client can choose. A client could invent a new API key, path or
 /// header for each request. The client would then have a new quota each time, and its keys would
-/// leave no room for the keys of other clients. Use such a value only if it is
-/// [`known`](Self::known), verified by an earlier layer ([`extension`](Self::extension)), or
-/// combined with the address. In all other cases the layer
-/// [warns](crate::RateLimitBuilder::warnings) about the limit.
+/// leave no room for other clients' keys. Use such a value only if it is [`known`](Self::known),
+/// verified by an earlier layer ([`extension`](Self::extension)), or combined with the address. In
+/// all other cases, the layer [warns](crate::RateLimitBuilder::warnings) about the limit.
 ///
 /// A header or parameter is treated as missing if it is empty or occurs more than once. The headers
 /// `host` and `cookie` produce the same key over HTTP/1.1 and HTTP/2, although the two versions
@@ -154,10 +153,10 @@ impl KeyBy {
         Self::new(How::Path)
     }
 
-    /// Keys requests by the first template that matches the path. With `/users/{id}`, the paths of
-    /// all users share one key. All paths without a matching template also share one key, so that
-    /// nobody gains by inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for the
-    /// form of a template. Building the layer reports an invalid template.
+    /// Keys requests by the first template that matches the path. With `/users/{id}`, all users'
+    /// paths share one key. All paths without a matching template share another key, so that nobody
+    /// gains by inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for the form
+    /// of a template. Building the layer reports an invalid template.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -172,7 +171,7 @@ impl KeyBy {
     /// Accepts only these keys, compared byte by byte. A request with any other key is treated as a
     /// request without a key, so [`or`](Self::or) tries the next alternative. Call this method
     /// directly after [`header`](Self::header), [`query`](Self::query) or
-    /// [`api_key`](Self::api_key). An empty list is an error when the layer is built.
+    /// [`api_key`](Self::api_key). Building the layer fails if the list is empty.
     ///
     /// Without this method, a client could invent a key for each request. The client would then
     /// have a new quota each time, and its keys would fill the limiter until no room is left for
@@ -189,8 +188,10 @@ impl KeyBy {
 
     /// Accepts only the keys in a file, as [`known`](Self::known) does for a list. The file
     /// contains one key per line. Spaces around a key, empty lines, and lines that begin with `#`
-    /// are ignored. This call reads the file once. To read the file again, build a new layer. To
-    /// look up keys elsewhere, use [`known_if`](Self::known_if).
+    /// are ignored.
+    ///
+    /// This call reads the file once. To read the file again, build a new layer. To look up keys
+    /// elsewhere, use [`known_if`](Self::known_if).
     ///
     /// Building the layer fails if the file cannot be read, contains no key, or is larger than 64
     /// MiB.
@@ -263,7 +264,7 @@ impl KeyBy {
         Self::new(How::Extension { name: std::any::type_name::<T>(), find })
     }
 
-    /// Keys requests by the value that a closure returns for their heads. `None` means that the
+    /// Keys each request by the value that a closure returns for its head. `None` means that the
     /// request has no key.
     ///
     /// ```
@@ -338,13 +339,12 @@ impl KeyBy {
         Self { how: self.how.map(set) }
     }
 
-    /// Returns the key of a request in the limit named `limit`, if the request has a key. Use this
-    /// key to check or change the limiter outside of the layer.
+    /// Returns the request's key in the limit named `limit`, if the request has a key. Use this key
+    /// to check or change the limiter outside of the layer.
     ///
     /// # Errors
     ///
-    /// Returns the error with which [`build`](crate::RateLimitBuilder::build) would refuse this
-    /// key.
+    /// Returns the error that [`build`](crate::RateLimitBuilder::build) would report for this key.
     ///
     /// ```
     /// use http::Request;
@@ -362,17 +362,18 @@ impl KeyBy {
         Ok(how.find(head, &mut key).then(|| key.to_key()))
     }
 
-    /// Returns the error with which a layer would be refused.
+    /// Returns the error that building a layer would report.
     pub(crate) fn error(&self) -> Option<&Fault> {
         self.how.as_ref().err()
     }
 
-    /// Returns the value that a client can invent, if clients can invent the whole key.
+    /// Names the value that clients can invent, or returns `None` if they cannot invent the whole
+    /// key.
     pub(crate) fn invented(&self) -> Option<String> {
         self.how.as_ref().ok()?.invented()
     }
 
-    /// Returns the sources of the key's parts, or the configuration error.
+    /// Returns where the key's parts are found, or the configuration error.
     pub(crate) fn checked(self) -> Result<How, Fault> {
         self.how
     }
@@ -420,7 +421,7 @@ impl How {
         }
     }
 
-    /// Returns the client's address for a request, if the key is an address.
+    /// Returns the client's address in a request, if the key is an address.
     pub(crate) fn address(&self, head: RequestHead<'_>) -> Option<IpAddr> {
         match self {
             Self::Peer { .. } => head.peer().map(|peer| peer.ip()),
@@ -479,7 +480,8 @@ impl How {
         }
     }
 
-    /// Returns the value that a client can invent, if clients can invent the whole key.
+    /// Names the value that clients can invent, or returns `None` if they cannot invent the whole
+    /// key.
     fn invented(&self) -> Option<String> {
         match self {
             Self::Header(name) => Some(format!("header `{name}`")),

@@ -1,4 +1,4 @@
-//! The keys accepted by a limit, from a list, a file, or a function. See [`KeyBy::known`].
+//! The keys that a limit accepts, from a list, a file, or a function. See [`KeyBy::known`].
 //!
 //! [`KeyBy::known`]: crate::KeyBy::known
 
@@ -59,15 +59,15 @@ impl Known {
     }
 }
 
-/// The byte order mark that some editors write at the beginning of a file. It is not part of the
-/// first key.
+/// The byte order mark that some editors write at the beginning of a file. The first key does not
+/// include it.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Reads a file, up to one byte more than the maximum size.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut text)?;
-    // The caller recognizes a file that is too large by the length of the result.
+    // If the file is too large, the caller recognizes this by the length of the result.
     if text.len() as u64 <= MAX_FILE && text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len());
     }

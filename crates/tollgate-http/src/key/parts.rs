@@ -1,9 +1,9 @@
-//! Keys of clients. A key consists of the limit's name and a few parts, each hashed with its kind
-//! and length.
+//! Clients' keys. A key consists of the limit's name and a few parts, each of which is hashed with
+//! its kind and length.
 //!
 //! A [`KeyRef`] borrows its parts from the request. It becomes an owned [`Key`] only if it must
-//! outlive the request: in a store of exact keys, or for a charge that may be refunded. Two types
-//! are used instead of one type with a lifetime, so that the type of a limiter has no lifetime.
+//! outlive the request: in a store of exact keys, or for a charge that may be refunded. There are
+//! two types instead of one type with a lifetime, so that the type of a limiter has no lifetime.
 
 use crate::client::address;
 use smallvec::SmallVec;
@@ -42,7 +42,7 @@ pub enum KeyPart<'a> {
     Number(u64),
     /// Marks which alternative of a [`KeyBy::or`](crate::KeyBy::or) found the parts that follow.
     Alternative(u8),
-    /// The only part of the key shared by all requests without a key
+    /// The only part of the key that all requests without a key share
     /// ([`WhenNoKey::Share`](crate::WhenNoKey::Share)).
     Missing,
 }
@@ -243,7 +243,7 @@ fn hash<H: Hasher>(limit: &str, parts: &[KeyPart<'_>], state: &mut H) {
 
 /// A [`Key`] that borrows from a request.
 ///
-/// This type is public because it appears in the bounds of the conversions into a
+/// This type is public because it appears in the trait bounds of the conversions into a
 /// [`Backend`](crate::Backend).
 #[derive(Debug)]
 pub struct KeyRef<'a> {

@@ -60,7 +60,7 @@ pub struct RateLimitBuilder {
     hook: Option<Box<Hook>>,
     settle_hook: Option<Box<SettleHook>>,
     unknown_class: Option<Box<UnknownClass>>,
-    /// Warnings about the texts of limits.
+    /// Warnings about limit texts.
     warnings: Vec<BuildWarning>,
     metrics: Option<Metrics>,
 }
@@ -84,7 +84,7 @@ impl RateLimitBuilder {
         }
     }
 
-    /// Adds warnings about the texts of limits.
+    /// Adds warnings about limit texts.
     pub(crate) fn warn_all(mut self, warnings: impl IntoIterator<Item = BuildWarning>) -> Self {
         self.warnings.extend(warnings);
         self
@@ -140,9 +140,9 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Exempts requests from all limits, such as health checks, preflights or requests of trusted
-    /// clients. If this method is called twice, a request is exempt if it meets either condition.
-    /// The responses to exempt requests have no rate limit fields.
+    /// Exempts some requests from all limits, such as health checks, preflights or requests from
+    /// trusted clients. If this method is called twice, a request is exempt if it meets either
+    /// condition. The responses to exempt requests have no rate limit fields.
     ///
     /// ```
     /// # use http::Method;
@@ -196,9 +196,9 @@ impl RateLimitBuilder {
         Self { answer: Answer::Plain, ..self }
     }
 
-    /// Answers refusals with a response of your own, including status, headers and body. The layer
-    /// adds its rate limit fields. It also adds `Retry-After`, unless the response already has
-    /// exactly one `Retry-After` with a valid value, that is, a number of seconds or a date.
+    /// Answers refusals with your own response, including status, headers and body. The layer adds
+    /// its rate limit fields. It also adds `Retry-After`, unless the response already has exactly
+    /// one `Retry-After` with a valid value, that is, a number of seconds or a date.
     ///
     /// ```
     /// # use bytes::Bytes;
@@ -228,16 +228,15 @@ impl RateLimitBuilder {
 
     /// Adds the fields `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     ///
-    /// These fields describe the limit that refused the request. If no limit refused, they describe
-    /// the limit with the smallest share left. The reset is a number of seconds, not a date. After
-    /// this time, the whole limit is available again. A refused client should wait for
-    /// `Retry-After` instead.
+    /// These fields describe the limit that refused the request or, if no limit refused, the limit
+    /// with the smallest share left. The reset is not a date, but the number of seconds until the
+    /// whole limit is available again. A refused client should wait for `Retry-After` instead.
     ///
     /// An upstream, the handler or an inner layer may already have written these fields. The three
-    /// fields describe one limit, so the layer keeps or replaces them together. It keeps fields
-    /// that belong to a refusal of an inner layer. It also keeps the fields if their limit has the
-    /// same share left or a smaller one. The layer replaces them if limit or remaining is missing,
-    /// or if any of the three is not a single number.
+    /// fields describe one limit, so the layer keeps or replaces them together. It keeps them if
+    /// they belong to a refusal by an inner layer, or if their limit has at most as large a share
+    /// left. It always replaces them if limit or remaining is missing, or if any of the three is
+    /// not a single number.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -259,9 +258,9 @@ impl RateLimitBuilder {
         Self { metrics: Some(metrics.clone()), ..self }
     }
 
-    /// Calls a closure with the decision of each limit for each request, for example to update
-    /// metrics. The request waits for the closure, so the closure should be quick. If this method
-    /// is called twice, both closures are called.
+    /// Calls a closure with each limit's decision on each request, for example to update metrics.
+    /// The request waits for the closure, so the closure should be quick. If this method is called
+    /// twice, both closures are called.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -286,8 +285,8 @@ impl RateLimitBuilder {
     /// closure can count costs, responses whose cost is [not known](SettleEvent::cost), responses
     /// that are cut off, and tokens that could not be charged. The server waits for the closure, so
     /// the closure should be quick. If this method is called twice, both closures are called. If
-    /// the closure panics, the layer catches the panic, because the body may be settled while
-    /// another panic drops it.
+    /// the closure panics, the layer catches the panic, because the settlement may happen while
+    /// another panic drops the response.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -309,9 +308,9 @@ impl RateLimitBuilder {
         Self { settle_hook: Some(hook), ..self }
     }
 
-    /// Calls a closure for each request whose class is unknown to the limiter. The arguments are
-    /// the names of the limit and of the class. The request is treated as a request of the default
-    /// class.
+    /// Calls a closure for each request whose class is unknown to the limiter. The closure receives
+    /// the names of the limit and the class. The request is treated as if it belonged to the
+    /// default class.
     ///
     /// Use the closure to find classes that were renamed, or that were never added to the limiter's
     /// builder. With the feature `tracing`, the layer also emits an event with level WARN, at most

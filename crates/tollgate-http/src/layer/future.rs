@@ -1,29 +1,29 @@
 //! The future of a response. It waits for the verdict, calls the handler, and settles the charges.
 //!
-//! The future stores the inner service only while a request waits for a shared limit, and stores
-//! the response only while the response waits for a refund. Both are boxed, so without waiting, the
-//! future is only slightly larger than the handler's future.
+//! The future stores the inner service while the request waits for its verdict, and the response
+//! while it waits for a refund. Both are boxed, so the future itself is only slightly larger than
+//! the handler's future.
 //!
 //! # Why a response waits for refunds
 //!
 //! If the response does not keep a charge, the charge is refunded before the response is passed on.
 //! This takes one more round trip, but the alternatives are worse. The layer has no runtime that
-//! could run a task for the refund. The body of the response could make the refund, but servers do
-//! not poll an empty body. Moreover, a client that has received its response can rely on the
-//! refund: if it sends its next request immediately, that request is not refused for lack of these
-//! tokens. Only responses with a refund wait, and even these do not wait if the limiter passes its
-//! refunds to a task of its own.
+//! could run a task for the refund. The response body could make the refund, but servers do not
+//! poll an empty body. Waiting also lets a client rely on the refund: if it sends its next request
+//! as soon as it has received the response, that request is not refused for lack of these tokens.
+//! Responses without a refund do not wait, and no response waits if the limiter passes its refunds
+//! to its own task.
 //!
 //! # Permits
 //!
-//! The future owns the permits for requests in flight, and passes them to the body of the response.
-//! A permit is therefore released when the body has ended or was dropped, or when the handler has
+//! The future owns the permits for requests in flight, and passes them to the response body. A
+//! permit is therefore released when the body has ended or was dropped, or when the handler has
 //! failed. If the client hangs up, the server drops the future, which also releases the permit.
 //!
 //! # Panics
 //!
-//! If there are charges to settle, the future catches a panic of the handler, and resumes the panic
-//! after the charges are settled. The runtime sees the same panic. Other panics are not caught.
+//! If there are charges to settle, the future catches a panic in the handler and resumes it once
+//! the charges are settled, so the runtime sees the same panic. Other panics are not caught.
 
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};
@@ -48,7 +48,7 @@ use tower_service::Service;
 pin_project! {
     /// The future of a [`RateLimitService`](crate::RateLimitService).
     ///
-    /// If the future is dropped while it waits, the charges stay as they are.
+    /// If the future is dropped while it waits, the charges are kept as they are.
     ///
     /// # Panics
     ///
@@ -72,7 +72,7 @@ pin_project! {
     where
         S: Service<Request<A>>,
     {
-        // The inner service that was ready for the request, and the body of the request.
+        // The inner service that was ready for the request, and the request body.
         Checking { checking: Checking, next: Option<Box<(S, A)>> },
         Handling { #[pin] handler: S::Future, rest: Option<Rest> },
         Settling { refunds: Refunds, end: Option<Box<End<S::Response, S::Error>>> },

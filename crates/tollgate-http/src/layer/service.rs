@@ -2,10 +2,11 @@
 //!
 //! # Why the inner service is cloned
 //!
-//! A request may have to wait for a shared limit or for its class. When it then reaches the inner
-//! service, the outer service may already be handling the next request. The future therefore takes
-//! the instance that was ready for the request, and a clone replaces that instance. If a request
-//! does not wait, it reaches the inner service immediately, and the inner service is not cloned.
+//! A request may have to wait for a shared limit or for its class. By the time the request reaches
+//! the inner service, the outer service may already be handling the next one. The future therefore
+//! takes the instance that was ready for the request, and a clone replaces that instance. If a
+//! request does not wait, it reaches the inner service immediately, and the inner service is not
+//! cloned.
 
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
@@ -28,7 +29,7 @@ use tower_service::Service;
 /// configure a layer.
 ///
 /// All clones of a layer share the same limits, and so do all services and connections that use the
-/// layer. The inner service must be `Clone`, like the services of axum and tonic and hyper's
+/// layer. The inner service must be `Clone`, as axum and tonic services are, and hyper's
 /// `service_fn`.
 ///
 /// ```
@@ -129,17 +130,17 @@ impl fmt::Debug for RateLimitLayer {
 ///
 /// # Progress
 ///
-/// If no limit of the layer is over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up
-/// [classes](crate::ClassLookup), a request requires one lock-free check for each limit and never
-/// waits. An admitted request of a known client allocates only the values of the fields; a refusal
-/// allocates its response. Limits with [`charge_if`](crate::Limit::charge_if) or
-/// [`settle`](crate::Limit::settle) also allocate state, which they store until the response is
-/// known or has ended.
+/// A request requires one lock-free check for each limit and never waits, unless a limit of the
+/// layer is over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up
+/// [classes](crate::ClassLookup). An admitted request from a known client allocates only the values
+/// of the fields; a refusal allocates its response. Limits with
+/// [`charge_if`](crate::Limit::charge_if) or [`settle`](crate::Limit::settle) also allocate state,
+/// which they store until the response is known or has ended.
 ///
 /// If a limit of the layer is shared or looks up classes, a request first waits for all unknown
-/// classes at the same time. It then waits for all shared limits that apply to it, also at the same
-/// time. It waits for nothing else. A request that waits allocates memory and clones the inner
-/// service. No limit is checked before the future is polled.
+/// classes concurrently, and then for all applicable shared limits, also concurrently. It waits for
+/// nothing else. A request that waits allocates memory and clones the inner service. No limit is
+/// checked before the future is polled.
 #[derive(Clone)]
 pub struct RateLimitService<S> {
     inner: S,

@@ -1,5 +1,5 @@
-//! Any kind of limiter that a limit can use: keyed limiters, single limiters and limits on requests
-//! in flight, of this process or shared.
+//! Any kind of limiter that a limit can use. Keyed limiters, single limiters and limits on requests
+//! in flight may be process-local or shared.
 
 use super::async_in_flight::{AsyncInFlight, AsyncPermit};
 use super::async_limiter::AsyncLimiter;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tollgate::__private::Look;
 use tollgate::{Chargeable, Decision, Outcome, Quota, SingleLimiter};
 
-/// The limiter of a limit, or of one class of its callers.
+/// The limiter of a limit, or of one of its classes.
 pub(crate) enum AnyLimiter {
     Local(Local),
     Shared(Arc<dyn AsyncLimiter>),
@@ -54,7 +54,7 @@ impl AnyLimiter {
         matches!(self, Self::Shared(_) | Self::SharedInFlight(_))
     }
 
-    /// Returns the maximum number of keys of a keyed limiter of this process.
+    /// Returns the maximum number of keys of a process-local keyed limiter.
     pub(crate) fn max_keys(&self) -> Option<usize> {
         match self {
             Self::Local(Local::Keyed(limiter)) => Some(limiter.stats().max_keys),
@@ -94,8 +94,8 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns the maximum number of tokens that a request can be charged, if this maximum is below
-    /// `cost`.
+    /// Returns the capacity for a request with this key if the capacity is below `cost`, and `None`
+    /// otherwise.
     pub(crate) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
         match self {
             Self::Local(limiter) => {
@@ -107,7 +107,7 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns whether both are the same limiter without keys.
+    /// Returns whether both are one limiter without keys.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),
@@ -116,7 +116,7 @@ impl AnyLimiter {
     }
 }
 
-/// A limiter of this process, which answers immediately.
+/// A process-local limiter, which answers immediately.
 #[derive(Clone)]
 pub(crate) enum Local {
     Keyed(Arc<dyn Keyed>),
@@ -183,7 +183,7 @@ impl Local {
     }
 }
 
-/// A limiter of this process with the key and the cost of one request.
+/// A process-local limiter, paired with the key and the cost of one request.
 pub(crate) struct Bound<'r> {
     /// The index of the limit in the layer.
     pub(crate) limit: usize,
@@ -197,7 +197,7 @@ pub(crate) struct Bound<'r> {
     pub(crate) cost: u64,
 }
 
-/// A shared limiter with the key and the cost of one request.
+/// A shared limiter, paired with the key and the cost of one request.
 pub(crate) struct SharedBound<'r> {
     pub(crate) limit: usize,
     pub(crate) class: usize,
@@ -213,8 +213,8 @@ pub(crate) enum Shared<'r> {
     InFlight(&'r dyn AsyncInFlight),
 }
 
-/// The answer of a shared limiter. It contains the decision and, for a limit on requests in flight,
-/// the permit, which is released when dropped.
+/// A shared limiter's answer: the decision and, for a limit on requests in flight, the permit,
+/// which is released when dropped.
 pub(crate) struct SharedAnswer {
     pub(crate) decision: Decision,
     pub(crate) permit: Option<HeldPermit>,
@@ -273,19 +273,19 @@ impl Chargeable for Bound<'_> {
     }
 }
 
-/// A limiter with the key of a request, used for charges that outlive the request.
+/// A limiter, paired with a request's key, used for charges that outlive the request.
 pub(crate) enum Owned {
     Here(OwnedBound),
     Shared(OwnedShared),
 }
 
-/// A shared limiter with the key of a request, used for charges that outlive the request.
+/// A shared limiter, paired with a request's key, used for charges that outlive the request.
 pub(crate) struct OwnedShared {
     pub(crate) limiter: Arc<dyn AsyncLimiter>,
     pub(crate) key: Key,
 }
 
-/// A limiter of this process with the key of a request, used for charges that outlive the request.
+/// A process-local limiter, paired with a request's key, used for charges that outlive the request.
 pub(crate) struct OwnedBound {
     pub(crate) limiter: Local,
     pub(crate) key: Key,

@@ -18,18 +18,18 @@ pub(crate) const INLINE: usize = 4;
 pub(crate) struct ApplicableLimits<'r> {
     pub(crate) local: SmallVec<[Bound<'r>; INLINE]>,
     pub(crate) shared: Vec<SharedBound<'r>>,
-    /// Limits that are not in either list yet, because the class of the caller is not known.
+    /// Limits that are in neither list yet, because the caller's class is unknown.
     pub(crate) asking: Vec<Asking<'r>>,
 }
 
 /// A limit that refuses a request without counting it.
 pub(crate) struct Refusing<'r> {
     pub(crate) limit: &'r CompiledLimit,
-    /// The number of the caller's class. `None` if the request has no key, because the class is
-    /// then not known.
+    /// The number of the caller's class; `None` if the request has no key, because the class is
+    /// then unknown.
     pub(crate) class: Option<usize>,
     pub(crate) reason: RefusalReason,
-    /// The key of a blocked caller. The key is boxed, because most requests are not refused.
+    /// The blocked caller's key. The key is boxed, because most requests are not refused.
     pub(crate) key: Option<Box<KeyRef<'r>>>,
 }
 
@@ -50,7 +50,7 @@ impl<'r> Refusing<'r> {
     }
 }
 
-/// A limit with the key of one request, and the question that will find the request's class.
+/// A limit, a request's key in this limit, and the question that will find the request's class.
 pub(crate) struct Asking<'r> {
     number: usize,
     limit: &'r CompiledLimit,

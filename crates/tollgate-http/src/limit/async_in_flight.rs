@@ -1,4 +1,4 @@
-//! The trait for limits on requests in flight that are shared by several machines.
+//! The trait for limits on requests in flight with shared permits.
 
 use crate::figure::Figure;
 use crate::key::parts::Key;
@@ -24,10 +24,10 @@ impl fmt::Debug for AsyncPermit {
     }
 }
 
-/// A limit on requests in flight whose permits are shared by several machines, so that each answer
+/// A limit on requests in flight with permits that several machines share, so that each answer
 /// takes time. [`Backend::in_flight`](crate::Backend::in_flight) turns such a limit into a backend.
 ///
-/// Denials are the only errors. The implementation decides what to answer while its store is
+/// The only error is a denial. The implementation decides what to answer while its store is
 /// unreachable, and how long to wait for the store.
 ///
 /// ```
@@ -58,7 +58,7 @@ impl fmt::Debug for AsyncPermit {
 /// }
 /// ```
 pub trait AsyncInFlight: Send + Sync {
-    /// Acquires a permit of `key`, if a permit is free.
+    /// Acquires a permit for `key`, if a permit is free.
     ///
     /// If a client hangs up, the future may be dropped at any point. The permit must then be
     /// released.
@@ -67,11 +67,11 @@ pub trait AsyncInFlight: Send + Sync {
         key: &'a Key,
     ) -> Pin<Box<dyn Future<Output = Result<AsyncPermit, Denied>> + Send + 'a>>;
 
-    /// Returns how many requests of a key may be in flight at the same time, for
+    /// Returns how many requests with the same key may be in flight at once, for
     /// `RateLimit-Policy`.
     fn limit(&self) -> u64;
 
-    /// Returns the figures of this limit for the [`Metrics`](crate::Metrics) of its layer, as
+    /// Returns this limit's figures for the [`Metrics`](crate::Metrics) of its layer, as
     /// [`AsyncLimiter::figures`](crate::AsyncLimiter::figures) does. The default implementation
     /// returns none.
     fn figures(&self) -> Vec<Figure> {

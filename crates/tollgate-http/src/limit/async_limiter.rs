@@ -74,14 +74,14 @@ pub trait AsyncLimiter: Send + Sync {
     /// Charges `cost` tokens to `key` if the key has enough tokens, and nothing otherwise.
     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
 
-    /// Gives back at most `tokens` tokens of an earlier charge. The charge was made for the same
-    /// key by the [`check_n`](Self::check_n) that returned `decision`. The layer gives back each
+    /// Gives back at most `tokens` tokens of an earlier charge to the same key. `decision` is the
+    /// result of the [`check_n`](Self::check_n) that made this charge. The layer gives back each
     /// token of a decision at most once.
     ///
     /// If the response [decides on its charge](crate::Limit::charge_if), the layer waits for the
     /// refund before it passes the response on: see [the
     /// reasons](crate#limits-that-other-machines-share). If refunds should not delay responses, the
-    /// limiter can pass them to a task of its own and return a future that is ready.
+    /// limiter can pass them to its own task and return a future that is ready.
     fn refund_n<'a>(
         &'a self,
         key: &'a Key,
@@ -108,13 +108,13 @@ pub trait AsyncLimiter: Send + Sync {
     /// [`Limit::settle`](crate::Limit::settle). Limits that do not settle never call this method.
     ///
     /// This method is needed because the layer has no runtime, and a dropped body cannot wait. The
-    /// layer calls `spawn` in the task that awaits the handler's response, so the current runtime
-    /// of that task is suitable. If a spawned task is dropped before its end, its charges stay.
+    /// layer calls `spawn` in the task that awaits the handler's response, so that task's current
+    /// runtime is suitable. If a spawned task is dropped before its end, its charges are kept.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 
-    /// Returns the figures of this limiter for the [`Metrics`](crate::Metrics) of its layer. The
-    /// metrics call this method whenever they are read. The figures are shown under the name of the
-    /// limit for all classes together, so only the limiter of the default class is called. The
+    /// Returns this limiter's figures for the [`Metrics`](crate::Metrics) of its layer. The metrics
+    /// call this method whenever they are read. The figures are shown under the limit's name and
+    /// cover all classes, so this method is called only on the limiter of the default class. The
     /// default implementation returns none.
     fn figures(&self) -> Vec<Figure> {
         Vec::new()

@@ -48,8 +48,8 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Creates a backend that limits how many requests are in flight at the same time on several
-    /// machines.
+    /// Creates a backend that limits how many requests are in flight at the same time across
+    /// several machines.
     ///
     /// ```
     /// use tollgate_http::{AsyncInFlight, Backend, KeyBy, Limit, WhenNoKey};
@@ -68,8 +68,8 @@ impl Backend {
         Self { default, default_name: None, classes: Vec::new() }
     }
 
-    /// Returns whether this is a single keyed rate limiter of this process. The result is false for
-    /// a limiter without keys or with classes, for limits on requests in flight, and for shared
+    /// Returns whether this is a single process-local rate limiter with keys. The result is false
+    /// for a limiter without keys or with classes, for limits on requests in flight, and for shared
     /// limits.
     pub(crate) fn is_by_key(&self) -> bool {
         let is_keyed = matches!(&self.default, AnyLimiter::Local(Local::Keyed(_)));

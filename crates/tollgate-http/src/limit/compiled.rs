@@ -42,12 +42,12 @@ pub(crate) struct CompiledLimit {
     pub(crate) settle: Option<Arc<Checked>>,
 }
 
-/// A class of callers of a limit, with its limiter.
+/// A class of a limit's callers, with its limiter.
 pub(crate) struct Class {
     /// The name; `None` if the limit has no classes.
     pub(crate) name: Option<Box<str>>,
     pub(crate) backend: AnyLimiter,
-    /// The maximum number of keys, for a keyed limiter of this process.
+    /// The maximum number of keys, for a process-local keyed limiter.
     pub(crate) max_keys: Option<usize>,
     /// The counts of the decisions of this class, if the layer has metrics.
     pub(crate) counts: Option<Arc<Counts>>,
@@ -59,7 +59,7 @@ impl Class {
     }
 }
 
-/// The named classes besides the default class, and how the class of a request is found.
+/// The named classes besides the default class, and how a request's class is found.
 struct Classes {
     by: ClassHow,
     named: Box<[Class]>,
@@ -199,8 +199,7 @@ impl CompiledLimit {
         self.charges.is_some() || self.settle.is_some()
     }
 
-    /// Records the actual cost of a request of this class in the estimator of the cost, if there is
-    /// one.
+    /// Records the actual cost of a request in this class, if the limit has an estimator.
     pub(crate) fn learn(&self, class: Option<usize>, cost: u64) {
         if let Some(class) = class {
             self.cost.learn(class, cost);
@@ -256,7 +255,7 @@ impl CompiledLimit {
         std::iter::once(&self.default).chain(self.named())
     }
 
-    /// Returns the kind of the limit. All classes that count requests have the same kind.
+    /// Returns the limit's kind, which is the same for all classes that count requests.
     pub(crate) fn kind(&self) -> LimitKind {
         let backend = self.all().map(|class| &class.backend).find(|backend| backend.counts());
         let backend = backend.unwrap_or(&self.default.backend);
@@ -272,8 +271,8 @@ impl CompiledLimit {
         self.skips.as_ref().is_some_and(|skips| skips(head))
     }
 
-    /// Returns the key of a request. With [`WhenNoKey::Share`], requests without a key share one
-    /// key. Otherwise the result for such a request is `None`.
+    /// Returns a request's key. With [`WhenNoKey::Share`], all requests without a key share one
+    /// key; otherwise the result for such a request is `None`.
     pub(crate) fn key<'a>(&'a self, head: RequestHead<'a>) -> Option<KeyRef<'a>> {
         let mut key = KeyRef::new(&self.name);
         match &self.how {

@@ -1,4 +1,4 @@
-//! Limiters of this process with a state for each key.
+//! Process-local limiters with a state for each key.
 
 use super::permits::LocalPermit;
 use crate::key::parts::{Key, KeyRef};
@@ -7,7 +7,7 @@ use tollgate::__private::Look;
 use tollgate::store::{Accepts, ToKey};
 use tollgate::{Chargeable, Decision, InFlight, Limiter, Quota, Stats};
 
-/// A limiter of this process with a state for each key.
+/// A process-local limiter with a state for each key.
 pub(crate) trait Keyed: Send + Sync {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;

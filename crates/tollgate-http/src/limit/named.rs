@@ -23,10 +23,10 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenNoKey {
-    /// Refuses the request, with status 403 unless
-    /// [`no_key_status`](crate::RateLimitBuilder::no_key_status) is set, or with
-    /// `PERMISSION_DENIED` for gRPC. The status is not 429, because waiting does not help. A limit
-    /// in shadow mode lets the request pass and reports it.
+    /// Refuses the request with status 403, or with the
+    /// [`no_key_status`](crate::RateLimitBuilder::no_key_status) if one is set. A gRPC request is
+    /// refused with `PERMISSION_DENIED`. The status is not 429, because waiting does not help. A
+    /// limit in shadow mode lets the request pass and reports it.
     Deny,
     /// Lets the request pass this limit uncounted. A client that omits the key, or sends it twice,
     /// is not limited.
@@ -38,7 +38,7 @@ pub enum WhenNoKey {
 pub(crate) type Skips = dyn Fn(RequestHead<'_>) -> bool + Send + Sync;
 pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 
-/// A limit of a layer. It has a name, a limiter, and a way to find the key of a request.
+/// A limit in a layer. It has a name, a limiter, and a way to find a request's key.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -63,26 +63,26 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 ///
 /// # Requests in flight
 ///
-/// A limit over an [`InFlight`](tollgate::InFlight) restricts how many requests of a client run at
-/// the same time, however long they take. [`Backend::in_flight`] does the same for requests on
-/// several machines.
+/// A limit over an [`InFlight`](tollgate::InFlight) restricts how many of a client's requests run
+/// at the same time, however long they take. [`Backend::in_flight`] does the same across several
+/// machines.
 ///
 /// A request acquires one permit, or as many permits as it [costs](Self::cost). It acquires its
 /// permits together with the tokens of the other limits, or not at all. The permits are released
-/// when the body of the response has ended or was dropped, when the handler has failed, or when the
-/// client has hung up. A download therefore counts until the server has taken the last frame, even
-/// though the handler returned earlier. Data that is still buffered after that does not count. An
-/// upgraded connection does not count either.
+/// when the response body has ended or was dropped, when the handler has failed, or when the client
+/// has hung up. A download therefore counts until the server has taken the last frame, even though
+/// the handler returned earlier. Neither data that is still buffered after that nor an upgraded
+/// connection counts.
 ///
-/// Machines that share a limit acquire permits one at a time. A shared limit with a cost is
-/// therefore an error when the layer is built. Other machines see a released permit a moment later,
-/// when the store has received the release.
+/// The permits of a shared limit are acquired one at a time. Building a layer therefore fails if
+/// such a limit has a cost. Other machines see a released permit a moment later, when the store has
+/// received the release.
 ///
 /// A refusal has no `Retry-After`, because nobody knows when a permit will be released. A [response
 /// of your own] can recognize such a refusal by the reason [`RefusalReason::InFlight`], and can use
 /// status 503. `RateLimit-Policy` shows the limit with the unit `concurrent-requests`. A response
-/// cannot release its permit early, so [`charge_if`](Self::charge_if) is an error when the layer is
-/// built.
+/// cannot release its permit early, so building a layer fails if such a limit has a
+/// [`charge_if`](Self::charge_if).
 ///
 /// [`RefusalReason::InFlight`]: crate::RefusalReason::InFlight
 /// [response of your own]: crate::RateLimitBuilder::respond
@@ -126,10 +126,12 @@ impl Limit {
     /// bodies of responses. The name is part of each key, so several limits can share one limiter.
     /// Machines that share a limit must use the same name for it.
     ///
-    /// A limiter with classes of callers requires [`class_by`](Self::class_by). If other machines
-    /// share the limit ([`AsyncLimiter`], [`AsyncInFlight`]), each request waits for the limiter's
-    /// answer. The layer passes an admitted request on immediately, even with an algorithm that
-    /// lets requests start later ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
+    /// A limiter with classes of callers requires [`class_by`](Self::class_by).
+    ///
+    /// If other machines share the limit ([`AsyncLimiter`], [`AsyncInFlight`]), each request waits
+    /// for the limiter's answer. The layer passes an admitted request on immediately, even with an
+    /// algorithm that lets requests start later
+    /// ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
     ///
     /// [`AsyncLimiter`]: crate::AsyncLimiter
     /// [`AsyncInFlight`]: crate::AsyncInFlight
@@ -171,8 +173,8 @@ impl Limit {
     /// Limits each client separately. `key` specifies how a client is identified. If this method is
     /// called twice, the last key counts.
     ///
-    /// A [`SingleLimiter`](tollgate::SingleLimiter) has one state for all requests. A limit with
-    /// both a `SingleLimiter` and a key is therefore an error when the layer is built.
+    /// A [`SingleLimiter`](tollgate::SingleLimiter) has one state for all requests. Building a
+    /// layer therefore fails if a limit has both a `SingleLimiter` and a key.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -202,7 +204,7 @@ impl Limit {
         Self { no_key: Some(no_key), ..self }
     }
 
-    /// Specifies how the class of a request is found, with a [`ClassBy`] or a
+    /// Specifies how a request's class is found, with a [`ClassBy`] or a
     /// [`ClassLookup`](crate::ClassLookup). A limiter with classes of callers requires this method.
     ///
     /// Each request is limited by the quota of its class, and the response shows only that quota.
@@ -241,13 +243,13 @@ impl Limit {
         Self { cost: cost.into(), ..self }
     }
 
-    /// Makes the charge of a request an estimate, and corrects it when the response reveals the
+    /// Makes a request's charge an estimate, which is corrected when the response reveals the
     /// actual cost. See [`ResponseCost`].
     ///
-    /// The body of the response owns the reserved tokens. The estimate stays charged if the client
-    /// hangs up before the response. The estimate also stays if the handler fails without a
-    /// response, or if the response reveals no cost, unless [`charge_if`](Self::charge_if) gives it
-    /// back. The fields of the response show the decision on the estimate.
+    /// The response body owns the reserved tokens. The estimate remains charged if the client hangs
+    /// up before the response. Unless [`charge_if`](Self::charge_if) gives it back, the estimate
+    /// also remains charged if the handler fails without a response, or if the response reveals no
+    /// cost. The response fields show the decision on the estimate.
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background: no
     /// response waits for its store.
@@ -270,8 +272,8 @@ impl Limit {
 
     /// Makes this a shadow limit: it decides and reports
     /// ([`on_decision`](crate::RateLimitBuilder::on_decision), `tracing`), but never refuses. Use a
-    /// shadow limit to try out a quota. Requests that pass are charged to the shadow limit. The
-    /// fields of responses do not show it.
+    /// shadow limit to try out a quota. Requests that pass are charged to the shadow limit, but
+    /// response fields do not show it.
     ///
     /// ```
     /// # use tollgate_http::{Limit, RateLimitLayer};
@@ -332,8 +334,8 @@ impl Limit {
     /// limit. The charge is refunded if `charges` returns false for the response. It is also
     /// refunded if the handler fails or panics without a response, unless
     /// [`keep_on_error`](Self::keep_on_error) is set. If the client hangs up before the response,
-    /// the charge stays, because hanging up must not make attempts free. The fields of the response
-    /// show the decision before the refund.
+    /// the charge is kept, because hanging up must not make attempts free. The response fields show
+    /// the decision before the refund.
     ///
     /// With `|response| !response.is_refusal()`, this limit does not charge for requests refused by
     /// an inner layer.

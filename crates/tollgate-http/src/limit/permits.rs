@@ -4,14 +4,14 @@ use smallvec::SmallVec;
 use std::fmt;
 use tollgate::Chargeable;
 
-/// A permit of a limit of this process. It is charged together with the other limits.
+/// A permit from a process-local limit. It is charged together with the other limits.
 pub(crate) type LocalPermit = Box<dyn Chargeable + Send + Sync>;
 
-/// A permit of one limit, which is released when dropped.
+/// A permit from one limit, which is released when dropped.
 pub(crate) type HeldPermit = Box<dyn Send + Sync>;
 
 /// The permits of an admitted request, which are released when this value is dropped. The type is
-/// only as large as a pointer, because most requests have no permits.
+/// just as large as a pointer, because most requests have no permits.
 #[derive(Default)]
 pub(crate) struct Permits(Option<Box<SmallVec<[HeldPermit; 1]>>>);
 

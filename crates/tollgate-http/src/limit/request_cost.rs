@@ -9,7 +9,7 @@ use std::sync::Arc;
 ///
 /// A plain number, as in `.cost(10)`, is a fixed cost for every request. It must be at least 1. The
 /// cost is determined before the request is handled. A [`ResponseCost`](crate::ResponseCost) can
-/// correct it afterwards.
+/// correct the cost afterwards.
 ///
 /// ```
 /// use tollgate_http::{RequestCost, KeyBy, Limit, WhenNoKey};
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Estimated { estimator: Arc<Estimator>, asked: Box<Asked> },
 }
 
-/// Finds the class of a request, and the maximum costs declared by the request.
+/// Finds a request's class, and the maximum costs that the request declares.
 type Asked = dyn for<'a> Fn(RequestHead<'a>) -> (&'a str, Option<u64>) + Send + Sync;
 
 impl RequestCost {
@@ -62,12 +62,12 @@ impl RequestCost {
         Self { kind: Kind::Closure(Box::new(cost)) }
     }
 
-    /// Charges the estimate of an [`Estimator`]. If the learned estimate exceeds the capacity of
-    /// the limit, the request is charged the capacity instead. Until the estimator has learned
-    /// enough, a request that declares a larger maximum than the capacity is refused.
+    /// Charges the estimate of an [`Estimator`]. If the learned estimate exceeds the limit's
+    /// capacity, the request is charged the capacity instead. Until the estimator has learned
+    /// enough, a request is refused if it declares a maximum above the capacity.
     ///
-    /// `asked` returns the class of a request, and the maximum cost declared by each of the
-    /// request's fields.
+    /// `asked` returns a request's class, and the maximum cost that each of the request's fields
+    /// declares.
     ///
     /// ```
     /// use tollgate_http::{RequestCost, Estimator, ResponseCost};
@@ -108,7 +108,7 @@ impl RequestCost {
         matches!(self.kind, Kind::ContentLength { unit: 0, .. })
     }
 
-    /// Returns the cost of a request in a limit with a capacity of `capacity` tokens.
+    /// Returns the cost of a request in a limit whose capacity is `capacity` tokens.
     pub(crate) fn of(&self, head: RequestHead<'_>, capacity: impl FnOnce() -> u64) -> u64 {
         match &self.kind {
             Kind::Fixed(tokens) => *tokens,
@@ -132,7 +132,7 @@ impl RequestCost {
         }
     }
 
-    /// Records the actual cost of a request of this class in the estimator, if there is one.
+    /// Records the actual cost of a request in this class, if there is an estimator.
     pub(crate) fn learn(&self, class: usize, cost: u64) {
         if let Kind::Estimated { estimator, .. } = &self.kind {
             estimator.learn(class, cost);

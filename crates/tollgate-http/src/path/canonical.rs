@@ -10,8 +10,8 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 /// Returns the canonical form of a path: see [`RequestHead::path`](crate::RequestHead::path).
 /// Limits count a path under this form.
 ///
-/// A path that is already canonical is borrowed, without an allocation. The canonical form of a
-/// canonical path is the path itself. It is always ASCII.
+/// A path that is already canonical is borrowed without an allocation. The canonical form is always
+/// ASCII. Canonicalizing it again changes nothing.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -57,7 +57,7 @@ fn is_canonical(path: &[u8]) -> bool {
     true
 }
 
-/// Returns whether text begins with a segment that is `.` or `..`.
+/// Returns whether the text begins with the segment `.` or `..`.
 fn is_dots(text: &[u8]) -> bool {
     let end = text.iter().position(|&byte| byte == b'/').unwrap_or(text.len());
     matches!(&text[..end], b"." | b"..")
@@ -78,7 +78,7 @@ fn is_plain(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Applies step 1. The result begins with a slash.
+/// Applies step 1, which decodes and encodes bytes. The result begins with a slash.
 fn decoded(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len() + 1);
     if !path.starts_with(b"/") {
@@ -103,7 +103,8 @@ fn decoded(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Applies step 3 to a path that begins with a slash and contains no repeated slashes.
+/// Applies step 3, which removes dot segments. The path must begin with a slash and contain no
+/// repeated slashes.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut segments = path[1..].split(|&byte| byte == b'/').peekable();

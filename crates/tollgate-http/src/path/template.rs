@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// The key of all paths that match no template. No path or template can equal this text.
 const UNMATCHED: &str = "(other)";
 
-/// A template of paths, parsed from text: `/users/{id}/orders`.
+/// A path template, parsed from text: `/users/{id}/orders`.
 ///
 /// A template begins with a slash and consists of segments of three kinds. Plain text is compared
 /// with the path in its [canonical form](crate::RequestHead::path). A name in braces matches any
@@ -150,7 +150,7 @@ fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
     Ok(Segment::Text(form.into()))
 }
 
-/// Templates of paths. The first template that matches a path counts.
+/// Path templates. The first template that matches a path counts.
 ///
 /// ```
 /// use tollgate_http::program::PathTemplates;

@@ -34,8 +34,8 @@ impl Answer {
             (None, Self::Custom(respond)) => respond(refusal),
         };
         if refusal.request.method() == Method::HEAD {
-            // `Content-Length` is the length of the response to GET. With HTTP/2, nothing else
-            // removes the body.
+            // `Content-Length` is the length that the response to GET would have. The body is
+            // removed here, because nothing else removes it with HTTP/2.
             let length = std::mem::take(response.body_mut()).len();
             response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
@@ -56,7 +56,7 @@ fn with(refusal: &Refusal<'_>, content_type: &'static str, body: Bytes) -> Respo
     response
 }
 
-/// The members of a problem. The draft does not define the last four. `error` and `retry_after` are
+/// The members of a problem. The draft does not define the last four: `error` and `retry_after` are
 /// for simple clients, `limit` is the name of the binding limit, and `max_keys` is the maximum
 /// number of clients that this limit tracks.
 #[derive(Serialize)]

@@ -1,8 +1,8 @@
-//! The body of a response, which is the handler's body or the body of a refusal.
+//! Response bodies, which are the handler's body or a refusal's body.
 //!
-//! `Either` of `http-body-util` is not used, because it boxes errors. A caller of the layer would
-//! then see another type of error than without the layer. For the same reason, a response that is
-//! cut off ends without an error, unless [`FailWhenCut`](crate::FailWhenCut) wraps it.
+//! `Either` from `http-body-util` is not used, because it boxes errors, so callers would see a
+//! different error type than without the layer. For the same reason, a response that is cut off
+//! ends without an error, unless [`FailWhenCut`](crate::FailWhenCut) wraps it.
 
 use crate::limit::permits::Permits;
 use crate::settle::running::{Cut, Running};
@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 pin_project! {
-    /// The body of a response from a [`RateLimitService`](crate::RateLimitService). It is the
-    /// handler's body, unchanged and not boxed, or the body of a refusal.
+    /// The body of a response from a [`RateLimitService`](crate::RateLimitService). It is either
+    /// the handler's body, unchanged and unboxed, or a refusal's body.
     ///
-    /// The size of the body is known if the size of the handler's body is known. The size of a
-    /// refusal's body is always known. A body that may be [cut off](crate::ResponseCost::cut_off)
-    /// can turn out shorter than its announced size.
+    /// The body's size is known if the size of the handler's body is known. A refusal's size is
+    /// always known. A body that may be [cut off](crate::ResponseCost::cut_off) can turn out
+    /// shorter than its announced size.
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]
@@ -95,7 +95,7 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
         let mut this = self.project();
         let frame = ready!(this.kind.as_mut().poll_frame(context));
         if !this.permits.is_empty() && (!matches!(frame, Some(Ok(_))) || this.kind.is_end_stream()) {
-            // A server may keep a body for some time after the body has ended.
+            // A server may keep a body for some time after its last frame.
             *this.permits = Permits::default();
         }
         Poll::Ready(frame)

@@ -37,7 +37,7 @@ pin_project! {
     ///
     /// With HTTP/1.1, the error makes the server close the connection before the end of the body.
     /// With HTTP/2, the server resets the stream. [Last words](crate::ResponseCost::last_words) are
-    /// sent before that.
+    /// sent before the error.
     ///
     /// ```
     /// use http::{Request, Response};

@@ -1,16 +1,16 @@
 //! Writes the fields of a response: `RateLimit` and `RateLimit-Policy`
 //! (draft-ietf-httpapi-ratelimit-headers) and, if enabled, the older `X-RateLimit-*`.
 //!
-//! All figures of a limit are from one decision. They are formatted on the stack when the decision
-//! is made, so each field requires one allocation. `sfv` checked and quoted the names when the
-//! layer was built.
+//! All figures for a limit come from one decision. They are formatted on the stack when the
+//! decision is made, so each field requires only one allocation. `sfv` checked and quoted the names
+//! when the layer was built.
 //!
 //! # Fields that are present already
 //!
 //! An upstream, the handler or an inner layer may have written the same fields. `standing` keeps
 //! valid existing items together with the items of this layer. The older fields and `Retry-After`
-//! can contain only one value each, so only one of two values stays. An existing value is replaced
-//! if no client can read it.
+//! can contain only one value each, so one of two values is dropped. An existing value that no
+//! client can read is always replaced.
 
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
@@ -54,9 +54,9 @@ impl Fields {
 
     /// Adds the fields to a response, which may be the refusal of an inner layer.
     ///
-    /// The items of two layers form one list on one line. The older fields describe only one limit.
-    /// If the inner layer refused the request, they describe the limit of that refusal. Otherwise
-    /// they describe the limit with the smaller share left.
+    /// The items of two layers form one list on one line. The older fields describe only one limit:
+    /// the one that refused the request, if an inner layer refused it, and otherwise the one with
+    /// the smaller share left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
             standing::add_items(headers, &RATELIMIT, "r", items);
@@ -88,8 +88,8 @@ impl Legacy {
         Self { limit, remaining, reset }
     }
 
-    /// Reads the older fields of a response, which describe one limit together. Returns `None` if
-    /// one of the fields is not a number, or if limit or remaining is missing.
+    /// Reads a response's older fields, which together describe one limit. Returns `None` if one of
+    /// the fields is not a number, or if limit or remaining is missing.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let [limit, remaining, reset] = LEGACY.each_ref().map(|name| number(headers, name));
         if reset.is_none() && headers.contains_key(&LEGACY[2]) {
@@ -132,8 +132,8 @@ pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     }
 }
 
-/// Raises the retry time in the refusal of an inner layer to at least `wait` seconds from now.
-/// `inside` is the wait that the inner layer computed. It is used if the response contains a date.
+/// Raises the retry time in an inner layer's refusal to at least `wait` seconds from now. `inside`
+/// is the wait that the inner layer computed; it is used if `Retry-After` is a date.
 pub(crate) fn delay(headers: &mut HeaderMap, inside: Option<u64>, wait: u64) {
     let promised = number(headers, &RETRY_AFTER).or(inside);
     if headers.contains_key(RETRY_AFTER) && promised.unwrap_or(0) < wait {
@@ -146,7 +146,7 @@ pub(crate) fn delay(headers: &mut HeaderMap, inside: Option<u64>, wait: u64) {
     }
 }
 
-/// A limit, the class of the caller and the decision.
+/// A limit, the caller's class and the decision.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitDecision<'r> {
     pub(crate) limit: &'r CompiledLimit,
@@ -169,7 +169,7 @@ fn shown<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> impl Iterato
 
 /// Returns the value of `RateLimit`, with one item for each limit.
 ///
-/// `wait` is the value of `Retry-After`, if the request was refused. No item then contains a later
+/// If the request was refused, `wait` is the value of `Retry-After`, and no item contains a later
 /// time.
 pub(crate) fn rate_limit<'r>(
     decisions: impl Iterator<Item = LimitDecision<'r>>,
@@ -202,7 +202,7 @@ pub(crate) fn scarcest<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -
     shown(decisions).map(|it| it.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
 }
 
-/// Appends a parameter. The number is capped, because an Integer of structured fields has at most
+/// Appends a parameter. The number is capped, because an Integer in structured fields has at most
 /// 15 digits.
 pub(crate) fn put(text: &mut Text, name: &str, number: u64) {
     // Writing into memory cannot fail.

@@ -1,4 +1,4 @@
-//! Refusals for gRPC. Such a response consists only of trailers, which are sent as headers.
+//! Refusals for gRPC, which consist of nothing but trailers sent as headers.
 //!
 //! The HTTP status is always 200, and clients read `grpc-status` instead. `grpc-retry-pushback-ms`
 //! specifies when clients with automatic retries should retry.
@@ -64,8 +64,8 @@ pub(crate) fn pushback(wait: u64) -> u64 {
     milliseconds(Duration::from_secs(wait))
 }
 
-/// Returns the wait in milliseconds. It is rounded up, and is at most the largest pushback (a
-/// signed 32-bit number).
+/// Returns the wait in milliseconds, rounded up and capped at the largest pushback (a signed 32-bit
+/// number).
 fn milliseconds(wait: Duration) -> u64 {
     const MOST: u128 = i32::MAX as u128;
     u64::try_from(wait.as_nanos().div_ceil(1_000_000).min(MOST)).unwrap_or(u64::MAX)

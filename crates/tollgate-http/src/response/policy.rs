@@ -10,16 +10,16 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate::Quota;
 
-/// The maximum window, in seconds, after multiplying a period that is not a whole number of
+/// The maximum window, in seconds, to which a period is multiplied if it is not a whole number of
 /// seconds.
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 
-/// The quotas of all limits of a layer, as seen by one caller. If a limit with classes does not
-/// apply to the request, its entry is `None`, because the class is not known.
+/// The quotas of all limits in a layer, as seen by one caller. If a limit with classes does not
+/// apply to the request, its entry is `None`, because the caller's class is unknown.
 type Quotas = SmallVec<[Option<Quota>; 4]>;
 
-/// The last value of the field for each class. The values are reused, because quotas rarely change.
+/// The field's last value for each class. These values are reused, because quotas rarely change.
 pub(crate) struct Policy {
     written: Box<[ArcSwapOption<Written>]>,
 }
@@ -36,9 +36,9 @@ impl Policy {
         Self { written: (0..places).map(|_| ArcSwapOption::empty()).collect() }
     }
 
-    /// Returns the field for a request. It lists all limits that are not in shadow mode. The quota
-    /// of a limit is the key's own quota or, if there is none, the quota of the caller's class.
-    /// Limits without classes are included even if they do not apply to this request.
+    /// Returns the field for a request. The field lists all limits that are not in shadow mode. The
+    /// quota of a limit is the key's own quota or, if there is none, the quota of the caller's
+    /// class. Limits without classes are included even if they do not apply to this request.
     pub(crate) fn value(
         &self,
         limits: &[CompiledLimit],
@@ -48,7 +48,7 @@ impl Policy {
             |limit: &CompiledLimit| limit.class(0).backend.quota().filter(|_| limit.named().is_empty());
         let mut quotas: Quotas = limits.iter().map(without_classes).collect();
         let mut own = false;
-        // If only one limit of the layer has classes, each class has its own place. Otherwise
+        // If just one limit of the layer has classes, each class has its own place. Otherwise,
         // several classes may share a place and overwrite each other's value.
         let mut place = 0;
         for bound in applicable.local.iter().filter(|bound| !limits[bound.limit].shadow) {
@@ -103,9 +103,9 @@ fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderVal
     fields::value(&text)
 }
 
-/// Returns the number of tokens, and the whole seconds in which they become available. A period
-/// that is not a whole number of seconds is multiplied up to an hour. If that is not enough, there
-/// is no window.
+/// Returns the number of tokens, and the whole seconds in which they become available. If the
+/// period is not a whole number of seconds, both are multiplied until it is. If the result would be
+/// longer than an hour, there is no window.
 fn scaled(quota: Quota) -> (u64, Option<u64>) {
     let period = quota.period().as_nanos();
     let times = SECOND / gcd(period, SECOND);

@@ -18,13 +18,13 @@ pub enum RefusalReason {
     /// The client already has its maximum number of requests in flight. Nobody knows when one of
     /// these requests will end. See [`Limit`](crate::Limit#requests-in-flight).
     InFlight,
-    /// The request costs more than the capacity of the limit, so waiting does not help.
+    /// The request costs more than the limit's capacity, so waiting does not help.
     TooCostly,
     /// The limiter tracks its maximum number of clients, and this client is new. Nobody knows when
     /// room becomes available, because that depends on the tracked clients.
     Full,
-    /// The counts are on another machine, which does not answer, and the limit is configured to
-    /// refuse requests in that case.
+    /// The machine that stores the counts does not answer, and the limit is configured to refuse
+    /// requests when this happens.
     Unavailable,
     /// The request has no key, and the limit requires one.
     NoKey,
@@ -34,7 +34,8 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// Returns the reason for a refusal with this decision, or without a decision.
+    /// Returns the reason for a refusal with this decision. Without a decision, the reason is a
+    /// missing key.
     pub(crate) fn of(decision: Option<&Decision>, limit: LimitKind) -> Self {
         match decision {
             None => Self::NoKey,
@@ -59,7 +60,8 @@ pub(crate) struct LimitKind {
     pub(crate) is_shared: bool,
 }
 
-/// A refusal, for responses of your own; see [`respond`](crate::RateLimitBuilder::respond).
+/// A refusal, from which you can create your own response; see
+/// [`respond`](crate::RateLimitBuilder::respond).
 ///
 /// ```
 /// use bytes::Bytes;
@@ -93,18 +95,17 @@ pub struct Refusal<'a> {
     pub violated: &'a [&'a str],
     /// The reason why the request was refused.
     pub reason: RefusalReason,
-    /// The maximum number of clients of the caller's class that the binding limit tracks. This
-    /// field is set only if the request was refused for [`RefusalReason::Full`].
+    /// The maximum number of clients that the binding limit tracks in the caller's class. This
+    /// field is `None` unless the request was refused for [`RefusalReason::Full`].
     pub max_keys: Option<usize>,
-    /// The decision of the binding limit, with the exact time to wait; `None` if the limit found no
-    /// key.
+    /// The binding limit's decision, with the exact time to wait; `None` if the limit found no key.
     pub decision: Option<&'a Decision>,
     /// The request.
     pub request: RequestHead<'a>,
-    /// The status that the layer is configured to respond with.
+    /// The status with which the layer is configured to respond.
     pub status: StatusCode,
     /// The time to wait in whole seconds, rounded up, as in `Retry-After`. `None` if the layer
-    /// cannot promise any wait.
+    /// cannot say when a retry would succeed.
     pub retry_after_seconds: Option<u64>,
 }
 

@@ -13,13 +13,13 @@ pub(crate) fn rounded_up(duration: Duration) -> u64 {
 }
 
 /// Returns how long a refused client should wait, at least one second. Returns `None` if the limit
-/// cannot promise any wait.
+/// cannot say when a retry would succeed.
 pub(crate) fn until_retry(decision: &Decision) -> Option<u64> {
     decision.retry_after().map(|wait| rounded_up(wait).max(1))
 }
 
-/// For a limit that did not refuse, returns the time until more tokens are available than now.
-/// Returns `None` if all tokens are available, or if there will never be more.
+/// For a limit that did not refuse, returns the time until it has more tokens than now. Returns
+/// `None` if all tokens are available, or if there will never be more.
 pub(crate) fn until_more(decision: &Decision) -> Option<u64> {
     until(decision, decision.refill_after())
 }

@@ -2,9 +2,9 @@
 //! layer writes its own items.
 //!
 //! If a client cannot parse one item, it rejects the whole field. An older draft of the fields
-//! defines items of another form, such as `limit=100, remaining=50`. Existing items are therefore
-//! kept only if they are Strings with the parameter required by the current draft. Each item is
-//! parsed separately, so an invalid item does not affect the others.
+//! defines items in a different form, such as `limit=100, remaining=50`. An existing item is
+//! therefore kept only if it is a String with the parameter that the current draft requires. Each
+//! item is parsed separately, so an invalid item does not affect the others.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use sfv::visitor::{ItemVisitor, ParameterVisitor};

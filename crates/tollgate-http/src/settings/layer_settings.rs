@@ -21,8 +21,8 @@ use http::StatusCode;
 use std::sync::Arc;
 use tollgate::{Algorithm, Clock, WhenFull};
 
-/// The settings of a layer. They contain everything needed to build a [`RateLimitLayer`] from
-/// arguments or from a file.
+/// The settings of a layer: everything needed to build a [`RateLimitLayer`] from arguments or from
+/// a file.
 ///
 /// ```
 /// use tollgate_http::settings::LayerSettings;
@@ -53,8 +53,8 @@ pub struct LayerSettings {
     pub algorithm: Algorithm,
     /// The maximum number of keys that each limit may track; a million by default.
     pub max_keys: usize,
-    /// What happens to a new key while a limit tracks its maximum number of keys. By default the
-    /// new key is denied.
+    /// What happens to a new key when a limit already tracks its maximum number of keys. By
+    /// default, the new key is denied.
     pub when_full: WhenFull,
     /// The names of the limits in shadow mode, which decide but never refuse: `shadow` in a file.
     #[cfg_attr(feature = "serde", serde(rename = "shadow"))]
@@ -67,8 +67,8 @@ pub struct LayerSettings {
     pub status: StatusCode,
     /// Scopes of requests that are exempt from all limits.
     pub except: Vec<Scope>,
-    /// The templates for keys by `path`: `path-template` in a file. By default each path is a key
-    /// of its own, in its [canonical form](crate::RequestHead::path); see
+    /// The templates for keys by `path`: `path-template` in a file. By default, each path is a
+    /// separate key, in its [canonical form](crate::RequestHead::path); see
     /// [`KeyBy::path_templates`].
     #[cfg_attr(feature = "serde", serde(rename = "path-template"))]
     pub path_templates: Vec<PathTemplate>,
@@ -110,11 +110,11 @@ impl Default for LayerSettings {
     }
 }
 
-/// The maximum number of quotas in a file that do not belong to a named class.
+/// The maximum number of different quotas in a file of classes, not counting those of named
+/// classes.
 const MAX_LISTED: usize = 64;
 
-/// Scopes. If a scope depends on the client's address, this value also specifies how to find the
-/// address.
+/// Scopes, with the way to find the client's address if a scope depends on it.
 struct Scopes {
     scopes: Vec<Scope>,
     client: Option<How>,
@@ -126,13 +126,13 @@ impl Scopes {
     }
 }
 
-/// Creates an error about the key of this limit, or about the class of its callers.
+/// Creates an error about this limit's key, or about the class of its callers.
 fn of_limit(text: &LimitText, error: Fault) -> LayerError {
     Fault::Key { limit: text.name.clone(), error: Box::new(error) }.into()
 }
 
 impl LayerSettings {
-    /// Returns the builder of a layer with these limits. All limiters are local to this process.
+    /// Returns the builder of a layer with these limits. All of its limiters are process-local.
     ///
     /// # Errors
     ///
@@ -142,20 +142,21 @@ impl LayerSettings {
         self.builder_with(|part| self.local(part, None))
     }
 
-    /// Returns the builder of a layer with these limits. `make` creates the limiter of each limit,
-    /// or of each of a limit's [parts](LimitPart). A limiter may be shared with other machines. If
-    /// it is local to this process, the caller can read or change it while the layer runs. A limit
-    /// with `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter). Any
-    /// other limit requires a limiter with a state for each key. This method sets names, keys,
-    /// scopes, the way to find classes, and shadow mode.
+    /// Returns the builder of a layer with these limits. `make` creates the limiter for each limit,
+    /// or for each of a limit's [parts](LimitPart). The limiter may be shared with other machines.
+    /// If it is process-local, the caller can read or change it while the layer runs. A limit with
+    /// `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter). Any other
+    /// limit requires a limiter with a state for each key.
+    ///
+    /// This method sets names, keys, scopes, the way to find classes, and shadow mode.
     ///
     /// # Errors
     ///
     /// Returns the errors of `make`, and an error if
     ///
     /// - a name in `shadows` is not the name of a limit;
-    /// - trusted proxies or templates of paths are not valid, even if no limit uses them;
-    /// - a limit applies to no request;
+    /// - trusted proxies or path templates are not valid, even if no limit uses them;
+    /// - a limit does not apply to any request;
     /// - a key cannot be found as its text specifies, for example because the file of known keys
     ///   cannot be read;
     /// - classes cannot be found, or any client could choose its class;
@@ -221,7 +222,7 @@ impl LayerSettings {
         Ok(limits)
     }
 
-    /// Sets the scope, the key and the class of a limit according to its text.
+    /// Sets a limit's scope, key and class according to its text.
     ///
     /// # Errors
     ///
@@ -251,7 +252,7 @@ impl LayerSettings {
         builder.skip(move |head| except.hold(head))
     }
 
-    /// Creates a limiter of this process for a part of a limit.
+    /// Creates a process-local limiter for part of a limit.
     ///
     /// # Errors
     ///
@@ -332,8 +333,8 @@ impl LayerSettings {
         key.key_by(client, || self.path(), |alternative, part| table.map(|it| it.values(alternative, part)))
     }
 
-    /// Returns the source of the keys in a file of classes; `None` without such a file. The table
-    /// determines which keys are known.
+    /// Returns how the keys in a file of classes are found in a request; `None` without such a
+    /// file. `table` determines which keys are known.
     fn listed_by(&self, text: &LimitText, table: Option<&Table>) -> Option<KeyBy> {
         let Some(ClassByText::In { what, .. }) = &text.class_by else { return None };
         Some(match what {
@@ -356,7 +357,7 @@ impl LayerSettings {
         table.map(|table| Some(Arc::new(table))).map_err(|error| of_limit(text, error))
     }
 
-    /// Returns how the class of a request is found; `None` without classes.
+    /// Returns how a request's class is found; `None` without classes.
     ///
     /// # Errors
     ///

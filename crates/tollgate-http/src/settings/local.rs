@@ -1,4 +1,4 @@
-//! Limiters of this process, created from settings.
+//! Process-local limiters created from settings.
 
 use crate::key::parts::Key;
 use crate::limit::any_limiter::{AnyLimiter, Local};
@@ -13,8 +13,8 @@ use tollgate::{Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, Single
 #[cfg(feature = "unstable-program")]
 use tollgate::{Chargeable, Decision, QuotaError, Stats};
 
-/// The limiter of a limit created from settings. Use this type to read statistics, to change the
-/// quota, or to check keys outside of the layer.
+/// The limiter of a limit that was created from settings. Use this type to read statistics, change
+/// the quota, or check keys outside of the layer.
 #[derive(Clone, Debug)]
 pub struct LocalLimiter {
     /// The only limiter, or the limiter of the default class.
@@ -23,7 +23,7 @@ pub struct LocalLimiter {
     classes: Vec<(String, One)>,
 }
 
-/// The limiter of all requests, or of one class of callers.
+/// The limiter for all requests, or for one class of callers.
 #[derive(Clone, Debug)]
 enum One {
     /// All requests have one state.
@@ -147,17 +147,17 @@ impl From<LocalLimiter> for Backend {
 
 #[cfg(feature = "unstable-program")]
 impl LocalLimiter {
-    /// Returns the limiter of the class with this name, or `None` if there is no such class. The
-    /// other methods apply to one class only: for a limiter created from the settings, the default
-    /// class.
+    /// Returns the limiter of the class with this name, or `None` if there is no such class. All
+    /// other methods apply to a single class, which is the default class if the limiter was created
+    /// from settings.
     pub fn class(&self, name: &str) -> Option<Self> {
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
         Some(class.clone().into())
     }
 
-    /// Returns this limiter, continuing with the states of `earlier`. A class continues with its
-    /// earlier states if both limiters have a class of that name, with the same kind of allowance
-    /// and the same maximum number of keys.
+    /// Returns this limiter, in which classes continue with their states from `earlier`. A class
+    /// keeps its states only if it has the same name, the same kind of allowance, and the same
+    /// maximum number of keys in both limiters.
     #[must_use]
     pub fn continuing(self, earlier: &Self) -> Self {
         let kept = |made: One, earlier: Option<&One>| match earlier {
@@ -216,7 +216,7 @@ impl LocalLimiter {
 
     /// Changes what each key may do while the limiter is in use; see
     /// [`Limiter::set_quota`](tollgate::Limiter::set_quota) for the effect on existing keys. An
-    /// allowance of another kind has no effect, because it requires [another
+    /// allowance of a different kind has no effect, because it requires [another
     /// limiter](Self::continuing).
     ///
     /// # Errors

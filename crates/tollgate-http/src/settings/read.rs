@@ -1,5 +1,5 @@
-//! Reads settings with a limited range through serde. They are checked during parsing, so that the
-//! file's parser can report the line of a mistake.
+//! Deserializes settings that have a limited range. The range is checked during parsing, so that
+//! the file's parser can report the line of a mistake.
 
 use crate::client::forwarded::TrustedProxies;
 use http::StatusCode;
@@ -28,8 +28,8 @@ pub(super) fn hops<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     within(deserializer, "number of trusted hops", 1..=TrustedProxies::MAX_HOPS).map(Some)
 }
 
-/// Reads a list of networks. Each text must be a network, and the networks together must not
-/// contain all addresses.
+/// Reads a list of networks. Each text must be a network, and together the networks must not cover
+/// every address.
 pub(super) fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let networks: Vec<String> = Vec::deserialize(deserializer)?;
     if networks.is_empty() {

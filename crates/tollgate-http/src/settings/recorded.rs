@@ -1,10 +1,10 @@
 //! Applies limits to recorded requests from a log. A record includes the limits that applied to the
 //! request when the log was written.
 //!
-//! A record contains the address of the client, so proxies are irrelevant. A record may contain the
-//! hash of each limit's key instead of headers and query parameters. A limit *goes by the record*
-//! if it reads its key and its class from the record. Such a limit applies to a request if it
-//! applied when the request was recorded.
+//! A record contains the client's address, so proxies are irrelevant. A record may contain the hash
+//! of each limit's key instead of headers and query parameters. A limit *goes by the record* if it
+//! reads its key and its class from the record. Such a limit applies to a request if it applied
+//! when the request was recorded.
 
 use super::layer_settings::LayerSettings;
 use crate::class::by::ClassBy;
@@ -21,8 +21,8 @@ use crate::text::fact::Fact;
 use crate::text::limit::{LimitPart, LimitText};
 use crate::text::scope::Scope;
 
-/// The limits that applied to a request when it was recorded. This type is an extension of the
-/// request.
+/// The limits that applied to a request when it was recorded. They are stored in the request as an
+/// extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// The limits that applied.
@@ -47,8 +47,8 @@ impl Recorded {
 }
 
 impl LayerSettings {
-    /// Returns the builder of a layer for records of requests. A limit goes by the record if
-    /// `is_lacking` returns true for any fact used by the limit.
+    /// Returns the builder of a layer for recorded requests. A limit goes by the record if
+    /// `is_lacking` returns true for any fact that the limit uses.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl LayerSettings {
             let goes_by_record = text.facts().iter().any(&is_lacking);
             let limits = here.limits_of(text, &mut make, |limit, table| match &text.class_by {
                 _ if goes_by_record => Ok(by_record(limit, text)),
-                // If there is a trusted proxy, that proxy has set the header of the recorded
+                // If there is a trusted proxy, that proxy has set the header in the recorded
                 // request.
                 Some(ClassByText::Header(header)) if self.proxies().is_some() => {
                     let mut plain = text.clone();
@@ -89,7 +89,7 @@ impl LayerSettings {
     }
 }
 
-/// Sets the scope, the key and the class of a limit according to the record.
+/// Sets a limit's scope, key and class according to the record.
 fn by_record(limit: Limit, text: &LimitText) -> Limit {
     let name = limit.name.clone();
     let (applied, keyed, classed) = (name.clone(), name.clone(), name);

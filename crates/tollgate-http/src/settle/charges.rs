@@ -1,16 +1,16 @@
-//! The charges of a limit for one response. They determine the tokens that a settlement gives back
-//! or still owes.
+//! A limit's charges for one response. They determine the tokens to be given back or still to be
+//! charged at the settlement.
 //!
-//! The arithmetic is the same as in [`tollgate::Reservation`]. It is used for limits of this
-//! process and for shared limits. There is one difference: charges added during the response are
-//! recorded too, so that they can be given back if the response ends with a smaller figure.
+//! The arithmetic is the same as in [`tollgate::Reservation`], and serves both process-local and
+//! shared limits. There is one difference: charges added during the response are also recorded, so
+//! that they can be given back if the response ends with a smaller figure.
 
 use std::collections::VecDeque;
 use tollgate::{Decision, Settlement};
 
-/// The maximum number of recorded charges besides the charge of the estimate. These charges occupy
-/// 64 KiB. If a response adds more charges, the oldest ones become final. The bucket refills these
-/// first anyway.
+/// The maximum number of recorded charges besides the charge for the estimate. These charges occupy
+/// 64 KiB. If a response adds more charges, the oldest charges become final, because the bucket
+/// refills them first anyway.
 const MOST: usize = 1024;
 
 /// The charges of one response to one limit.
@@ -114,7 +114,7 @@ mod tests {
         let mut charges = Charges::of(20, limiter.check_n(20));
         (0..MOST + 3).for_each(|_| charges.add(1, limiter.check_n(1)));
         assert_eq!(charges.added.len(), MOST);
-        // The first three charges stay.
+        // The first three charges are kept.
         assert_eq!(charges.settlement(0, 0), Settlement { charged: 3, unpaid: 0 });
         assert_eq!(charges.allowance(), 20 + MOST as u64 + 3);
     }

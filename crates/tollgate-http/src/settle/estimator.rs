@@ -1,4 +1,4 @@
-//! An optional estimator of costs, based on a quantile of the costs of earlier requests.
+//! An optional estimator of costs, based on a quantile of earlier requests' costs.
 
 use super::tally::Tally;
 use crate::error::{Fault, LayerError};
@@ -11,9 +11,10 @@ use std::fmt;
 /// are rarely used. With a quantile of 0.95, one request in twenty costs more than its estimate.
 /// The limit's [`max_debt`](tollgate::Builder::max_debt) covers the difference.
 ///
-/// A class is a group of requests with its own distribution of costs, such as a class of callers, a
-/// model, or a combination of both. Each class requires 4 KB. A cost loses half of its weight with
-/// every 2048 costs that follow. The estimate is up to an eighth above the exact quantile.
+/// A class is a group of requests with its own distribution of costs, such as the requests from one
+/// class of callers, those for one model, or a combination of both. Each class requires 4 KB. A
+/// cost loses half of its weight with every 2048 costs that follow. The estimate is up to an eighth
+/// above the exact quantile.
 ///
 /// [`RequestCost::estimated`](crate::RequestCost::estimated) charges the estimate as the cost of
 /// each request. If the limit is [settled](crate::Limit::settle), the estimator learns from each
@@ -43,11 +44,11 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Creates an estimator for these classes. The quantile is from 0.001 to 0.999 in steps of
-    /// 0.001. All other classes together form one more class.
+    /// Creates an estimator for these classes. All other classes together form one more class. The
+    /// quantile is from 0.001 to 0.999, in steps of 0.001.
     ///
-    /// `initial` is the estimate for a request that declares no maximum, while its class has too
-    /// few costs for a quantile (fewer than 20 for a quantile of 0.95).
+    /// `initial` is the estimate for a request that declares no maximum, as long as its class has
+    /// too few costs for a quantile (fewer than 20 for a quantile of 0.95).
     ///
     /// # Errors
     ///
@@ -73,9 +74,9 @@ impl Estimator {
         Ok(Self { thousandths: thousandths.into(), initial, classes })
     }
 
-    /// Returns an estimate in tokens. The estimate is at least 1, and at most the largest maximum
-    /// that the request declares. (A request with two fields for its maximum may cost as much as
-    /// the larger field.)
+    /// Returns an estimate in tokens. The estimate is at least 1 and, if the request declares
+    /// maximum costs, at most the largest of them. (A request with two such fields may cost as much
+    /// as the larger one.)
     ///
     /// # Progress
     ///

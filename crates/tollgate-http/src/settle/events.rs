@@ -1,14 +1,13 @@
-//! Reads server-sent events as they pass. The reader counts the events and passes on the data of
-//! each event.
+//! Reads server-sent events as they pass. The reader counts the events and passes on each event's
+//! data.
 //!
-//! The HTML standard defines the format. Lines end in CR, LF or both, the name of a field precedes
-//! a colon, and an empty line ends each event. The stream may begin with a byte order mark. A
-//! comment is not an event, and neither is `[DONE]`, which many services send at the end of a
-//! stream.
+//! The HTML standard defines the format. Lines end in CR, LF or both, a field's name precedes a
+//! colon, and an empty line ends each event. The stream may begin with a byte order mark. A comment
+//! is not an event, and neither is `[DONE]`, which many services send at the end of a stream.
 
 /// The mark that may precede the first line.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-/// The field that holds the data of an event.
+/// The field that contains an event's data.
 const DATA: &[u8] = b"data";
 /// The data of the event that ends a stream.
 const DONE: &[u8] = b"[DONE]";
@@ -16,7 +15,7 @@ const DONE: &[u8] = b"[DONE]";
 /// Reads one stream of events.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// The maximum number of buffered bytes of a line, and of an event's data.
+    /// The maximum number of bytes buffered for a line, and for an event's data.
     most: usize,
     /// The last line, which may be incomplete.
     line: Kept,
@@ -188,7 +187,7 @@ mod tests {
         assert_eq!(read(40, [long.as_bytes()]), (2, data(&["short"])));
         let lines = "data: aaaaaaaaaaaaaaaaaaaa\ndata: bbbbbbbbbbbbbbbbbbbb\n\n";
         assert_eq!(read(40, [lines.as_bytes()]), (1, vec![]));
-        // Only the name of the field is buffered, and the rest of the line is unknown.
+        // Only the field's name is buffered; the rest of the line is unknown.
         assert_eq!(read(0, [&b"datadatadatadatadatadatadata: x\n\n"[..]]), (0, vec![]));
     }
 
@@ -218,7 +217,7 @@ mod tests {
                 let value = line.strip_prefix("data").map(|rest| rest.strip_prefix(':').unwrap_or(rest));
                 match (line, value) {
                     ("", _) => {
-                        // Empty lines at the beginning of the data are left out.
+                        // Empty lines at the beginning of the data are omitted.
                         let data = event.take().map(|lines| lines.join("\n"));
                         let data = data.map(|data| data.trim_start_matches('\n').to_owned());
                         expected.extend(data.filter(|data| data != "[DONE]"));

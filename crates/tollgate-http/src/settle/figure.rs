@@ -24,9 +24,9 @@ impl JsonPath {
     /// If the text is an array and the path begins with a name, the path is applied to each
     /// element. The last element that contains the number counts.
     ///
-    /// Everything else is skipped, and only its structure is checked. A client may have written
-    /// other parts of the text, but these parts cannot hide the number. For example, half a
-    /// surrogate pair, a number that is too large, or a thousand brackets are harmless.
+    /// Only the structure of all other parts of the text is checked. A client may have written
+    /// these parts, but they cannot hide the number. For example, half a surrogate pair, a number
+    /// that is too large, or a thousand brackets are harmless.
     pub(crate) fn find(&self, text: &[u8]) -> Option<u64> {
         let names = Place(&self.0);
         if !text.trim_ascii_start().starts_with(b"[") || names.index().is_some() {

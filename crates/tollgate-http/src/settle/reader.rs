@@ -1,7 +1,7 @@
 //! Reads a response on its way to the client. A reader counts bytes and events, and finds figures
 //! in JSON. It inspects frames, but never holds them back.
 //!
-//! The size of buffered text is bounded by [`MOST_KEPT`]. If a body is compressed or has another
+//! Each buffered text has at most [`MOST_KEPT`] bytes. If a body is compressed or has a different
 //! type, only its bytes are counted.
 //!
 //! | text | is read | is kept |
@@ -15,7 +15,7 @@ use super::figure::JsonPath;
 use crate::head::{ResponseHead, number};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 
-/// The maximum number of buffered bytes of a JSON text, a line, or the data of an event.
+/// The maximum number of bytes buffered for a JSON text, a line, or an event's data.
 pub(crate) const MOST_KEPT: usize = 128 * 1024;
 
 /// The types of newline-delimited JSON, without `x-` before them.
@@ -37,8 +37,8 @@ struct Sought {
     path: JsonPath,
     /// The last figure that was found.
     found: Option<u64>,
-    /// Whether a later event or line was too large to be read, and may have contained a later
-    /// figure.
+    /// Whether a later event or line, which may have contained a later figure, was too large to be
+    /// read.
     is_outdated: bool,
 }
 
@@ -153,7 +153,7 @@ fn is_coded(headers: &HeaderMap) -> bool {
 }
 
 /// Looks for figures in JSON text. `None` stands for text that was too large to be buffered. If the
-/// text does not contain a figure, the figure found earlier stays.
+/// text does not contain a figure, the figure found earlier is kept.
 fn look(text: Option<&[u8]>, sought: &mut [Sought]) {
     for sought in sought {
         match text.map(|text| sought.path.find(text)) {

@@ -14,40 +14,42 @@ use std::fmt;
 /// Before a request is handled, it is charged its [`RequestCost`], which serves as an estimate.
 /// When the response has ended, the limit gives back the excess or charges the missing tokens.
 /// Missing tokens may put the key into debt, up to the limiter's
-/// [`max_debt`](tollgate::Builder::max_debt). If the response reveals no cost, the estimate stays.
+/// [`max_debt`](tollgate::Builder::max_debt). If the response reveals no cost, the estimate is
+/// kept.
 ///
 /// A figure stated in the response ([`header`](Self::header), [`trailer`](Self::trailer),
 /// [`json`](Self::json)) is the whole cost. A count made while the body passes
 /// ([`events`](Self::events), [`bytes`](Self::bytes)) can [cut the response off](Self::cut_off).
+///
 /// With `cut_off`, or if a count is the first choice, tokens beyond the estimate are charged while
 /// the body passes. If the response ends with a smaller figure, the difference is given back. (If a
-/// response was charged more than a thousand times, the oldest of these charges stay.)
+/// response was charged more than a thousand times, the oldest of these charges are kept.)
 ///
-/// If a response does not reach its end, because the client hangs up or the body fails, it costs
-/// the counted tokens. If nothing was counted, it costs the estimate. If the response stated a
-/// larger figure, it costs that figure. The same applies to a response that is cut off, and to a
+/// If the client hangs up or the body fails, the response is incomplete. An incomplete response
+/// costs the tokens counted so far or, if nothing was counted, the estimate. If the response stated
+/// a larger figure, it costs that figure. The same applies to a response that is cut off, and to a
 /// response without its body, such as the response to `HEAD`. An [`Estimator`](crate::Estimator)
-/// ignores all these responses, because the cost of the whole response is not known.
+/// ignores all of these responses, because the cost of the whole response is unknown.
 ///
 /// [`on_settled`](crate::RateLimitBuilder::on_settled) reports the result for each limit: the cost
-/// if it is known, whether the response was cut off, and the tokens that could not be charged.
+/// (if known), whether the response was cut off, and the tokens that could not be charged.
 ///
 /// # Limits that other machines share
 ///
-/// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background. Neither the
-/// head of a response, nor a frame, nor the drop of a body waits for the store. The layer requests
-/// tokens beyond the estimate in steps, before the tokens are used. A step is a quarter of the
-/// tokens charged so far or, near the end of the budget, the remaining tokens. Unspent tokens are
-/// given back at the end.
+/// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background. Nothing in a
+/// response waits for the store: neither its head, nor a frame, nor dropping its body. The layer
+/// requests tokens beyond the estimate in steps, before the tokens are used. A step is a quarter of
+/// the tokens charged so far or, near the end of the budget, the remaining tokens. Unspent tokens
+/// are given back at the end.
 ///
-/// The stream continues while it waits for the limiter's answer. It can therefore exceed its limit
-/// by the frames sent until the answer arrives, but never by more than the limit's capacity. With
+/// The stream continues while the limiter's answer is pending. It can therefore exceed its limit by
+/// the frames sent before the answer arrives, but never by more than the limit's capacity. With
 /// [`cut_off`](Self::cut_off), the first frame after a denial is not passed on. Unpaid tokens are
 /// charged at the end and may put the key into debt. If the store is unreachable, the limiter
 /// answers in the store's place, no later than its own deadline. In `tollgate-redis`,
-/// `WhenUnavailable` then admits, refuses, or uses a stand-in.
+/// `WhenUnavailable` specifies this answer: it admits, refuses, or uses a stand-in.
 ///
-/// A charge stays if the limiter cannot give it back, either because the store is unreachable or
+/// A charge is kept if the limiter cannot give it back, either because the store is unreachable or
 /// because of the limiter's mode. (In `tollgate-redis`, unsynchronized counts give back almost
 /// nothing, so each request costs its estimate or more.) If the runtime ends before the settlement,
 /// nothing is given back or charged.
@@ -146,10 +148,10 @@ impl ResponseCost {
     /// its output tokens in the last, a path finds only one of the two numbers. A number at the
     /// beginning of a path is an index into the array.
     ///
-    /// A JSON text, a line, or the data of an event can be read if it is at most 128 KiB long. If
-    /// it is longer, the cost is not known, unless a later line or event contains the field. A body
-    /// with a `Content-Encoding` other than `identity` cannot be read: put compression outside of
-    /// this layer, or remove `Accept-Encoding` from the request.
+    /// A JSON text, a line, or the data of an event can be read if it is at most 128 KiB long.
+    /// Otherwise, the cost is unknown, unless a later line or event contains the field. A body with
+    /// a `Content-Encoding` other than `identity` cannot be read: put compression outside of this
+    /// layer, or remove `Accept-Encoding` from the request.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -160,7 +162,7 @@ impl ResponseCost {
     }
 
     /// Counts the server-sent events in the body, except for `[DONE]` and events without data.
-    /// Nothing is counted if the response has another type, or a `Content-Encoding` other than
+    /// Nothing is counted if the response has a different type, or a `Content-Encoding` other than
     /// `identity`.
     ///
     /// A model that streams its answer sends about one token with each event.
@@ -202,8 +204,8 @@ impl ResponseCost {
     /// Adds the cost of the request itself, such as its prompt, to the count of the body. Figures
     /// stated in the response are unaffected, because they are the whole cost.
     ///
-    /// The input is charged with the first event or byte. A client that hangs up after that has
-    /// therefore paid for its prompt.
+    /// The input is charged with the first event or byte, so a client that hangs up later has paid
+    /// for its prompt.
     ///
     /// ```
     /// # use tollgate_http::{RequestCost, ResponseCost};
@@ -214,14 +216,14 @@ impl ResponseCost {
         Self { input: Some(cost.into()), ..self }
     }
 
-    /// Cuts a response off when it has spent its budget. The budget consists of the estimate and
-    /// all tokens that the limit has left for the key.
+    /// Cuts a response off when it has spent its budget, which consists of the estimate and all
+    /// tokens that the limit has left for the key.
     ///
     /// The count decides when to cut, so [`events`](Self::events) or [`bytes`](Self::bytes) is
     /// required. The first frame that cannot be paid for is not passed on, and the handler's body
     /// is dropped immediately. The response is therefore cut within one frame of its limit. The
-    /// tokens counted before that frame stay charged. A limit in shadow mode never cuts a response
-    /// off.
+    /// tokens counted before that frame remain charged. A limit in shadow mode never cuts a
+    /// response off.
     ///
     /// To the client, the response appears to be complete. [`last_words`] can explain the cut to
     /// the client. If that is not enough, [`FailWhenCut`](crate::FailWhenCut) turns the cut into an

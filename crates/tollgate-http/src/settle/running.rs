@@ -1,5 +1,5 @@
-//! Manages the charges of a request while its response is under way. The body of the response owns
-//! the charges, so they are settled when the body ends or is dropped, not when the handler returns.
+//! Manages a request's charges while its response is under way. The response body owns the charges,
+//! so they are settled when the body ends or is dropped, not when the handler returns.
 //!
 //! # States
 //!
@@ -15,15 +15,14 @@
 //! # Invariants
 //!
 //! 1. The charges are settled exactly once, however the response ends.
-//! 2. A limit of this process may cut a response off because it lacks the tokens for a frame. The
-//!    frame then does not pass, and no limit of this process is charged for the frame. A shared
-//!    limit is asked in the background, so a denial cuts the response off at a later frame
-//!    (`shared.rs`).
-//! 3. A limit that does not cut never stops a frame. If the limit lacks the tokens for a frame,
-//!    they are requested again with the next frame, and any remaining tokens are charged at the
-//!    settlement.
-//! 4. If a figure at the end of the response is smaller, charges made during the response are given
-//!    back like the estimate (`charges.rs`).
+//! 2. If a process-local limit lacks the tokens for a frame, it may cut the response off. The frame
+//!    then does not pass, and no process-local limit is charged for the frame. A shared limit is
+//!    queried in the background, so a denial cuts the response off at a later frame (`shared.rs`).
+//! 3. A limit that does not cut responses off never stops a frame. Tokens that the limit lacks for
+//!    a frame are requested again with the next frame. Tokens that are still missing at the end are
+//!    charged at the settlement.
+//! 4. If the response ends with a smaller figure, charges made during the response are given back,
+//!    as the estimate is (`charges.rs`).
 
 use super::charges::Charges;
 use super::figure::JsonPath;
@@ -52,7 +51,7 @@ pub(crate) struct Reserved {
     pub(crate) charges: Charges,
     /// The cost of the request itself, in addition to the count.
     pub(crate) input: u64,
-    /// The request's class in the estimator of the limit's cost.
+    /// The request's class in the limit's cost estimator.
     pub(crate) estimated_as: Option<usize>,
 }
 
@@ -73,7 +72,7 @@ struct Part {
     estimated_as: Option<usize>,
     /// The figures in headers and trailers, one for each source.
     stated: SmallVec<[Option<u64>; 2]>,
-    /// The count of the passed frames, including the input; 0 if nothing was counted.
+    /// The count of the frames passed so far, including the input; 0 if nothing was counted.
     counted: u64,
 }
 
@@ -83,7 +82,7 @@ enum Held {
     Shared(SharedHold),
 }
 
-/// The charges of one request, and the data read from its response.
+/// One request's charges, and the data read from its response.
 pub(crate) struct Running {
     layer: LimitsAndListeners,
     parts: SmallVec<[Part; 1]>,
@@ -216,8 +215,8 @@ impl Running {
         Ok(())
     }
 
-    /// Charges all of these limits of this process, or none. Each limit is given by the index of
-    /// its part.
+    /// Charges all of these process-local limits, or none. Each limit is given by the index of its
+    /// part.
     ///
     /// # Errors
     ///
@@ -328,9 +327,9 @@ impl Part {
         told.find_map(|(source, figure)| figure.or_else(|| counted(source)))
     }
 
-    /// Returns the cost of an incomplete response, or `None` if no source shows a cost above the
-    /// estimate. A figure before the end may still grow, so nothing is given back because of such a
-    /// figure.
+    /// Returns the cost of an incomplete response: the count, or a figure above it. If nothing was
+    /// counted, returns a figure above the estimate, or `None` without such a figure. A figure
+    /// stated before the end may still grow, so a figure alone never causes a refund.
     fn at_least(&self, reader: &Reader) -> Option<u64> {
         let figure = self.figures(|path| reader.figure(path)).flatten().max();
         if self.counted > 0 {
@@ -348,7 +347,7 @@ impl Part {
         }
     }
 
-    /// Returns how many tokens must be charged to a limit of this process before a frame with this
+    /// Returns how many tokens must be charged to a process-local limit before a frame with this
     /// count may pass.
     fn missing_here(&self, counted: u64) -> u64 {
         match &self.held {

@@ -1,6 +1,6 @@
-//! Manages the charges of one response to a shared limit. When the head of the response has
-//! arrived, a task becomes the owner of the charges. The body therefore never waits for the store,
-//! and dropping the body only has to wake the task.
+//! Manages the charges made to a shared limit for one response. When the response head has arrived,
+//! a task takes over the charges. The body therefore never waits for the store, and dropping the
+//! body merely wakes the task.
 //!
 //! ```text
 //! the body                        the task
@@ -18,20 +18,19 @@
 //!
 //! # Bound
 //!
-//! While an answer is under way, frames pass unpaid. At most, these are the frames sent until the
-//! limiter answers. (The limiter answers no later than its deadline, even if the store is
-//! unreachable.) The cost of these frames never exceeds the limit's capacity, because no answer
-//! could grant more. A limit that cuts streams does not pass the first frame after a denial or
-//! beyond the capacity. Unpaid tokens are charged at the end, and may put the key into debt as far
-//! as the limit allows.
+//! Frames that are sent before the limiter answers pass unpaid. (The limiter answers no later than
+//! its deadline, even if the store is unreachable.) The cost of these frames never exceeds the
+//! limit's capacity, because no answer could grant more. A limit that cuts streams does not pass
+//! the first frame after a denial or beyond the capacity. Unpaid tokens are charged at the end, and
+//! may put the key into debt as far as the limit allows.
 //!
 //! # Invariants
 //!
 //! 1. The task owns each charge, including a charge granted after the body was dropped. The task
 //!    handles its messages one after the other, and the end is the last message. Each charge is
 //!    therefore settled exactly once.
-//! 2. If the task is dropped because its runtime ends, all charges stay. If the limit is set to
-//!    cut streams, the stream then ends before the first frame that has not been paid for.
+//! 2. If the task is dropped because its runtime ends, all charges are kept. A limit that cuts
+//!    streams then ends the stream before the first unpaid frame.
 
 use super::charges::Charges;
 use crate::limit::any_limiter::OwnedShared;
@@ -57,7 +56,7 @@ enum Told {
 /// Called with the result of a settlement.
 type Done = dyn FnOnce(Settlement) + Send;
 
-/// The side of the body.
+/// The part that the body owns.
 pub(crate) struct SharedHold {
     task: UnboundedSender<Told>,
     /// The charge for the estimate.
@@ -137,7 +136,7 @@ impl SharedHold {
     /// Settles the charges with this cost, without waiting for the result. Must be called only
     /// once.
     pub(crate) fn settle(&self, cost: u64, settled: impl FnOnce(Settlement) + Send + 'static) {
-        // Without the task, all charges stay.
+        // Without the task, all charges are kept.
         let _ = self.task.unbounded_send(Told::Ends { cost, settled: Box::new(settled) });
     }
 }
@@ -150,8 +149,8 @@ impl fmt::Debug for SharedHold {
     }
 }
 
-/// Owns the charges of a response until the response has ended. If the body never reports an end,
-/// because there was no response, the charges stay as they are.
+/// Owns a response's charges until the response has ended. If the body never reports an end,
+/// because there was no response, the charges are kept as they are.
 async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedReceiver<Told>) {
     while let Some(told) = told.next().await {
         match told {
@@ -160,7 +159,7 @@ async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedRece
                 if let Some((tokens, charge)) = growth {
                     charges.add(tokens, charge);
                 }
-                // If the body no longer waits for the answer, its next message is the end.
+                // If the body no longer waits for the answer, its next message reports the end.
                 let _ = answer.send(growth.map(|(tokens, _)| tokens));
             }
             Told::Ends { cost, settled } => {
@@ -194,9 +193,9 @@ async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, De
     }
 }
 
-/// Gives back the excess, one charge after the other, or charges the owed tokens. Refunds are made
-/// one at a time because nothing waits for them, and a response with a thousand charges must not
-/// block the store for other responses.
+/// Gives back the excess, one charge at a time, or charges the owed tokens. The refunds are not
+/// made concurrently, because nothing waits for them, and a response with a thousand charges must
+/// not block the store for other responses.
 async fn settle(shared: &OwnedShared, charges: &Charges, cost: u64) -> Settlement {
     for (charge, tokens) in charges.back(cost) {
         shared.limiter.refund_n(&shared.key, charge, tokens).await;

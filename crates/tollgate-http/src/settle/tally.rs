@@ -19,10 +19,9 @@
 //!
 //! # Orderings
 //!
-//! All operations are relaxed, because a count publishes no other data. A quantile may be read
-//! while other threads count or halve the counts. It is then a quantile of costs counted at about
-//! that time. All changes of a count are read-modify-writes, so no change is lost and no count
-//! falls below 0.
+//! All operations are relaxed, because a count publishes no other data. A quantile that is read
+//! while other threads count or halve the counts is based on costs counted at about that time. All
+//! changes of a count are read-modify-writes, so no change is lost and no count falls below 0.
 //!
 //! # Progress
 //!
@@ -31,9 +30,9 @@
 
 use crate::atomics::{AtomicU64, Relaxed};
 
-/// Each cost below this has its own bucket.
+/// Each cost below this constant has its own bucket.
 const EXACT: u64 = 16;
-/// For larger costs, the number of bits after the leading bit that select the bucket.
+/// The number of bits after the leading bit that select the bucket of a larger cost.
 const BITS: u32 = 3;
 /// The number of buckets for each power of two.
 const EACH: usize = 1 << BITS;
@@ -77,9 +76,9 @@ impl Tally {
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Returns the smallest cost that is at least as large as `thousandths` of all costs, or a
-    /// value up to an eighth larger. Returns `None` if there are too few costs, that is, less than
-    /// one cost in the remaining thousandths.
+    /// Returns a quantile: the smallest cost that is at least as large as `thousandths` of all
+    /// costs, or a value up to an eighth larger. Returns `None` if there are too few costs, that
+    /// is, if the remaining thousandths contain less than one cost.
     pub(crate) fn quantile(&self, thousandths: u64) -> Option<u64> {
         let total = self.total();
         if total.saturating_mul(1000 - thousandths) < 1000 {
@@ -92,7 +91,7 @@ impl Tally {
             counted += count.load(Relaxed);
             counted >= rank
         };
-        // Counts that are halved meanwhile may not reach the rank.
+        // If the counts are halved concurrently, they may not reach the rank.
         Some(largest(self.counts.iter().position(reaches)?))
     }
 }
@@ -165,8 +164,8 @@ mod tests {
         let tally = Tally::default();
         (0..100_000).for_each(|_| tally.count(1_000_000));
         assert!(tally.total() < MOST, "{}", tally.total());
-        // When as many new costs have been counted as old costs are remembered, half of all costs
-        // have the new size.
+        // Once there are as many new costs as remembered old ones, half of all costs have the new
+        // size.
         (0..MOST).for_each(|_| tally.count(100));
         let median = tally.quantile(500).unwrap();
         assert!((100..=112).contains(&median), "{median}");

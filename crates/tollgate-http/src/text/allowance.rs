@@ -1,5 +1,4 @@
-//! Allowances of limits. A limit allows rates, a number of requests at once, everything, or
-//! nothing.
+//! What limits allow: rates, a number of requests at once, everything, or nothing.
 
 use super::error::TextError;
 use super::printable::printable;
@@ -92,8 +91,8 @@ impl Allowances {
         self.0.iter().copied().find(|it| matches!(it, Allowance::AtOnce(_)))
     }
 
-    /// Returns the allowance that a limit of another kind grants for these allowances: blocked if
-    /// everything is blocked, and unlimited otherwise.
+    /// Returns the allowance for a part of the limit in which these allowances have no entry:
+    /// blocked if they block everything, and unlimited otherwise.
     pub(crate) fn otherwise(&self) -> Allowance {
         if self.0 == [Allowance::Blocked] { Allowance::Blocked } else { Allowance::Unlimited }
     }

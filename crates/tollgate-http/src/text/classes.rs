@@ -1,5 +1,5 @@
-//! Parses the classes of callers in the text of a limit, with their allowances and the way to find
-//! the class of a request.
+//! Parses the classes of callers in a limit's text, with their allowances and the way to find a
+//! request's class.
 
 use super::allowance::Allowances;
 use super::error::TextError;
@@ -10,10 +10,10 @@ use std::fmt;
 /// The name of the default class.
 pub(crate) const DEFAULT: &str = "default";
 
-/// The maximum length of a class name in bytes. The core's limiters have the same maximum.
+/// The maximum length of a class name in bytes, which is the same as in the core's limiters.
 const MAX_NAME: usize = 128;
 
-/// How the class of a request is found.
+/// How a request's class is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClassByText {
     /// The header with this name contains the class. It counts only if a trusted proxy sent the

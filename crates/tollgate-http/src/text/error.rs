@@ -5,8 +5,8 @@ use thiserror::Error;
 /// The error for text that cannot be parsed. The message describes the mistake and the expected
 /// form.
 ///
-/// The message is safe to print. It does not name the source of the text, so print the source
-/// before the message.
+/// The message is safe to print. Because it does not name the source of the text, print the source
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct TextError {

@@ -1,10 +1,10 @@
-//! Facts about a request that limits use. With these facts, a program can determine whether a
-//! record of a request is sufficient for its limits.
+//! The facts that limits read from a request. They let a program determine whether a recorded
+//! request is sufficient for its limits.
 
 use http::header::HOST;
 use std::fmt;
 
-/// One fact about a request that a limit uses.
+/// One fact that a limit reads from a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// The address of the client.

@@ -17,8 +17,8 @@ use tollgate::Quota;
 /// A named limit, parsed from text: `per-ip=100/s burst 20 by ip`. See the
 /// [form](crate::settings#form-of-a-limit).
 ///
-/// The output of `Display` can be parsed into an equal limit. If the parsed text contained control
-/// characters of terminals, the output contains them as well.
+/// The output of `Display` can be parsed into an equal limit. If the parsed text contained terminal
+/// control characters, the output contains them as well.
 ///
 /// ```
 /// # use tollgate_http::settings::LimitText;
@@ -42,17 +42,17 @@ pub struct LimitText {
     pub(crate) only: Option<Scope>,
     /// The requests to which the limit does not apply.
     pub(crate) except: Option<Scope>,
-    /// How the class of a request is found; `None` without classes.
+    /// How a request's class is found; `None` without classes.
     pub(crate) class_by: Option<ClassByText>,
 }
 
-/// A limit as enforced by a layer, with one rate or one number of requests at once.
+/// A limit in the form that a layer enforces, with one rate or one number of requests at once.
 ///
-/// The text of a limit usually becomes one part. A text with several rates becomes several parts,
-/// each with its own name, such as `api-per-s` and `api-per-d`. The classes of a part are the
-/// classes of the text, plus one class for each quota of single keys in a [file of
-/// classes](crate::settings#form-of-a-file-of-classes). Such a class is named after the text of its
-/// quota.
+/// A limit's text usually becomes one part. A text with several rates becomes several parts, each
+/// with its own name, such as `api-per-s` and `api-per-d`. Each part has the classes in the text,
+/// plus one class for each quota that a [file of
+/// classes](crate::settings#form-of-a-file-of-classes) assigns to single keys. Such a class is
+/// named after the text of its quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitPart {
@@ -62,17 +62,17 @@ pub struct LimitPart {
     pub text_name: String,
     /// What each key of the default class may do.
     pub allowance: Allowance,
-    /// The other classes of callers, with the allowance of each of their keys. Empty if all
+    /// The other classes of callers, with the allowance for each of their keys. Empty if all
     /// requests are counted together.
     pub classes: Vec<(String, Allowance)>,
-    /// How many of the last `classes` come from a file.
+    /// How many classes at the end of `classes` a file has added.
     pub(crate) from_file: usize,
     /// The key; `None` if all requests are counted together.
     pub(crate) key: Option<KeyText>,
 }
 
-/// A key with alternatives. The key of a request is the first alternative whose parts all occur in
-/// the request.
+/// A key with alternatives. A request's key is the first alternative whose parts all occur in the
+/// request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyText {
     /// The alternatives, in the order in which they are tried. Each alternative has at least one
@@ -190,7 +190,7 @@ impl LimitText {
     }
 
     /// Returns the parts that together enforce the text. There is one part for each rate, and one
-    /// for the requests in flight. `listed` contains the classes added by a file.
+    /// for requests in flight if they are limited. `listed` contains the classes added by a file.
     pub(crate) fn parts(&self, listed: &[ClassText]) -> Vec<LimitPart> {
         let all = || self.classes.iter().chain(listed);
         let every = || std::iter::once(&self.allowances).chain(all().map(|(_, allowances)| allowances));
@@ -225,7 +225,7 @@ impl LimitText {
         parts
     }
 
-    /// Parses the class of a key in a file. Returns `None` for a class of the limit. Otherwise
+    /// Parses a key's class in a file. Returns `None` if the limit has the class. Otherwise,
     /// returns a new class, named after the text of its allowance.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl LimitText {
         Ok(Some((text.to_owned(), Allowances::parse(text)?)))
     }
 
-    /// Returns the facts about a request that the limit uses. A fact may occur more than once.
+    /// Returns the facts that the limit reads from a request. A fact may occur more than once.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn facts(&self) -> Vec<Fact> {
         let scopes = self.only.iter().chain(&self.except).flat_map(Scope::facts);
@@ -257,7 +257,7 @@ impl LimitText {
         scopes.chain(key).chain(class).collect()
     }
 
-    /// Returns the names of all classes that the text has.
+    /// Returns the names of all classes in the text.
     pub(crate) fn class_names(&self) -> Vec<String> {
         let default = std::iter::once(classes::DEFAULT.to_owned());
         default.chain(self.classes.iter().map(|(name, _)| name.clone())).collect()
@@ -307,8 +307,8 @@ impl KeyText {
         self.otherwise.unwrap_or(WhenNoKey::Deny)
     }
 
-    /// Returns the part of the text that follows a key found in every request. No request ever
-    /// reaches that part.
+    /// Returns the part of the text that no request ever reaches, because it follows a key that
+    /// every request has.
     pub(crate) fn unreached(&self) -> Option<String> {
         let is_always = |parts: &Vec<PartText>| parts.iter().all(PartText::is_always);
         let always = self.alternatives.iter().position(is_always)?;
@@ -319,8 +319,8 @@ impl KeyText {
 
     /// Converts this key to a [`KeyBy`]. `client` creates the `KeyBy` for [`PartText::Ip`], and
     /// `path` creates the `KeyBy` for [`PartText::Path`]. This call reads the files of known keys.
-    /// If a part names no file, `known` returns its known keys. The arguments of `known` are the
-    /// number of the alternative and the number of the part.
+    /// If a part names no file, `known` returns the part's known keys, given the number of the
+    /// alternative and the number of the part.
     ///
     /// # Panics
     ///

@@ -45,7 +45,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// Returns one scope of all texts; `None` if there are none.
+    /// Returns one scope for all texts; `None` if there are none.
     fn scope(self) -> Result<Option<Scope>, TextError> {
         let texts = match self {
             Self::One(text) => vec![text],

@@ -1,8 +1,9 @@
 //! Makes untrusted text from arguments, logs or file names safe to print.
 //!
-//! The result contains no character that controls a terminal or reorders a line, and different
-//! bytes never look the same: the backslash that begins an escape is itself escaped, and bytes that
-//! are not UTF-8 are written as `\xff`. [`str::escape_debug`] recognizes invisible characters.
+//! The result contains no character that controls a terminal or reorders a line;
+//! [`str::escape_debug`] recognizes invisible characters. Different bytes never look the same,
+//! because backslashes in the text are escaped as well, and bytes that are not UTF-8 are written in
+//! the form `\xff`.
 
 use std::fmt::Write;
 

@@ -14,8 +14,8 @@ use tollgate::{ParseError, Quota};
 ///
 /// # Errors
 ///
-/// Creates a [`TextError`] whose message has two more lines. These lines point at the character
-/// where parsing failed.
+/// Creates a [`TextError`] with two more lines in its message, which point at the character where
+/// parsing failed.
 pub fn parse_quota(text: &str) -> Result<Quota, TextError> {
     text.parse().map_err(|error: ParseError| {
         let shown = printable(text.as_bytes());

@@ -38,7 +38,8 @@ pub struct Scope {
 enum Condition {
     Methods(Vec<Method>),
     Path(PathTemplate),
-    /// The name of a host, or the common end of all its subdomains, which begins with a dot.
+    /// A host name or, if `is_end` is set, the common end of all its subdomains, which begins with
+    /// a dot.
     Host {
         name: String,
         is_end: bool,
@@ -107,7 +108,7 @@ impl Scope {
         })
     }
 
-    /// Returns the facts about a request that the scope uses.
+    /// Returns the facts that the scope reads from a request.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn facts(&self) -> impl Iterator<Item = Fact> {
         self.alternatives.iter().flatten().flat_map(Condition::facts)
@@ -115,7 +116,7 @@ impl Scope {
 
     /// Returns whether every request in this scope is also in one of `others`. Alternatives are
     /// compared one by one, so the result may be false although the other scopes together contain
-    /// all requests.
+    /// all of these requests.
     pub(crate) fn is_within(&self, others: &[&Self]) -> bool {
         let all: Vec<&Vec<Condition>> = others.iter().flat_map(|scope| &scope.alternatives).collect();
         self.alternatives.iter().all(|narrow| {
@@ -231,8 +232,8 @@ impl Condition {
         }
     }
 
-    /// Returns whether both conditions concern the same property. Then either no request meets both
-    /// conditions, or one of them is redundant.
+    /// Returns whether both conditions concern the same property. If they do, either no request
+    /// meets both conditions, or one of them is redundant.
     fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Header { name, .. }, Self::Header { name: other, .. }) => name == other,

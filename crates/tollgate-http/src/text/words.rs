@@ -31,7 +31,7 @@ impl<'t> Words<'t> {
         Some(word)
     }
 
-    /// Consumes the next word if it equals `word`. Returns whether it did.
+    /// Consumes the next word if it equals `word`. Returns whether a word was consumed.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let is_next = self.peek() == Some(word);
         if is_next {
