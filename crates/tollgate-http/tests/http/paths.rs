@@ -1,4 +1,4 @@
-//! Keys by path. All spellings of a path have one canonical form, and a template stands for many
+//! Tests keys by path. All spellings of a path share one canonical form, and a template covers many
 //! paths.
 
 use super::site::{from, site};
