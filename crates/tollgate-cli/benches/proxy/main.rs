@@ -4,7 +4,7 @@
 //! Each request to Envoy contains one of a million keys, because the module's limit needs a key.
 //!
 //! The load generator, the proxies and the server share the cores. Requests per second therefore
-//! only show how much a proxy loses when limits are added. A proxy's cost is the processor time per
+//! show only how much a proxy loses when limits are added. A proxy's cost is the processor time per
 //! request of all its processes, in user space and in the kernel. In each round, all subjects run
 //! in turn, and a ratio compares two runs of the same round.
 //!
@@ -134,8 +134,8 @@ fn server() -> Result<SocketAddr, String> {
             let listener = tokio::net::TcpListener::from_std(listener).expect("it is a socket");
             loop {
                 let Ok((stream, _)) = listener.accept().await else { continue };
-                // An error is ignored: the option only affects latency, and the figures would
-                // reveal the error.
+                // Errors are ignored, because the option affects only latency, and the figures
+                // would reveal an error.
                 let _ = stream.set_nodelay(true);
                 let hello = service_fn(async |_| {
                     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello\n"))))

@@ -55,8 +55,8 @@ struct Stat {
 impl Stat {
     fn read(id: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // The process name is in brackets, and may contain any text. After the name, the 12th field
-        // is the time in user space, and the 13th the time in the kernel.
+        // The process name is in parentheses, and may contain any text. After the name, the 12th
+        // field is the time in user space, and the 13th the time in the kernel.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
         Some(Self { parent: fields.get(1)?.parse().ok()?, ticks: ticks(11)? + ticks(12)? })

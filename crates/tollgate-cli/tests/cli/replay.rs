@@ -576,7 +576,7 @@ fn a_real_log_is_replayed_where_there_is_one() {
     assert_eq!((&log["lines"], &log["requests"]), (&10_000.into(), &10_000.into()));
     assert_eq!((&log["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
     assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
-    // One line's user agent is cut off, which only matters to a replay that needs the user agent.
+    // One line's user agent is cut off, which matters only to a replay that needs the user agent.
     let report = json(&replay(&[&[real, "--key", "user-agent", "--format", "json"][..], &LIMIT].concat()));
     assert_eq!(report["log"]["bad_lines"][0]["line"], 8_899);
 }

@@ -1,6 +1,6 @@
 //! Tests the log formats that `tollgate replay` supports. A log's first lines determine its format,
-//! even if the lines are wrapped. The samples are in the form that each server documents. No client
-//! may send a request whose line is missing from the report.
+//! even if the lines are wrapped. The samples are in the form that each server documents. A client
+//! must not be able to keep its request out of a report.
 
 use crate::program::{json, refusal, replay_stdin, text};
 use proptest::prelude::*;
@@ -196,7 +196,7 @@ fn flat(report: &str) -> String {
     report.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the name of the field that contains the address. Envoy's default format only contains a
+/// Returns the name of the field that contains the address. Envoy's default format contains only a
 /// forwarded address.
 fn address_field(sample: &Sample) -> &'static str {
     if sample.format == "envoy" { "forwarded" } else { "ip" }

@@ -30,7 +30,7 @@ struct State {
     most_open: usize,
 }
 
-/// A query. It counts as open until it is answered or dropped.
+/// A query, which counts as open until it is answered or dropped.
 struct Open<'p>(&'p Plans);
 
 impl Drop for Open<'_> {

@@ -1,4 +1,5 @@
-//! Tests costs that responses reveal. The tests pull the frames of bodies one by one.
+//! Tests limits whose cost is revealed by the response. The tests pull the frames of bodies one by
+//! one.
 
 use super::site::site;
 use bytes::Bytes;
@@ -648,7 +649,8 @@ fn a_shadow_counts_and_cuts_nothing() {
     let layer = layer([shadow, Limit::new("open", open)]);
     let long = "x".repeat(60);
     assert_eq!(pull_all(&mut send(&layer, json(&[&long, &long, &long]))).len(), 3);
-    // The cost is 180. The limit charges its remaining tokens and its maximum debt.
+    // The cost is 180, but the limit charges no more than its remaining tokens and its maximum
+    // debt.
     assert_eq!(charged(&tried), 150);
 }
 
@@ -767,7 +769,7 @@ fn each_class_of_callers_is_settled_under_its_own_quota() {
         .cost(ESTIMATE);
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
     let text = "x".repeat(70);
-    // A default-class user is cut off at a point where a paying user's stream continues.
+    // A user in the default class is cut off at a point where a paying user's stream continues.
     for (user, plan, frames, left) in [("alice", "paid", 3, 1000 - 210), ("bob", "free", 1, 100 - 70)] {
         let request = Request::get("/").header("x-user", user).body(()).unwrap();
         let mut answer = call(&layer, request, Ok(json(&[&text, &text, &text]))).unwrap();

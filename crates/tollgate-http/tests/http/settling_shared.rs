@@ -1,4 +1,4 @@
-//! Tests costs that responses reveal, for limits on other machines. The store answers when the test
+//! Tests shared limits whose cost is revealed by the response. The store answers when the test
 //! allows it, and tasks run when the test polls them.
 
 use super::elsewhere::Elsewhere;
@@ -238,7 +238,8 @@ fn a_shared_shadow_counts_and_cuts_nothing() {
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off()), open]);
     let mut answer = send(&layer, json(&[&*TEN.repeat(6); 3]));
     let frames = pull_with_tasks(&mut answer, &tried);
-    // The cost is 180, but the limit only charges its remaining tokens and its maximum debt.
+    // The cost is 180, but the limit charges no more than its remaining tokens and its maximum
+    // debt.
     assert_eq!((frames, tried.run_tasks(), tried.charged(&key())), (3, 0, 150));
 }
 

@@ -49,8 +49,8 @@ struct Entry {
     joined: Option<&'static str>,
 }
 
-/// Returns whether a proxy with this address is trusted. To share no code with the code under test,
-/// this function only examines the first byte.
+/// Returns whether a proxy with this address is trusted. This function examines only the first
+/// byte, so that it shares no code with the code under test.
 fn trusted(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[0] == 10,
@@ -248,7 +248,7 @@ fn pairs(node: &str, input: &mut Input<'_>) -> String {
     }
 }
 
-/// Tests any text as a list of trusted networks, one on each line.
+/// Parses any text as a list of trusted networks, one on each line, and checks the result.
 fn networks(text: &str) {
     let texts: Vec<&str> = text.lines().collect();
     let proxies = TrustedProxies::networks(texts.iter().copied());

@@ -70,7 +70,7 @@ fn spaced(text: &str, input: &mut Input<'_>) -> String {
 fn enforced(limit: LimitText) {
     let settings = LayerSettings { limits: vec![limit], max_keys: 16, ..LayerSettings::default() };
     // The limit is built both as a local limit and as a shared limit. The shared limit's client
-    // only connects when it is used.
+    // does not connect until it is used.
     let shared = SharedSettings {
         url: "redis://127.0.0.1".to_owned(),
         deadline: Duration::from_millis(50),

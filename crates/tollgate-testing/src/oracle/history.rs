@@ -91,7 +91,8 @@ pub trait Sequential {
     fn fresh(&self) -> Self::State;
     /// Replays the call. Returns false if the call's answer differs.
     fn replay(&self, state: &mut Self::State, event: &Event) -> bool;
-    /// Returns whether a check of `cost` at `now` is denied, whatever the figures in the denial.
+    /// Returns whether a check of `cost` at `now` is denied, regardless of the figures in the
+    /// denial.
     fn denies(&self, state: &Self::State, cost: u64, now: Tick) -> bool;
 }
 
@@ -235,8 +236,8 @@ impl<S: Sequential> Search<'_, S> {
             self.order.pop();
             self.states.pop();
         }
-        // Under `OnAMomentAgo`, the same calls and state do not prove a dead end, because the state
-        // does not record which calls a denial may have missed.
+        // The state does not record which calls a denial may have missed. It therefore identifies a
+        // dead end under `OnThePresent`, but not under `OnAMomentAgo`.
         if self.denials == Denials::OnThePresent {
             self.dead.insert((done, state));
         }

@@ -220,7 +220,7 @@ fn is_ok(node: &Server) -> bool {
     info.is_ok_and(|info| field(&info, "cluster_state") == Some("ok"))
 }
 
-/// Returns true if a node is a master, or a replica that has all of its master's data.
+/// Returns whether a node is a master, or a replica with all of its master's data.
 fn is_in_step(node: &Server) -> bool {
     let info: RedisResult<String> = node.try_ask(&["INFO", "replication"]);
     info.is_ok_and(|info| matches!(field(&info, "master_link_status"), None | Some("up")))

@@ -16,7 +16,7 @@ pub fn free() -> u16 {
     // Test binaries that run at the same time should start at different ports.
     let begin = process::id().wrapping_mul(7919) % u32::from(COUNT);
     for _ in 0..COUNT {
-        // The ordering is relaxed, because each caller only needs a different number.
+        // The ordering is relaxed, because nothing else depends on a caller's number.
         let number = (begin + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % u32::from(COUNT);
         let port = FIRST + u16::try_from(number).expect("less than COUNT");
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {

@@ -11,8 +11,8 @@ use tokio::runtime::Builder;
 /// machine that is ten times slower or busier.
 pub const TEST: Duration = Duration::from_secs(600);
 
-/// The deadline of a condition. It is much longer than any condition takes to become true after its
-/// causes.
+/// The deadline of a condition. It is much longer than any condition takes to become true once its
+/// causes have occurred.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The pause between two evaluations of a condition.

@@ -51,7 +51,7 @@ async fn they_are_in_the_metrics_and_the_access_log() {
         let line = text.lines().last().unwrap();
         assert!(line.starts_with("127.0.0.1 - - [") && line.contains(&format!("\" {status} -")), "{line}");
     }
-    // The proxy can only report the target as too long if the whole head is below the maximum size.
+    // The status is 414 only if the whole head is below the maximum size. Otherwise, it is 431.
     let uri = raw(proxy.address, long_uri.as_bytes()).await;
     assert!(uri.starts_with("HTTP/1.1 431 ") || uri.starts_with("HTTP/1.1 414 "), "{uri}");
     // Neither valid requests nor clients that disconnect are counted.

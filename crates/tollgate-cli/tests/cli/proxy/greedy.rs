@@ -166,7 +166,7 @@ async fn a_head_has_a_size_that_is_stated() {
     let proxy = Proxy::start(upstream.address, &["--max-header-size", "16384"]);
     let sized = |bytes: usize| format!("X-A: {}\r\n", "a".repeat(bytes - 5));
     assert_eq!(get(proxy.address, "/", &sized(16_000)).await.status, 200);
-    // The first size is the smallest one that is too large. A body of the second size is never read
+    // The first size is the smallest one that is too large. A head of the second size is never read
     // completely.
     for bytes in [16_385, 500_000] {
         let mut client = TcpStream::connect(proxy.address).await.unwrap();

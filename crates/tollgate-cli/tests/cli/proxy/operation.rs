@@ -231,7 +231,7 @@ async fn each_line_of_standard_error_has_a_time_in_utc_and_a_level() {
     }
 }
 
-/// Returns the names in the first columns of all tables on a page.
+/// Returns the names in the first column of every table on a page.
 fn documented(page: &str) -> BTreeSet<String> {
     let named = page.lines().filter_map(|line| line.strip_prefix("| `tollgate_")?.split('`').next());
     named.map(|name| format!("tollgate_{name}")).collect()

@@ -28,7 +28,7 @@ const CLIENTS: [&str; 16] = [
     "2001:db8:0:2::1",
 ];
 
-/// Returns whether the replay allows each request in a log.
+/// Returns, for each request in a log, whether the replay allows it.
 fn replayed(log: &str, args: &[&str]) -> Vec<bool> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let output = command.args(["replay", log, "--decisions", "-"]).args(args).output().unwrap();

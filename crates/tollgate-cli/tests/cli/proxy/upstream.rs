@@ -22,8 +22,9 @@ use tokio::task::AbortHandle;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A body whose frames a task sends. It replaces the body in `http_body_util`, which may lose its
-/// last frame if the frame is sent during a poll and the sender is dropped immediately afterwards.
+/// A body whose frames are sent by a task. It replaces the body in `http_body_util`, which may lose
+/// its last frame if the frame is sent during a poll and the sender is dropped immediately
+/// afterwards.
 pub(crate) struct Sent(Receiver<Frame<Bytes>>);
 
 impl Sent {

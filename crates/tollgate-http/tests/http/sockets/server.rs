@@ -43,8 +43,8 @@ pub(crate) fn text(body: impl Into<Bytes>) -> Sent {
 }
 
 /// Returns a handler that reads the request's body and responds with `hello`, unless the path
-/// requests something else: `/status/500`, `/error` or `/panic`. The handler omits the body of a
-/// response to `HEAD`, as HTTP/2 requires.
+/// requests something else: `/status/500`, `/error` or `/panic`. The handler itself omits the body
+/// of a response to `HEAD`, because HTTP/2 servers do not.
 pub(crate) fn site() -> Handler {
     handler(|request| async move {
         let path = request.uri().path();

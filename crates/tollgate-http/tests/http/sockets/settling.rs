@@ -1,5 +1,5 @@
-//! Tests costs that responses reveal, in real servers. Servers differ in how far they poll a body,
-//! and drop it if the client hangs up.
+//! Tests limits whose cost is revealed by the response, in real servers. Servers differ in how far
+//! they poll a body, and drop it if the client hangs up.
 
 use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{layer, run, single};
