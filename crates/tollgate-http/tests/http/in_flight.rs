@@ -33,7 +33,7 @@ fn out(places: &InFlight<Key>, key: &str) -> u64 {
     places.in_flight(&Key::new("places", [key]))
 }
 
-/// Two permits for each `x-a`.
+/// Returns a service with two permits for each `x-a`.
 fn two() -> (Running, InFlight<Key>) {
     let places = places(2);
     (site().limit(per_key(&places)).run(), places)
@@ -156,7 +156,7 @@ fn a_request_that_is_cancelled_frees_its_place() {
     assert_eq!(out(&places, "a"), 0);
 }
 
-/// A body of these frames.
+/// A body with these frames.
 struct Frames(Vec<Result<Frame<Bytes>, &'static str>>);
 
 impl http_body::Body for Frames {

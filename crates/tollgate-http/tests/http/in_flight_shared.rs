@@ -110,7 +110,7 @@ fn of(key: &str) -> Request<()> {
     with(&[("x-a", key)])
 }
 
-/// Two permits for each `x-a`.
+/// Returns a service with two permits for each `x-a`.
 fn two() -> (Waits, Arc<Far>) {
     let far = Far::new(2);
     (site().limit(limit(&far)).run_shared(), far)

@@ -190,7 +190,7 @@ fn a_question_that_fails_leaves_the_class_as_it_was_and_is_asked_again() {
         plans.fault(fault);
         clock.advance(Duration::from_secs(7200));
         assert_eq!(quota(&site.send(of("alice"))), "4", "{fault}");
-        // The class of bob was not known before.
+        // Bob's class was not known before.
         assert_eq!(quota(&site.send(of("bob"))), "2");
         assert_eq!(plans.asked(), ["alice", "alice", "bob"]);
         clock.advance(Duration::from_nanos(999_999_999));

@@ -76,7 +76,7 @@ fn items_that_are_no_strings_with_their_parameter_go() {
             assert_eq!(lines(&answer, name), [of_this(stays) + ours], "{standing:?}");
         }
     }
-    // Integers are the policies of an older draft.
+    // Integers are policies according to an older draft.
     let answer = answered(&layer(|builder| builder), &[("ratelimit-policy", "100;w=60, 10;w=1")]);
     assert_eq!(lines(&answer, "ratelimit-policy"), ["\"all\";q=5;w=3600"]);
 }

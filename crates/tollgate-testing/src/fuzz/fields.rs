@@ -59,7 +59,7 @@ fn is_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
-/// The decision of one limit on a request.
+/// One limit's decision about a request.
 type Said = (String, Option<Decision>);
 
 struct Site {

@@ -13,7 +13,7 @@ use tollgate_http::settings::{LayerSettings, LimitText};
 
 pub fn body(data: &[u8]) {
     any_text(&String::from_utf8_lossy(data));
-    // This is the inverse direction.
+    // The text of a generated limit must survive parsing and printing.
     let mut input = Input(data);
     let text = limit(&mut input);
     let read = parse_named_limit(&text).unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));

@@ -50,11 +50,11 @@ pub enum Mode {
 /// The traffic since the proxy was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Connections of clients that were accepted.
+    /// Client connections accepted.
     pub connections: u64,
-    /// Bytes that were forwarded to the server.
+    /// Bytes forwarded to the server.
     pub requests: u64,
-    /// Bytes that were forwarded to clients.
+    /// Bytes forwarded to clients.
     pub replies: u64,
 }
 

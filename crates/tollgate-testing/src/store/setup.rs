@@ -6,7 +6,7 @@ use super::server::Server;
 use std::fs;
 use std::path::Path;
 
-/// The kind of a server.
+/// What a server is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A single server, or a replica.

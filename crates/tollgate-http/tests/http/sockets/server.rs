@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tollgate_http::{Body, PeerAddr, RateLimitLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-/// The error of handlers and bodies.
+/// The error type of handlers and bodies.
 pub(crate) type Failure = std::io::Error;
 
 /// The body of any request or response.
@@ -105,7 +105,7 @@ impl Server {
         Self { address, task: tokio::spawn(serve(listener, router)) }
     }
 
-    /// Another server of any kind.
+    /// Wraps another kind of server that is already running.
     pub(crate) fn of(address: SocketAddr, task: JoinHandle<()>) -> Self {
         Self { address, task }
     }
