@@ -176,7 +176,8 @@ pub(crate) type Case = (fn() -> ResponseCost, Response<Frames>, u64);
 pub(crate) fn cases() -> [Case; 23] {
     let many = "data: {\"x\":\"y\"}\n\n".repeat(33);
     let lines = |kind: &str, data: &[&str]| with("content-type", kind, data);
-    // This text exceeds the bound for a whole text, but not the bound for a line or an element.
+    // One line with this text is within the bound for buffered text, but a body of three such lines
+    // exceeds it.
     let long = format!("{{\"text\":\"{}\"}}", "\\\"[{,".repeat(20_000));
     let figure = |tokens: u64| format!("{{\"usage\":{{\"total_tokens\":{tokens}}}}}");
     let of_json: fn() -> ResponseCost = || ResponseCost::json("usage.total_tokens");
