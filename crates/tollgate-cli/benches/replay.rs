@@ -1,9 +1,10 @@
 //! Measures how many lines of Combined Log Format `tollgate replay` processes per second on one
-//! thread. One case is the parser alone. The other is the whole replay: cutting lines, parsing, the
-//! check by the limiter, the check by the compliant client, all statistics, and the report.
+//! thread. The first case is the parser alone. The second case is the whole replay: splitting
+//! lines, parsing, the checks by the limiter and by the compliant client, all statistics, and the
+//! report.
 //!
-//! The log is synthetic and in memory, so the speed of a disk has no effect. The clients have very
-//! different activity, paths and user agents vary, and timestamps sometimes step back. The goal is
+//! The log is synthetic and in memory, so disk speed has no effect. Some clients are far more
+//! active than others, paths and user agents vary, and timestamps sometimes step back. The goal is
 //! a million lines per second.
 
 use std::fmt::Write;
@@ -59,7 +60,7 @@ fn combined_log() -> Vec<u8> {
     let mut numbers = Numbers(1);
     let mut log = String::new();
     for line in 0..LINES {
-        // Half of all requests come from a few clients, as in real logs.
+        // As in real logs, a few clients send half of all requests.
         let client = if numbers.below(2) == 0 { numbers.below(50) } else { numbers.below(CLIENTS) };
         let second = (line / 20).saturating_sub(numbers.below(30)) % 86_400;
         let written = writeln!(

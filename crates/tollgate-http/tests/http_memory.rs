@@ -1,6 +1,8 @@
-//! An admitted request allocates only the values of its headers. If a response reveals its cost,
-//! the layer buffers no more of the body than the documented bound. This test runs without a
-//! harness, because it counts the allocations of the whole process.
+//! Tests two bounds. For an admitted request, the layer allocates only the values of the response's
+//! headers. For a response that reveals its cost, the layer buffers no more of the body than
+//! documented.
+//!
+//! The test counts the allocations of the whole process, so it runs without a test harness.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -44,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Counts the allocations of an admitted request, except for the header map of its response.
+/// Counts the allocations for an admitted request, apart from its response's header map.
 fn allocations(builder: RateLimitBuilder) -> usize {
     allocations_of(builder, ["/reports"])[0]
 }
@@ -57,7 +59,7 @@ fn allocations_of<const N: usize>(builder: RateLimitBuilder, paths: [&str; N]) -
 fn handler() -> impl Service<Request<()>, Response = Response<String>, Error = Infallible> + Clone {
     service_fn(|request: Request<()>| async move {
         let mut response = Response::new(String::new());
-        // The handler reuses the header map of the request, which was allocated before the count
+        // The handler reuses the request's header map, which was allocated before the count
         // started.
         *response.headers_mut() = request.into_parts().0.extensions.remove::<HeaderMap>().unwrap();
         Ok::<_, Infallible>(response)
@@ -93,7 +95,7 @@ where
     counted
 }
 
-/// A large service, and the large bodies of its requests and responses.
+/// A large value, used as the service and as the bodies of its requests and responses.
 #[derive(Clone)]
 struct Large(#[allow(dead_code)] [u8; 4096]);
 
@@ -128,7 +130,7 @@ impl http_body::Body for Frames {
     }
 }
 
-/// Returns the maximum number of bytes that the layer buffers while a response of this type passes.
+/// Returns the maximum number of bytes that the layer buffers for a response of this type.
 fn most_kept(kind: &'static str, frames: Vec<&'static [u8]>) -> usize {
     let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
     let limit = Limit::new("tokens", limiter).settle(ResponseCost::json("usage.total_tokens"));
@@ -201,8 +203,8 @@ fn main() {
     assert_eq!(allocations(four().limit(limit("per-client", client))), 1);
     assert_eq!(allocations(four().limit(limit("per-route", path)).on_decision(|_| {})), 1);
 
-    // If a key has its own quota, its policy differs, which requires one more allocation. Other
-    // keys are not affected.
+    // A key with its own quota has its own policy, which requires one more allocation. Other keys
+    // are not affected.
     let limiter: Limiter<Key> = Limiter::builder(Quota::per_hour(1000)).build().unwrap();
     limiter.set_key_quota(&Key::new("per-path", ["/own"]), Quota::per_hour(500)).unwrap();
     let limit = Limit::new("per-path", limiter).by(KeyBy::path());
@@ -213,8 +215,8 @@ fn main() {
     let paid = ClassBy::from_fn(|head| (head.uri().path() == "/paid").then_some("paid"));
     let limit = Limit::new("tier", limiter).by(KeyBy::peer()).class_by(paid).when_no_key(WhenNoKey::Deny);
     assert_eq!(allocations_of(new().limit(limit), ["/paid", "/free"]), [1, 1]);
-    // The future does not contain the service and the bodies, because only a waiting request needs
-    // them. It has 112 bytes for the headers, the charges, the permits and the wait.
+    // The future contains neither the service nor the bodies, because only a waiting request needs
+    // them. Its own 112 bytes hold the headers, the charges, the permits and the wait.
     let [future, handler] = [size_of::<ResponseFuture<Large, Large>>(), size_of::<Handled>()];
     assert!(future <= handler + 112, "{future} bytes, of which the handler's future has {handler}");
     println!("a request that passes allocates the values of its fields and nothing else: ok");

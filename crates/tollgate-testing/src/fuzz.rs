@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets. The targets in `fuzz/` call them with the fuzzer's bytes. Tests
-//! call them with inputs that fuzzing has saved.
+//! The bodies of the fuzz targets. The targets in `fuzz/` call them with the fuzzer's bytes, and
+//! tests call them with saved inputs.
 
 #[cfg(feature = "http")]
 pub mod fields;

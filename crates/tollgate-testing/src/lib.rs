@@ -1,7 +1,7 @@
-//! The harness shared by the tests, benchmarks, models and fuzz targets of several crates.
+//! A harness shared by the tests, benchmarks, models and fuzz targets of several crates.
 //!
-//! This crate is not published. Each crate under test has its own feature here, so that the tests
-//! of the core build no server and no store.
+//! This crate is not published. It has one feature for each crate under test, so that the core's
+//! tests do not build servers or stores.
 
 // The names explain themselves, and only tests link this crate.
 #![allow(missing_docs, clippy::new_without_default)]

@@ -1,5 +1,5 @@
-//! Spellings of paths, each with its normal form. The layer, the proxy and the replay count a path
-//! under its normal form.
+//! Spellings of paths, each with the normal form under which the layer, the proxy and the replay
+//! count it.
 
 /// Request targets that a client may send, each with its normal form.
 pub const PATHS: [(&str, &str); 45] = [
@@ -53,8 +53,8 @@ pub const PATHS: [(&str, &str); 45] = [
     ("http://example.org?x=/a", "/"),
 ];
 
-/// Targets with bytes that `http::Uri` refuses or that are not ASCII. Each row contains the target
-/// that a client sends, the target that the proxy forwards, and the normal form of the path.
+/// Targets with bytes that are not ASCII or that `http::Uri` refuses. Each row contains the target
+/// that a client sends, the target that the proxy forwards, and the path's normal form.
 pub const RAW_PATHS: [(&[u8], &str, &str); 12] = [
     (b"/a<b", "/a%3Cb", "/a%3Cb"),
     (b"/a%3cb", "/a%3cb", "/a%3Cb"),

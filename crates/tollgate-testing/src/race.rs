@@ -1,5 +1,5 @@
-//! The parts of a race between real threads: random numbers, and a start line that all threads
-//! leave together.
+//! Tools for races between real threads: random numbers, and a start line that all threads leave
+//! together.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -20,15 +20,15 @@ impl Random {
     }
 }
 
-/// A barrier at which all threads wait for each other. The threads spin for a moment first, so that
-/// they continue together.
+/// A barrier at which all threads wait for each other. They spin briefly before they sleep, so that
+/// they leave at nearly the same time.
 pub struct StartLine {
     threads: usize,
     arrived: AtomicUsize,
     /// Whether a thread has panicked and will not arrive.
     broken: AtomicBool,
-    /// Lets threads sleep after they have spun long enough. On a busy machine, more spinning would
-    /// only prevent the other threads from arriving.
+    /// Lets threads sleep after a short spin. On a busy machine, more spinning would only keep the
+    /// other threads from arriving.
     sleepers: Mutex<()>,
     changed: Condvar,
 }
@@ -74,8 +74,8 @@ impl Lane<'_> {
 }
 
 impl StartLine {
-    /// Wakes the sleepers. Holds the sleepers' lock, so that no thread falls asleep without having
-    /// seen the change.
+    /// Wakes the sleepers. Holding the lock ensures that no thread misses the change and falls
+    /// asleep.
     fn wake(&self) {
         let _sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();

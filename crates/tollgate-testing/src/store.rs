@@ -1,7 +1,7 @@
 //! Real servers for tests: servers, clusters and sentinels, faults between them and their clients,
 //! and processes that share them.
 //!
-//! Each server and each process belongs to the test that started it, and ends with this test.
+//! Each server and process belongs to the test that started it, and ends with that test.
 
 pub mod certificates;
 pub mod cluster;

@@ -1,14 +1,14 @@
-//! Parses `RateLimit` and `RateLimit-Policy` with `sfparse`. The fields are written by another
-//! crate, `sfv`, so the two crates check each other.
+//! Parses `RateLimit` and `RateLimit-Policy` with the crate `sfparse`. The layer writes these
+//! fields with another crate, `sfv`, so the two crates check each other.
 
 use http::HeaderMap;
 use sfparse::{Parser, Value};
 use std::collections::BTreeMap;
 
-/// An item of `RateLimit`: the name of a limit, `r`, and `t` if it is present.
+/// An item of `RateLimit`: the limit's name, `r`, and `t` if it is present.
 pub type Left = (String, u64, Option<u64>);
 
-/// An item of `RateLimit-Policy`: the name of a limit, `q`, and `w` if it is present.
+/// An item of `RateLimit-Policy`: the limit's name, `q`, and `w` if it is present.
 pub type Policy = (String, u64, Option<u64>);
 
 /// An item of either field: a name and its parameters.
@@ -37,8 +37,8 @@ fn items(headers: &HeaderMap, field: &str, need: &str, may: &str) -> Vec<(String
     items.into_iter().map(item).collect()
 }
 
-/// Parses a list of strings whose parameters are whole numbers. No parameter may occur twice in an
-/// item.
+/// Parses a list of strings whose parameters are whole numbers. An item must not contain a
+/// parameter twice.
 fn list(text: &str) -> Result<Vec<Item>, String> {
     let mut parser = Parser::new(text.as_bytes());
     let mut items = Vec::new();

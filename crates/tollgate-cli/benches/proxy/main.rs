@@ -1,12 +1,12 @@
-//! Measures the cost of a proxy and of its limits: `wrk` sends requests to `tollgate proxy`, nginx,
-//! HAProxy and Envoy, each with and without limits, all on this machine.
+//! Measures the cost of a proxy and its limits. `wrk` sends requests to `tollgate proxy`, nginx,
+//! HAProxy and Envoy, each with and without limits. Everything runs on this machine.
 //!
-//! Requests to Envoy contain one of a million keys, because the limit of the module needs a key.
+//! Each request to Envoy contains one of a million keys, because the module's limit needs a key.
 //!
 //! The load generator, the proxies and the server share the cores. Requests per second therefore
-//! show only how much a proxy loses when limits are added. The cost of a proxy is the processor
-//! time of all its processes per request, in the program and in the kernel. Subjects run in turn in
-//! each round, and a ratio compares two runs of the same round.
+//! show only how much a proxy loses when limits are added. A proxy's cost is the processor time per
+//! request of all its processes, in user space and in the kernel. In each round, all subjects run
+//! in turn, and a ratio compares two runs of the same round.
 //!
 //! Run it with `make bench-proxy`, or with `cargo bench -p tollgate-cli --bench proxy -- --rounds 9
 //! --seconds 5 --connections 32`.
@@ -32,7 +32,7 @@ use wrk::Run;
 /// A limit that no client reaches. It checks every request, but refuses none.
 const AMPLE: &str = "10000000/s";
 
-/// The subject with which all others are compared.
+/// The subject that all others are compared with.
 const WITHOUT_LIMITS: &str = "tollgate";
 
 /// Pairs of subjects that are also compared with each other.
@@ -122,8 +122,8 @@ fn measure() -> Result<(), String> {
     Ok(())
 }
 
-/// Starts a server, and returns its address. Until this process ends, the server answers every
-/// request with a greeting.
+/// Starts a server that answers every request with a greeting, and returns its address. The server
+/// runs until this process ends.
 fn server() -> Result<SocketAddr, String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("no address: {error}"))?;
@@ -134,7 +134,8 @@ fn server() -> Result<SocketAddr, String> {
             let listener = tokio::net::TcpListener::from_std(listener).expect("it is a socket");
             loop {
                 let Ok((stream, _)) = listener.accept().await else { continue };
-                // This option affects only latency, and the figures would reveal a failure.
+                // Errors are ignored, because the option affects only latency, and the figures
+                // would reveal an error.
                 let _ = stream.set_nodelay(true);
                 let hello = service_fn(async |_| {
                     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello\n"))))

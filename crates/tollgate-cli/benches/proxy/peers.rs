@@ -1,6 +1,6 @@
-//! Sets up other proxies in front of the same server. Each proxy has one limit by address that no
-//! client reaches. Each proxy is configured as its documentation advises, keeps its connections to
-//! the server open, and logs nothing.
+//! Sets up other proxies in front of the same server. Each proxy is configured as its documentation
+//! advises, with one limit by address that no client reaches. It keeps its connections to the
+//! server open, and logs nothing.
 
 use crate::process::Process;
 use crate::subject::Subject;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Starts each peer without and with a limit. A missing peer is reported and omitted.
+/// Starts each peer twice, without and with a limit. A missing peer is reported and omitted.
 pub(crate) fn start(upstream: SocketAddr, folder: &Path) -> Result<Vec<Subject>, String> {
     fs::create_dir_all(folder).map_err(|error| format!("no folder {}: {error}", folder.display()))?;
     let mut subjects = Vec::new();
@@ -36,11 +36,11 @@ enum With {
     Nothing,
     /// The peer's own limit, for each address of a client.
     Limit,
-    /// A module for Envoy that does nothing.
+    /// An Envoy module that does nothing.
     EmptyModule,
-    /// This project's module for Envoy, with a limit for each of a million keys.
+    /// This project's Envoy module, with a limit for each of a million keys.
     Module,
-    /// This project's Lua module for HAProxy, with the limits in the module's documentation.
+    /// This project's Lua module for HAProxy, with the limits from the module's documentation.
     LuaModule,
 }
 
@@ -71,13 +71,12 @@ impl With {
 struct Peer {
     name: &'static str,
     subjects: &'static [(&'static str, With)],
-    /// The possible locations of the program. Each is a file, or a name on the path.
+    /// The possible locations of the program: files, or names on the path.
     programs: &'static [&'static str],
     /// How to install the program.
     from: &'static str,
     config: fn(listen: SocketAddr, upstream: SocketAddr, with: With, folder: &Path) -> String,
-    /// The extension of the configuration file. Envoy recognises the language of the file by its
-    /// extension.
+    /// The extension of the configuration file, from which Envoy recognises the file's language.
     ending: &'static str,
     /// The arguments before and after the configuration file.
     args: (&'static [&'static str], &'static [&'static str]),
@@ -313,7 +312,7 @@ fn envoy() -> Peer {
     }
 }
 
-/// Returns the filter of a module for Envoy.
+/// Returns the filter configuration for an Envoy module.
 fn module(name: &str) -> String {
     format!(
         "          - name: module

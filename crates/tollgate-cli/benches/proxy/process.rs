@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-/// The length of a tick in `/proc/*/stat`, in microseconds. Linux reports 100 ticks per second to
-/// every program.
+/// The length of a `/proc/*/stat` tick in microseconds. Linux reports 100 ticks per second to every
+/// program.
 const TICK: f64 = 10_000.0;
 
 /// A process that ends when this value is dropped.
@@ -26,7 +26,8 @@ impl Process {
         self.0.try_wait().ok().flatten().map(|status| status.to_string())
     }
 
-    /// Returns the processor time used so far by the process and its children, in microseconds.
+    /// Returns the processor time that the process and its children have used so far, in
+    /// microseconds.
     pub(crate) fn processor_time(&self) -> f64 {
         let family = [self.0.id()].into_iter().chain(children(self.0.id()));
         family.filter_map(|id| Stat::read(id).map(|stat| stat.ticks)).sum::<f64>() * TICK
@@ -36,8 +37,8 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let id = self.0.id();
-        // Workers do not always end when their parent ends. Failures are ignored, because a process
-        // may already have ended.
+        // Workers do not always end with their parent. Errors are ignored, because a process may
+        // already have ended.
         for id in children(id).chain([id]) {
             let _ = Command::new("kill").arg(id.to_string()).stderr(Stdio::null()).status();
         }
@@ -54,9 +55,8 @@ struct Stat {
 impl Stat {
     fn read(id: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // The name is in brackets, and may contain any text. The fields after the name are the
-        // state, the parent and so on. The 12th and 13th of these fields are the times in the
-        // program and in the kernel.
+        // The process name is in parentheses, and may contain any text. After the name, the 12th
+        // field is the time in user space, and the 13th the time in the kernel.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
         Some(Self { parent: fields.get(1)?.parse().ok()?, ticks: ticks(11)? + ticks(12)? })

@@ -11,7 +11,7 @@ pub(crate) struct Subject {
     pub(crate) url: String,
     /// Whether the subject refuses the requests.
     pub(crate) refuses: bool,
-    /// Whether the header `x-key` of each request contains one of a million keys.
+    /// Whether each request has a header `x-key` with one of a million keys.
     pub(crate) has_keys: bool,
     pub(crate) runs: Vec<Run>,
     pub(crate) process: Option<Process>,
@@ -47,7 +47,7 @@ impl Subject {
         Self { has_keys: true, ..self }
     }
 
-    /// Returns the processor time used so far by the subject, in microseconds.
+    /// Returns the processor time that the subject has used so far, in microseconds.
     pub(crate) fn processor_time(&self) -> f64 {
         self.process.as_ref().map_or(0.0, Process::processor_time)
     }

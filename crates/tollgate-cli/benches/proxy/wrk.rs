@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 /// The results of one run. Times are in microseconds.
 pub(crate) struct Run {
     pub(crate) per_second: f64,
-    /// The processor time of the subject per request.
+    /// The subject's processor time per request.
     pub(crate) processor: f64,
     pub(crate) p99: f64,
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(subject: &Subject, seconds: usize, connections: usize) -> Resu
     })
 }
 
-/// Parses a time in the output of `wrk`. Returns the time in microseconds.
+/// Parses a time in the output of `wrk`, and returns it in microseconds.
 fn micros(text: &str) -> Option<f64> {
     let unit = text.find(|c: char| c.is_alphabetic())?;
     let (number, unit) = text.split_at(unit);

@@ -1,6 +1,6 @@
-//! Runs the program's fuzz bodies on saved inputs, and then for a few seconds on new inputs. The
-//! bodies cover the logs of `tollgate replay`, the limits of `tollgate proxy`, and the heads of
-//! messages that pass the proxy.
+//! Runs the program's fuzz bodies on saved inputs, and then on new inputs for a few seconds. The
+//! bodies test the logs of `tollgate replay`, the limits of `tollgate proxy`, and the heads of
+//! proxied messages.
 
 #[cfg(feature = "proxy")]
 use tollgate_testing::fuzz::{heads, limit_text};

@@ -1,5 +1,5 @@
-//! Tests the program from the outside, with arguments, logs and requests as input, and reports and
-//! responses as output.
+//! Tests the program from the outside. The inputs are arguments, logs and requests, and the outputs
+//! are reports and responses.
 
 mod fuzz;
 mod program;

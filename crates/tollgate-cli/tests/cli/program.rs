@@ -1,4 +1,5 @@
-//! Runs the program in tests with arguments and input, and returns a report or an error message.
+//! Runs the program for tests with given arguments and input, and returns its report or its error
+//! message.
 
 use serde_json::Value;
 use std::fs;
@@ -30,8 +31,8 @@ pub(crate) fn run_stdin(args: &[&str], input: &[u8]) -> Output {
         .expect("the program was built");
     let mut stdin = child.stdin.take().expect("it is a pipe");
     let input = input.to_vec();
-    // The program may refuse its arguments before it has read all input, so a write error is
-    // ignored.
+    // A write error is ignored, because the program may refuse its arguments before it has read all
+    // input.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("it ends");
     feeder.join().expect("feeding does not panic");
@@ -42,7 +43,7 @@ pub(crate) fn replay(args: &[&str]) -> Output {
     replay_stdin(args, b"")
 }
 
-/// Returns the output of a run. The run must succeed, and must write nothing to standard error.
+/// Returns the output of a run that must succeed without writing to standard error.
 #[track_caller]
 pub(crate) fn text(output: &Output) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr);
@@ -50,8 +51,8 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("reports are UTF-8")
 }
 
-/// Returns the error message of a run. The program must refuse the run, and must write nothing to
-/// standard output.
+/// Returns the error message of a run that the program must refuse without writing to standard
+/// output.
 #[track_caller]
 pub(crate) fn refusal(output: &Output) -> String {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,6 +1,6 @@
 //! Tests `tollgate proxy` over real sockets: forwarding, refusals, streaming, and shutdown.
 //!
-//! The tests never sleep to give an event time to happen. They wait for conditions, each with a
+//! No test sleeps to give an event time to happen. Instead, tests wait for conditions, each with a
 //! deadline.
 
 mod admin;

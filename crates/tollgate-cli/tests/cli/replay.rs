@@ -1,9 +1,9 @@
-//! Tests `tollgate replay` from the outside, with arguments and logs as input, and a report and an
-//! exit code as output.
+//! Tests `tollgate replay` from the outside. The inputs are arguments and logs, and the outputs are
+//! a report and an exit code.
 //!
-//! Other tests check that each decision is correct. The tests in this file check two things. The
-//! same log must lead to the same decisions in every format, order and compression. Every refusal
-//! must state its reason.
+//! Other tests check that each decision is correct. The tests in this file check that the same log
+//! leads to the same decisions in every format, order and compression, and that every error message
+//! states its reason.
 
 use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
@@ -14,9 +14,9 @@ use tollgate_testing::paths::{PATHS, RAW_PATHS};
 
 const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];
 
-/// The fields of one line in our log: the ip, the user, the time according to RFC 3339 and in
-/// seconds of Unix time, and the bytes. Tests write these fields in other formats. The fields
-/// contain neither commas nor escapes.
+/// The fields of one line in our log, from which tests write lines in other formats. `time` is in
+/// RFC 3339 format, and `seconds` is the same time in Unix seconds. The fields contain neither
+/// commas nor escapes.
 struct Fields<'l> {
     ip: &'l str,
     user: &'l str,
@@ -25,7 +25,7 @@ struct Fields<'l> {
     bytes: &'l str,
 }
 
-/// Returns the fields of each line. A line that does not parse yields `None`.
+/// Returns the fields of each line, or `None` for a line that does not parse.
 fn fields(log: &str) -> Vec<Option<Fields<'_>>> {
     let line = |line| -> Option<Fields<'_>> {
         let line: &str = line;
@@ -187,7 +187,7 @@ fn gzip_is_unpacked_from_files_and_standard_input() {
     encoder.write_all(log().as_bytes()).expect("a vector can be written");
     let packed = encoder.finish().expect("a vector can be written");
     let expected = decisions(&[LOG], "").join("\n");
-    // The first bytes determine the format, and the name does not matter.
+    // The file's first bytes determine the format, not its name.
     let file = scratch("gzip").join("access.log");
     fs::write(&file, &packed).expect("the target directory can be written");
     let args = [&LIMIT[..], &["--decisions", "-"]].concat();
@@ -259,7 +259,7 @@ fn sorting_goes_by_time_and_keeps_the_order_of_equal_stamps() {
 
 #[test]
 fn time_never_runs_backwards_for_a_key() {
-    // The late line is judged at 00:10, before the single token has refilled.
+    // The line stamped 00:02 is judged at 00:10, before the single token has refilled.
     let line = |ip: &str, second: u64| {
         format!("{ip} - - [03/Mar/2025:08:00:{second:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
     };
@@ -278,8 +278,8 @@ fn time_never_runs_backwards_for_a_key() {
 
 #[test]
 fn a_compliant_client_waits_and_is_denied_less() {
-    // The limit is one token in 30 s. The second request is denied, and the client then sends
-    // nothing until 00:30.
+    // The limit is one token in 30 s. After its denial at 00:01, a compliant client sends nothing
+    // until 00:30.
     let log: String = [0, 1, 2, 3, 30, 31]
         .map(|s| format!("a - - [03/Mar/2025:08:00:{s:02} +0000] \"GET / HTTP/1.1\" 200 1\n"))
         .concat();
@@ -367,8 +367,8 @@ fn a_full_table_answers_new_keys_by_its_policy() {
     assert_eq!(passed, 200 - shared + 1, "those who share one state share its one token");
 }
 
-/// Returns the number of requests denied because there is no place, and the number of all denied
-/// requests.
+/// Returns how many requests were denied because no place was free, and how many were denied in
+/// all.
 fn denied(log: &str, args: &[&str]) -> (u64, u64) {
     let args = [args, &["--limit", "3/10s", "--format", "json"]].concat();
     let report = json(&replay_stdin(&args, log.as_bytes()));
@@ -379,8 +379,8 @@ fn denied(log: &str, args: &[&str]) -> (u64, u64) {
 
 #[test]
 fn a_limiter_of_few_places_forgets_keys_at_the_times_of_the_log() {
-    // The log has a new key each second. After one charge, a key is idle after 3 1/3 s, and is
-    // evicted a second later. Therefore, five keys have a place at a time.
+    // The log has a new key each second. A key is idle 3 1/3 s after its charge, and is evicted a
+    // second later. Therefore, five places are in use at a time.
     let log: String = (0..2000).map(|second| line_at(&format!("192.0.2.{}", second % 200), second)).collect();
     for store in [&[][..], &["--exact-keys"]] {
         for (places, refused) in [("5", 0), ("200", 0), ("4", 400)] {
@@ -395,14 +395,13 @@ fn a_limiter_of_few_places_forgets_keys_at_the_times_of_the_log() {
 
 #[test]
 fn few_places_change_no_decision_of_a_log_that_steps_back_while_there_is_one_free() {
-    // Each line may be up to a minute later than the lines after it. This is much longer than the
-    // time after which a limiter evicts an idle key.
+    // A line's timestamp may be up to a minute later than those of the following lines. A limiter
+    // evicts an idle key after a much shorter time.
     let second = |n: u64| 600 + n - n * 7 % 60;
     let log: String = (0..1500).map(|n| line_at(&format!("192.0.2.{}", n % 100), second(n))).collect();
     let rows = |places| decisions(&["--max-keys", places], &log);
     assert_eq!(rows("20"), rows("1000000"));
-    // The key of a timestamp that leaps ahead occupies one place, but does not displace another
-    // key.
+    // If a timestamp leaps ahead, its key occupies a place, but no other key is evicted.
     let leaping = line_at("198.51.100.1", 1).replace("/2025", "/2035") + &log;
     let rows = |places| decisions(&["--max-keys", places], &leaping);
     assert_eq!(rows("21"), rows("1000000"));
@@ -577,7 +576,7 @@ fn a_real_log_is_replayed_where_there_is_one() {
     assert_eq!((&log["lines"], &log["requests"]), (&10_000.into(), &10_000.into()));
     assert_eq!((&log["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
     assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
-    // The user agent in one line is cut off. Only this replay needs the user agent.
+    // One line's user agent is cut off, which matters only to a replay that needs the user agent.
     let report = json(&replay(&[&[real, "--key", "user-agent", "--format", "json"][..], &LIMIT].concat()));
     assert_eq!(report["log"]["bad_lines"][0]["line"], 8_899);
 }
@@ -645,7 +644,7 @@ fn decisions_go_straight_to_what_is_no_regular_file() {
     assert_eq!(reader.join().expect("reading does not panic").lines().count(), 324);
     text(&replay(&[&[LOG, "--decisions", "/dev/null"][..], &LIMIT].concat()));
 
-    // A link is followed: the linked file is replaced, and the link stays.
+    // A link is followed: the linked file is replaced, and the link is kept.
     let directory = scratch("link_to_decisions");
     let (file, link) = (directory.join("decisions.csv"), directory.join("link"));
     fs::write(&file, "earlier").expect("the target directory can be written");
@@ -718,7 +717,7 @@ fn names_that_mean_nothing_or_two_things_are_refused() {
     assert!(both.contains("--decisions") && both.contains("--format"), "{both}");
 }
 
-/// Returns a line of Common Log Format at this second of 3 March 2025.
+/// Returns a line in Common Log Format, stamped with this second of 3 March 2025.
 fn line_at(ip: &str, second: u64) -> String {
     let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
     format!("{ip} - - [03/Mar/2025:{hours:02}:{minutes:02}:{seconds:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
@@ -726,7 +725,7 @@ fn line_at(ip: &str, second: u64) -> String {
 
 #[test]
 fn a_disordered_log_is_given_its_size_and_a_plain_note() {
-    // At two tokens per minute, a token refills in 30 s. A shift of 50 s is longer.
+    // At two tokens per minute, a token refills in 30 s, which is less than the shift of 50 s.
     let log = [line_at("a", 60), line_at("a", 10), line_at("a", 40), line_at("b", 41)].concat();
     let args = ["--limit", "2/min burst 1"];
     let report = text(&replay_stdin(&args, log.as_bytes()));
@@ -788,7 +787,7 @@ fn logs_in_the_wrong_order_and_stamps_that_leap_are_noted() {
     let report = text(&replay_stdin(&["--limit", "1/h"], leaping.as_bytes()));
     let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("standard input:2 is stamped 3652 d"), "{report}");
-    // Days without traffic are not a leap, because the following lines are equally late.
+    // A gap without traffic is not a leap, because no earlier timestamp follows it.
     let pause = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035");
     let report = text(&replay_stdin(&["--limit", "1/h"], pause.as_bytes()));
     assert!(!report.contains("is stamped"), "{report}");
@@ -898,8 +897,8 @@ fn every_spelling_of_a_path_is_counted_as_the_proxy_counts_it() {
         let forms: Vec<&str> = paths.iter().map(|&(_, form)| form).collect();
         assert_eq!(keys, forms, "{log}");
     }
-    // These paths contain bytes that are not valid text in JSON. Each path is written in two forms
-    // that servers use.
+    // These paths contain bytes that are not valid text in JSON. Servers write such paths in one of
+    // two forms.
     let hex = |byte: &u8| match byte {
         b' '..=b'~' if !b"\"\\".contains(byte) => char::from(*byte).to_string(),
         _ => format!("\\x{byte:02X}"),
@@ -938,7 +937,7 @@ fn every_spelling_of_an_address_is_counted_as_the_proxy_counts_it() {
         let keys: Vec<&str> = rows.iter().filter_map(|row| row.split(',').nth(1)).collect();
         assert_eq!(keys, spellings.map(|(_, key)| key), "{log}");
     }
-    // Other fields are texts.
+    // In other fields, an address is plain text.
     let user = "{\"time\":1,\"user\":\"192.0.2.1:40001\"}\n";
     assert!(decisions(&["--key", "user"], user)[0].contains(",192.0.2.1:40001,"));
     for prefix in ["0", "129", "many"] {
@@ -956,8 +955,8 @@ fn holes_and_marks_of_a_log_are_part_of_no_key_in_any_format() {
     type Form<'f> = &'f dyn Fn(&str) -> String;
     let logs: [(&str, Form<'_>); 3] = [("", &line), ("", &record), ("time,ip\n", &row)];
     for (header, line) in logs {
-        // The log was truncated by copytruncate, and was joined with a log that starts with a byte
-        // order mark. Crashes left holes inside a line and at the end of a line.
+        // The log was truncated by copytruncate, and joined with a log that starts with a byte
+        // order mark. Crashes have left holes within a line and at the end of a line.
         let cut = line("192.0.2.9");
         let cut = &cut[..cut.len() / 2];
         let parts = [
@@ -1033,8 +1032,8 @@ fn templates_make_one_key_of_many_paths() {
     assert!(bad.contains("--path-template: invalid path template `/a{id}` at segment 1"), "{bad}");
 }
 
-/// Returns a log that is long enough for other threads to start. It contains lines of every kind:
-/// bad lines, blank lines, lines that are too long, and lines with holes.
+/// Returns a log that is long enough for other threads to start. It also contains bad lines, blank
+/// lines, and lines with holes.
 fn long_log() -> Vec<u8> {
     let mut log = Vec::new();
     for turn in 0..40 {
@@ -1110,11 +1109,11 @@ fn a_replay_that_is_interrupted_leaves_no_file() {
             .spawn()
             .expect("the program was built");
         let mut stdin = child.stdin.take().expect("it is a pipe");
-        // The log does not fit in a pipe, so the program has started to read when the write
-        // returns.
+        // The log does not fit into the pipe, so the program must have started to read when this
+        // write returns.
         stdin.write_all(&long_log()).expect("the program reads");
-        // The program cannot handle this signal, so it has even less time than after Ctrl-C. The
-        // test cannot use Ctrl-C itself, because background jobs of a shell ignore Ctrl-C.
+        // The test does not send the signal of Ctrl-C, because a shell's background jobs ignore it.
+        // The program cannot handle SIGKILL, so it has even less time to clean up.
         child.kill().expect("it runs");
         let status = child.wait().expect("it ends");
         assert!(!status.success(), "{status}");

@@ -1,11 +1,10 @@
-//! `tollgate replay --against` finds the same differences between decisions as two separate
-//! replays.
+//! Tests that `tollgate replay --against` finds the same differences as two separate replays.
 
 use crate::program::{LOG, json, log, refusal, replay, replay_stdin, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Returns the decisions of a replay by line.
+/// Returns a replay's decisions by line.
 fn decisions(args: &[&str]) -> BTreeMap<u64, bool> {
     let rows = text(&replay(&[&[LOG, "--decisions", "-"], args].concat()));
     let header = rows.lines().next().expect("a header");
@@ -20,8 +19,8 @@ fn decisions(args: &[&str]) -> BTreeMap<u64, bool> {
 /// The numbers of newly refused and newly passed requests, by name.
 type Counts = BTreeMap<String, [u64; 2]>;
 
-/// Compares two replays. Returns the number of unchanged decisions, and the changes for each
-/// address and for each minute.
+/// Compares two replays. Returns the number of unchanged decisions, and the changes by address and
+/// by minute.
 fn changes(before: &[&str], after: &[&str]) -> (u64, Counts, Counts) {
     let text = log();
     let lines: Vec<&str> = text.lines().collect();
@@ -145,7 +144,7 @@ fn limits_of_two_kinds_are_not_compared() {
         let message = refusal(&replay(&[&[LOG], args].concat()));
         assert!(message.contains(part), "{args:?}: {message}");
     }
-    // The name of a client is printed safely.
+    // Control characters in a client's name are escaped.
     let shown =
         text(&replay_stdin(&["--limit", "1/h", "--against", "9/h"], b"time,ip\n1,\x1b[2J\n1,\x1b[2J\n"));
     assert!(shown.contains("\\u{1b}[2J") && !shown.contains('\u{1b}'), "{shown}");

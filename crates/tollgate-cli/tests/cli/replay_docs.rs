@@ -1,4 +1,5 @@
-//! docs/replay.md shows the actual output of its commands, and the page that one command writes.
+//! Tests that docs/replay.md shows the actual output of its commands, and the page that one of them
+//! writes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Runs a command from the page in the root of the repository, and returns its output.
+/// Runs a command from the page in the repository's root, and returns its output.
 fn printed(command: &str) -> String {
     let words = command.split_whitespace().skip(1);
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).current_dir(root()).args(words).output();
@@ -23,7 +24,7 @@ fn section() -> String {
     section.expect("the section is there").to_owned()
 }
 
-/// Returns each command in the section with the text below the command.
+/// Returns each command in the section, with the text below it.
 fn commands(section: &str) -> Vec<(&str, &str)> {
     let blocks = section.split("```sh\n").skip(1);
     let command = |block| {
@@ -41,7 +42,7 @@ fn the_page_shows_what_its_commands_print() {
     assert_eq!(commands.len(), 3);
     for (command, text) in &commands[..2] {
         let printed = printed(command);
-        // The page may omit parts of the output, but must not change any.
+        // The page may omit lines of the output, but must not change any.
         let mut rest = printed.lines();
         for line in text.lines().filter(|line| !line.is_empty()) {
             assert!(

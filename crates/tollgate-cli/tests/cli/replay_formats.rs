@@ -1,6 +1,6 @@
-//! Tests the log formats that `tollgate replay` supports. The first lines of a log determine its
-//! format, whether or not the lines are wrapped. The samples have the form that each server
-//! documents. No request that a client sends can keep its own line out of a report.
+//! Tests the log formats that `tollgate replay` supports. A log's first lines determine its format,
+//! even if the lines are wrapped. The samples are in the form that each server documents. A client
+//! must not be able to keep its request out of a report.
 
 use crate::program::{json, refusal, replay_stdin, text};
 use proptest::prelude::*;
@@ -134,7 +134,7 @@ const SAMPLES: [Sample; 16] = [
         ],
     },
     Sample {
-        // The log of versions before 2.5.
+        // The log format before version 2.5.
         format: "caddy",
         log: "{\"level\":\"info\",\"ts\":1431857103,\"logger\":\"http.log.access\",\"msg\":\"handled request\",\"request\":\
             {\"remote_addr\":\"192.0.2.17:41342\",\"proto\":\"HTTP/2.0\",\"method\":\"GET\",\"host\":\"localhost\",\
@@ -196,8 +196,8 @@ fn flat(report: &str) -> String {
     report.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the field that contains the address. Envoy's default format contains only a forwarded
-/// address.
+/// Returns the name of the field that contains the address. Envoy's default format contains only a
+/// forwarded address.
 fn address_field(sample: &Sample) -> &'static str {
     if sample.format == "envoy" { "forwarded" } else { "ip" }
 }
@@ -217,7 +217,7 @@ fn each_format_is_recognised_by_its_first_lines_in_its_documented_form() {
             assert_eq!((found.as_str(), keys[0].as_str()), (*format, value), "{field} of {log}");
             assert_eq!(keys.len(), 2, "{field} of {log}");
         }
-        // If the format is specified by name, the time of the first request is also read.
+        // If the format is specified by name, the first request's time is parsed in the same way.
         let args =
             ["--limit", "1/h", "--key", address_field(sample), "--log-format", format, "--format", "json"];
         let report = json(&replay_stdin(&args, log.as_bytes()));
@@ -261,7 +261,7 @@ fn limits_with_names_find_what_each_format_has() {
     );
 }
 
-/// The name of a wrapping, and a function that wraps a line.
+/// A wrapping's name, and a function that wraps a line.
 type Wrapping = (&'static str, fn(&str) -> String);
 
 /// Returns the wrappings of Docker, Kubernetes and syslog servers.
@@ -290,7 +290,7 @@ fn lines_that_docker_kubernetes_or_syslog_wrapped_are_unwrapped() {
             assert_eq!(keys(log.as_bytes(), address_field(sample), &[]), expected, "{name}: {log}");
         }
     }
-    // In a wrapped log, a line without wrapping is a bad line, with this reason.
+    // In a wrapped log, an unwrapped line is a bad line, for which the report states the reason.
     let (_, wrap) = wrappings()[1];
     let log = SAMPLES[0].log.lines().map(wrap).collect::<String>() + SAMPLES[0].log;
     let report = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
@@ -460,7 +460,7 @@ fn iis(text: &[u8]) -> Vec<u8> {
     each(text, |byte| vec![if byte <= b' ' || byte == 0x7f { b'+' } else { byte }])
 }
 
-/// Writes bytes unchanged, except for bytes that would end the value in a JSON log or hide its end.
+/// Writes bytes as they are, except those that would end a JSON string or escape its end.
 fn no_quotes(text: &[u8]) -> Vec<u8> {
     each(text, |byte| if b"\"\\".contains(&byte) { b"'".to_vec() } else { vec![byte] })
 }
@@ -469,13 +469,13 @@ fn as_it_is(text: &[u8]) -> Vec<u8> {
     text.to_vec()
 }
 
-/// A line that a server writes. `%ip`, `%path` and `%any` represent bytes that a client sends.
-/// `%path` contains no spaces if the server accepts none.
+/// A line that a server writes. `%ip`, `%path` and `%any` stand for bytes that a client sends. If
+/// the server does not accept spaces in a path, `%path` contains none.
 struct Server {
     header: &'static str,
     line: &'static str,
     writes: Writes,
-    /// Whether the path is found no matter what the client sends in `%any`.
+    /// Whether the path is found regardless of what the client sends in `%any`.
     finds_path: bool,
 }
 
@@ -600,8 +600,8 @@ impl Server {
     }
 }
 
-/// Returns the number of counted requests, the number of lines that were not counted, and the most
-/// frequently denied key.
+/// Returns the number of requests, the number of lines that were not counted, and the key that was
+/// denied most often.
 fn replayed(log: &[u8], key: &str) -> (u64, u64, String) {
     let settings = Settings {
         inputs: vec![Input::Stdin],
@@ -658,7 +658,7 @@ proptest! {
         prop_assert!(top == "203.0.113.66" || top == "192.0.2.1", "{}: {}", top, shown);
         let (_, _, of_sent) = replayed(&[server.header.as_bytes(), &plain, &sent, &sent].concat(), "ip");
         prop_assert_eq!(of_sent, "203.0.113.66", "{}", shown);
-        // The path equals the path that the client sent, no matter what else the client sent.
+        // The replay finds the path that the client sent, regardless of what else the client sent.
         if server.finds_path {
             let quiet = server.line("203.0.113.66", &path, b"agent");
             let log = |line: &[u8]| [server.header.as_bytes(), &plain, line, line].concat();

@@ -1,5 +1,5 @@
-//! `tollgate replay --html` writes a single page. The page loads nothing, and no text in a log
-//! becomes markup.
+//! Tests `tollgate replay --html`, which writes a single page. The page loads nothing, and no text
+//! in a log becomes markup.
 
 use crate::program::{LOG, json, refusal, replay, replay_stdin, scratch, text};
 use html5gum::{Token, Tokenizer};
@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// The elements that are allowed in the page. No element loads anything, runs anything or links to
-/// anything.
+/// The elements that the page may contain. None of them loads, runs or links to anything.
 const ELEMENTS: [&str; 38] = [
     "b",
     "body",
@@ -83,8 +82,8 @@ struct Parsed {
     text: String,
 }
 
-/// Parses a page. The page must contain no errors, and only the elements and attributes listed
-/// above.
+/// Parses a page. It must not contain errors, or any elements and attributes other than those
+/// listed above.
 #[track_caller]
 fn parsed(page: &str) -> Parsed {
     let mut parsed = Parsed { tags: Vec::new(), text: String::new() };
@@ -253,7 +252,8 @@ fn no_key_of_a_limit_with_a_name_becomes_an_element_or_an_attribute() {
     );
 }
 
-/// Returns a log in which these texts are paths and user agents. Each client has three requests.
+/// Returns a log in which these texts occur as users, paths and user agents. Each text has three
+/// requests.
 fn log_with(texts: &[&str]) -> String {
     let line = |text: &&str| {
         format!(

@@ -4,8 +4,8 @@
 use crate::program::{LOG, json, refusal, replay, replay_stdin, text};
 use serde_json::Value;
 
-/// Returns, for each line of a log, the limit that refused the line. The text is empty for a line
-/// that passed.
+/// Returns the name of the limit that refused each line of a log, or an empty text for a line that
+/// passed.
 #[track_caller]
 fn refused_by(args: &[&str], log: &str) -> Vec<String> {
     let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), log.as_bytes()));
@@ -55,7 +55,7 @@ fn a_query_parameter_is_found_where_the_log_has_the_whole_target() {
 fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     for (limit, needs) in [
         ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),
-        // The log has a field with this name, but the field is not the header.
+        // The log has a field with this name, but the field does not contain the header.
         ("per-key=1/s by header user", "--limit 'per-key' needs the header `user`"),
         ("jobs=8 at once by ip", "--limit 'jobs' needs the duration of each request"),
         ("vhost=1/s by ip for host a.example", "--limit 'vhost' needs the host"),

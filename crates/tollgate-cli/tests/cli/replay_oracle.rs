@@ -1,8 +1,8 @@
-//! Every single decision of `tollgate replay --decisions` equals the decision of an oracle. The
-//! test uses our own log, and a real log if one exists next to the checkout.
+//! Tests that every decision of `tollgate replay --decisions` equals an oracle's decision. The test
+//! uses our own log, and a real log if one exists next to the checkout.
 //!
-//! The test shares no code with the program. It splits the lines and counts the days on its own,
-//! and its oracle uses plain lists.
+//! The test shares no code with the program. It has its own code to split lines and count days, and
+//! its oracle uses plain lists.
 
 use std::collections::HashMap;
 use std::fs;
@@ -26,8 +26,8 @@ struct Request {
     at: u64,
 }
 
-/// Reads lines such as `ip - - [17/May/2015:10:05:03 +0000] "GET /x?y HTTP/1.1" 200 5 "referer"
-/// "agent"`. The part after the bytes may be cut off.
+/// Parses lines such as `ip - - [17/May/2015:10:05:03 +0000] "GET /x?y HTTP/1.1" 200 5 "referer"
+/// "agent"`. Everything after the number of bytes may be cut off.
 fn requests(log: &Path) -> Vec<Request> {
     let text = fs::read_to_string(log).unwrap();
     let read = |(index, line): (usize, &str)| {
@@ -48,8 +48,8 @@ fn requests(log: &Path) -> Vec<Request> {
     text.lines().enumerate().filter_map(read).collect()
 }
 
-/// Returns the part of an address that identifies a customer: the whole of an IPv4 address, or the
-/// first 64 bits of an IPv6 address.
+/// Returns the part of an address that identifies a customer: the whole IPv4 address, or the first
+/// 64 bits of an IPv6 address.
 fn network(ip: &str) -> String {
     match ip.parse::<Ipv6Addr>() {
         Ok(address) => format!("{:x?}", &address.segments()[..4]),
@@ -57,7 +57,7 @@ fn network(ip: &str) -> String {
     }
 }
 
-/// Returns the nanoseconds since 1970 of `17/May/2015:10:05:03 +0000`.
+/// Converts a time such as `17/May/2015:10:05:03 +0000` to nanoseconds since 1970.
 fn nanos(stamp: &str) -> u64 {
     const MONTHS: [(&str, u64); 12] = [
         ("Jan", 31),
@@ -97,8 +97,8 @@ struct Run {
     max_keys: usize,
 }
 
-/// Returns the program's decisions. Each consists of the line, whether the request is allowed, the
-/// remaining tokens, and the nanoseconds until a retry.
+/// Returns the program's decisions. Each consists of the line number, whether the request is
+/// allowed, the remaining tokens, and the wait until a retry in nanoseconds.
 fn decisions(
     log: &Path,
     algorithm: Algorithm,
@@ -129,13 +129,13 @@ fn decisions(
     rows.map(row).collect()
 }
 
-/// Returns the quota of a run, in the form that this algorithm accepts.
+/// Returns a run's quota in the form that this algorithm accepts.
 fn quota(algorithm: Algorithm, run: Run) -> Quota {
     let quota: Quota = run.limit.parse().unwrap();
     if algorithm.has_burst() { quota } else { Quota::new(quota.tokens(), quota.period()) }
 }
 
-/// The numbers of denied requests.
+/// How many requests were denied, by reason.
 #[derive(Clone, Copy, Debug, Default)]
 struct Denied {
     by_the_limit: usize,
@@ -152,7 +152,7 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         order.sort_by_key(|request| request.at);
     }
     let mut oracles: HashMap<String, (Oracle, u64)> = HashMap::new();
-    // The keys that a limiter would not have evicted by now, with the time from which each key is
+    // The keys that a limiter would not have evicted yet, each with the time at which it becomes
     // idle.
     let mut places: HashMap<String, u64> = HashMap::new();
     let mut latest_of_all = 0;
@@ -181,7 +181,7 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         if allowed {
             oracle.charge(now, cost);
         }
-        // If the number of keys is not capped, the set of keys with a place is irrelevant.
+        // Without a cap on the number of keys, it does not matter which keys have a place.
         if allowed && cost > 0 && run.max_keys < NO_CAP {
             places.insert(key, oracle.idle_at(now).unwrap());
         }
@@ -212,8 +212,8 @@ const RUNS: [Run; 12] = [
     Run { limit: "1/10min", key: "ip+path", cost: "1", sort: false, max_keys: NO_CAP },
     Run { limit: "2000000/h", key: "ip", cost: "bytes", sort: false, max_keys: NO_CAP },
     Run { limit: "1000003/h", key: "ip", cost: "bytes", sort: true, max_keys: NO_CAP },
-    // Runs with few places. The first run has enough places for all keys of the real log that are
-    // not idle. The other two have too few.
+    // Runs with few places. The first of these runs has enough places for all keys of the real log
+    // that are not idle, and the other two have too few.
     Run { limit: "3/10s", key: "ip", cost: "1", sort: false, max_keys: 60 },
     Run { limit: "3/10s", key: "ip", cost: "1", sort: false, max_keys: 2 },
     Run { limit: "2/20s", key: "ip", cost: "1", sort: true, max_keys: 2 },
@@ -239,12 +239,13 @@ fn all_decisions_equal_the_oracles(log: &Path) {
     assert!(denied > 100 && unplaced > 100, "limits that deny nothing compare little");
 }
 
-/// If a log is sorted by time, a real limiter with as many places makes the same decisions at the
-/// times of the log.
+/// For a log sorted by time, a real limiter with the same number of places and the log's times
+/// makes the same decisions.
 fn decisions_in_order_are_those_of_a_limiter(log: &Path) {
     let mut requests = requests(log);
     requests.sort_by_key(|request| request.at);
-    // The limiter starts when the log starts, and its windows are aligned to Unix time.
+    // The limiter starts on the day of the first request, so that its windows are aligned to Unix
+    // time.
     let origin = requests[0].at - requests[0].at % 86_400_000_000_000;
     let mut unplaced = 0;
     for (limit, max_keys) in [("2/10s", 20), ("2/10s", 6), ("30/min burst 10", 3)] {

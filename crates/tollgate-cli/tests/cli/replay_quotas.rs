@@ -1,9 +1,9 @@
-//! `tollgate replay --quotas`: keys with their own quotas.
+//! Tests `tollgate replay --quotas`, which gives keys their own quotas.
 //!
-//! The oracle is the program without the option. For each line, a key with its own quota must
-//! receive the same decision as in a run with that quota as the limit. All other keys must receive
-//! the same decisions as in a run without the option. Other tests check that decisions under a
-//! single limit are correct.
+//! The oracle is the program without the option. The decisions for a key with its own quota must be
+//! the same as in a run with that quota as the limit. The decisions for all other keys must be the
+//! same as in a run without the option. Other tests check that decisions under a single limit are
+//! correct.
 
 use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
@@ -41,8 +41,8 @@ fn decisions(args: &[&str], input: &[u8]) -> Vec<(String, String)> {
     rows.lines().skip(1).map(|row| (key(row), row.to_owned())).collect()
 }
 
-/// The fields of the key, the common limit, and the keys that have their own quota. Each of these
-/// keys has a record, a printable form and a quota.
+/// The fields that form the key, the cost, the common limit, and two keys with their own quotas.
+/// Each of these keys consists of its record, its printed form and its quota.
 struct Case {
     key: &'static str,
     cost: &'static str,
@@ -132,7 +132,7 @@ fn lines_of(ip: &str) -> String {
     lines.join("\n")
 }
 
-/// Returns the results of a report without the settings of the run.
+/// Returns a report's results, without the run's settings.
 fn results(output: &Output) -> Vec<Value> {
     let mut report = json(output);
     let results = report["results"].as_array_mut().expect("there are results");
@@ -144,9 +144,9 @@ fn results(output: &Output) -> Vec<Value> {
     results.clone()
 }
 
-/// If a key is alone in the log, all figures belong to its own quota. This includes the figures of
-/// the compliant client. In a comparison, it also includes the figures of windows, which run
-/// without the burst.
+/// If a log contains a single key, all figures are based on that key's quota. These include the
+/// compliant client's figures and, in a comparison, the figures of windows, which run without the
+/// burst.
 #[test]
 fn the_compliant_client_and_algorithms_side_by_side_go_by_the_same_quotas() {
     let ip = "203.0.113.66";
@@ -217,7 +217,7 @@ fn an_ipv6_address_in_the_file_means_its_network() {
     let row = "2001:DB8::17,3/d\n";
     assert_eq!(allowed("network", row, "64"), (3, "2001:db8::/64".to_owned()));
     assert_eq!(allowed("network", row, "48"), (3, "2001:db8::/48".to_owned()));
-    // Each address is a client of its own, and the record in the file has a fifth address.
+    // Each address is a separate client, and the file's record contains a fifth address.
     assert_eq!(allowed("network", row, "128"), (4, "2001:db8::1".to_owned()));
     let file = quotas("network_twice", "2001:db8::17,3/d\n192.0.2.1,3/d\n2001:db8::18,5/d\n");
     let message = refusal(&replay(&[LOG, "--limit", "1/d", "--quotas", &file]));
@@ -227,7 +227,7 @@ fn an_ipv6_address_in_the_file_means_its_network() {
     assert!(message.contains(":2: the key 192.0.2.1 already has a quota from line 1"), "{message}");
 }
 
-/// Returns whether `--quotas` admits a second request of each key, after the first request has
+/// Returns for each key whether `--quotas` admits a second request, after the first one has
 /// exhausted the common limit.
 #[track_caller]
 fn second_requests(file: &str, keys: &[&[u8]]) -> Vec<bool> {
@@ -264,7 +264,7 @@ fn comments_blank_lines_quoted_values_and_missing_ones_are_understood() {
         (b"other", false),
     ];
     assert_eq!(second_requests(&file, &keys.map(|(key, _)| key)), keys.map(|(_, allowed)| allowed));
-    // If a JSON record omits a field, the value is missing, as with `null` and `-`.
+    // In a JSON record, an absent field is a missing value, like `null` and `-`.
     let file = quotas("missing", "-,2/d\n");
     let log = "{\"time\":1}\n{\"time\":2,\"who\":null}\n{\"time\":3,\"who\":\"-\"}\n";
     let args = ["--limit", "1/d", "--key", "who", "--quotas", &file];
@@ -294,7 +294,8 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
     let long = format!("a,{}/s\n", "1".repeat(5000));
     let long_line = format!("a,1/s\n{}\n", "x".repeat(2_000_000));
     let long_key = format!("{0},1/s\n{0},1/s\n", "k".repeat(5000));
-    // The arguments, the file, the line number in the message, and parts of the message.
+    // The arguments, the contents of the file, the line number in the message, and parts of the
+    // message.
     type Row<'r> = (&'r [&'r str], &'r [u8], u32, &'r [&'r str]);
     let table: &[Row<'_>] = &[
         (ip, b"a,1/s\nb\n", 2, &["it has 1 value;", "expected 2 values", "--key ip)"]),
@@ -365,8 +366,8 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
     assert!(no_limit.contains("--limit <QUOTA>"), "{no_limit}");
 }
 
-/// Returns the message for invalid arguments. clap refuses such arguments before the program prints
-/// its name.
+/// Returns the message for invalid arguments. It does not start with the program's name, because
+/// clap prints it.
 #[track_caller]
 fn refusal_of_arguments(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(2));
@@ -375,7 +376,7 @@ fn refusal_of_arguments(output: &Output) -> String {
 
 #[test]
 fn an_algorithm_that_refuses_a_key_s_quota_is_left_out_of_the_comparison() {
-    // Only one algorithm refuses this quota: a sliding window of a second is limited to 32,767
+    // Only the sliding window refuses this quota, because a window of a second is limited to 32,767
     // tokens.
     let file = quotas("one_refuses", "a,1/s\nb,40000/s\n");
     let report =
@@ -433,8 +434,8 @@ fn a_hundred_thousand_keys_have_quotas_of_their_own() {
     let limit = |key: u64| key % 3 + 1;
     let records: String = (0..KEYS).map(|key| format!("k{key},{}/d\n", limit(key))).collect();
     let file = quotas("many", records);
-    // The log has four requests for every hundredth key. Half of these keys have their own quota.
-    // All requests of the other keys pass.
+    // The log has four requests for every hundredth key. Half of the keys in the log have their own
+    // quota, and all requests of the other keys pass.
     let keys = || (0..2 * KEYS).step_by(100);
     let log: String =
         (1..=4).flat_map(|second| keys().map(move |key| format!("{second},k{key}\n"))).collect();
@@ -449,7 +450,7 @@ fn a_hundred_thousand_keys_have_quotas_of_their_own() {
     }
 }
 
-/// Quotas do not occupy the places of keys. A limiter of few keys accepts any number of quotas.
+/// Quotas do not occupy places, so a limiter with few places accepts any number of quotas.
 #[test]
 fn keys_with_quotas_of_their_own_count_as_keys_only_when_they_come() {
     let records: String = (0..1000).map(|key| format!("k{key},2/d\n")).collect();

@@ -1,5 +1,5 @@
-//! The program contains the subcommands that it was built with. It explains why another subcommand
-//! is missing.
+//! Tests that the program contains the subcommands that it was built with, and explains why any
+//! other subcommand is missing.
 
 use std::process::{Command, Output};
 

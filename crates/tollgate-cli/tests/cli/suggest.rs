@@ -1,5 +1,5 @@
-//! Tests `tollgate suggest`. Each row has the figures of a replay, no smaller rate is sufficient,
-//! and the proxy accepts the file that the program writes.
+//! Tests `tollgate suggest`. Each row must contain the figures of a replay, no smaller rate may be
+//! sufficient, and the proxy must accept the file that the program writes.
 
 use crate::program::{LOG, json, refusal, replay, run_stdin, scratch, text};
 use serde_json::Value;
@@ -23,7 +23,7 @@ fn rows(report: &Value) -> &Vec<Value> {
     report["rows"].as_array().expect("rows")
 }
 
-/// Replays every row of the suggestion for a log with the same options.
+/// Suggests limits for a log, and replays every row of the suggestion with the same options.
 fn every_row_is_replayed(log: &str, options: &[&str], allowed: &[&str]) {
     let report = json(&suggest(&[&[log, "--format", "json"], options, allowed].concat()));
     assert_eq!(rows(&report).len(), 30);
@@ -75,8 +75,8 @@ impl Numbers {
     }
 }
 
-/// Generates a log of several clients, which send at random, in bursts, or steadily. Returns the
-/// times of each client in milliseconds, and the log.
+/// Generates a log of several clients, each of which sends at random, in bursts, or steadily.
+/// Returns each client's times in milliseconds, and the log.
 fn generated(seed: u64) -> (Vec<Vec<u64>>, String) {
     let mut numbers = Numbers(seed);
     let mut clients = Vec::new();
@@ -103,8 +103,7 @@ fn generated(seed: u64) -> (Vec<Vec<u64>>, String) {
     (clients, format!("time,ip\n{}", lines.iter().map(line).collect::<String>()))
 }
 
-/// Returns the number of requests that a quota denies, and the number of clients with denied
-/// requests.
+/// Returns how many requests a quota denies, and how many clients have a denied request.
 fn denied(clients: &[Vec<u64>], algorithm: Algorithm, quota: Quota) -> (u64, u64) {
     let of_one = |times: &Vec<u64>| {
         let mut oracle = Oracle::new(algorithm, quota, 0);
@@ -185,7 +184,7 @@ fn clients_that_stand_out_are_told_by_their_pattern() {
     (0..60).for_each(|n| add(n * 30 + n % 3, "198.51.100.1", "/feed", 200));
     (0..50).for_each(|n| add(100 + n, "198.51.100.2", "/job", 503));
     (0..40).for_each(|n| add(200 + n / 20, "198.51.100.3", "/", 200));
-    // If this name were printed unchanged, it would be a terminal command or markup.
+    // Printed unchanged, this name would be a terminal command, or markup.
     (0..50).for_each(|n| add(300 + n * n % 7, "\u{1b}[2J<b>", "/", 200));
     let report = json(&suggest_stdin(&["--format", "json"], &log));
     let clients = &report["clients"];
@@ -250,9 +249,8 @@ fn the_file_for_the_proxy_is_accepted_and_replays_alike() {
         let checked = checked.expect("the program was built");
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
         let replayed = json(&replay(&[LOG, "--config", path, "--format", "json"]));
-        // Requests that are not HTTP do not reach the limits of the proxy. None of these requests
-        // is denied in this log. The order also differs, because times in a proxy never run
-        // backwards.
+        // The proxy's limits never see requests that are not HTTP, none of which is denied in this
+        // log. Both runs sort the log, because times in a proxy never run backwards.
         if options.is_empty() {
             let sorted = json(&suggest(&[LOG, "--sort", "--format", "json"]));
             let by_proxy = json(&replay(&[LOG, "--config", path, "--sort", "--format", "json"]));

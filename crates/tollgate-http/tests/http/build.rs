@@ -1,4 +1,4 @@
-//! Tests of the configurations that a builder refuses, and of its messages.
+//! Tests the configurations that a builder refuses, and the builder's messages.
 
 use http::StatusCode;
 use tollgate::{Limiter, Quota, SingleLimiter};
@@ -20,8 +20,7 @@ fn build(limits: impl IntoIterator<Item = Limit>) -> Result<RateLimitLayer, Laye
     limits.into_iter().fold(RateLimitLayer::builder(), RateLimitBuilder::limit).build()
 }
 
-/// Checks the error. Its message must contain three texts: one for the value, one for the range and
-/// one for the fix.
+/// Checks the error, whose message must contain `words`: the value, the range and the fix.
 #[track_caller]
 fn refused(limits: impl IntoIterator<Item = Limit>, error: &Fault, words: [&str; 3]) {
     says(&build(limits).unwrap_err(), error, words);
@@ -76,7 +75,7 @@ fn what_happens_without_a_key_has_to_be_said_where_it_can_happen() {
         Fault::NoKey { limit, missing } if limit == "per-client" => missing.clone(),
         other => panic!("{other:?}"),
     };
-    // The hint for the peer's address names the setup step that is usually forgotten.
+    // For the peer's address, the hint names the setup step that users most often forget.
     let peer = missing(KeyBy::peer());
     assert!(peer.contains("into_make_service_with_connect_info") && peer.contains("PeerAddr"), "{peer}");
     let hops = missing(KeyBy::forwarded(ForwardedField::Forwarded, TrustedProxies::hops(1)));
@@ -142,7 +141,7 @@ fn names_of_headers_and_parameters_are_names() {
     refused(by(KeyBy::header("x api")), &header, ["x api", "letters", "like"]);
     refused(by(KeyBy::api_key("x api", "key")), &header, ["x api", "letters", "like"]);
     refused(by(KeyBy::query("")), &Fault::QueryName, ["\"\"", "1 character", "like"]);
-    // An error within a composed key is also reported, on either side.
+    // An error in either part of a composed key is also reported.
     refused(by(KeyBy::path().and(KeyBy::query(""))), &Fault::QueryName, ["\"\"", "1 character", "like"]);
     refused(by(KeyBy::query("").or(KeyBy::path())), &Fault::QueryName, ["\"\"", "1 character", "like"]);
     assert!(KeyBy::query("").key("x", tollgate_http::RequestHead::of(&http::Request::new(()))).is_err());

@@ -1,4 +1,4 @@
-//! Charges that depend on the response.
+//! Tests charges that depend on the response.
 
 use super::site::{Running, with};
 use http::{Request, Response};
@@ -11,7 +11,7 @@ use tollgate::{Limiter, Quota};
 use tollgate_http::{Key, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-/// Two wrong passwords an hour for each key.
+/// Allows two wrong passwords an hour for each key.
 fn logins(change: impl FnOnce(Limit) -> Limit) -> Running {
     let site = super::site::site();
     let limit = Limit::new("logins", site.limiter(Quota::per_hour(2)))
@@ -55,8 +55,7 @@ fn requests_under_way_count_so_that_no_race_gets_past_the_limit() {
     assert_eq!(statuses, [401, 401, 429, 429, 429]);
 }
 
-/// The layer makes the refund although the limiter was cleared, because the layer cannot detect
-/// that.
+/// The layer cannot detect that the limiter was cleared, so it requests the refund anyway.
 #[test]
 fn a_clear_while_a_request_is_under_way_voids_its_refund() {
     let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_hour(2)).build().unwrap());
@@ -67,8 +66,7 @@ fn a_clear_while_a_request_is_under_way_voids_its_refund() {
         .build()
         .unwrap();
     let cleared = Arc::clone(&limiter);
-    // While the first request is being handled, the limiter is cleared, and two other requests
-    // fail.
+    // The handler clears the limiter before it answers with status 200.
     let service = layer.layer(service_fn(move |request: Request<()>| {
         if request.headers()["x-answer"] == "200" {
             cleared.clear();

@@ -1,5 +1,4 @@
-//! Classes of callers. The tests check how the class of a request is found, and which quota each
-//! caller sees.
+//! Tests how a request's class is found, and which quota the caller sees.
 
 use super::elsewhere::Elsewhere;
 use super::site::{Answer, Running, Site, from, site, with};
@@ -45,7 +44,7 @@ fn running(by: ClassBy) -> Running {
     site.limit(tiered("tier", &limiter, by)).run()
 }
 
-/// Returns the quota shown in a response, and the number of remaining tokens.
+/// Returns the quota and the number of remaining tokens shown in a response.
 fn shown(answer: &Answer) -> (String, String) {
     (answer.items("ratelimit-policy").join(", "), answer.items("ratelimit").join(", "))
 }
@@ -154,7 +153,7 @@ fn a_refund_goes_to_the_class_of_the_charge() {
     let site = site.limit(limit).run();
     let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
     let left = |class: &str| limiter.class(class).unwrap_or(limiter.default_class()).peek(&key).remaining();
-    // Each class keeps one charge, so that the test would notice a refund to the wrong class.
+    // Each class keeps one charge, so a refund to the wrong class would be noticed.
     for class in ["free", "paid"] {
         let mut failed = of(class);
         failed.headers_mut().insert("x-answer", "401".parse().unwrap());

@@ -1,5 +1,5 @@
-//! Pages of another origin (CORS). The tests check which layer must be outside, and which fields of
-//! a refusal a page may read.
+//! Tests requests from pages of another origin (CORS): which layer must be the outer one, and which
+//! fields of a refusal a page may read.
 
 use super::site::site;
 use axum::body::Body;
@@ -21,7 +21,7 @@ fn cors() -> CorsLayer {
         .expose_headers(exposed)
 }
 
-/// One request an hour.
+/// Allows one request an hour.
 fn limit() -> RateLimitLayer {
     let site = site();
     let limit = Limit::new("all", site.single(Quota::per_hour(1)));
@@ -37,7 +37,7 @@ fn send(app: &Router, method: &str) -> Response<Body> {
     pollster::block_on(app.clone().oneshot(request.body(Body::empty()).unwrap())).unwrap()
 }
 
-/// Returns the fields that a page of the origin may read under the rules of CORS.
+/// Returns the fields that a page of the origin may read according to the CORS rules.
 fn readable(headers: &HeaderMap) -> Vec<&str> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !["*", PAGE].contains(&text("access-control-allow-origin")) {

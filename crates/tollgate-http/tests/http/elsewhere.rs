@@ -1,5 +1,5 @@
-//! An asynchronous limiter that answers when the test allows it, and services behind limits that
-//! use it.
+//! An asynchronous limiter that answers when the test allows it, and services that use this
+//! limiter.
 
 use super::gate::Gate;
 use super::site::{Answer, Handler, Site};
@@ -12,8 +12,8 @@ use tollgate::{Decision, Limiter, Quota};
 use tollgate_http::{AsyncLimiter, Key, RateLimitLayer, RateLimitService};
 use tower::{Layer, ServiceExt};
 
-/// A limiter on another machine. Calls arrive immediately. While the limiter is closed, it holds
-/// its answers back.
+/// A limiter on another machine. It receives calls immediately, but holds back its answers while it
+/// is closed.
 pub(crate) struct Elsewhere {
     limiter: Limiter<Key>,
     gate: Gate,
@@ -39,7 +39,7 @@ impl Elsewhere {
         self.gate.open();
     }
 
-    /// Polls each task of the limiter once. Returns the number of tasks that have not ended.
+    /// Polls each task of the limiter once. Returns the number of unfinished tasks.
     pub(crate) fn run_tasks(&self) -> usize {
         let mut tasks = std::mem::take(&mut self.state.lock().unwrap().tasks);
         tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -62,7 +62,7 @@ impl Elsewhere {
         self.limiter.peek(key).remaining()
     }
 
-    /// Returns how many tokens are charged, including the debt, for a quota per hour.
+    /// Returns the number of charged tokens, including the debt. The quota must be per hour.
     pub(crate) fn charged(&self, key: &Key) -> u64 {
         let answer = self.limiter.peek(key);
         let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());
@@ -177,7 +177,7 @@ impl Waits {
         UnderWay(Box::pin(async { service.oneshot(request).await.map(Answer::of) }))
     }
 
-    /// Sends a request and returns its result. All limiters of the request must be open.
+    /// Sends a request and returns its result. All of the request's limiters must be open.
     pub(crate) fn call(&self, request: Request<()>) -> Result<Answer, String> {
         self.under_way(request).result().expect("nobody was to be waited for")
     }

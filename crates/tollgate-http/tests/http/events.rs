@@ -1,4 +1,4 @@
-//! Events for the `tracing` crate.
+//! Tests the events for the `tracing` crate.
 
 use super::settling::{json, layer, pull_all, send};
 use super::site::{from, site, with};
@@ -42,9 +42,9 @@ impl Subscriber for Notes {
 impl Notes {
     /// Records the events of this thread while `act` runs.
     fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
-        // If a process has only one subscriber, the first thread that reaches an event decides
-        // whether the event is ever recorded. With more subscribers, the decision is made for each
-        // thread.
+        // If a process has a single subscriber, the first thread to reach an event decides for all
+        // threads whether the event is recorded. With these additional subscribers, each thread
+        // decides for itself.
         static OTHERS: LazyLock<[Dispatch; 2]> =
             LazyLock::new(|| [(); 2].map(|()| Dispatch::new(Notes::default())));
         LazyLock::force(&OTHERS);

@@ -1,5 +1,5 @@
-//! The headers of responses can be parsed by `sfv`. Times are rounded up, so that a client that
-//! obeys them waits long enough.
+//! `sfv` can parse the response headers. Times are rounded up, so a client that obeys them waits
+//! long enough.
 
 use super::site::{Site, from, site, with};
 use std::sync::Arc;
@@ -85,8 +85,7 @@ fn what_remains_is_what_the_decision_said_and_never_read_again() {
     let limiter: Arc<Limiter<Key>> = site.limiter(Quota::per_hour(5)).into();
     let limit = Limit::new("keyed", limiter.clone()).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let site = site.limit(limit).run();
-    // The handler charges the same key while the request is in progress, but the headers do not
-    // show this charge.
+    // The headers do not show a charge made to the same key after the decision.
     let before = site.call(with(&[("x-a", "a")])).unwrap();
     let key = Key::new("keyed", ["a"]);
     assert_eq!(before.headers()["ratelimit"], "\"keyed\";r=4;t=720");

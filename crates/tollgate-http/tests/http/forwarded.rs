@@ -1,4 +1,5 @@
-//! The client's address behind proxies, whatever the client writes into the headers.
+//! Tests that the layer finds the address of a client behind proxies, no matter what the client
+//! writes into the headers.
 
 use super::site::{Running, from, site};
 use http::Request;
@@ -11,7 +12,7 @@ fn ours() -> TrustedProxies {
     TrustedProxies::networks(["10.0.0.0/8", "fd00::/8"])
 }
 
-/// Returns the key of a request; `None` if there is no key.
+/// Returns the key of a request, or `None` if the request has no key.
 fn client(field: ForwardedField, proxies: TrustedProxies, request: &Request<()>) -> Option<String> {
     let by = KeyBy::forwarded(field, proxies).ipv6_prefix(128);
     let key = by.key("x", RequestHead::of(request)).unwrap()?;
@@ -39,7 +40,7 @@ fn the_client_is_the_first_from_the_right_that_is_not_trusted() {
 
 #[test]
 fn what_a_client_writes_is_not_believed_in_any_position() {
-    // The last three entries are appended by the proxies. The client wrote the entries before them.
+    // The proxies append these three entries after the client's entries.
     let appended = "9.9.9.9, 10.0.0.2, 10.0.0.3";
     for spoofed in [
         "1.1.1.1",
@@ -86,7 +87,8 @@ fn where_the_walk_has_to_stop_at_no_address_there_is_no_key() {
         assert_eq!(xff(ours(), PROXY, &[&format!("9.9.9.9, {entry}")]), None, "{entry}");
         assert_eq!(xff(ours(), PROXY, &[&format!("9.9.9.9, {entry}, 10.0.0.2")]), None, "{entry}");
         assert_eq!(xff(TrustedProxies::hops(1), PROXY, &[&format!("9.9.9.9, {entry}")]), None, "{entry}");
-        // Only the entry that counts is read. Entries to its right and left are ignored.
+        // Only the entry that identifies the client is parsed, not the entries to its left and
+        // right.
         assert_eq!(xff(TrustedProxies::hops(2), PROXY, &[&format!("9.9.9.9, {entry}")]), some("9.9.9.9"));
         assert_eq!(xff(TrustedProxies::hops(1), PROXY, &[&format!("{entry}, 9.9.9.9")]), some("9.9.9.9"));
     }
@@ -124,7 +126,7 @@ fn hops_count_from_the_right_and_fewer_entries_are_what_there_is() {
         assert_eq!(xff(TrustedProxies::hops(hops), PROXY, &[entries]), some(address));
     }
     assert_eq!(xff(TrustedProxies::hops(2), PROXY, &[]), some(PROXY));
-    // The field is also read if the server does not know its peer, as on a Unix socket.
+    // The field is also read if the peer's address is unknown, as on a Unix socket.
     assert_eq!(xff(TrustedProxies::hops(1), "", &[entries]), some("3.3.3.3"));
     assert_eq!(xff(TrustedProxies::hops(1), "", &[]), None);
 }

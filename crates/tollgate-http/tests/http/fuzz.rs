@@ -1,5 +1,5 @@
-//! Runs the layer's fuzz targets on the inputs found by earlier fuzzing, and then for a few seconds
-//! on new inputs.
+//! Runs the layer's fuzz targets on inputs from earlier fuzzing, and then on new inputs for a few
+//! seconds.
 
 use tollgate_testing::fuzz::{fields, forwarded, saved};
 

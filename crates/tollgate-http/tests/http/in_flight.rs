@@ -1,5 +1,5 @@
-//! Limits on requests in flight. Permits are acquired together with the tokens of other limits, and
-//! are released when the response has ended.
+//! Tests limits on requests in flight. A request acquires its permits together with the tokens of
+//! other limits, and releases them at the end of the response.
 
 use super::site::{Answer, Running, from, site, with};
 use bytes::Bytes;
@@ -33,7 +33,7 @@ fn out(places: &InFlight<Key>, key: &str) -> u64 {
     places.in_flight(&Key::new("places", [key]))
 }
 
-/// Two permits for each `x-a`.
+/// Returns a service with two permits for each `x-a`.
 fn two() -> (Running, InFlight<Key>) {
     let places = places(2);
     (site().limit(per_key(&places)).run(), places)
@@ -156,7 +156,7 @@ fn a_request_that_is_cancelled_frees_its_place() {
     assert_eq!(out(&places, "a"), 0);
 }
 
-/// A body of these frames.
+/// A body with these frames.
 struct Frames(Vec<Result<Frame<Bytes>, &'static str>>);
 
 impl http_body::Body for Frames {
@@ -255,7 +255,7 @@ fn a_full_table_refuses_new_clients_or_lets_them_pass_uncounted() {
     }
 }
 
-/// If a limit on another machine also applies, permits are taken after that machine has answered.
+/// If a limit on another machine also applies, the permit is taken after that machine has answered.
 #[test]
 fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
     let (site, places) = (site(), places(1));
@@ -277,7 +277,7 @@ fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
     let refused = site.send(of("a"));
     assert_eq!((refused.status.as_u16(), elsewhere.calls().len()), (429, 0));
     drop(held);
-    // Both tokens of the other machine's limit are spent. That limit refuses, and no permit is
+    // Both tokens of the other machine's limit are spent, so that limit refuses and no permit is
     // taken.
     let refused = site.send(of("a"));
     assert_eq!((refused.json()["limit"] == "shared", out(&places, "a")), (true, 0));
@@ -295,8 +295,7 @@ fn what_a_limit_in_flight_cannot_do_is_refused() {
     );
     let error = build(per_key(&places(1)).cost(2));
     assert!(matches!(fault(&error), Fault::CostAboveCapacity { cost: 2, capacity: 1, .. }), "{error}");
-    // A limit with a large number of permits is not rejected as a limit that would admit
-    // everything.
+    // A limit with very many permits is accepted, although a limit that admits everything is not.
     assert!(RateLimitLayer::builder().limit(per_key(&places(1_000_000))).build().is_ok());
 }
 

@@ -1,5 +1,5 @@
-//! Limits on requests in flight on several machines. The permits are granted when the test allows
-//! it.
+//! Tests limits on requests in flight across several machines. Permits are granted when the test
+//! allows it.
 
 use super::elsewhere::Waits;
 use super::gate::Gate;
@@ -110,7 +110,7 @@ fn of(key: &str) -> Request<()> {
     with(&[("x-a", key)])
 }
 
-/// Two permits for each `x-a`.
+/// Returns a service with two permits for each `x-a`.
 fn two() -> (Waits, Arc<Far>) {
     let far = Far::new(2);
     (site().limit(limit(&far)).run_shared(), far)
@@ -255,7 +255,7 @@ fn what_a_shared_limit_in_flight_cannot_do_is_refused() {
     assert!(RateLimitLayer::builder().limit(limit(&far).cost(1)).build().is_ok());
 }
 
-/// A permit belongs to the body even if another limit of the layer settles the body.
+/// The body owns the permit even if another limit of the layer is settled by the body.
 #[test]
 fn a_shared_place_is_beside_a_limit_that_settles() {
     let (site, far) = (site(), Far::new(1));

@@ -1,5 +1,5 @@
-//! Keys invented by clients. The tests check which keys are trusted, which limits cause a warning,
-//! and how a full limiter answers.
+//! Tests keys that clients invent: which keys are trusted, which limits cause a warning, and how a
+//! full limiter answers.
 
 use super::classes::scratch;
 use super::site::{Running, Site, from, site};
@@ -65,7 +65,7 @@ fn a_full_limiter_says_what_is_known_and_is_told_apart() {
     assert_eq!((reasons[1000], reasons[1010]), (Some(RefusalReason::Full), Some(RefusalReason::Quota)));
 }
 
-/// A limiter on another machine that does not answer. It refuses all requests.
+/// A limiter whose machine does not answer. It refuses all requests.
 pub(crate) struct Away;
 
 impl AsyncLimiter for Away {

@@ -95,7 +95,7 @@ fn a_header_is_a_key_if_it_is_there_once_and_not_empty() {
     let tenant = |name| with(&[("x-tenant", name)]);
     assert_eq!(site.statuses([tenant("a"), tenant("a"), tenant("b"), tenant("A")]), [OK, REFUSED, OK, OK]);
     assert_eq!(site.statuses([tenant(""), with(&[])]), [NO_KEY, NO_KEY]);
-    // A client with two keys could show one to the limiter and the other to the handler.
+    // If two keys were accepted, the limiter might use one of them and the handler the other.
     assert_eq!(site.status(with(&[("x-tenant", "a"), ("x-tenant", "new")])), NO_KEY);
     assert_eq!(site.status(with(&[("x-tenant", "new"), ("x-tenant", "new")])), NO_KEY);
 }

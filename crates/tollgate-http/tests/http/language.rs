@@ -1,4 +1,4 @@
-//! Limits as text, with their scopes, their allowances, and files of keys and networks.
+//! Tests limits written as text, with scopes, allowances, and files of keys and networks.
 
 use crate::classes::scratch;
 use crate::site::{Running, from, with};
@@ -80,7 +80,7 @@ fn a_limit_is_for_the_requests_of_its_scope() {
         let shown = format!("{scope}: {request:?}");
         assert_eq!(counted(scope, request), is_counted, "{shown}");
     }
-    // A request without an address is not in any network, so no network exempts it.
+    // A request without an address does not belong to any network, so no network exempts it.
     assert!(!counted("for from 0.0.0.0/0", with(&[])));
     assert!(counted("except from 0.0.0.0/0", with(&[])));
 }
@@ -230,7 +230,7 @@ fn one_file_lists_keys_networks_classes_and_quotas() {
     assert_eq!(policy("192.0.2.1", "k-2"), rate(2));
     assert_eq!(policy("192.0.2.1", "k-3"), rate(7));
     assert_eq!(policy("192.0.2.1", "k,4"), rate(5));
-    // Invented keys are counted by their address.
+    // A request with an invented key counts against its address.
     assert_eq!(policy("192.0.2.1", "k-9"), rate(2));
     assert_eq!(policy("203.0.113.1", "k-9"), "403 ");
     assert_eq!(policy("203.0.113.7", ""), "200 ", "the longest network wins");

@@ -1,4 +1,5 @@
-//! Classes of callers found by a function. The database answers when the test allows it.
+//! Tests classes that a function looks up in a database. The database answers when the test allows
+//! it.
 
 use super::elsewhere::{Elsewhere, UnderWay, Waits};
 use super::gate::Gate;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use tollgate::{Limiter, Quota};
 use tollgate_http::{ClassBy, ClassLookup, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
 
-/// A database of plans. While the database is closed, it holds its answers back.
+/// A database of plans. It holds back its answers while it is closed.
 #[derive(Default)]
 struct Plans {
     gate: Gate,
@@ -24,12 +25,12 @@ struct State {
     /// How the database fails: `error` or `panic`.
     fault: &'static str,
     asked: Vec<String>,
-    /// The number of open questions, and the maximum so far.
+    /// The number of open queries, and the maximum so far.
     open: usize,
     most_open: usize,
 }
 
-/// A question. It counts as open until it is answered or dropped.
+/// A query, which counts as open until it is answered or dropped.
 struct Open<'p>(&'p Plans);
 
 impl Drop for Open<'_> {
@@ -93,14 +94,14 @@ impl Plans {
     }
 }
 
-/// A limit by address of two requests an hour, and four for paying callers.
+/// A limit by address: two requests an hour, or four for paying callers.
 fn tier(site: &Site, by: ClassBy) -> Limit {
     let builder = Limiter::builder(Quota::per_hour(2)).clock(&site.clock);
     let limiter = builder.class("paid", Quota::per_hour(4)).build().unwrap();
     Limit::new("tier", limiter).by(KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny)
 }
 
-/// A layer with only this limit, and the clock of the limit's lookup.
+/// Returns a layer with this limit alone, and the lookup's clock.
 fn running(plans: &Arc<Plans>) -> (Waits, tollgate::ManualClock) {
     let site = site();
     let clock = site.clock.clone();
@@ -133,8 +134,8 @@ fn who_pays_has_his_quota_from_the_first_request_on() {
     plans.open();
     let answer = waiting.answer().unwrap();
     assert_eq!((answer.status.as_u16(), quota(&answer)), (200, "4"));
-    // The database does not contain bob, and the limiter does not have the class gold. A request
-    // without a user causes no question.
+    // The database does not contain bob, and the limiter does not have carol's class, gold. A
+    // request without a user does not query the database.
     assert_eq!(quota(&site.send(of("bob"))), "2");
     assert_eq!(quota(&site.send(of("carol"))), "2");
     assert_eq!(site.send(of("carol")).status, 429);
@@ -155,7 +156,7 @@ fn requests_of_one_key_wait_for_one_question() {
     plans.open();
     let answers = waiting.each_mut().map(|request| request.answer().unwrap());
     assert_eq!(answers.each_ref().map(quota), ["4", "2", "4", "4"]);
-    // The class is known from now on, even while the database is unreachable.
+    // The class is now known, even while the database does not answer.
     plans.close();
     assert_eq!(quota(&site.send(of("alice"))), "4");
     assert_eq!(plans.asked(), [""; 0]);
@@ -189,7 +190,7 @@ fn a_question_that_fails_leaves_the_class_as_it_was_and_is_asked_again() {
         plans.fault(fault);
         clock.advance(Duration::from_secs(7200));
         assert_eq!(quota(&site.send(of("alice"))), "4", "{fault}");
-        // The class of bob was not known before.
+        // Bob's class was not known before.
         assert_eq!(quota(&site.send(of("bob"))), "2");
         assert_eq!(plans.asked(), ["alice", "alice", "bob"]);
         clock.advance(Duration::from_nanos(999_999_999));
@@ -272,7 +273,7 @@ fn two_limits_ask_at_the_same_time_and_beside_a_shared_one() {
     assert_eq!(answer.items("ratelimit-policy"), ["there q=4 w=3600", "tier q=4 w=3600"]);
     assert_eq!(answer.items("ratelimit"), ["there r=3 t=900", "tier r=3 t=900"]);
     assert_eq!((elsewhere[0].calls(), elsewhere[1].calls()), (vec!["check 1".to_owned()], vec![]));
-    // A caller without tokens in its class is refused before the shared limit is asked.
+    // A caller whose class has no tokens left is refused before the shared limit is asked.
     assert_eq!(site.statuses([of("alice"), of("alice"), of("alice")]), [200, 200, 200]);
     elsewhere[0].calls();
     assert_eq!(site.send(of("alice")).status, 429);

@@ -1,5 +1,4 @@
-//! Tests of the tower layer, without sockets and with a manual clock, and in real servers
-//! (`sockets`).
+//! Tests the tower layer, both without sockets on a manual clock, and in real servers (`sockets`).
 
 mod answers;
 mod build;

@@ -1,4 +1,4 @@
-//! The figures of layers, as text for Prometheus.
+//! Tests the figures of layers in the Prometheus text format.
 
 use super::elsewhere::Elsewhere;
 use super::invented::Away;
@@ -17,7 +17,7 @@ fn samples<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     text.lines().filter_map(sample).collect()
 }
 
-/// Returns the outcomes of a limit with their counts, except for counts of 0.
+/// Returns the outcomes of a limit and their counts, without the counts that are 0.
 fn outcomes(metrics: &Metrics, limit: &str) -> Vec<String> {
     let text = metrics.prometheus_text();
     let of_limit = format!("{{limit=\"{limit}\",");
@@ -41,7 +41,7 @@ fn a_limit_that_had_room_has_not_allowed_what_another_refused() {
     let trial = Limit::new("trial", start.single(Quota::per_hour(1))).shadow();
     let site = start.limit(wide).limit(narrow).limit(trial).with(|it| it.metrics(&metrics)).run();
     let requests = ["a", "a", "b", "c"].map(|key| with(&[("x-a", key)]));
-    // No token is left for the second request, and no room for the key of the fourth.
+    // The second request finds no token, and the fourth request's key finds no room.
     assert_eq!(site.statuses(requests), [200, 429, 200, 429]);
     assert_eq!(site.status(with(&[])), 403);
     assert_eq!(outcomes(&metrics, "wide"), ["outcome=allowed 2"]);
@@ -63,7 +63,7 @@ fn a_store_that_is_away_is_an_outcome_of_its_own() {
     assert_eq!(site.statuses([request(&[("x-a", "1")]), request(&[]), request(&[])]), [503, 200, 429]);
     assert_eq!(outcomes(&metrics, "away"), ["outcome=unavailable 1", "outcome=no-key 2"]);
     assert_eq!(outcomes(&metrics, "near"), ["outcome=allowed 1", "outcome=denied 1"]);
-    // Only limiters of this process can report the number of their keys.
+    // Only process-local limiters can report how many keys they track.
     assert!(!metrics.prometheus_text().contains("tollgate_keys"));
 }
 
@@ -224,7 +224,7 @@ fn a_layer_whose_limits_are_all_in_shadow_is_heard_by_its_metrics() {
     assert_eq!(outcomes(&metrics, "trial"), ["outcome=allowed 1", "outcome=shadow 1"]);
 }
 
-/// The decisions received by a listener. Each contains the parts of the key, and the outcome.
+/// The decisions that a listener received, each as the parts of the key and the outcome.
 type Noted = Arc<Mutex<Vec<(Option<Vec<KeyPart<'static>>>, Option<&'static str>)>>>;
 
 #[test]

@@ -105,8 +105,7 @@ fn the_later_of_two_waits_stands() {
     assert_eq!(refused.header("retry-after"), Some("1800"));
     assert_eq!(nested.after(1799).send(with(&[])).status, 429);
     assert_eq!(nested.after(1).send(with(&[])).status, 200);
-    // The outer limit has tokens left. The outer limit's next token becomes available later than
-    // the inner limit's.
+    // The outer limit still has a token, so its next refill does not delay the retry.
     let site = site();
     let hourly = site.single(Quota::per_hour(3));
     let nested = Nested::with(site, |_| Limit::new("outer", hourly), |limit| limit);
@@ -171,7 +170,7 @@ fn what_the_inner_layer_refuses_is_given_back_by_choice() {
         // The outer limit delays nothing, because it is not used up.
         assert_eq!(refused.header("retry-after"), Some("60"));
     }
-    // If the handler itself answers with the same status, it has handled the request.
+    // A response with status 429 from the handler itself is not treated as a refusal.
     assert_eq!(nested.after(60).send(with(&[("x-answer", "429")])).body, "handled");
     assert_eq!(limiter.peek().remaining(), 0);
 }

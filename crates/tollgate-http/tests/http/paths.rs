@@ -1,5 +1,5 @@
-//! Keys by path. All spellings of a path have one canonical form, and a template stands for many
-//! paths.
+//! Tests limits by path. All spellings of a path share one canonical form, and a template covers
+//! many paths.
 
 use super::site::{from, site};
 use http::{Request, Uri};

@@ -34,7 +34,7 @@ fn clones_and_connections_share_their_limits_and_races_admit_no_more() {
     });
     let passed = passed.map(AtomicU64::into_inner);
     assert!(passed.iter().all(|&each| each <= 300), "{passed:?}");
-    // Only admitted requests are charged in the end, so no token is lost.
+    // In the end, only admitted requests are charged, so no token is lost.
     assert_eq!(passed.iter().sum::<u64>(), 500 - all.peek().remaining());
     assert_eq!(all.peek().remaining(), 0, "{passed:?}");
 }

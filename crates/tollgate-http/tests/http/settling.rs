@@ -1,4 +1,5 @@
-//! Costs revealed by responses. The tests pull the frames of bodies one by one.
+//! Tests limits whose cost is revealed by the response. The tests pull the frames of bodies one by
+//! one.
 
 use super::site::site;
 use bytes::Bytes;
@@ -20,8 +21,8 @@ use tollgate_http::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-/// A body whose frames are all available immediately. It reports its end only with `None` when
-/// polled.
+/// A body whose frames are all available immediately. It does not report its end before a poll
+/// returns `None`.
 #[derive(Debug, Default)]
 pub(crate) struct Frames(pub(crate) VecDeque<Result<Frame<Bytes>, String>>);
 
@@ -107,8 +108,7 @@ pub(crate) fn pull_all(answer: &mut Answer) -> Vec<String> {
     std::iter::from_fn(|| pull(answer)).collect()
 }
 
-/// A single limit for all requests. It has 100 tokens an hour, a debt of up to 50, and an estimate
-/// of 20.
+/// A single limit for all requests: 100 tokens an hour, a debt of up to 50, and an estimate of 20.
 struct One {
     clock: ManualClock,
     limiter: Arc<SingleLimiter>,
@@ -163,7 +163,7 @@ impl One {
 
 pub(crate) fn charged(limiter: &SingleLimiter) -> u64 {
     let answer = limiter.peek();
-    // While the limit is in debt, the wait reveals the amount of the debt.
+    // While the limit is in debt, the wait reveals how large the debt is.
     let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());
     answer.capacity() - answer.remaining() + (wait * answer.capacity() / 3_600_000).saturating_sub(1)
 }
@@ -176,8 +176,8 @@ pub(crate) type Case = (fn() -> ResponseCost, Response<Frames>, u64);
 pub(crate) fn cases() -> [Case; 23] {
     let many = "data: {\"x\":\"y\"}\n\n".repeat(33);
     let lines = |kind: &str, data: &[&str]| with("content-type", kind, data);
-    // This text is smaller than the bound for a line or an element, but larger than the bound for a
-    // whole text.
+    // One line with this text is within the bound for buffered text, but a body of three such lines
+    // exceeds it.
     let long = format!("{{\"text\":\"{}\"}}", "\\\"[{,".repeat(20_000));
     let figure = |tokens: u64| format!("{{\"usage\":{{\"total_tokens\":{tokens}}}}}");
     let of_json: fn() -> ResponseCost = || ResponseCost::json("usage.total_tokens");
@@ -190,14 +190,14 @@ pub(crate) fn cases() -> [Case; 23] {
         (of_json, json(&["{\"usage\":{\"total", "_tokens\":13", "0}}"]), 130),
         (of_json, with("content-type", "application/vnd.model+json; v=1", &[USAGE]), 7),
         (of_json, events(&["data: ", &figure(7), "\n\n", "data: [DONE]\n\n"]), 7),
-        // The last figure counts, and events without a figure do not remove it.
+        // The last figure counts, even if events without a figure follow.
         (
             of_json,
             events(&[&format!("data: {}\n\ndata: {}\n\ndata: {{}}\n\n", figure(140), figure(130))]),
             130,
         ),
-        // The first event contains the figure for the input, and the last event the figure for the
-        // output.
+        // The first event contains the figure for the input, and the last event contains the figure
+        // for the output.
         (
             || ResponseCost::json("usage.output_tokens"),
             events(&[
@@ -298,7 +298,7 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
         coded(json(&[USAGE]), &["gzip"]),
         coded(lines(&[USAGE]), &["identity, gzip"]),
         coded(json(&[USAGE]), &["identity", "br"]),
-        // A later text is too large, so its figure is not known.
+        // A later text is too large, so its figure is unknown.
         events(&["data: ", USAGE, "\n\n", "data: ", &large, "\n\n", "data: {}\n\n"]),
         lines(&[USAGE, "\n", &large, "\n{}"]),
     ];
@@ -320,7 +320,7 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
     }
     // A body with the coding `identity` can be read.
     assert_eq!(cost_of(settle(), coded(json(&[USAGE]), &["identity", "Identity, "])), 7);
-    // Text that fits exactly is read.
+    // A text of exactly the maximum size is read.
     assert_eq!(cost_of(settle(), json(&[&large[USAGE.len()..]])), 7);
 }
 
@@ -351,8 +351,8 @@ fn a_disconnect_before_anything_was_counted_keeps_the_estimate() {
     let one = one(settle().input(RequestCost::from(3)));
     one.cut_short(events(&["data: 1\n\n"]), 0);
     assert_eq!(one.charged(), ESTIMATE);
-    // A comment that keeps the connection alive is not an event. If events are counted, the bytes
-    // of comments cost nothing.
+    // A keep-alive comment is not an event. If events are counted, the bytes of comments cost
+    // nothing.
     one.cut_short(events(&[": wait\n\n", "data: 1\n\n"]), 1);
     assert_eq!(one.charged(), 2 * ESTIMATE);
 }
@@ -381,7 +381,8 @@ fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
 #[test]
 fn a_smaller_figure_gives_back_what_was_charged_on_the_way() {
     let settle = || ResponseCost::json("usage.total_tokens").or(ResponseCost::bytes(1));
-    // Of 35 bytes, 15 are charged while the body passes, because the count may cut the stream off.
+    // Because the limit may cut the stream off, the 15 bytes beyond the estimate are charged while
+    // the body passes.
     let cutting = one(settle().cut_off());
     let mut answer = send(&cutting.layer, json(&[&USAGE[..25], &USAGE[25..]]));
     for passed in [25, 35] {
@@ -390,8 +391,8 @@ fn a_smaller_figure_gives_back_what_was_charged_on_the_way() {
     }
     pull(&mut answer);
     assert_eq!(cutting.charged(), 7);
-    // If the limit does not cut the response off, the bytes are not charged before the figure is
-    // known.
+    // If the limit never cuts a response off, bytes are not charged while the figure may still
+    // follow.
     let one = one(settle());
     let mut answer = send(&one.layer, json(&[USAGE]));
     pull(&mut answer);
@@ -415,7 +416,7 @@ fn a_stream_that_fails_after_it_began_keeps_what_was_recorded() {
 fn the_body_owns_the_reservation_after_the_handler_has_returned() {
     let one = one(ResponseCost::events());
     let mut answers = [0; 5].map(|_| send(&one.layer, events(&["data: 1\n\n"])));
-    // All tokens are reserved, so another request is refused, however small its cost would be.
+    // All tokens are reserved, so another request is refused even if its cost would be small.
     assert_eq!(one.charged(), 100);
     assert_eq!(call(&one.layer, Request::new(()), Ok(events(&[]))).unwrap().status(), 429);
     pull_all(&mut answers[0]);
@@ -453,7 +454,7 @@ fn a_server_that_does_not_ask_for_the_end_settles_too() {
     assert_eq!(one.charged(), ESTIMATE);
     assert_eq!(pull(&mut answer).as_deref(), Some("trailers"));
     assert_eq!(one.charged(), 7);
-    // A server that does not poll for trailers drops a complete body.
+    // A server that does not poll for trailers drops the body after its last byte.
     let one = self::one(ResponseCost::trailer("x-tokens").or(ResponseCost::json("usage.total_tokens")));
     let mut response = json(&[USAGE]);
     response.headers_mut().insert("content-length", USAGE.len().into());
@@ -505,8 +506,7 @@ fn what_else_a_json_text_holds_hides_no_figure() {
     assert_eq!(cost_of(ResponseCost::json("usage.total_tokens"), response), 7);
 }
 
-/// A body filled by another task, like the body of a connection. Such a body may end while no frame
-/// is polled.
+/// A body that another task fills, like the body of a connection. It may end between two polls.
 struct EndsUnasked {
     frame: Option<Bytes>,
     has_ended: Arc<AtomicBool>,
@@ -543,7 +543,7 @@ fn a_body_has_not_ended_before_it_is_settled() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(Pin::new(answer.body_mut()).poll_frame(&mut context), Poll::Ready(Some(Ok(_)))));
     has_ended.store(true, Relaxed);
-    // A server drops a body that reports its end, and polls any other body to its end.
+    // A server polls a body to its end, unless the body reports the end itself.
     if !answer.body().is_end_stream() {
         assert!(matches!(Pin::new(answer.body_mut()).poll_frame(&mut context), Poll::Ready(None)));
         assert!(answer.body().is_end_stream());
@@ -578,7 +578,7 @@ fn a_stream_is_cut_when_its_budget_is_spent() {
     let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
     let mut answer = send(&one.layer, events(&frames));
     assert_eq!(pull_all(&mut answer).len(), 100);
-    // There is no debt, because the frame that was not passed on was not charged.
+    // There is no debt, because the withheld frame is not charged.
     assert_eq!(one.charged(), 100);
     assert!(answer.body().is_end_stream());
     assert_eq!((pull(&mut answer), one.charged()), (None, 100));
@@ -650,11 +650,12 @@ fn a_shadow_counts_and_cuts_nothing() {
     let layer = layer([shadow, Limit::new("open", open)]);
     let long = "x".repeat(60);
     assert_eq!(pull_all(&mut send(&layer, json(&[&long, &long, &long]))).len(), 3);
-    // The cost is 180. The limit charges its remaining tokens and its maximum debt.
+    // The cost is 180, but the limit charges no more than its remaining tokens and its maximum
+    // debt.
     assert_eq!(charged(&tried), 150);
 }
 
-/// The tokens of each user, the tokens of all users, and requests.
+/// Limits on the tokens of each user, the tokens of all users, and the number of requests.
 struct Several {
     users: Arc<Limiter<Key>>,
     all: Arc<SingleLimiter>,
@@ -682,7 +683,7 @@ impl Several {
         call(&self.layer, request, Ok(json(data))).unwrap()
     }
 
-    /// Returns the charges of this user, of all users, and of requests.
+    /// Returns the tokens charged to this user and to all users, and the requests charged.
     fn charged(&self, user: &str) -> [u64; 3] {
         let user = self.users.peek(&Key::new("user", [user]));
         [user.capacity() - user.remaining(), charged(&self.all), charged(&self.requests)]
@@ -722,7 +723,7 @@ fn what_is_beyond_the_debt_is_not_charged_and_a_debt_is_paid_first() {
     one.whole(json(&[&"x".repeat(1000)]));
     assert_eq!(one.charged(), 150);
     let refused = call(&one.layer, Request::new(()), Ok(json(&[]))).unwrap();
-    // The debt is 50 and the estimate 20, at 100 tokens an hour.
+    // The debt of 50 and the estimate of 20 take 2520 s to refill at 100 tokens an hour.
     assert_eq!(refused.headers()["retry-after"], "2520");
     one.clock.advance(Duration::from_secs(2520));
     send(&one.layer, json(&[]));
@@ -769,7 +770,7 @@ fn each_class_of_callers_is_settled_under_its_own_quota() {
         .cost(ESTIMATE);
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
     let text = "x".repeat(70);
-    // A user of the default class is cut off at a point where a paying user continues.
+    // A user in the default class is cut off at a point where a paying user's stream continues.
     for (user, plan, frames, left) in [("alice", "paid", 3, 1000 - 210), ("bob", "free", 1, 100 - 70)] {
         let request = Request::get("/").header("x-user", user).body(()).unwrap();
         let mut answer = call(&layer, request, Ok(json(&[&text, &text, &text]))).unwrap();
@@ -783,7 +784,8 @@ fn each_class_of_callers_is_settled_under_its_own_quota() {
 fn a_handler_that_failed_gives_the_estimate_back_by_choice() {
     type Change = fn(Limit) -> Limit;
     let cases: [(Change, [u64; 3]); 3] = [
-        // The charges after an error, a response with status 503, and a response with status 200.
+        // The tokens charged after an error, a response with status 503, and a response with status
+        // 200.
         (|limit| limit, [ESTIMATE, 1, 7]),
         (|limit| limit.charge_if(|response| response.status().is_success()), [0, 0, 7]),
         (
@@ -869,10 +871,11 @@ fn a_learnt_estimate_is_never_more_than_the_limit_can_give() {
         let status = call(&layer, request, Ok(json(&[]))).unwrap().status().as_u16();
         (status, charged(&limiter))
     };
-    // A request that declares more than the capacity is refused while the estimator has learned
-    // nothing.
+    // As long as the estimator has learned nothing, a request that declares more than the capacity
+    // is refused.
     assert_eq!([ask(None), ask(Some(100)), ask(Some(101))], [(200, 100), (200, 100), (429, 0)]);
-    // The requests cost the whole capacity of 100 tokens. The largest cost in their bucket is 103.
+    // The requests cost the whole capacity of 100 tokens. The estimator's bucket for this cost
+    // extends to 103.
     (0..10).for_each(|_| estimator.observe("", 100));
     assert!(estimator.estimate("", []) > 100);
     assert_eq!([ask(None), ask(Some(99)), ask(Some(500))], [(200, 100), (200, 99), (200, 100)]);
@@ -884,7 +887,7 @@ fn an_estimate_is_within_what_the_class_of_the_caller_can_give() {
     let asked = ClassLookup::new(who, async |name: &str| Ok::<_, ()>(Some(name.to_owned())));
     for by in [ClassBy::extension(|name: &&'static str| Some(name)), ClassBy::from(asked)] {
         let estimator = Estimator::new(0.5, 1, [""; 0]).unwrap();
-        // The largest cost in their bucket is 511.
+        // The estimator's bucket for a cost of 500 extends to 511.
         (0..10).for_each(|_| estimator.observe("", 500));
         let limiter = Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new());
         let limiter = limiter.class("paid", Quota::per_hour(1000)).build().unwrap();
@@ -904,8 +907,8 @@ fn an_estimate_is_within_what_the_class_of_the_caller_can_give() {
     }
 }
 
-/// If the estimate uses up a limit of an outer layer, the retry that an inner layer promises is
-/// delayed.
+/// If the estimate uses up an outer layer's limit, the layer delays the retry that an inner layer
+/// promises.
 #[test]
 fn a_limit_that_is_settled_puts_off_the_retry_of_an_inner_layer() {
     let refusing = |settle: fn(Limit) -> Limit| {
@@ -968,7 +971,7 @@ fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
     assert_eq!(refused, Fault::InFlightRule { limit: limit(), rule: "settle" });
 }
 
-/// Several threads pull streams that share a budget, until each stream is cut off or refused.
+/// Several threads pull streams that share a budget, until each thread has a stream refused.
 #[test]
 fn streams_on_several_threads_pass_no_more_than_their_budget() {
     let clock = ManualClock::new();
@@ -990,7 +993,7 @@ fn streams_on_several_threads_pass_no_more_than_their_budget() {
                         return passed;
                     }
                     let frames = pull_all(&mut answer);
-                    // If no frame of a stream has passed, the stream is charged its estimate.
+                    // A stream without a passed frame is charged its estimate.
                     passed += frames.iter().map(String::len).sum::<usize>()
                         + if frames.is_empty() { 30 } else { 0 };
                 }
@@ -1005,9 +1008,9 @@ fn streams_on_several_threads_pass_no_more_than_their_budget() {
 }
 
 proptest! {
-    /// Streams share a budget and are pulled in any order, and some streams are dropped. The passed
-    /// frames never exceed the budget, and a stream is cut only if its next frame does not fit. In
-    /// the end, each stream is charged for its passed frames, or the estimate if none passed.
+    /// Streams share a budget and are pulled in any order, and some are dropped. The frames that
+    /// pass never exceed the budget, and a stream is cut off only if its next frame does not fit.
+    /// In the end, each stream is charged for the frames that passed, or its estimate if none did.
     #[test]
     fn streams_that_share_a_budget_pass_no_more_than_it(
         sizes in prop::collection::vec(prop::collection::vec(0..40_usize, 0..12), 1..6),

@@ -1,5 +1,5 @@
-//! Costs revealed by responses, for limits on other machines. The store answers when the test
-//! allows it, and the tasks run when the test polls them.
+//! Tests shared limits whose cost is revealed by the response. The store answers when the test
+//! allows it, and tasks run when the test polls them.
 
 use super::elsewhere::Elsewhere;
 use super::settling::{
@@ -14,8 +14,8 @@ use std::thread;
 use tollgate::{Limiter, ManualClock, Quota, Settlement, SingleLimiter};
 use tollgate_http::{ClassBy, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, ResponseCost, WhenNoKey};
 
-/// A single limit for all requests, on another machine, with 100 tokens an hour, a debt of up to
-/// 50, and an estimate of 20.
+/// A single limit for all requests, on another machine: 100 tokens an hour, a debt of up to 50, and
+/// an estimate of 20.
 struct One {
     elsewhere: Arc<Elsewhere>,
     layer: RateLimitLayer,
@@ -43,7 +43,7 @@ impl One {
         self.elsewhere.charged(&key())
     }
 
-    /// Sends a request, and removes the checks of the request from the recorded calls.
+    /// Sends a request, and removes its checks from the recorded calls.
     fn send(&self, data: &[&str]) -> Answer {
         let answer = send(&self.layer, json(data));
         self.elsewhere.calls();
@@ -147,11 +147,12 @@ fn a_stream_takes_what_is_left_and_is_cut_at_the_first_frame_after_a_denial() {
     let one = one(ResponseCost::bytes(1).cut_off());
     let mut answer = one.send(&[TEN; 20]);
     let frames = pull_with_tasks(&mut answer, &one.elsewhere);
-    // A limit of this process would have passed ten frames. One more frame passed while its tokens
-    // were requested.
+    // A process-local limit would have passed ten frames. Here, one more frame passed while its
+    // tokens were being requested.
     assert_eq!((frames, one.elsewhere.run_tasks(), one.charged()), (11, 0, 110));
     assert!(answer.body().is_end_stream());
-    // Each step is a quarter of the charged tokens. The last step was only partly available.
+    // A step is a quarter of the tokens charged so far, plus any tokens already missing. Of the 24
+    // tokens in the last full step, only 4 were available.
     let steps = [5, 11, 13, 13, 15, 19, 24, 4, 10].map(|tokens| format!("check {tokens}"));
     assert_eq!(one.elsewhere.calls(), [&steps[..], &["force 10".to_owned()]].concat());
     // The debt is paid first.
@@ -166,8 +167,7 @@ fn a_stream_whose_store_is_silent_gets_at_most_the_capacity_beyond() {
     let frames = pull_with_tasks(&mut answer, &one.elsewhere);
     assert_eq!(frames, (ESTIMATE + 100) / 10);
     one.elsewhere.open();
-    // The charge includes the tokens that the stream had requested, and as much debt as the limit
-    // allows.
+    // The limit charges all 120 bytes that passed, 20 of them as debt.
     assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, 120));
 }
 
@@ -220,7 +220,7 @@ fn a_smaller_figure_gives_back_all_that_was_charged_on_the_way() {
         assert_eq!(one.charged(), charged);
     }
     assert_eq!(one.elsewhere.calls(), ["check 10", "check 12"]);
-    // The refunds are made one after the other, not all at once.
+    // The refunds are sent one after the other.
     one.elsewhere.close();
     pull_all(&mut answer);
     assert_eq!((one.elsewhere.run_tasks(), one.elsewhere.calls()), (1, vec!["refund 12".to_owned()]));
@@ -238,7 +238,8 @@ fn a_shared_shadow_counts_and_cuts_nothing() {
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off()), open]);
     let mut answer = send(&layer, json(&[&*TEN.repeat(6); 3]));
     let frames = pull_with_tasks(&mut answer, &tried);
-    // The cost is 180. The limit charges its remaining tokens and its maximum debt.
+    // The cost is 180, but the limit charges no more than its remaining tokens and its maximum
+    // debt.
     assert_eq!((frames, tried.run_tasks(), tried.charged(&key())), (3, 0, 150));
 }
 
@@ -256,7 +257,8 @@ fn a_frame_that_one_limit_refuses_costs_the_other_nothing() {
         let frames = pull_with_tasks(&mut answer, &far);
         assert_eq!((frames, far.run_tasks()), (if shared_cuts { 7 } else { 6 }, 0));
         assert_eq!(near.peek().capacity() - near.peek().remaining(), 10 * frames);
-        // The seventh frame passed while its tokens were requested, and there is no debt.
+        // If the shared limit cuts the stream off, the seventh frame passes while its tokens are
+        // being requested. The limit allows no debt, so it charges 60 tokens in both cases.
         assert_eq!(far.charged(&key()), 60);
     }
 }
@@ -282,8 +284,8 @@ fn each_class_is_settled_with_its_own_limiter() {
     }
 }
 
-/// The events received by the listener. Each contains the cost if it is known, the charged and
-/// unpaid tokens, and whether the limit cut the response off.
+/// The events that the listener received. Each contains the limit's name, the cost (if known), the
+/// charged and unpaid tokens, and whether the limit cut the response off.
 type Told = Arc<Mutex<Vec<(String, Option<u64>, Settlement, bool)>>>;
 
 fn telling(limit: Limit) -> (RateLimitLayer, Told) {
@@ -341,7 +343,7 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
     }
 }
 
-/// Listeners panic while limits are settled by the head, by the body and by a refund.
+/// Listeners panic during settlements by the head, by the body and by a refund.
 #[test]
 fn a_listener_that_panics_loses_no_settlement() {
     let clock = ManualClock::new();
@@ -425,12 +427,12 @@ fn streams_on_several_threads_are_charged_exactly_what_passed() {
     });
     assert_eq!(far.run_tasks(), 0);
     assert_eq!(far.charged(&key()), passed);
-    // If a stream is refused while other streams own a step ahead, a part of the budget remains
-    // unused.
+    // If a stream is refused while other streams own tokens requested in advance, part of the
+    // budget remains unused.
     assert!(passed >= 2_000, "{passed}");
 }
 
-/// A stream behind several limits, with its response and the number of passed bytes.
+/// A stream behind several limits, with its response and the number of bytes passed so far.
 struct Stream {
     answer: Option<Answer>,
     passed: u64,
@@ -445,18 +447,19 @@ impl Stream {
             Some(frame) => self.passed += frame.len() as u64,
             None => self.answer = None,
         }
-        // Whether all frames have passed and the body was polled to its end.
+        // The stream is whole if all bytes have passed and the body was polled to its end.
         self.is_whole |= self.answer.is_none() && self.passed == self.length;
         self.answer.is_some()
     }
 
-    /// Returns the cost by the bytes that have passed.
+    /// Returns the cost based on the bytes passed.
     fn bytes(&self, estimate: u64) -> u64 {
         if self.passed == 0 { estimate } else { self.passed }
     }
 
-    /// Returns the cost according to the figure at the end. If the client has not received the end,
-    /// the cost may be higher.
+    /// Returns the cost of a stream with `figure` in its last frame. If that frame has not passed,
+    /// the cost is based on bytes. If the frame has passed but the body was not polled to its end,
+    /// the cost is at least the number of bytes passed.
     fn figure(&self, estimate: u64, figure: u64) -> u64 {
         match self.passed == self.length {
             true if self.is_whole => figure,
@@ -467,10 +470,10 @@ impl Stream {
 }
 
 proptest! {
-    /// A layer has four limits, two of which are shared. One limit cuts streams off, one counts,
-    /// and two are settled by a figure at the end. One of the two settled by a figure is in shadow
-    /// mode. Streams are pulled and dropped in any order, stores open and close, and tasks run now
-    /// and then. In all cases, each limit is finally charged according to its own rule.
+    /// Two of a layer's four limits are shared. One limit cuts streams off, one only counts, and
+    /// two are settled by a figure at the end, one of them in shadow mode. Streams are pulled and
+    /// dropped in any order, stores open and close, and tasks run at arbitrary times. In the end,
+    /// each limit must be charged according to its own rule.
     #[test]
     fn no_token_is_lost_whenever_the_stores_answer(
         sizes in prop::collection::vec(prop::collection::vec(0..60_usize, 0..12), 1..5),
@@ -480,7 +483,7 @@ proptest! {
         steps in prop::collection::vec((any::<usize>(), 0..8_u8), 0..120),
     ) {
         let clock = ManualClock::new();
-        // The first limiter of each pair may run out of tokens, the second limiter never does.
+        // The first limiter of each pair may run out of tokens; the second never does.
         let far = [300, 5_000].map(|tokens| elsewhere(&clock, tokens, 100_000));
         let near = [300, 5_000].map(|tokens| limiter(&clock, tokens, 100_000));
         let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at]));

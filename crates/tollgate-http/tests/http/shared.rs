@@ -8,9 +8,9 @@ use tollgate::{Limiter, Quota, WhenFull};
 use tollgate_http::program::{Fault, fault};
 use tollgate_http::{Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, RequestCost, WhenNoKey};
 
-/// The events reported by a layer. Each contains the name of the limit and the charged tokens. It
-/// also contains whether the limit would refuse the request, whether the response names the limit,
-/// and whether the request is refused.
+/// The events reported by a layer. Each contains the limit's name, the charged tokens and three
+/// flags: whether the limit would refuse the request, whether the limit is the binding one, and
+/// whether the request is refused.
 type Told = Arc<Mutex<Vec<(String, Option<u64>, [bool; 3])>>>;
 
 fn telling(builder: RateLimitBuilder) -> (RateLimitBuilder, Told) {
@@ -75,8 +75,8 @@ fn a_shared_limit_answers_as_a_local_one_does() {
             assert_eq!((one.status, &one.body), (other.status, &other.body));
             let mut headers = [&one, &other].map(|answer| answer.headers.clone());
             if one.body != "handled" {
-                // If a shared limit allowed the request but another limit refused it, the shared
-                // limit shows the state before its refund.
+                // If another limit refuses a request that a shared limit allowed, the response
+                // shows the shared limit as it was before the refund.
                 headers.iter_mut().for_each(|headers| drop(headers.remove("ratelimit")));
             }
             let [one, other] = headers;
@@ -108,14 +108,14 @@ fn shared_limits_are_checked_when_the_layer_is_built_and_are_not_asked() {
     assert!(matches!(fault(&refused(missing)), Fault::NoKey { .. }));
     assert_eq!(RateLimitLayer::builder().build().unwrap_err(), Fault::NoLimits);
     assert_eq!(elsewhere.calls(), [""; 0]);
-    // Several limits may share one limiter, because each key includes the name of its limit.
+    // Several limits may use the same limiter, because each key includes the name of its limit.
     let [one, other] = ["one", "other"].map(|name| Limit::new(name, Arc::clone(&elsewhere)));
     let site = site().limit(one).limit(other).run_shared();
     assert_eq!(site.send(with(&[])).items("ratelimit"), ["one r=4 t=720", "other r=4 t=720"]);
 }
 
-/// Two shared limits, of two requests an hour for each `x-a` and three in total, and a local limit
-/// of five.
+/// Two shared limits and a local one. The shared limits allow two requests an hour for each `x-a`
+/// and three in total, and the local limit allows five.
 fn three() -> (Waits, [Arc<Elsewhere>; 2], Arc<tollgate::SingleLimiter>, Told) {
     let site = site();
     let (keyed, all) = (site.elsewhere(Quota::per_hour(2)), site.elsewhere(Quota::per_hour(3)));
@@ -142,8 +142,7 @@ fn what_one_limit_refuses_is_given_back_to_the_others() {
         [keyed.calls(), all.calls()]
     };
     forget();
-    // One shared limit refuses, so the other shared limit is refunded, and the local limit is not
-    // charged.
+    // One shared limit refuses, so the other is refunded, and the local limit is not charged.
     let refused = site.send(key("b"));
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("1200")));
     assert_eq!(refused.json()["violated-policies"], serde_json::json!(["all"]));

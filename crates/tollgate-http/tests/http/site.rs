@@ -83,8 +83,8 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    /// Returns the items of a List header, parsed by `sfv`. Each item is a String with Integer
-    /// parameters, written as `name r=1 t=2`.
+    /// Parses a List header with `sfv`, and returns its items. Each item must be a String with
+    /// Integer parameters, and is returned as `name r=1 t=2`.
     pub(crate) fn items(&self, name: &str) -> Vec<String> {
         let lines: Vec<&str> = self.headers.get_all(name).iter().map(|it| it.to_str().unwrap()).collect();
         let joined = lines.join(", ");
@@ -132,7 +132,7 @@ impl Running {
     }
 }
 
-/// The handler. It answers with the status in `x-answer`, or fails if that header is `fail`.
+/// Handles a request: responds with the status in `x-answer`, or fails if that header is `fail`.
 #[derive(Clone)]
 pub(crate) struct Handler;
 
@@ -157,7 +157,8 @@ impl Service<Request<()>> for Handler {
     }
 }
 
-/// Creates a request with headers from this address, or without an address if it is `""`.
+/// Creates a request with these headers from this address. If `address` is `""`, the request has no
+/// address.
 pub(crate) fn from(peer: &str, uri: &str, headers: &[(&str, &str)]) -> Request<()> {
     let mut request = Request::get(uri).body(()).unwrap();
     if !peer.is_empty() {

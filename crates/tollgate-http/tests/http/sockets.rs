@@ -1,8 +1,8 @@
-//! The layer in real servers (axum, hyper, tonic) with real clients over sockets, with HTTP/1.1,
-//! HTTP/2 and gRPC.
+//! Tests the layer in real servers (axum, hyper, tonic). Real clients send requests over sockets,
+//! with HTTP/1.1, HTTP/2 and gRPC.
 //!
-//! The clock is manual wherever a figure is exact. Nothing sleeps: tests wait for conditions, and
-//! each test has a deadline ([`run::run`]).
+//! Tests with exact figures use a manual clock. No test sleeps: tests wait for conditions, and each
+//! test has a deadline ([`run::run`]).
 
 mod addresses;
 mod answers;

@@ -1,4 +1,4 @@
-//! Fields that a response already contains, from an upstream, a handler or an inner layer.
+//! Tests fields that the response already contains, from an upstream, a handler or an inner layer.
 
 use super::site::{Answer, Handler, Running, site, with};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ fn headers(lines: &[(&str, &str)]) -> HeaderMap {
     lines.iter().map(line).collect()
 }
 
-/// Returns the response received by a client if the handler answers with these lines.
+/// Returns the response that the client receives if the handler responds with these header lines.
 fn answered(running: &Running, lines: &[(&str, &str)]) -> Answer {
     let service = running.layer.layer(service_fn(|_: Request<()>| {
         let mut response = Response::new(Empty::<Bytes>::new());
@@ -40,7 +40,7 @@ fn lines<'a>(answer: &'a Answer, name: &str) -> Vec<&'a str> {
 
 #[test]
 fn items_that_are_no_strings_with_their_parameter_go() {
-    // The lines in the response, and the items that the layer leaves in place.
+    // The lines in the handler's response, and the items that the layer keeps.
     for (standing, stays) in [
         (&["limit=100, remaining=50, reset=5"][..], ""),
         (&["50"], ""),
@@ -76,7 +76,7 @@ fn items_that_are_no_strings_with_their_parameter_go() {
             assert_eq!(lines(&answer, name), [of_this(stays) + ours], "{standing:?}");
         }
     }
-    // Integers are the policies of an older draft.
+    // Integers are policies according to an older draft.
     let answer = answered(&layer(|builder| builder), &[("ratelimit-policy", "100;w=60, 10;w=1")]);
     assert_eq!(lines(&answer, "ratelimit-policy"), ["\"all\";q=5;w=3600"]);
 }
@@ -106,18 +106,18 @@ fn the_older_fields_describe_one_limit_and_the_smallest_share_wins() {
     let ours = [vec!["5"], vec!["4"], vec!["720"]];
     for (standing, told) in [
         (&[][..], ours.clone()),
-        // The existing limit has a smaller share left than four fifths. The reset is a date instead
-        // of a wait, or is missing.
+        // The existing limit has less than four fifths left. Its reset is a date instead of a wait,
+        // or is missing.
         (
             &[(limit, "100"), (remaining, "79"), (reset, "1793700000")],
             [vec!["100"], vec!["79"], vec!["1793700000"]],
         ),
         (&[(limit, "100"), (remaining, "79")], [vec!["100"], vec!["79"], vec![]]),
         (&[(limit, "0"), (remaining, "0")], [vec!["0"], vec!["0"], vec![]]),
-        // The same share, and a larger one.
+        // The existing limit has the same share left, or a larger one.
         (&[(limit, "10"), (remaining, "8"), (reset, "1")], [vec!["10"], vec!["8"], vec!["1"]]),
         (&[(limit, "100"), (remaining, "81"), (reset, "1")], ours.clone()),
-        // Fields that cannot be read or are incomplete.
+        // The existing fields are unreadable or incomplete.
         (&[(limit, "100")], ours.clone()),
         (&[(remaining, "1")], ours.clone()),
         (&[(reset, "1")], ours.clone()),
@@ -132,7 +132,7 @@ fn the_older_fields_describe_one_limit_and_the_smallest_share_wins() {
     }
 }
 
-/// Sends a request through two layers with limits of these quotas and costs.
+/// Sends requests through two layers, whose limits have these quotas and costs.
 fn through_two(inner: (Quota, u64), outer: (Quota, u64)) -> impl Fn() -> Answer {
     let site = site();
     let limit = |name, single: SingleLimiter, cost| {
@@ -157,7 +157,8 @@ fn of_two_layers_the_older_fields_describe_the_scarcer_limit() {
 
 #[test]
 fn the_older_fields_of_a_refusal_describe_the_limit_that_refused() {
-    // The inner limit refuses although half of it is left. The outer limit has nothing left.
+    // The inner limit refuses although it has more left than the outer limit, which has nothing
+    // left.
     let send = through_two((Quota::per_hour(4), 3), (Quota::per_hour(2), 1));
     assert_eq!(send().status, 200);
     let refused = send();
@@ -165,8 +166,7 @@ fn the_older_fields_of_a_refusal_describe_the_limit_that_refused() {
     assert_eq!(older(&refused), [["4"], ["1"], ["2700"]]);
 }
 
-/// Returns the lines of `Retry-After` in a refusal whose custom response already contains these
-/// lines.
+/// Returns the `Retry-After` lines of the first refusal, which is the sixth response.
 fn waits(running: &Running, send: impl Fn(&Running) -> Answer) -> Vec<String> {
     (0..5).for_each(|_| assert_ne!(send(running).status, 429));
     let refused = send(running);
@@ -210,7 +210,8 @@ fn a_retry_after_that_cannot_be_read_gives_way() {
 
 #[test]
 fn a_retry_that_an_inner_layer_promises_in_any_form_is_put_off() {
-    // The inner layer refuses for 720 seconds, and the outer limit is used up for the same time.
+    // The inner layer refuses for 720 s. The outer limit is used up, and its next token is
+    // available after `wait` seconds.
     let cases: [(Lines, u64, &str); 6] = [
         (&[], 600, "720"),
         (&[], 900, "900"),

@@ -1,5 +1,5 @@
-//! A request with several limits is charged to all of them or to none, and the response names the
-//! binding limit. The tests also cover shadows, exemptions, costs and events.
+//! Tests that a request with several limits is charged to all of them or to none, and that the
+//! response names the binding limit. Also covers shadow limits, exemptions, costs and events.
 
 use super::site::{Running, from, site, with};
 use http::Method;

@@ -1,4 +1,4 @@
-//! Requests that HTTP/1.1 and HTTP/2 express differently.
+//! Tests requests that HTTP/1.1 and HTTP/2 express differently.
 
 use super::site::{from, site, with};
 use http::{HeaderValue, Request, Version};
@@ -11,7 +11,7 @@ const OK: u16 = 200;
 const REFUSED: u16 = 429;
 const NO_KEY: u16 = 403;
 
-/// Creates an HTTP/2 request in the form in which servers pass it on, with the host in the target.
+/// Creates an HTTP/2 request as servers pass it on, with the host in the target.
 fn two(uri: &str, headers: &[(&str, &str)]) -> Request<()> {
     let mut request = from("10.0.0.1", uri, headers);
     *request.version_mut() = Version::HTTP_2;
@@ -29,7 +29,7 @@ fn a_host_is_one_key_in_both_versions_and_in_any_spelling() {
             one("/", &[("host", "shop.example")]),
             two("https://shop.example/", &[]),
             two("http://shop.example/a?b", &[]),
-            // The target counts if it has a host (RFC 9112, section 3.2.2; RFC 9113, section
+            // A host in the target takes precedence (RFC 9112, section 3.2.2; RFC 9113, section
             // 8.3.1).
             one("http://shop.example/", &[("host", "other.example")]),
             two("https://shop.example/", &[("host", "other.example"), ("host", "third.example")]),

@@ -1,5 +1,5 @@
-//! Limits shared with other machines. The tests check what a request waits for, and which charges
-//! stay when the request is dropped.
+//! Tests limits shared with other machines: what a request waits for, and which charges remain if
+//! the request is dropped.
 
 use super::elsewhere::{Elsewhere, UnderWay, Waits};
 use super::site::{Answer, Site, site, with};
@@ -21,7 +21,7 @@ fn left(name: &str, elsewhere: &Elsewhere) -> u64 {
     elsewhere.left(&Key::new(name, none))
 }
 
-/// Three limits of 9 requests an hour: the shared limits `a` and `b`, and a local one.
+/// Three limits of 9 requests an hour: the shared limits `a` and `b`, and the local limit `here`.
 fn three(change: impl Fn(Limit) -> Limit) -> (Waits, Arc<Elsewhere>, Arc<Elsewhere>, Arc<SingleLimiter>) {
     let site = site();
     let (a, b) = (site.elsewhere(Quota::per_hour(9)), site.elsewhere(Quota::per_hour(9)));
@@ -70,8 +70,8 @@ fn who_answers_wakes_the_request() {
     });
 }
 
-/// Returns a request refused by `here`, because other requests have used up this limit while `a`
-/// was asked. The refunds of the request wait for `b`.
+/// Returns a request that `here` refuses, because other requests used up this limit while the
+/// request waited for `a`. The request's refunds wait for `b`.
 fn used_up_meanwhile() -> (UnderWay, Arc<Elsewhere>, Arc<Elsewhere>) {
     let (site, a, b, here) = three(|limit| limit);
     a.close();
@@ -109,7 +109,7 @@ fn who_hangs_up_while_he_waits_leaves_charges_as_they_are() {
     a.open();
     assert_eq!((left("a", &a), left("b", &b), here.peek().remaining()), (8, 8, 9));
     assert_eq!((a.calls(), b.calls()), (vec!["check 1".to_owned()], vec!["check 1".to_owned()]));
-    // Nothing happens before the first poll.
+    // The limits are not asked before the first poll.
     drop(site.under_way(with(&[])));
     assert_eq!(a.calls(), [""; 0]);
 }
@@ -186,7 +186,7 @@ fn local_and_shared_charges_of_one_request_are_settled_together() {
     assert_eq!((left("a", &a), left("b", &b), here.peek().remaining()), (8, 8, 8));
 }
 
-/// A handler that panics when it is called, or when it is polled.
+/// A handler that panics when it is called, or later, when its future is polled.
 #[derive(Clone)]
 struct Panics {
     later: bool,
@@ -225,7 +225,7 @@ fn a_handler_that_panics_gives_the_charge_back_and_goes_on_panicking() {
     }
 }
 
-/// A service that accepts one request per `poll_ready`, like a service behind a queue.
+/// A service that accepts one request per `poll_ready`, as a service behind a queue does.
 struct Once {
     ready: bool,
     waits: bool,
@@ -265,7 +265,7 @@ fn the_service_that_was_ready_is_the_one_that_is_called() {
     let mut under_way: Vec<Pin<Box<ResponseFuture<Once, ()>>>> = Vec::new();
     a.close();
     for _ in 0..3 {
-        // Two requests are in progress, each with an instance that was ready for it.
+        // Each request in progress owns the service instance that became ready for it.
         while service.poll_ready(&mut context).is_pending() {}
         let mut future = Box::pin(service.call(Request::new(())));
         assert!(future.as_mut().poll(&mut context).is_pending());

@@ -1,6 +1,6 @@
-//! The response fields of the layer, for any names, quotas, costs and requests. A strict parser
-//! must accept the fields, they must contain the figures of the decision, and `Retry-After` must be
-//! correct.
+//! Tests the layer's response fields for any names, quotas, costs and requests. A strict parser
+//! must accept the fields, the fields must contain the decision's figures, and `Retry-After` must
+//! be correct.
 
 use super::input::Input;
 use super::rule::quota;
@@ -20,7 +20,8 @@ use tower::{Layer, ServiceExt};
 /// The maximum Integer in structured fields.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 const MAX_REQUESTS: usize = 12;
-/// The clock ends after some centuries, so the test can't wait longer than this.
+/// The longest wait that the test tries, in seconds. The clock ends about 73 years after its
+/// origin.
 const MAX_WAIT: u64 = 100_000_000;
 
 pub fn body(data: &[u8]) {
@@ -35,7 +36,7 @@ pub fn body(data: &[u8]) {
         site.clock.advance(Duration::from_nanos(input.number() >> 8));
         let asked = Asked::read(&mut input);
         let Some(wait) = site.ask(&asked, false) else { continue };
-        // There are no other requests, so the request must pass after the stated wait.
+        // No other requests are sent, so the request must pass after the stated wait.
         if wait <= MAX_WAIT {
             site.clock.advance(Duration::from_secs(wait));
             site.ask(&asked, true);
@@ -58,13 +59,13 @@ fn is_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
-/// The decision of one limit on a request.
+/// One limit's decision about a request.
 type Said = (String, Option<Decision>);
 
 struct Site {
     layer: RateLimitLayer,
     clock: ManualClock,
-    /// The limits that are not shadows, with the quotas that responses show.
+    /// The limits that are not in shadow mode, with the quotas that responses show.
     shown: Vec<(String, Quota)>,
     told: Arc<Mutex<Vec<Said>>>,
     legacy: bool,
@@ -72,8 +73,8 @@ struct Site {
 }
 
 impl Site {
-    /// Returns `None` if a limiter or the layer refuses the configuration. The refusal must have a
-    /// helpful message.
+    /// Returns `None` if a limiter or the layer refuses the configuration. The error message must
+    /// then be helpful.
     fn new(names: &[String], flags: u8, input: &mut Input<'_>) -> Option<Self> {
         let clock = ManualClock::new();
         clock.set(Tick::from_nanos(input.number() >> 4));
@@ -101,8 +102,8 @@ impl Site {
         Some(Self { layer, clock, shown, told, legacy, plain })
     }
 
-    /// Sends a request and checks the response. If the request was refused and waiting helps,
-    /// returns how long to wait.
+    /// Sends a request and checks the response. Returns how long to wait if the request was refused
+    /// and a retry can pass.
     fn ask(&self, asked: &Asked, passes: bool) -> Option<u64> {
         self.told.lock().unwrap().clear();
         let handler = tower::service_fn(|_: Request<()>| {
@@ -148,8 +149,8 @@ impl Site {
         assert_eq!(left.iter().map(|(name, left, _)| (name.clone(), *left)).collect::<Vec<_>>(), stated);
         for ((_, decision), (_, _, after)) in decided.iter().zip(&left) {
             if decision.is_allowed() {
-                // More tokens are available at the stated time. If the request was refused, this
-                // time is no later than the end of the request's wait.
+                // The stated time is when the limit's next tokens become available. If another
+                // limit refused the request, this time does not exceed the wait.
                 assert!(
                     after.is_none_or(|after| after >= 1 && wait.is_none_or(|wait| after <= wait)),
                     "{left:?}"
@@ -205,8 +206,7 @@ impl Site {
         }
     }
 
-    /// Asserts that a human-readable sentence contains one of the names, as Rust's `Debug` formats
-    /// it.
+    /// Asserts that a sentence contains one of the names in its `Debug` format.
     fn names_one(&self, sentence: &str, names: &[&str]) {
         assert!(names.iter().any(|name| sentence.contains(&format!("{name:?}"))), "{sentence} {names:?}");
     }
@@ -219,7 +219,7 @@ fn number(value: &HeaderValue) -> u64 {
     number
 }
 
-/// Returns the wait that a response states to a refused client: whole seconds, and at least one.
+/// Returns the wait that a refusal states: a whole number of seconds, and at least one.
 fn wait(decision: &Decision) -> Option<u64> {
     let wait = decision.retry_after().filter(|_| !decision.is_allowed())?;
     Some(u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1))

@@ -1,5 +1,5 @@
-//! The client's address behind proxies. The client may claim arbitrary bytes. The proxies then
-//! append entries whose meaning is known.
+//! Tests the address of a client behind proxies. The client may claim arbitrary bytes, to which the
+//! proxies append entries with a known meaning.
 
 use super::input::Input;
 use http::{HeaderName, HeaderValue, Request};
@@ -18,7 +18,8 @@ pub fn body(data: &[u8]) {
     if let Some(known) = case.known(&claimed) {
         assert_eq!(found, known, "{claimed:?} {case:?}");
     }
-    // If only the proxies decide the address, a client that claims nothing has the same address.
+    // If the proxies alone determine the address, it does not change when the client claims
+    // nothing.
     if case.decided_by_proxies() {
         assert_eq!(case.client(b""), found, "{claimed:?} {case:?}");
     }
@@ -28,12 +29,11 @@ pub fn body(data: &[u8]) {
 #[derive(Debug)]
 struct Case {
     field: ForwardedField,
-    /// The number of trusted hops. If it is `None`, the networks of [`trusted`] are trusted
-    /// instead.
+    /// The number of trusted hops, or `None` if the networks of [`trusted`] are trusted instead.
     hops: Option<usize>,
     peer: Option<IpAddr>,
     ipv6_prefix: u8,
-    /// The entries in the order of writing. The first entry is the leftmost.
+    /// The entries in the order in which they were written, leftmost first.
     written: Vec<Entry>,
     /// Whether the claim is on a separate line.
     own_line: bool,
@@ -49,8 +49,8 @@ struct Entry {
     joined: Option<&'static str>,
 }
 
-/// Returns whether a trusted proxy has this address. This function examines only the first byte, so
-/// that it shares no code with the tested code.
+/// Returns whether a proxy with this address is trusted. This function examines only the first
+/// byte, so that it shares no code with the code under test.
 fn trusted(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[0] == 10,
@@ -68,7 +68,7 @@ fn cut(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     octets.into()
 }
 
-/// Replaces the bytes that a server would not accept in a line of a field.
+/// Replaces the bytes that a server would not accept in a field line.
 fn sendable(bytes: &[u8]) -> Vec<u8> {
     bytes
         .iter()
@@ -97,7 +97,7 @@ impl Case {
         Self { field, hops, peer, ipv6_prefix, written, own_line: flags & 16 != 0 }
     }
 
-    /// Returns all addresses on the path that are known for sure. The last one is first.
+    /// Returns the addresses on the path that do not depend on the client's claims, last hop first.
     fn on_the_way(&self) -> Vec<Option<IpAddr>> {
         let written = self.written.iter().rev().map(|entry| entry.address);
         match self.hops {
@@ -106,7 +106,7 @@ impl Case {
         }
     }
 
-    /// Returns the index at which the walk ends. Returns `None` unless the walk ends at an entry
+    /// Returns the index at which the walk ends, or `None` if the walk does not end at an entry
     /// that a trusted proxy wrote.
     fn end(&self) -> Option<usize> {
         let way = self.on_the_way();
@@ -120,8 +120,8 @@ impl Case {
         self.end().is_some()
     }
 
-    /// Returns the address of the client. Returns `None` if the address depends on bytes that only
-    /// the parser can interpret.
+    /// Returns the client's address, or `None` if the address depends on bytes that only the parser
+    /// can interpret.
     fn known(&self, claimed: &[u8]) -> Option<Option<IpAddr>> {
         let mut way = self.on_the_way();
         let end = match self.end() {
@@ -139,8 +139,8 @@ impl Case {
         Some(client.map(|client| cut(client, self.ipv6_prefix)))
     }
 
-    /// Returns the client's claims, starting with the last one. Returns `None` unless the claims
-    /// are empty or a plain list of addresses.
+    /// Returns the client's claims, last one first. Returns `None` if the claims are neither empty
+    /// nor a plain list of addresses.
     fn claims(&self, claimed: &[u8]) -> Option<Vec<Option<IpAddr>>> {
         let text = str::from_utf8(claimed).ok()?;
         let entries =
@@ -179,7 +179,8 @@ impl Case {
     fn lines(&self, claimed: &[u8]) -> Vec<Vec<u8>> {
         let mut lines = if claimed.is_empty() { Vec::new() } else { vec![claimed.to_vec()] };
         for (index, entry) in self.written.iter().enumerate() {
-            // Even the first proxy may append its entry to the client's line.
+            // Even the first proxy may append its entry to the client's line, unless the claim is
+            // on a separate line.
             let joined = entry.joined.filter(|_| index > 0 || !self.own_line);
             match (joined, lines.last_mut()) {
                 (Some(comma), Some(line)) => line.extend_from_slice(comma.as_bytes()),
@@ -222,8 +223,7 @@ fn spelled(address: IpAddr, input: &mut Input<'_>) -> String {
     }
 }
 
-/// Returns an element of `Forwarded` that contains `for` and other pairs. Some of the other pairs
-/// resemble `for`.
+/// Returns a `Forwarded` element with a `for` pair and other pairs, some of which resemble `for`.
 fn pairs(node: &str, input: &mut Input<'_>) -> String {
     let name = ["for", "For", "FOR"][input.below(3)];
     let quoted = match input.below(3) {
@@ -248,11 +248,11 @@ fn pairs(node: &str, input: &mut Input<'_>) -> String {
     }
 }
 
-/// Parses any text as a list of trusted networks, one on each line.
+/// Parses any text as a list of trusted networks, one on each line, and checks the result.
 fn networks(text: &str) {
     let texts: Vec<&str> = text.lines().collect();
     let proxies = TrustedProxies::networks(texts.iter().copied());
-    // Each network in this list has the usual notation. For any other list, the test only requires
+    // `None` if a network is not in the usual notation. For such a list, the test only requires
     // that nothing panics.
     let plain: Option<Vec<(IpAddr, u8)>> = texts.iter().map(|text| plain_network(text)).collect();
     if let Err(refused) = check(&proxies) {
@@ -263,8 +263,8 @@ fn networks(text: &str) {
     let everybody = [true, false].into_iter().any(|ipv4| leave_nobody_out(&plain, ipv4));
     assert_eq!(accepted, !plain.is_empty() && !everybody, "{texts:?}");
     for &(address, prefix) in &plain {
-        // These are the network's own address, an address that differs in the prefix's last bit,
-        // and an address that differs in the first bit after the prefix.
+        // Tests three addresses: the network's own address, and the addresses that differ from it
+        // in the last bit of the prefix and in the first bit after the prefix.
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let neighbours =
             [prefix.checked_sub(1), (prefix < bits).then_some(prefix)].map(|bit| flipped(address, bit));
@@ -290,9 +290,9 @@ fn holds((network, prefix): (IpAddr, u8), asked: IpAddr) -> bool {
     network.len() == asked.len() && network.iter().zip(&asked).take(prefix.into()).all(|(a, b)| a == b)
 }
 
-/// Returns whether the networks of a family contain all of its addresses. This function walks a
-/// tree. The walk stops at a node if a network contains all addresses below the node, or if no
-/// network starts below the node.
+/// Returns whether the networks cover all IPv4 addresses, or all IPv6 addresses. This function
+/// walks the tree of prefixes. The walk stops at a prefix if one network contains all of its
+/// addresses, or if no network lies within the prefix.
 fn leave_nobody_out(networks: &[(IpAddr, u8)], ipv4: bool) -> bool {
     let prefixes = networks.iter().filter(|(address, _)| address.is_ipv4() == ipv4);
     let prefixes: Vec<Vec<bool>> =
@@ -333,8 +333,8 @@ fn flipped(address: IpAddr, bit: Option<u8>) -> IpAddr {
     }
 }
 
-/// Parses an address and the length of a prefix. Neither may be IPv4-mapped, because a mapped
-/// network belongs to a different family than it seems to.
+/// Parses an address and a prefix length. Refuses IPv4-mapped networks, because they only look like
+/// IPv6 networks.
 fn plain_network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),

@@ -1,5 +1,5 @@
-//! The heads of messages that pass through `tollgate proxy`. Every forwarded head must have only
-//! one possible reading, and must not contain anything that only the proxy may state.
+//! Tests the heads of messages that pass through `tollgate proxy`. A forwarded head must have only
+//! one possible reading, and must not contain any statement that only the proxy may make.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -31,8 +31,8 @@ const ORIGIN: [&str; 6] = [
     "x-real-ip",
 ];
 
-/// The first byte selects the settings. The other bytes are a message, which has trailers in place
-/// of its body.
+/// The first byte selects the settings. The other bytes are a message with trailers in place of a
+/// body.
 pub fn body(data: &[u8]) {
     let (&chosen, message) = data.split_first().unwrap_or((&0, &[]));
     let is_chosen = |bit: u8| chosen >> bit & 1 == 1;
@@ -63,7 +63,7 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// Parses fields up to an empty line. Omits the fields that hyper would refuse.
+/// Parses fields up to an empty line, and omits those that hyper would refuse.
 fn fields<'d>(lines: &mut impl Iterator<Item = &'d [u8]>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in lines.take_while(|line| !line.is_empty()).take(64) {

@@ -19,8 +19,8 @@ impl Input<'_> {
         usize::from(self.byte()) % count
     }
 
-    /// Returns any number. Small numbers are as likely as large ones, because this method first
-    /// reads the number of bits, and then the bits.
+    /// First reads how many bits the number has, and then the number. Small numbers are therefore
+    /// as likely as large ones.
     pub fn number(&mut self) -> u64 {
         let bits = u32::from(self.byte()) % 65;
         let bytes: [u8; 8] =
@@ -29,7 +29,7 @@ impl Input<'_> {
         if bits == 64 { number } else { number & ((1 << bits) - 1) }
     }
 
-    /// Returns a number of 64ths of `of`, from none to nearly four times `of`.
+    /// Returns between zero and nearly four times `of`, in steps of 1/64 of `of`.
     pub fn share(&mut self, of: u64) -> u64 {
         let share = u128::from(of) * u128::from(self.byte()) / 64;
         u64::try_from(share).unwrap_or(u64::MAX)

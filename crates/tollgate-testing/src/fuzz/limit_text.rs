@@ -1,5 +1,5 @@
-//! The proxy's `--limit`. Parsing and printing must be inverse operations, and an error must state
-//! what is allowed.
+//! Tests the text of the proxy's `--limit`. Parsing and printing must be inverse operations, and an
+//! error must state what is allowed.
 
 use super::input::Input;
 use super::rule;
@@ -13,7 +13,7 @@ use tollgate_http::settings::{LayerSettings, LimitText};
 
 pub fn body(data: &[u8]) {
     any_text(&String::from_utf8_lossy(data));
-    // This is the inverse direction.
+    // The text of a generated limit must survive parsing and printing.
     let mut input = Input(data);
     let text = limit(&mut input);
     let read = parse_named_limit(&text).unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
@@ -28,8 +28,8 @@ pub fn body(data: &[u8]) {
 fn any_text(text: &str) {
     match parse_named_limit(text) {
         Ok(limit) => {
-            // This code prints the parsed limit and parses the output again. The spaces in the text
-            // don't matter.
+            // A parsed limit must survive printing and parsing, regardless of the spaces in the
+            // text.
             assert_eq!(limit.to_string().parse(), Ok(limit.clone()), "{text:?}");
             let again = parse_named_limit(&spaced(&limit.to_string(), &mut Input(text.as_bytes())));
             let again = again.unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
@@ -46,7 +46,7 @@ fn any_text(text: &str) {
     }
 }
 
-/// Returns the text with different spaces after the name of the limit. Spaces between quotes stay.
+/// Returns the text with the spacing after the limit's name changed. Spaces inside quotes are kept.
 fn spaced(text: &str, input: &mut Input<'_>) -> String {
     let (name, rest) = text.split_once('=').expect("a limit has a name");
     let mut is_quoted = false;
@@ -66,11 +66,11 @@ fn spaced(text: &str, input: &mut Input<'_>) -> String {
     format!("{space}{name}{space}={space}{rest}{space}")
 }
 
-/// Asserts that the layer accepts the limit, or that its error states what it would accept.
+/// Asserts that the layer accepts the limit, or returns an error that states what it would accept.
 fn enforced(limit: LimitText) {
     let settings = LayerSettings { limits: vec![limit], max_keys: 16, ..LayerSettings::default() };
-    // The limit is built both as a local limit and as a shared limit. A client does not connect
-    // before it is used.
+    // The limit is built both as a local limit and as a shared limit. The shared limit's client
+    // does not connect until it is used.
     let shared = SharedSettings {
         url: "redis://127.0.0.1".to_owned(),
         deadline: Duration::from_millis(50),
@@ -147,7 +147,7 @@ fn quota(input: &mut Input<'_>) -> Quota {
     if quota.period().is_zero() || quota.period() > Quota::MAX_PERIOD { Quota::per_day(1) } else { quota }
 }
 
-/// Returns the classes of a limit, and the rule that selects the class of a request.
+/// Returns the classes of a limit, and the rule that selects a request's class.
 fn classes(input: &mut Input<'_>) -> (String, String) {
     let first = input.below(6);
     let class = |number: usize, input: &mut Input<'_>| {
@@ -184,7 +184,7 @@ fn parts(input: &mut Input<'_>, class_by: &str) -> String {
     parts.join("+")
 }
 
-/// Returns the requests to which a limit applies, and the exempt requests.
+/// Returns the text that states which requests a limit applies to, and which are exempt.
 fn scopes(input: &mut Input<'_>) -> String {
     let mut text = String::new();
     if input.below(2) == 0 {

@@ -1,5 +1,5 @@
-//! Compares a limiter, with either store, with a map that never forgets. The operations are checks,
-//! refunds, resets, sweeps and clears.
+//! Compares a limiter with a map that never forgets. The limiter uses either store. The operations
+//! are checks, refunds, resets, sweeps and clears.
 
 use super::input::Input;
 use super::rule::{algorithm, quota};
@@ -45,7 +45,7 @@ struct Run<'r, S> {
     grace: u64,
     latest: u64,
     map: HashMap<u8, SingleLimiter>,
-    /// The charges that may be refunded. Each charge may be refunded once.
+    /// The charges that may still be refunded. Each may be refunded once.
     charges: Vec<(u8, Decision, Option<Decision>)>,
 }
 
@@ -82,7 +82,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
             _ => self.latest.saturating_add(self.input.number()),
         }
         .min(Tick::MAX.as_nanos());
-        // Times that are in use at the same time differ by at most the grace.
+        // Concurrent calls may use times that differ by at most the grace.
         let back = if self.input.below(4) == 0 { self.input.share(self.grace).min(self.grace) } else { 0 };
         let now = Tick::from_nanos(self.latest.saturating_sub(back));
         self.clock.set(now);
@@ -144,7 +144,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         }
     }
 
-    /// Compares the decision. If the key's own state answered, charges the map as well.
+    /// Compares the decision with the map's. If the key's own state answered, also charges the map.
     fn charged(&mut self, key: u8, cost: u64, decision: Decision, now: Tick) {
         let expected = match decision.source() {
             DecisionSource::Key => self.of_map(key).at(now).check_n(cost),
@@ -156,8 +156,8 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         }
     }
 
-    /// Compares the limiter's answer with the map's answer. If the limiter has no room for a key,
-    /// the key must not need any.
+    /// Compares the limiter's answer with the map's. If the limiter has no room for the key, the
+    /// key must be idle in the map.
     fn compare(&mut self, key: u8, decision: Decision, expected: Decision) {
         if decision.source() == DecisionSource::Key {
             assert_eq!(decision, expected, "key {key}");
@@ -184,7 +184,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         }
     }
 
-    /// Voids all charges, because a reset of any key makes them invalid.
+    /// Discards all charges, because a reset of any key makes them invalid.
     fn void(&mut self) {
         self.charges.iter_mut().for_each(|(_, _, of_map)| *of_map = None);
     }

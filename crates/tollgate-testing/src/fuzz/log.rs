@@ -1,4 +1,5 @@
-//! The log reader of `tollgate replay`, with any bytes as a log. Every line must be counted once.
+//! Tests the log reader of `tollgate replay` with arbitrary bytes as a log. It must count every
+//! line exactly once.
 
 use super::input::Input;
 use tollgate::{Algorithm, WhenFull};
@@ -7,7 +8,7 @@ use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::report::write_text;
 use tollgate_cli::replay::{Cost, Format, Input as Log, LimiterSettings, Replay, Settings, TimeUnit, Wanted};
 
-/// Uses the first bytes as the arguments and the other bytes as the log.
+/// Uses the first bytes as the arguments and the remaining bytes as the log.
 pub fn body(data: &[u8]) {
     let mut input = Input(data);
     let keys = ["ip", "path", "user", "user-agent", "status", "nonsense"];

@@ -1,5 +1,5 @@
-//! The text of a quota. Parsing and printing must be inverse operations, and an error must state
-//! the position and the reason.
+//! Tests the text of a quota. Parsing and printing must be inverse operations, and an error must
+//! state the position and the reason.
 
 use super::input::Input;
 use super::rule::quota;
@@ -23,8 +23,8 @@ pub fn body(data: &[u8]) {
         }
     }
     let _ = text.parse::<Algorithm>();
-    // This is the inverse direction. A period that is too long for any limiter may also be too long
-    // for the text.
+    // A printed quota must parse to the same quota. A period that is too long for any limiter may
+    // also be too long for the text.
     let quota = quota(&mut Input(data));
     if quota.period() <= Quota::MAX_PERIOD && !quota.period().is_zero() {
         assert_eq!(quota.to_string().parse(), Ok(quota));

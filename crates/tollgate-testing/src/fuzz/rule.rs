@@ -6,12 +6,11 @@ use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
 
-/// If an interval is not a whole number of nanoseconds, a bucket may be early by this many
-/// nanoseconds. If a time steps back, the bucket may also be late by this many.
+/// How many nanoseconds early a bucket may be if its interval is not a whole number of nanoseconds.
+/// If a time steps back, the bucket may also be this late.
 const SLACK: u64 = 2;
 
-/// The maximum number of calls. More calls find nothing new, and the oracle's running time is
-/// quadratic in the number of calls.
+/// The maximum number of calls. More calls find nothing new, and the oracle takes quadratic time.
 const CALLS: usize = 64;
 
 pub fn algorithm(input: &mut Input<'_>) -> Algorithm {
@@ -100,7 +99,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the earliest and the latest time for which a decision may be correct.
+    /// Returns the earliest and the latest time at which the oracle may agree with the decision.
     fn around(&self) -> (u64, u64) {
         match self.oracle.is_exact() {
             true => (self.now, self.now),
@@ -135,7 +134,7 @@ impl Run<'_> {
         decision
     }
 
-    /// Asserts that a retry passes at the retry time, but not a nanosecond earlier.
+    /// Asserts that the request passes at its retry time, but not a nanosecond earlier.
     fn is_true(&mut self, denial: &Decision, word: Word, cost: u64) {
         let Some(wait) = denial.retry_after() else { return };
         let then = denial.at() + wait;
@@ -161,8 +160,7 @@ impl Run<'_> {
             return;
         }
         if decision.reset_after() == Duration::MAX {
-            // The part of a charge beyond the end of time is unknown, so fewer tokens are given
-            // back.
+            // The part of the charge beyond the last tick is unknown, so fewer tokens are returned.
             return;
         }
         self.word = refunded;

@@ -1,4 +1,4 @@
-//! Runs the body of a fuzz target on the saved inputs and on thousands of variations.
+//! Runs a fuzz target's body on the saved inputs and on thousands of variations of them.
 
 use std::fs;
 use std::path::Path;
@@ -29,8 +29,8 @@ impl Random {
     }
 }
 
-/// Runs `body` on each saved input of `target`. Then runs `body` on `more` inputs, which are random
-/// or derived from the saved inputs. Each test run uses the same inputs.
+/// Runs `body` on each saved input for `target`, and then on `more` inputs that are random or
+/// derived from the saved ones. All test runs use the same inputs.
 pub fn try_all(target: &str, body: impl Fn(&[u8]), more: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();

@@ -1,16 +1,16 @@
-//! A linearizability checker. It searches for a legal order that explains what several threads
-//! observed of one key.
+//! A linearizability checker. It searches for a legal order of the calls that explains what several
+//! threads observed on a single key.
 //!
 //! A *history* consists of the calls and answers of each thread, with one stamp before and one
-//! after each call. A *linearization* assigns each call a moment between its stamps. In the order
-//! of these moments, every answer must be the answer of a limiter without threads. A history is
-//! *linearizable* if it has a linearization. The search is the algorithm of Wing and Gong ("Testing
-//! and verifying concurrent objects", 1993), with the memo of dead ends that Lowe added ("Testing
-//! for linearizability", 2017).
+//! after each call. A *linearization* assigns each call a moment between its stamps. A sequential
+//! limiter that receives the calls in the order of these moments must give the same answers. A
+//! history is *linearizable* if it has a linearization. The search is the algorithm by Wing and
+//! Gong ("Testing and verifying concurrent objects", 1993), with the memo of dead ends that Lowe
+//! added ("Testing for linearizability", 2017).
 //!
-//! There are two limiters without threads. The oracle ([`ByDefinition`]) decides from the
-//! definition of an algorithm. The pure rule ([`ByRule`]) also computes how much a late refund is
-//! worth, and every value in a decision.
+//! There are two sequential limiters. The oracle ([`ByDefinition`]) decides according to an
+//! algorithm's definition. The pure rule ([`ByRule`]) also computes every value in a decision, and
+//! how much a late refund is worth.
 
 use super::Oracle;
 use std::collections::HashSet;
@@ -54,9 +54,10 @@ impl From<Decision> for Answer {
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub thread: usize,
-    /// The round of the call. All threads wait for each other between two rounds.
+    /// The call's round. Between two rounds, all threads wait for each other.
     pub round: usize,
-    /// The stamps before and after the call. They are values of one counter, so no two are equal.
+    /// The stamps before and after the call. All stamps are values of the same counter, so no two
+    /// are equal.
     pub called: u64,
     pub returned: u64,
     pub call: Call,
@@ -73,13 +74,14 @@ impl Event {
 /// The states on which a denial may be based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denials {
-    /// A denial is based on the state at the moment of the call, like every other answer. This
-    /// holds when the stamps order memory, because every call then sees the calls that returned
-    /// before it.
+    /// A denial is based on the state at the moment of the call, like every other answer. This is
+    /// the case if the stamps order memory, because a call then sees all calls that returned before
+    /// it.
     OnThePresent,
-    /// A denial may also be based on a state that has just passed. Such a state may miss refunds
-    /// and resets of other threads, but nothing else. The figures of the denial are the figures of
-    /// this state. The state must include the thread's own calls and all calls of earlier rounds.
+    /// A denial may also be based on a slightly older state, and then reports that state's figures.
+    /// The older state must include the thread's own calls and all calls of earlier rounds. Only
+    /// refunds and resets by other threads can explain a denial that the current state would not
+    /// give.
     OnAMomentAgo,
 }
 
@@ -89,13 +91,13 @@ pub trait Sequential {
     fn fresh(&self) -> Self::State;
     /// Replays the call. Returns false if the call's answer differs.
     fn replay(&self, state: &mut Self::State, event: &Event) -> bool;
-    /// Returns whether a check of `cost` at `now` is denied. The figures of the denial do not
-    /// matter.
+    /// Returns whether a check of `cost` at `now` is denied, regardless of the figures in the
+    /// denial.
     fn denies(&self, state: &Self::State, cost: u64, now: Tick) -> bool;
 }
 
-/// The oracle. It is exact if each refund has the same time as its charge, without a reset in
-/// between.
+/// Decides with the oracle. It is exact if each refund has the same time as its charge and no reset
+/// happens in between.
 pub struct ByDefinition(pub Oracle);
 
 impl Sequential for ByDefinition {
@@ -137,7 +139,7 @@ impl Sequential for ByDefinition {
     }
 }
 
-/// The rule on a plain word.
+/// Decides with the rule on a plain word.
 pub struct ByRule(pub AnyRule);
 
 impl Sequential for ByRule {
@@ -173,8 +175,7 @@ impl Sequential for ByRule {
     }
 }
 
-/// Returns a legal order of the calls, as indices into `history`. Returns `None` if there is no
-/// legal order.
+/// Returns a legal order of the calls, as indices into `history`, or `None` if there is none.
 pub fn legal_order<S: Sequential>(limiter: &S, history: &[Event], denials: Denials) -> Option<Vec<usize>> {
     assert!(history.len() <= 64, "a history of {} calls is too long", history.len());
     let mut search = Search {
@@ -194,10 +195,10 @@ struct Search<'h, S: Sequential> {
     denials: Denials,
     /// The calls to which moments are already assigned, in order.
     order: Vec<usize>,
-    /// The state before the first of these calls, and the state after each of them.
+    /// The state before the first call in `order`, and the state after each call in `order`.
     states: Vec<S::State>,
-    /// The dead ends. Each consists of the calls to which moments are assigned, as bits, and the
-    /// state after these calls.
+    /// The dead ends. Each consists of a set of calls with assigned moments, as bits, and the state
+    /// after these calls.
     dead: HashSet<(u64, S::State)>,
 }
 
@@ -216,7 +217,7 @@ impl<S: Sequential> Search<'_, S> {
         }
         for index in (0..self.history.len()).filter(open) {
             let event = &self.history[index];
-            // If a call began after another call had returned, it follows that call.
+            // A call that began after another call had returned must follow that call.
             if event.called > first_return {
                 continue;
             }
@@ -235,22 +236,21 @@ impl<S: Sequential> Search<'_, S> {
             self.order.pop();
             self.states.pop();
         }
-        // A state does not record what a denial may have missed. It therefore proves a dead end
-        // only under `OnThePresent`.
+        // The state does not record which calls a denial may have missed. It therefore identifies a
+        // dead end under `OnThePresent`, but not under `OnAMomentAgo`.
         if self.denials == Denials::OnThePresent {
             self.dead.insert((done, state));
         }
         false
     }
 
-    /// Returns whether the event is a denial that is correct except for the calls that it may have
-    /// missed.
+    /// Returns whether the event is a denial that is correct if it missed some recent calls.
     fn rests_on_a_moment_ago(&self, event: &Event) -> bool {
         if self.denials == Denials::OnThePresent || !event.was_denied() {
             return false;
         }
-        // Unless a refund or a reset happened in between, the check would still be denied now. Its
-        // figures may be out of date.
+        // Unless the denial missed a refund or a reset, the current state would also deny the
+        // check, possibly with other figures.
         let Call::Check { cost, now } = event.call else { return false };
         let state = self.states.last().expect("there is one before the first");
         let mut explained = self.limiter.denies(state, cost, now);
@@ -289,14 +289,15 @@ mod tests {
         Event { thread, round: 1, called, returned, call, answer: None }
     }
 
-    /// Checks a history against a limit of two per second. The oracle and the rule must agree.
+    /// Returns whether a history is legal for a limit of two per second. The oracle and the rule
+    /// must agree.
     fn is_legal(history: &[Event], denials: Denials) -> bool {
         let quota = Quota::per_second(2);
         let verdicts = PACKED.map(|algorithm| {
             let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
             let oracle = legal_order(&ByDefinition(Oracle::new(algorithm, quota, 0)), history, denials);
-            // A refund needs a decision, which differs between algorithms. The decision here
-            // belongs to a bucket.
+            // A refund needs the decision to refund, which depends on the algorithm. Here, it is a
+            // bucket's decision.
             if !algorithm.has_windows() {
                 assert_eq!(legal_order(&ByRule(rule), history, denials).is_some(), oracle.is_some());
             }
@@ -337,7 +338,7 @@ mod tests {
         assert!(!is_legal(&of_thread(1), Denials::OnThePresent));
         assert!(is_legal(&of_thread(1), Denials::OnAMomentAgo));
         assert!(!is_legal(&of_thread(0), Denials::OnAMomentAgo));
-        // A denial may not miss a refund of an earlier round either.
+        // Nor may a denial miss a refund from an earlier round.
         let mut later = of_thread(1);
         later[2].round = 2;
         assert!(!is_legal(&later, Denials::OnAMomentAgo));

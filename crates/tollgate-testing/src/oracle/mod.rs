@@ -1,9 +1,9 @@
-//! Slow, exact rate limiters that are obviously correct. They are the reference for the fast ones.
+//! Slow, exact rate limiters that are obviously correct. Tests compare the fast limiters with them.
 //!
-//! Each oracle stores the plain list of its admissions. It answers one question: *does this cost
-//! fit at this time?* The answer follows directly from the algorithm's definition, in exact
-//! integers. A binary search over that answer finds all figures (remaining tokens, retry and reset
-//! times). The oracles therefore repeat none of the closed forms of the fast rules.
+//! Each oracle stores a plain list of its admissions. It answers one question: *does this cost fit
+//! at this time?* The answer follows directly from the algorithm's definition, in exact integers. A
+//! binary search over that answer finds all other figures (remaining tokens, retry and reset
+//! times). An oracle therefore shares no closed formula with the fast rules.
 
 pub mod history;
 pub mod permits;
@@ -58,15 +58,15 @@ impl Oracle {
         self.capacity
     }
 
-    /// Returns whether the emission interval is a whole number of nanoseconds. Otherwise, the rules
-    /// do not promise exactness.
+    /// Returns whether the rules promise exactness. A bucket's emission interval must then be a
+    /// whole number of nanoseconds.
     pub fn is_exact(&self) -> bool {
         self.algorithm.has_windows()
             || self.algorithm == Algorithm::SlidingLog
             || self.period % self.limit == 0
     }
 
-    /// Returns whether a request of `cost` at `now` fits in addition to the admissions so far.
+    /// Returns whether a request of `cost` at `now` fits on top of the admissions so far.
     pub fn fits(&self, now: u64, cost: u64) -> bool {
         cost <= self.capacity && self.fits_beyond(now, cost, 0)
     }
@@ -76,7 +76,7 @@ impl Oracle {
         last(0, tokens.min(self.capacity + self.debt), |cost| self.fits_beyond(now, cost, self.debt))
     }
 
-    /// Returns whether `cost` would fit if there were another `debt` tokens.
+    /// Returns whether `cost` would fit if the capacity were `debt` tokens larger.
     fn fits_beyond(&self, now: u64, cost: u64, debt: u64) -> bool {
         if cost == 0 {
             return true;
@@ -114,8 +114,8 @@ impl Oracle {
         u64::try_from((self.window(now) * self.period - self.phase).max(0)).unwrap()
     }
 
-    /// Returns the number of tokens that were charged in `window`. Each charge counts in the latest
-    /// window reached by then.
+    /// Returns the number of tokens charged in `window`. Each charge counts in the latest window
+    /// that the key had reached.
     fn charged_in(&self, window: i128) -> i128 {
         let mut latest = i128::MIN;
         let mut sum = 0;
@@ -132,8 +132,8 @@ impl Oracle {
         self.charged_in(self.window(now)) + i128::from(cost) <= limit
     }
 
-    /// Checks a sliding window. The charges of the previous window are weighted by the part of that
-    /// window that a trailing period still covers.
+    /// Checks a sliding window. Charges in the previous window are weighted by how much of that
+    /// window the trailing period still covers.
     fn fits_sliding(&self, now: u64, cost: u64, limit: i128) -> bool {
         let window = self.window(now);
         let start = window * self.period - self.phase;
@@ -142,9 +142,8 @@ impl Oracle {
         weighted + (self.charged_in(window) + i128::from(cost)) * self.period <= limit * self.period
     }
 
-    /// Checks a sliding log, which is a plain list of the admissions. Each admission, including
-    /// this request, counts at its own time or at the time of the previous admission, whichever is
-    /// later.
+    /// Checks a sliding log, which is a plain list of admissions. Each admission, including this
+    /// request, counts at its own time or the previous admission's time, whichever is later.
     fn fits_log(&self, now: u64, cost: u64) -> bool {
         let counted = self.counted();
         let now = counted.last().copied().unwrap_or(0).max(now);
@@ -164,7 +163,7 @@ impl Oracle {
     }
 
     /// Removes up to `tokens` of the tokens that a sliding log counts at `time`. The charges and
-    /// their times stay.
+    /// their times are kept.
     pub fn give_back(&mut self, time: u64, mut tokens: u64) {
         let counted = self.counted();
         for (_, charge) in counted.iter().zip(&mut self.charges).filter(|(at, _)| **at == time) {
@@ -185,8 +184,8 @@ impl Oracle {
         self.charges.remove(index);
     }
 
-    /// Removes `tokens` from a charge of a bucket, at the time of the charge. The key's latest time
-    /// does not change.
+    /// Removes `tokens` from a bucket's charge, as if the charge had been smaller. The key's latest
+    /// time does not change.
     pub fn refund(&mut self, index: usize, tokens: u64) {
         let charge = &mut self.charges[index];
         charge.cost = charge.cost.saturating_sub(tokens);
@@ -220,8 +219,8 @@ impl Oracle {
         self.fits_at(now, self.capacity)
     }
 
-    /// Returns the time at which the present content of the bucket has leaked. In a queue, this is
-    /// the turn of the next request.
+    /// Returns the time at which the bucket's present content has leaked. For a queue, this is when
+    /// the next request's turn comes.
     pub fn turn_at(&self, now: u64) -> Option<u64> {
         self.idle_at(now)
     }
@@ -241,7 +240,7 @@ impl Oracle {
     }
 }
 
-/// Returns the smallest number of `low..=high` for which `is_true` holds. If it holds for a number,
+/// Returns the smallest number in `low..=high` for which `is_true` holds. If it holds for a number,
 /// it must hold for all larger numbers.
 fn first(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> Option<u64> {
     if low > high || !is_true(high) {
@@ -254,8 +253,8 @@ fn first(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> Option<u
     Some(low)
 }
 
-/// Returns the largest number of `low..=high` for which `is_true` holds. It must hold for `low`. If
-/// it does not hold for a number, it must not hold for any larger number.
+/// Returns the largest number in `low..=high` for which `is_true` holds. It must hold for `low`. If
+/// it fails for a number, it must fail for all larger numbers.
 fn last(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = high - (high - low) / 2;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// An exact limit on the number of each key's permits that are in use at once.
+/// An exact limit on how many permits of each key are in use at once.
 #[derive(Clone, Debug)]
 pub struct Permits {
     pub limit: u64,
-    /// The number of places that each permit occupies, by the permit's key and number.
+    /// How many places each permit occupies, by the permit's key and number.
     out: BTreeMap<(u64, u64), u64>,
     taken: u64,
 }

@@ -1,5 +1,5 @@
 //! A certificate authority for tests, and certificates for servers at 127.0.0.1. No system trusts
-//! the authority.
+//! this authority by default.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use redis::TlsCertificates;
@@ -28,7 +28,7 @@ impl Authority {
         TlsCertificates { client_tls: None, root_cert: Some(self.pem().into_bytes()) }
     }
 
-    /// Returns a certificate for 127.0.0.1 and localhost, and its key, as PEM.
+    /// Returns a certificate for 127.0.0.1 and localhost, and the certificate's key, both as PEM.
     pub fn issue(&self) -> (String, String) {
         let names = ["127.0.0.1", "localhost"].map(str::to_owned);
         let mut params = CertificateParams::new(names).expect("an address and a name");

@@ -15,8 +15,8 @@ pub struct Cluster {
     nodes: Vec<Server>,
 }
 
-/// A slot that is being moved from one master to another. The old master answers ASK for keys that
-/// have already moved.
+/// A slot that is moving from one master to another. The old master answers ASK for keys that have
+/// already moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     pub slot: u16,
@@ -25,12 +25,11 @@ pub struct Move {
 }
 
 impl Cluster {
-    /// Starts the cluster. Waits until all nodes agree that all slots are served and that all
-    /// replicas are in sync.
+    /// Starts the cluster. Waits until all nodes see all slots served and all replicas in sync.
     #[track_caller]
     pub fn start(program: Program) -> Self {
-        // A failover happens within seconds, even if the replica has not heard from its master for
-        // a while.
+        // With these settings, a failover takes only seconds, even if the replica has lost contact
+        // with its master for a while.
         let node = || {
             let setup = Setup::new(program).role(Role::Cluster);
             setup.line("cluster-node-timeout 1000").line("cluster-replica-validity-factor 0").start()
@@ -43,8 +42,8 @@ impl Cluster {
     #[track_caller]
     fn join(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
-            // The epochs differ from the start. Otherwise, the nodes would need seconds to agree on
-            // them.
+            // Each node starts with its own epoch. Otherwise, the nodes would need seconds to
+            // resolve equal epochs.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
             if number < MASTERS {
                 let slots =
@@ -106,7 +105,7 @@ impl Cluster {
         self.running().next().expect("a node").ask(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// Returns the master of a key's slot, on which all running nodes agree.
+    /// Returns the master of a key's slot. All running nodes must agree on it.
     #[track_caller]
     pub fn master_of(&self, key: &str) -> &Server {
         let slot = self.slot_of(key);
@@ -120,8 +119,7 @@ impl Cluster {
         found("the master has a replica", || self.agreed(slot)?.get(1).map(|it| self.node(*it)))
     }
 
-    /// Returns the master and the replicas of a slot. Returns `None` unless all running nodes agree
-    /// on them.
+    /// Returns a slot's master and replicas, or `None` if the running nodes do not agree on them.
     fn agreed(&self, slot: u16) -> Option<Vec<SocketAddr>> {
         let mut seen = self.running().map(|node| {
             let slots = slots(node).ok()?;
@@ -139,7 +137,7 @@ impl Cluster {
         master.address()
     }
 
-    /// Waits until all running nodes see a master of the key other than `from`, and all slots are
+    /// Waits until all running nodes see a master other than `from` for the key, and all slots are
     /// served again.
     #[track_caller]
     pub fn wait_for_failover(&self, key: &str, from: SocketAddr) -> SocketAddr {
@@ -152,8 +150,8 @@ impl Cluster {
         master
     }
 
-    /// Promotes the replica of a key's master while both run, and waits for the promotion. Nothing
-    /// is lost.
+    /// Promotes the replica of a key's master while both are running, and waits for the promotion.
+    /// No data is lost.
     #[track_caller]
     pub fn fail_over(&self, key: &str) -> SocketAddr {
         let from = self.master_of(key).address();
@@ -161,7 +159,7 @@ impl Cluster {
         self.wait_for_failover(key, from)
     }
 
-    /// Moves a key's slot to another master, with all keys in the slot. The old master then answers
+    /// Moves a key's slot, with all of its keys, to another master. The old master then answers
     /// MOVED.
     #[track_caller]
     pub fn move_slot_of(&self, key: &str) -> Move {
@@ -170,7 +168,8 @@ impl Cluster {
         moving
     }
 
-    /// Starts moving a key's slot. The old master answers ASK for keys that it does not have.
+    /// Starts to move a key's slot. From now on, the old master answers ASK for keys that it does
+    /// not have.
     #[track_caller]
     pub fn begin_move_of(&self, key: &str) -> Move {
         let slot = self.slot_of(key);
@@ -207,7 +206,7 @@ impl Cluster {
             }
             keys.iter().for_each(|key| drop(self.migrate(moving, key)));
         }
-        // The new master receives the command first, so that the slot has an owner at every moment.
+        // The new master receives the command first, so that the slot always has an owner.
         to.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
         from.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
         until("all nodes know of the move", || {
@@ -221,7 +220,7 @@ fn is_ok(node: &Server) -> bool {
     info.is_ok_and(|info| field(&info, "cluster_state") == Some("ok"))
 }
 
-/// Returns true if a node is a master, or a replica that has all of its master's data.
+/// Returns whether a node is a master, or a replica with all of its master's data.
 fn is_in_step(node: &Server) -> bool {
     let info: RedisResult<String> = node.try_ask(&["INFO", "replication"]);
     info.is_ok_and(|info| matches!(field(&info, "master_link_status"), None | Some("up")))

@@ -2,10 +2,9 @@
 //!
 //! # Invariants
 //!
-//! 1. If a connection has lost bytes in one direction, neither these bytes nor any later bytes in
-//!    that direction are delivered. With a gap in the stream, a client would mistake one request's
-//!    reply for another's. Such a connection never recovers. New connections follow the current
-//!    mode.
+//! 1. After a connection has lost bytes in one direction, it delivers nothing more in that
+//!    direction. Otherwise, a client would mistake one request's reply for another's. Such a
+//!    connection never recovers. New connections follow the current mode.
 //! 2. In every mode, no byte is forwarded twice or out of order.
 //! 3. When the proxy is dropped, all its connections are closed.
 
@@ -25,56 +24,55 @@ use tokio::time::{Instant, sleep, sleep_until};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Pass,
-    /// All bytes arrive this much later, in each direction. No bytes are lost, and the throughput
-    /// stays the same.
+    /// All bytes arrive this much later, in each direction. No byte is lost, and the throughput is
+    /// unchanged.
     Delay(Duration),
-    /// Nothing passes until the mode changes, and then everything passes, as in a stalled network
-    /// that recovers.
+    /// Nothing passes until the mode changes. Then everything passes, as in a stalled network that
+    /// recovers.
     Hold,
     /// Connections are accepted and read, but nothing is forwarded or closed.
     BlackHole,
-    /// The present connections are frozen forever, without notice. New connections work. On Linux,
-    /// the packets of the frozen connections are lost, so the system also notices that they are not
+    /// Existing connections freeze forever, without notice, and new connections work. On Linux, the
+    /// frozen connections' packets are lost, so the peer's system also notices that they are not
     /// acknowledged.
     HalfOpen,
-    /// Connections are reset: present connections now, and new connections as soon as they are
-    /// opened.
+    /// Existing connections are reset immediately, and new connections as soon as they are opened.
     Reset,
     /// Clients see the end of the server's stream, but their own bytes are still forwarded.
     HalfClose,
     /// In each direction, one byte passes per interval of this length.
     SlowBytes(Duration),
     /// Requests reach the server, but the replies are dropped. The client therefore does not know
-    /// the fate of its requests.
+    /// whether its requests were executed.
     DropReplies,
 }
 
 /// The traffic since the proxy was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Connections of clients that were accepted.
+    /// Client connections accepted.
     pub connections: u64,
-    /// Bytes that were forwarded to the server.
+    /// Bytes forwarded to the server.
     pub requests: u64,
-    /// Bytes that were forwarded to clients.
+    /// Bytes forwarded to clients.
     pub replies: u64,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// Duplicates of the clients' sockets. Through them, a change of the mode reaches the sockets
-    /// before the call returns.
+    /// Duplicates of the clients' sockets. They allow a mode change to act on the sockets before
+    /// the call returns.
     clients: Mutex<HashMap<u64, OwnedFd>>,
     connections: AtomicU64,
     requests: AtomicU64,
     replies: AtomicU64,
 }
 
-// The ordering is relaxed everywhere, because these are statistics on which nothing else depends.
+// The ordering is relaxed, because nothing depends on these statistics.
 const ORDER: Ordering = Ordering::Relaxed;
 
-/// The current mode, and how often some modes were set. The counts show which connections existed
-/// while a mode was set, however short the mode was.
+/// The current mode, and how often some modes have been set. The counts reveal whether a mode was
+/// set while a connection existed, even if only briefly.
 #[derive(Clone, Copy)]
 struct State {
     mode: Mode,
@@ -114,8 +112,8 @@ impl FaultProxy {
         self.address
     }
 
-    /// Changes the mode. When this method returns, the new mode applies to all bytes that have not
-    /// been delivered.
+    /// Changes the mode. Once this method has returned, the new mode applies to all bytes not yet
+    /// delivered.
     pub fn set(&self, mode: Mode) {
         let clients = self.shared.clients.lock().unwrap();
         if mode == Mode::HalfOpen {
@@ -142,7 +140,7 @@ impl FaultProxy {
 }
 
 async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared: Arc<Shared>) {
-    // This set is dropped with the task, and the connections are dropped with the set.
+    // Dropping the task drops this set, which drops the connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -151,7 +149,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared
                 let number = shared.connections.fetch_add(1, ORDER);
                 let again = client.as_fd().try_clone_to_owned().expect("a descriptor more");
                 let made = {
-                    // The lock ensures that a connection is opened either before or after a change.
+                    // The lock orders the opening of a connection before or after each mode change.
                     let mut clients = shared.clients.lock().unwrap();
                     clients.insert(number, again);
                     *state.borrow()
@@ -167,7 +165,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared
     }
 }
 
-/// The ways in which a connection ends. `Over` is the regular end.
+/// How a connection ends. `Over` is the regular end.
 enum End {
     Over,
     Frozen,
@@ -203,7 +201,7 @@ async fn connection(mut client: TcpStream, upstream: SocketAddr, state: Seen, ma
     let _ = client.set_zero_linger();
 }
 
-/// Waits until a condition holds. If the proxy is dropped, waits forever, because this task then
+/// Waits until a condition holds. Waits forever if the proxy is dropped, because this task then
 /// ends as well.
 async fn until(state: &mut Seen, is_so: impl Fn(&State) -> bool) {
     if state.wait_for(is_so).await.is_err() {
@@ -223,8 +221,8 @@ impl State {
         self.mode == Mode::HalfClose || self.half_closes > made.half_closes
     }
 
-    /// Returns the current fate of the bytes of a connection. The connection was opened in the
-    /// state `made`.
+    /// Returns the current fate of a connection's bytes. `made` is the state in which the
+    /// connection was opened.
     fn fate(&self, made: &Self, is_request: bool) -> Fate {
         if self.half_opens > made.half_opens || self.resets > made.resets {
             return Fate::Lose;
@@ -239,7 +237,7 @@ impl State {
     }
 }
 
-/// Bytes, and the time of their arrival.
+/// The arrival time of some bytes, and the bytes.
 type Arrived = (Instant, Vec<u8>);
 
 /// One direction of a connection.
@@ -250,7 +248,7 @@ struct Way<'s> {
 }
 
 impl Way<'_> {
-    /// Forwards bytes until the sender has ended. Then ends the stream to the receiver.
+    /// Forwards bytes until the sender ends its stream. Then ends the stream to the receiver.
     async fn carry(self, state: Seen, made: State, count: &AtomicU64) {
         let Self { mut from, mut to, is_request } = self;
         // Reading continues while earlier bytes are delayed.
@@ -275,7 +273,7 @@ impl Way<'_> {
     }
 }
 
-/// Forwards bytes as they arrive. Returns when the receiver may see the end of the stream.
+/// Forwards bytes as they arrive. Returns once the stream to the receiver may be ended.
 async fn forward_all(
     mut arrived: mpsc::Receiver<Arrived>,
     to: &mut WriteHalf<'_>,
@@ -289,8 +287,7 @@ async fn forward_all(
             Outcome::Whole => {}
             Outcome::Gone => return,
             Outcome::Hole => {
-                // From here on, all bytes are accepted but not forwarded, and neither side is
-                // notified.
+                // From now on, bytes are accepted but not forwarded, and neither side is notified.
                 while arrived.recv().await.is_some() {}
                 std::future::pending::<()>().await;
             }
@@ -346,7 +343,7 @@ async fn forward(
         tokio::select! {
             biased;
             () = pause => {}
-            // The mode has changed, so the fate of these bytes must be decided again.
+            // The mode has changed, so these bytes need a new decision.
             () = changed => continue,
         }
         let part = if matches!(mode, Mode::SlowBytes(_)) { 1 } else { rest.len() };
@@ -359,15 +356,16 @@ async fn forward(
     Outcome::Whole
 }
 
-/// Makes a socket drop all packets before they are acknowledged. This requires no privileges.
+/// Makes a socket drop all incoming packets before they are acknowledged. This requires no
+/// privileges.
 #[cfg(target_os = "linux")]
 fn lose_packets(socket: &OwnedFd) {
-    // The filter consists of one instruction, which keeps no byte of a packet.
+    // The filter is a single instruction that keeps zero bytes of each packet.
     const RETURN: u16 = 0x06;
     let filter = [socket2::SockFilter::new(RETURN, 0, 0, 0)];
     socket2::SockRef::from(socket).attach_filter(&filter).expect("a filter on an own socket");
 }
 
-/// On other systems, a frozen connection is silent, but its packets are acknowledged.
+/// On other systems, a frozen connection delivers nothing, but its packets are acknowledged.
 #[cfg(not(target_os = "linux"))]
 fn lose_packets(_: &OwnedFd) {}

@@ -1,6 +1,7 @@
-//! Several processes that share a server. Each node is this test binary, run again.
+//! Several processes that share a server. Each node is another process of this test binary.
 //!
-//! A node is an ignored test, which its parent names. If it is run by hand, it does nothing:
+//! A node runs an ignored test, which its parent names. If this test is run by hand, it does
+//! nothing:
 //!
 //! ```ignore
 //! #[test]
@@ -29,17 +30,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The environment variable that makes a process a node. It contains the node's number.
+/// The environment variable that turns a process into a node. It contains the node's number.
 const NUMBER: &str = "TOLLGATE_NODE";
-/// The prefix of the names of the variables that the parent passes.
+/// The name prefix of the variables that the parent passes.
 const VARIABLE: &str = "TOLLGATE_NODE_";
-/// The prefix of a node's messages. It distinguishes them from the test harness's output to the
-/// same pipe.
+/// The prefix of a node's messages. The test harness writes to the same pipe without this prefix.
 const MARK: &str = "node: ";
 const READY: &str = "ready";
 const GO: &str = "go";
 
-/// The nodes, from the parent's side. Dropping this value kills the nodes.
+/// The nodes, as their parent sees them. Dropping this value kills the nodes.
 pub struct Nodes(Vec<Node>);
 
 struct Node {
@@ -56,8 +56,8 @@ impl Drop for Node {
 }
 
 impl Nodes {
-    /// Starts `count` processes that run the ignored test `entry` with these variables. `entry` is
-    /// the test's name as the test harness prints it. Waits until each process is
+    /// Starts `count` processes that run the ignored test `entry` with these variables. The name
+    /// `entry` must be spelled as the test harness prints it. Waits until each process is
     /// [ready](Me::ready).
     #[track_caller]
     pub fn start(count: usize, entry: &str, variables: &[(&str, &str)]) -> Self {
@@ -91,7 +91,7 @@ impl Nodes {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// Returns the next message of this node. Returns `None` if no message arrives in time.
+    /// Returns this node's next message, or `None` if no message arrives in time.
     #[track_caller]
     pub fn heard_within(&mut self, number: usize, time: Duration) -> Option<Value> {
         let line = self.0[number].said.recv_timeout(time).ok()?;
@@ -104,7 +104,8 @@ impl Nodes {
         heard.unwrap_or_else(|_| panic!("node {number} ended or was silent too long"))
     }
 
-    /// Returns the last message of each node. Each node must then end successfully.
+    /// Returns the next message from each node. This must be the last one, after which the node
+    /// must end successfully.
     #[track_caller]
     pub fn finish(mut self) -> Vec<Value> {
         let said = (0..self.0.len()).map(|number| self.hear(number)).collect();
@@ -157,19 +158,19 @@ impl Node {
     }
 }
 
-/// A node, from its own side.
+/// A node, as it sees itself.
 pub struct Me {
     number: usize,
     told: Receiver<String>,
 }
 
-/// Runs a node. Does nothing if this process was not started as a node.
+/// Runs the body of a node. Does nothing if this process was not started as a node.
 pub fn node(run: impl FnOnce(&Me)) {
     let Ok(number) = env::var(NUMBER) else { return };
     let (tell, told) = channel();
     thread::spawn(move || {
         std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
-        // The parent has ended, for whatever reason, so the node must end as well.
+        // The parent has ended for some reason, so the node must end as well.
         std::process::exit(1);
     });
     run(&Me { number: number.parse().expect("a number"), told });
@@ -187,7 +188,7 @@ impl Me {
         env::var(format!("{VARIABLE}{name}")).unwrap_or_else(|_| panic!("the parent gave no {name}"))
     }
 
-    /// Reports that the preparations are complete. Waits until the parent tells all nodes to start.
+    /// Reports that this node is prepared. Waits until the parent tells all nodes to start.
     pub fn ready(&self) {
         say_line(READY);
         assert_eq!(self.hear(), GO);
@@ -198,8 +199,7 @@ impl Me {
         self.told.recv().expect("the parent is there")
     }
 
-    /// Returns the next line from the parent, or `None` if there is none. This method does not
-    /// wait.
+    /// Returns the next line from the parent, or `None` if no line has arrived yet.
     pub fn heard(&self) -> Option<String> {
         self.told.try_recv().ok()
     }
@@ -211,7 +211,7 @@ impl Me {
 }
 
 fn say_line(line: &str) {
-    // The test harness may have written only a part of a line.
+    // The test harness may have written an incomplete line, so the message starts on a new one.
     let mut output = std::io::stdout().lock();
     write!(output, "\n{MARK}{line}\n").and_then(|()| output.flush()).expect("the parent listens");
 }

@@ -1,5 +1,5 @@
-//! The process of a server. A test can kill, stop and resume the process. The process never
-//! outlives the test, however the test ends.
+//! A server process. A test can kill, stop and resume it. The process never outlives the test, no
+//! matter how the test ends.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::env;
@@ -17,7 +17,7 @@ impl Folder {
         let program = env::current_exe().expect("a test is a file");
         let target = program.ancestors().nth(3).expect("a test is in the target folder");
         let path = target.join("tmp").join(name);
-        // A crash of the machine may have left a folder with this name.
+        // A machine crash may have left a folder with this name behind.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("the target directory can be written");
         Self(path)
@@ -36,13 +36,13 @@ impl Drop for Folder {
 
 pub struct Process {
     child: Child,
-    /// A shell that kills the server at the end of the shell's input. The input ends when this
-    /// process ends, even if this process is killed.
+    /// A shell that kills the server when the shell's input ends. That happens when this test
+    /// process ends, even if it is killed.
     guard: Child,
 }
 
 impl Process {
-    /// Starts the process. Its output is written to `server.log` in the folder.
+    /// Starts a process, and writes its output to `server.log` in the folder.
     pub fn start(command: &mut Command, folder: &Path) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(folder.join("server.log"))?;
         let mut child =
@@ -84,8 +84,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The guard must be killed first, because later the server's process id might belong to
-        // another process.
+        // The guard must be killed first. Otherwise, it might kill an unrelated process that has
+        // reused the server's process id.
         for child in [&mut self.guard, &mut self.child] {
             let _ = child.kill();
             let _ = child.wait();

@@ -13,14 +13,15 @@ pub enum Program {
 }
 
 impl Program {
-    /// Returns Redis, and also Valkey if Valkey is installed. If Valkey is missing, reports this
+    /// Returns Redis, and also Valkey if it is installed. If Valkey is missing, this is reported
     /// once.
     pub fn all() -> Vec<Self> {
         static SAID: Once = Once::new();
         if Self::Valkey.find().is_some() {
             return vec![Self::Redis, Self::Valkey];
         }
-        // This bypasses the test harness, which hides the output of passing tests.
+        // Writing to the stream directly bypasses the test harness, which hides the output of
+        // passing tests.
         SAID.call_once(|| {
             let said = "valkey-server is not on the path and not named by TOLLGATE_VALKEY_SERVER: Valkey is left out";
             let _ = writeln!(std::io::stderr(), "{said}");
@@ -32,7 +33,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// Panics if the program is not installed, because a test must not pass without having run.
+    /// Panics if the program is not installed, because a test that did not run must not pass.
     #[track_caller]
     pub fn path(self) -> PathBuf {
         self.find().unwrap_or_else(|| match self {
@@ -63,7 +64,7 @@ impl Program {
 /// Runs a test with each program, one after the other.
 pub fn for_each_server<F: Future<Output = ()>>(test: impl Fn(Program) -> F) {
     for program in Program::all() {
-        // If the test fails, this line shows the program in the output.
+        // If the test fails, this line shows which program was used.
         eprintln!("with {program:?}");
         wait::run(test(program));
     }

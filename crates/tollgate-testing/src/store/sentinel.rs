@@ -50,7 +50,7 @@ impl Watched {
         &self.servers
     }
 
-    /// Returns the URLs of the sentinel. Clients learn the master's address from it.
+    /// Returns the sentinel's URLs. Clients ask the sentinel for the master's address.
     pub fn urls(&self) -> Vec<String> {
         vec![self.sentinel.url()]
     }
@@ -81,14 +81,14 @@ impl Watched {
         master.address()
     }
 
-    /// Waits until the sentinel names a master other than `from` in all its answers, and until that
-    /// master accepts writes.
+    /// Waits until all of the sentinel's answers name the same master other than `from`, and until
+    /// that master accepts writes.
     #[track_caller]
     pub fn wait_for_failover(&self, from: SocketAddr) -> SocketAddr {
         found("the sentinel names another master, which is one", || {
             let named = self.named().ok().filter(|named| *named != from)?;
-            // Until the failover has ended, the list of masters is older than the address that
-            // belongs to the name. Some clients read the list.
+            // During a failover, the list of masters may still contain the old address after a
+            // query by name returns the new one. Some clients read the list.
             let listed: HashMap<String, String> =
                 self.sentinel.try_ask(&["SENTINEL", "MASTER", NAME]).ok()?;
             let info: String = self.server(named).try_ask(&["INFO", "replication"]).ok()?;

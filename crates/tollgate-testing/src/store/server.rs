@@ -1,5 +1,5 @@
-//! A server for one test. It runs on a free port without files on disk. A test can kill, restart,
-//! stop and query it.
+//! A server for one test, on a free port and without data on disk. The test can kill, restart, stop
+//! and query it.
 
 use super::ports;
 use super::process::{Folder, Process};
@@ -13,12 +13,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How long the test's own queries wait for an answer. A server may be busy for several seconds.
+/// How long a test's own queries wait for an answer. A server may be busy for several seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server that ends when this value is dropped. Tests query the server over separate connections.
-/// These queries block the thread for a moment, and bypass the faults between the server and its
-/// clients.
+/// A server that ends when this value is dropped. A test's queries use their own connections, which
+/// bypass the faults between the server and its clients. A query briefly blocks the thread.
 pub struct Server {
     // The process must be dropped before its folder.
     process: Mutex<Option<Process>>,
@@ -42,7 +41,7 @@ impl Server {
 
     #[track_caller]
     pub fn start_with(setup: Setup) -> Self {
-        // Another process may take a port between the look-up and the start.
+        // Another process may take the port before the server does.
         for _ in 0..10 {
             let port = ports::free();
             let bus = (setup.role == Role::Cluster).then(ports::free);
@@ -59,7 +58,8 @@ impl Server {
         panic!("ten ports were free, and then were not");
     }
 
-    /// Starts the process and waits until it answers. If the process ends instead, returns its log.
+    /// Starts the process, and waits until it answers. If the process ends instead, returns its log
+    /// as the error.
     #[track_caller]
     fn launch(&self) -> Result<(), String> {
         let mut command = Command::new(self.setup.program.path());
@@ -68,7 +68,7 @@ impl Server {
             command.arg("--sentinel");
         }
         let mut process = Process::start(&mut command, self.folder.path()).expect("the program starts");
-        // The answer must not come from a process that used the port before.
+        // The answer must not come from an earlier process on the same port.
         let ours = format!("process_id:{}\r\n", process.id());
         let mut has_ended = false;
         until("the server answers", || {
@@ -102,8 +102,7 @@ impl Server {
         self.url_at(self.address)
     }
 
-    /// Returns the server's URL with another address, namely that of a proxy in front of the
-    /// server.
+    /// Returns the server's URL with the address replaced by `address`, where a proxy listens.
     pub fn url_at(&self, address: SocketAddr) -> String {
         let scheme = if self.setup.authority.is_some() { "rediss" } else { "redis" };
         let password = self.setup.password.as_ref().map(|password| format!(":{password}@"));
@@ -130,22 +129,22 @@ impl Server {
         *self.process.lock().unwrap() = None;
     }
 
-    /// Starts the server on the same port, with its first settings and without any data. If the
-    /// server is running, kills it first.
+    /// Restarts the server on the same port, with its original settings and without data. If the
+    /// server is running, it is killed first.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
         self.launch().unwrap_or_else(|log| panic!("it did not start again:\n{log}"));
     }
 
-    /// Stops the server (SIGSTOP). The server then answers nothing. Its connections stay open, and
-    /// the system accepts new ones.
+    /// Stops the server (SIGSTOP). The server then answers nothing, but its connections remain
+    /// open, and the system accepts new ones.
     pub fn stop(&self) {
         self.process.lock().unwrap().as_ref().expect("it was not killed").stop();
     }
 
     /// Resumes the server after [`stop`](Self::stop). The server then executes all requests that
-    /// arrived meanwhile.
+    /// arrived while it was stopped.
     pub fn resume(&self) {
         self.process.lock().unwrap().as_ref().expect("it was not killed").resume();
     }
@@ -177,8 +176,8 @@ impl Server {
         self.ask(words)
     }
 
-    /// Returns all keys, sorted, with their remaining time to live in milliseconds. The time is -1
-    /// for keys that never expire.
+    /// Returns all keys, sorted, with their remaining time to live in milliseconds, or -1 for a key
+    /// that never expires.
     #[track_caller]
     pub fn keys_with_ttl(&self) -> Vec<(String, i64)> {
         let mut connection = self.connect().expect("it runs");
@@ -205,11 +204,11 @@ impl Server {
         }
         let left: Vec<i64> = ask.query(&mut connection).expect("it answers");
         let keys = keys.iter().map(|key| String::from_utf8_lossy(key).into_owned());
-        // -2 means that the key has expired meanwhile.
+        // -2 means that the key has expired since the scan.
         keys.zip(left).filter(|(_, left)| *left != -2).collect()
     }
 
-    /// Returns the processor time that the server has used since its start.
+    /// Returns the processor time that the server has used since it started.
     #[track_caller]
     pub fn cpu_time(&self) -> Duration {
         let info: String = self.ask(&["INFO", "cpu"]);
@@ -217,8 +216,8 @@ impl Server {
         Duration::from_secs_f64(of("used_cpu_sys") + of("used_cpu_user"))
     }
 
-    /// Returns how often the server has executed a command such as `evalsha`, including calls in
-    /// scripts. Refused calls count.
+    /// Returns how often the server has executed a command such as `evalsha`, including refused
+    /// calls and calls in scripts.
     #[track_caller]
     pub fn calls(&self, command: &str) -> u64 {
         let info: String = self.ask(&["INFO", "commandstats"]);
@@ -227,15 +226,15 @@ impl Server {
         calls.expect("a figure").parse().expect("a figure")
     }
 
-    /// Returns the number of connected clients, except the client of this query.
+    /// Returns the number of connected clients, without the client that sends this query.
     #[track_caller]
     pub fn clients(&self) -> u64 {
         let info: String = self.ask(&["INFO", "clients"]);
         field(&info, "connected_clients").expect("a figure").parse::<u64>().expect("a figure") - 1
     }
 
-    /// Returns the bytes of a key and its value, including everything that the server stores about
-    /// the key. Returns `None` if there is no such key.
+    /// Returns how many bytes the server uses for a key, its value, and its metadata. Returns
+    /// `None` if the key does not exist.
     #[track_caller]
     pub fn memory_usage(&self, key: &str) -> Option<u64> {
         self.ask(&["MEMORY", "USAGE", key, "SAMPLES", "0"])

@@ -6,7 +6,7 @@ use super::server::Server;
 use std::fs;
 use std::path::Path;
 
-/// The kind of a server.
+/// What a server is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A single server, or a replica.
@@ -43,7 +43,7 @@ impl Setup {
         self
     }
 
-    /// Makes the server accept only TLS, with a certificate issued by this authority.
+    /// Makes the server accept only TLS connections, with a certificate issued by this authority.
     pub fn tls(mut self, authority: &Authority) -> Self {
         self.authority = Some(authority.clone());
         self
@@ -65,15 +65,16 @@ impl Setup {
         Server::start_with(self)
     }
 
-    /// Writes the configuration file. The nodes of a cluster communicate over the port `bus`.
+    /// Writes the configuration file. Cluster nodes communicate over the port `bus`.
     pub fn write(&self, folder: &Path, port: u16, bus: Option<u16>) {
         let mut lines = vec!["bind 127.0.0.1".to_owned(), format!("dir {}", folder.display())];
         if self.role != Role::Sentinel {
             lines.extend(["save \"\"", "appendonly no", "enable-debug-command yes"].map(str::to_owned));
-            // Without this setting, replicas of Redis 7 would wait five seconds for other replicas.
+            // Without this setting, a master of Redis 7 would wait five seconds for more replicas
+            // before it synchronizes the first.
             lines.push("repl-diskless-sync-delay 0".to_owned());
-            // CLUSTER SLOTS lists a replica only after its master's first ping. Without this
-            // setting, the ping would follow after ten seconds.
+            // CLUSTER SLOTS does not list a replica before its master's first ping. Without this
+            // setting, that ping would take ten seconds.
             lines.push("repl-ping-replica-period 1".to_owned());
         }
         if let Some(bus) = bus {

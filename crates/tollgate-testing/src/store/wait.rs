@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 
 /// The deadline of a test, so that no test hangs. It is much longer than any test takes, even on a
-/// machine that is ten times as slow or as busy.
+/// machine that is ten times slower or busier.
 pub const TEST: Duration = Duration::from_secs(600);
 
-/// The deadline of a condition. It is much longer than a condition takes to hold once all its
-/// causes have happened.
+/// The deadline of a condition. It is much longer than any condition takes to become true once its
+/// causes have occurred.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The pause between two evaluations of a condition.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Runs a test on its own runtime. The end of the runtime ends the test's tasks and connections.
+/// Runs a test on its own runtime. The test's tasks and connections end with the runtime.
 pub fn run(test: impl Future<Output = ()>) {
     run_on(Builder::new_multi_thread().worker_threads(2), test);
 }
@@ -67,7 +67,7 @@ pub fn until_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> impl Fut
     }
 }
 
-/// Returns whether a future stays pending for this time. Drops the future.
+/// Returns whether a future is still pending after this time. Drops the future.
 pub async fn is_silent<T: Debug>(time: Duration, future: impl Future<Output = T>) -> bool {
     tokio::time::timeout(time, future).await.is_err()
 }

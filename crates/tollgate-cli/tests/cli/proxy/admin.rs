@@ -1,4 +1,5 @@
-//! Tests an operator's requests to the metrics address, for health reports and the states of keys.
+//! Tests the requests that an operator sends to the metrics address, for health reports and key
+//! states.
 
 use super::running::{Proxy, until, within};
 use super::shared::reaches_its_store;
@@ -100,7 +101,7 @@ async fn the_state_of_a_key_is_read_and_reset() {
     let upstream = Upstream::start(hello).await;
     for algorithm in tollgate::Algorithm::ALL {
         let algorithm = algorithm.to_string();
-        // These windows are years long, so no window ends while the test runs.
+        // The windows are years long, so none ends during the test.
         let args = ["--limit", "per-ip=2/1000d by ip", "--algorithm", &algorithm];
         let proxy = Proxy::start(upstream.address, &args);
         let path = "/limits/per-ip/keys/127.0.0.1";

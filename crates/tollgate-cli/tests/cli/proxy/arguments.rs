@@ -1,4 +1,4 @@
-//! Tests that the proxy refuses invalid arguments when it starts. The message must state the
+//! Tests that the proxy refuses to start with invalid arguments. The message must state the
 //! expected values.
 
 use std::net::TcpListener;

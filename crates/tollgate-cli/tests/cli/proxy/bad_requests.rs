@@ -1,4 +1,5 @@
-//! Tests that the proxy counts and logs requests that are not HTTP, and that it can limit them.
+//! Tests that the proxy counts and logs requests that are not valid HTTP, and that it can limit
+//! them.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -10,7 +11,7 @@ use std::process::Command;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends bytes, and returns all bytes received before the connection is closed.
+/// Sends bytes, and returns everything received until the connection is closed.
 pub(crate) async fn raw(to: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let _ = stream.write_all(bytes).await;
@@ -50,7 +51,7 @@ async fn they_are_in_the_metrics_and_the_access_log() {
         let line = text.lines().last().unwrap();
         assert!(line.starts_with("127.0.0.1 - - [") && line.contains(&format!("\" {status} -")), "{line}");
     }
-    // The proxy only recognises a target as too long if the whole head is below the maximum size.
+    // The status is 414 only if the whole head is below the maximum size. Otherwise, it is 431.
     let uri = raw(proxy.address, long_uri.as_bytes()).await;
     assert!(uri.starts_with("HTTP/1.1 431 ") || uri.starts_with("HTTP/1.1 414 "), "{uri}");
     // Neither valid requests nor clients that disconnect are counted.

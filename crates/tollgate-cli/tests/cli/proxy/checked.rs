@@ -1,5 +1,5 @@
-//! Tests `--check FILE`, which refuses the same settings as a start of the proxy, but does not
-//! start it.
+//! Tests `--check FILE`, which refuses the same settings as the proxy itself, but does not start
+//! the proxy.
 
 use super::arguments::refused;
 use super::config::file;
@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs a check that must succeed. Returns the standard output and the standard error.
+/// Runs a check that must succeed. Returns its standard output and standard error.
 fn checked(path: &str) -> (String, String) {
     let output =
         Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["proxy", "--check", path]).output().unwrap();
@@ -25,7 +25,7 @@ fn settings(name: &str, more: &str) -> String {
 
 #[test]
 fn a_file_that_would_start_a_proxy_is_one_line_and_binds_nothing() {
-    // The address is already in use and the store is unreachable. The check must use neither.
+    // The address is already in use, and the store is unreachable. The check must not use either.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let log = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("proxy_checked.log");
@@ -86,7 +86,7 @@ fn the_files_of_the_page_on_deployment_would_start_a_proxy() {
     let files: Vec<&str> = files.collect();
     assert_eq!(files.len(), 2);
     for text in files {
-        // Some machines lack the folder of the log.
+        // The log's folder may not exist on every machine.
         let text = text.replace("/var/log/tollgate", env!("CARGO_TARGET_TMPDIR"));
         let (_, said) = checked(&file("proxy_deployed.toml", &text));
         assert_eq!(said, "", "{text}");

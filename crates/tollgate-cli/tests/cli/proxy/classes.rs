@@ -1,4 +1,5 @@
-//! Tests classes of callers, which a trusted proxy's header or a file of keys determines.
+//! Tests classes of callers. A trusted proxy's header or a file of keys determines a caller's
+//! class.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -8,7 +9,7 @@ use serde_json::json;
 use std::fs;
 use tollgate_testing::store::server::Server;
 
-/// Each address may send two requests per hour, and each paying caller may send four.
+/// Each address may send two requests an hour, and each paying caller may send four.
 const TIERS: &str = "tier=2/h class paid 4/h by ip";
 
 /// Returns the quota that a response shows.
@@ -22,8 +23,8 @@ async fn with_key(proxy: &Proxy, key: &str) -> Reply {
     get(proxy.address, "/", &format!("X-Api-Key: {key}\r\n")).await
 }
 
-/// Reloads a proxy. If `refused` contains a message, the reload must be refused with this message;
-/// otherwise, the reload must succeed.
+/// Reloads a proxy's settings. The reload must fail with the message `refused`, or succeed if
+/// `refused` is `None`.
 fn reload(proxy: &Proxy, times: usize, refused: Option<&str>) {
     proxy.signal("HUP");
     let said = refused.unwrap_or(" INFO reloaded");
@@ -60,7 +61,7 @@ async fn a_file_has_the_classes_of_keys_and_is_read_again_by_a_reload() {
     fs::write(&plans, "two,paid\n").unwrap();
     reload(&proxy, 1, None);
     assert_eq!((quota(&with_key(&proxy, "one").await), quota(&with_key(&proxy, "two").await)), ("2", "4"));
-    // If the proxy accepted a file with a mistake, it would move all paying callers to the default
+    // If the proxy accepted one of these faulty files, paying callers would move to the default
     // class.
     for (text, refused) in [
         ("", "nothing is reloaded: --limit 'tier': classes of keys: the file"),
@@ -93,7 +94,8 @@ async fn a_reload_changes_the_quota_of_a_class_and_keeps_what_was_used() {
             assert_eq!(with_key(&proxy, "one").await.status, 200);
         }
         assert_eq!(with_key(&proxy, "two").await.status, 200);
-        // The paying caller has used four of six tokens. The other caller's quota is unchanged.
+        // The reload raises the paying caller's quota from four tokens, all used, to six. The other
+        // caller's quota is unchanged.
         fs::write(&path, settings("class paid 6/h")).unwrap();
         reload(&proxy, 1, None);
         let reply = with_key(&proxy, "one").await;
@@ -129,7 +131,7 @@ async fn a_reload_reads_the_file_of_keys_and_forgets_nobody_else() {
     }
     assert_eq!(quota(&with_key(&proxy, "one").await), "4");
     assert!(with_key(&proxy, "three").await.field("ratelimit").is_none(), "it is not known");
-    // A key's own quota adds a class, and the states of other keys are preserved.
+    // A key's own quota adds a class, but the other keys keep their states.
     fs::write(&plans, "one,5/h\ntwo,default\nthree,default\n").unwrap();
     reload(&proxy, 1, None);
     assert_eq!(quota(&with_key(&proxy, "one").await), "5");

@@ -221,7 +221,7 @@ fn the_page_of_settings_names_every_option_and_no_other() {
         .collect();
     rows.sort_unstable();
     assert_eq!(rows, options);
-    // The help must show each default in the row of its option.
+    // The help must show each default in its option's row.
     for option in options {
         let row = page.lines().find(|line| line.starts_with(&format!("| `--{option}`"))).unwrap();
         let is_option = |line: &&str| {

@@ -1,4 +1,4 @@
-//! Tests failures of the upstream and of clients, and the responses to these failures.
+//! Tests failures of the upstream and of clients, and how the proxy responds to them.
 
 use super::running::{Proxy, until, within};
 use super::upstream::{Upstream, hello, nobody};
@@ -23,8 +23,8 @@ async fn an_upstream_that_is_down_is_a_502_until_it_is_back() {
         assert!(!reply.body.contains(&address.port().to_string()), "{reply:?}");
     }
     assert_eq!(metric(proxy.metrics, "tollgate_upstream_errors_total{kind=\"connect\"}").await, 2.0);
-    // The upstream closes its connection after each response. It is therefore unreachable as soon
-    // as it has been dropped.
+    // The upstream closes its connection after each response, so it is unreachable as soon as it is
+    // dropped.
     let closing = async |request| {
         let mut response = hello(request).await;
         response.headers_mut().insert("connection", "close".parse().unwrap());
@@ -34,7 +34,7 @@ async fn an_upstream_that_is_down_is_a_502_until_it_is_back() {
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     drop(upstream);
     until("it is told", || proxy.said().contains("answers again"));
-    // The failure is reported at most once a minute, instead of once per request or per change.
+    // The failure is reported at most once a minute, not once per request or per change.
     assert_eq!(get(proxy.address, "/", "").await.status, 502);
     let upstream = Upstream::on(address, closing).await;
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
@@ -66,7 +66,7 @@ async fn an_upstream_that_hangs_up_before_it_answers_is_a_502() {
 #[tokio::test]
 async fn an_upstream_that_does_not_answer_in_time_is_a_504_and_is_left_alone() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    // The timeout leaves enough time for the request to arrive, even on a busy machine.
+    // The timeout is long enough for the request to arrive, even on a busy machine.
     let proxy = Proxy::start(listener.local_addr().unwrap(), &["--request-timeout", "2s"]);
     let silent = async {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -79,8 +79,8 @@ async fn an_upstream_that_does_not_answer_in_time_is_a_504_and_is_left_alone() {
     assert_eq!(metric(proxy.metrics, "tollgate_upstream_errors_total{kind=\"timeout\"}").await, 1.0);
 }
 
-/// Returns an address where connecting never succeeds, because the listener's queue is full and is
-/// never read.
+/// Returns an address to which no connection can be made, because the listener's queue is full and
+/// nothing accepts from it.
 async fn full_queue() -> (TcpListener, Vec<TcpStream>, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

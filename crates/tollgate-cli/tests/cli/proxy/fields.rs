@@ -106,7 +106,7 @@ async fn what_looks_like_two_requests_reaches_the_upstream_as_one_or_not_at_all(
     let upstream = Upstream::echo().await;
     let proxy = Proxy::start(upstream.address, &[]);
     let smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
-    // The body is chunked and also has a length. The length must be ignored.
+    // The body is chunked and also has a length, which must be ignored.
     let length = 5 + smuggled.len();
     let request = format!(
         "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\
@@ -192,7 +192,7 @@ async fn a_web_socket_is_passed_on_byte_by_byte() {
     assert_eq!(read_until(&mut server, ";").await, "ping;");
     server.write_all(b"pong;").await.unwrap();
     assert_eq!(read_until(&mut client, ";").await, "pong;");
-    // When one side closes the connection, the proxy closes the other side.
+    // When one side closes its connection, the proxy closes the connection to the other side.
     drop(client);
     assert!(within(tokio::io::AsyncReadExt::read_u8(&mut server)).await.is_err());
     // The limit counts the WebSocket as one request.

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{self, Sender};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Returns an endless response. The upstream always has more data to send.
+/// Returns an endless response, for which the upstream always has more data.
 async fn endless(_: Request<Incoming>) -> Response<Body> {
     let (sender, body) = Sent::new(1);
     tokio::spawn(async move {
@@ -69,15 +69,15 @@ async fn an_upload_that_moves_keeps_a_silent_response_open() {
     let upstream = Upstream::start(async |request: Request<Incoming>| {
         let (sender, body) = Sent::new(1);
         tokio::spawn(async move {
-            // The upstream sends the response head before it has received the whole request.
+            // The upstream sends its response head before it has received the whole request.
             let read = request.into_body().collect().await.unwrap().to_bytes().len();
             sender.send(Frame::data(read.to_string().into())).await.unwrap();
         });
         Response::new(body.boxed_unsync()) as Response<Body>
     })
     .await;
-    // The timeout is much longer than the pauses, even on a busy machine. It is much shorter than
-    // the whole upload.
+    // The timeout is much longer than the pauses, even on a busy machine, but much shorter than the
+    // whole upload.
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "2s"]);
     let mut client = connect::<Sent>(proxy.address).await;
     let (sender, body) = Sent::new(1);
@@ -122,7 +122,7 @@ async fn a_client_that_is_slow_but_moves_is_served_to_the_end() {
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "2s", "--header-timeout", "2s"]);
     let begun = Instant::now();
     let socket = TcpSocket::new_v4().unwrap();
-    // The window is small, so the proxy must wait for the client repeatedly.
+    // The window is small, so the proxy must repeatedly wait for the client.
     socket.set_recv_buffer_size(64 << 10).unwrap();
     let mut client = socket.connect(proxy.address).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -152,7 +152,7 @@ async fn a_client_that_sends_no_head_in_time_is_cut_off() {
         let mut bytes = Vec::new();
         let _ = within(client.read_to_end(&mut bytes)).await;
     }
-    // The proxy also disconnects a client that has been served and sends no further request.
+    // The proxy also disconnects a client that sends no further request after a response.
     let mut client = asking(proxy.address, GET).await;
     let mut bytes = Vec::new();
     let _ = within(client.read_to_end(&mut bytes)).await;
@@ -166,7 +166,7 @@ async fn a_head_has_a_size_that_is_stated() {
     let proxy = Proxy::start(upstream.address, &["--max-header-size", "16384"]);
     let sized = |bytes: usize| format!("X-A: {}\r\n", "a".repeat(bytes - 5));
     assert_eq!(get(proxy.address, "/", &sized(16_000)).await.status, 200);
-    // The first size is the smallest one that is too large. The second size is never read
+    // The first size is the smallest one that is too large. A head of the second size is never read
     // completely.
     for bytes in [16_385, 500_000] {
         let mut client = TcpStream::connect(proxy.address).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_head_has_a_size_that_is_stated() {
     assert_eq!(within(client.send_request(request(16_000))).await.unwrap().status(), 200);
     match within(client.send_request(request(17_000))).await {
         Ok(response) => assert_eq!(response.status(), 431),
-        // A client that knows the limit does not even send the request.
+        // A client that knows the maximum size does not even send the request.
         Err(error) => assert!(error.is_user(), "{error:?}"),
     }
     assert_eq!(upstream.requests(), 2);
@@ -212,7 +212,8 @@ async fn an_address_has_as_many_connections_as_stated() {
     let mut third = TcpStream::connect(proxy.address).await.unwrap();
     assert!(!matches!(within(third.read(&mut [0])).await, Ok(1..)));
     assert_eq!(metric(proxy.metrics, "tollgate_connections_refused_total").await, 1.0);
-    // Another address is served. The first address is also served once it has a free place again.
+    // Another address is served. The first address is served again once one of its connections has
+    // ended.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = socket.connect(proxy.address).await.unwrap();
@@ -259,8 +260,8 @@ async fn a_client_that_resets_its_streams_at_once_loses_its_connection() {
         asking(proxy.address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").await;
     let mut sent = Vec::new();
     for stream in (1_u32..4_001).step_by(2) {
-        // A HEADERS frame that ends the stream (GET, http, /, and the authority `a`), followed by
-        // RST_STREAM.
+        // A HEADERS frame that ends the stream (method GET, scheme http, path /, authority `a`),
+        // and a RST_STREAM frame.
         sent.extend_from_slice(b"\x00\x00\x06\x01\x05");
         sent.extend_from_slice(&stream.to_be_bytes());
         sent.extend_from_slice(b"\x82\x86\x84\x41\x01a");
@@ -351,7 +352,7 @@ async fn a_refused_upload_that_waits_for_permission_is_not_asked_for_it() {
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\nExpect: 100-continue\r\n\r\n";
     let mut shortest = Duration::MAX;
-    // On a busy machine, one attempt may be slow, but not all of them.
+    // On a busy machine, some attempts may be slow, but not all of them.
     for _ in 0..5 {
         let begun = Instant::now();
         let mut client = asking(proxy.address, head).await;
@@ -375,7 +376,7 @@ async fn frame(stream: &mut TcpStream) -> (u8, u8, u32, Vec<u8>) {
 }
 
 /// Uploads half of a body over HTTP/2, reads the whole response, and then sends the rest. Returns
-/// whether the response has the status 429 and whether the stream was reset.
+/// whether the response has status 429, and whether the stream was reset.
 async fn refused_in_the_middle(to: std::net::SocketAddr) -> (bool, bool) {
     const DATA: [u8; 10_000] = [0; 10_000];
     let mut client =
@@ -387,7 +388,7 @@ async fn refused_in_the_middle(to: std::net::SocketAddr) -> (bool, bool) {
     let (mut is_429, mut was_reset) = (false, false);
     loop {
         let (kind, flags, stream, payload) = frame(&mut client).await;
-        // The first field is `:status`, whose value is `429` in Huffman coding.
+        // The first field is `:status` with the Huffman-coded value `429`.
         is_429 |= kind == 1 && payload.starts_with(b"\x48\x83\x68\x4f\xff");
         was_reset |= kind == 3;
         if stream == 1 && flags & 1 == 1 && kind <= 1 || was_reset {

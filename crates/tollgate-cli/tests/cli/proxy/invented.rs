@@ -1,5 +1,5 @@
-//! Tests that invented keys lock out no other client. If a limit cannot prevent this, the proxy
-//! must log a warning.
+//! Tests that a client cannot lock out others with invented keys. If a limit does not prevent this,
+//! the proxy must log a warning.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -13,7 +13,7 @@ async fn ask(proxy: &Proxy, address: &str, key: &str) -> Reply {
     get(proxy.address, "/", &format!("X-Forwarded-For: {address}\r\n{key}")).await
 }
 
-/// Starts a proxy with a limit on this key and with room for a thousand keys. Then sends a thousand
+/// Starts a proxy with a limit by `key` and room for a thousand keys. Then sends a thousand
 /// requests with invented keys.
 async fn attacked(upstream: &Upstream, key: &str) -> Proxy {
     let limit = format!("per-key=10/h by {key}");
@@ -76,7 +76,7 @@ async fn the_file_of_known_keys_is_read_again_by_a_reload() {
     proxy.signal("HUP");
     until("it is reloaded", || proxy.said().contains(" INFO reloaded"));
     assert_eq!((status("one").await, status("two").await), (403, 200));
-    // A file that is empty by mistake would make all keys unknown.
+    // With a file that is empty by mistake, all keys would be unknown.
     fs::write(&keys, "").unwrap();
     proxy.signal("HUP");
     until("it is refused", || {

@@ -1,5 +1,5 @@
-//! Tests the JSON access log. Both log formats must contain the name of the limit that refused a
-//! request.
+//! Tests the JSON access log. In both log formats, the line of a refused request must name the
+//! limit that refused it.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -86,7 +86,7 @@ async fn a_record_says_what_each_limit_said_and_shows_no_key() {
         said(&records[1]),
         [json!(["wide", null]), json!(["per-key", "denied"]), json!(["trial", "shadow"])]
     );
-    // If a limit finds no key, it refuses the request before the other limits decide.
+    // A limit that finds no key refuses the request before the other limits decide.
     assert_eq!(
         said(&records[2]),
         [json!(["per-key", "no-key"]), json!(["wide", "allowed"]), json!(["trial", "shadow"])]

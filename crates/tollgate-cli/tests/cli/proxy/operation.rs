@@ -40,8 +40,8 @@ async fn the_access_log_can_be_replayed() {
     assert_eq!(lines.lines().count(), 4, "{lines}");
     assert!(lines.lines().next().unwrap().starts_with("192.0.2.1 - - ["), "{lines}");
     assert!(lines.contains("\"GET /a HTTP/1.1\" 200 5 \"x\" "), "{lines}");
-    // The replay must report the effect of the limit. Two requests pass, and two more requests from
-    // the same client are refused.
+    // The replay must report the limit's effect: two requests pass, and two more from the same
+    // client are refused.
     let replay = |args: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .args(["replay", &log, "--strict"])
@@ -62,8 +62,8 @@ async fn the_access_log_can_be_replayed() {
 async fn the_access_log_tells_of_refusals_failures_and_clients_that_left() {
     let upstream = Upstream::start(|_: Request<Incoming>| async { pending().await }).await;
     let log = scratch("proxy_failures.log");
-    // Even on a busy machine, the timeout is long enough for the second request to arrive while the
-    // first request is open.
+    // The timeout is long enough for the second request to arrive while the first is open, even on
+    // a busy machine.
     let args = ["--limit", "a=2/h by ip", "--access-log", &log, "--request-timeout", "3s"];
     let proxy = Proxy::start(upstream.address, &args);
     assert_eq!(get(proxy.address, "/slow", "").await.status, 504);
@@ -94,7 +94,7 @@ async fn a_full_disk_under_the_access_log_is_one_line_and_a_count() {
     assert_eq!(said.matches("the access log cannot be written").count(), 1, "{said}");
 }
 
-/// Parses metrics in the same way as Prometheus, and returns their names.
+/// Parses metrics as Prometheus does, and returns their names.
 fn read_metrics(text: &str) -> HashSet<&str> {
     assert!(text.ends_with("# EOF\n"), "{text}");
     let (mut names, mut samples) = (HashSet::new(), HashSet::new());
@@ -231,7 +231,7 @@ async fn each_line_of_standard_error_has_a_time_in_utc_and_a_level() {
     }
 }
 
-/// Returns the names in the first column of all tables on a page.
+/// Returns the names in the first column of every table on a page.
 fn documented(page: &str) -> BTreeSet<String> {
     let named = page.lines().filter_map(|line| line.strip_prefix("| `tollgate_")?.split('`').next());
     named.map(|name| format!("tollgate_{name}")).collect()
@@ -240,8 +240,9 @@ fn documented(page: &str) -> BTreeSet<String> {
 #[tokio::test]
 async fn the_page_of_metrics_names_every_metric_and_no_other() {
     let upstream = Upstream::start(hello).await;
-    // The first proxy also serves metrics about its store, although the store is unreachable. A
-    // limit counts either in the proxy or in the store.
+    // The first proxy also serves metrics about its store, although the store is unreachable. The
+    // second proxy counts its limits itself, because a limit counts either in the proxy or in the
+    // store.
     let store = ["--limit", "a=2/h by ip", "--redis", "redis://127.0.0.1:1"];
     let mut served = BTreeSet::new();
     for args in [&store[..], &store[..2]] {
@@ -257,7 +258,7 @@ async fn the_page_of_metrics_names_every_metric_and_no_other() {
     }
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
     assert_eq!(documented(&page), served);
-    // The layer's metrics have the same names, and the layer's documentation lists these names.
+    // The layer's own documentation lists the layer's metrics under the same names.
     let layer = include_str!("../../../../tollgate-http/src/metrics.rs").replace("/// |", "|");
     let of_layer = documented(&layer);
     assert!(of_layer.len() == 5 && of_layer.is_subset(&served), "{of_layer:?}");

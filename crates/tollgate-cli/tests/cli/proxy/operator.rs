@@ -1,4 +1,4 @@
-//! Tests the workflow of an operator. A single file of limits is checked, served and replayed. The
+//! Tests an operator's workflow. The same file of limits is checked, served and replayed, and a
 //! replay of the proxy's log must reproduce the proxy's decisions.
 
 use super::config::file;
@@ -73,7 +73,7 @@ async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
         );
         assert_eq!(send(to, &head).await.status, if number < 5 { 200 } else { 429 });
     }
-    // This client sends requests too fast. Its network counts as a single client.
+    // This client sends requests too fast. All addresses in its network count as a single client.
     let mut number = 0;
     while get(to, "/", &from(&format!("2001:db8::{number:x}"))).await.status != 429 {
         number += 1;
@@ -101,8 +101,8 @@ async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
         (2, 4, 4)
     );
     assert_eq!(send(to, "NONSENSE\r\n\r\n").await.status, 400);
-    // A paying caller sends eight simultaneous requests. Their lines must be in the log before the
-    // next request is sent.
+    // A paying caller sends eight simultaneous requests. The log must contain their lines before
+    // the next request is sent.
     let mut held = Vec::new();
     let before = 7 + (number + 1) + 80 + 24 + 1;
     until("all lines so far are written", || lines(log) == before);
@@ -125,8 +125,7 @@ async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
     until("the last line is written", || lines(log) == before + 11);
 }
 
-/// Returns every log line that describes a request, with the name of the limit that refused the
-/// request.
+/// Returns every log line that describes a request, with the name of the limit that refused it.
 fn refused_by(log: &str) -> BTreeMap<usize, String> {
     let text = fs::read_to_string(log).unwrap();
     let lines = (1..).zip(text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));

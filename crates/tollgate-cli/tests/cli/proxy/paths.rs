@@ -1,4 +1,4 @@
-//! Tests that the proxy counts all spellings of a path together and passes on each spelling
+//! Tests that the proxy counts all spellings of a path together, but passes on each spelling
 //! unchanged.
 
 use super::running::Proxy;

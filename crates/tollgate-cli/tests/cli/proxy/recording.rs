@@ -1,5 +1,5 @@
-//! A server behind the proxy that does not parse any requests. It records the bytes that it
-//! receives, and responds with given bytes.
+//! A server behind the proxy that does not parse requests. It records the bytes that it receives,
+//! and responds with given bytes.
 
 use super::running::within;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 /// The response for tests that ignore the response.
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
-/// The fields that the proxy itself writes. They are the same in every request.
+/// The fields that the proxy adds. They are the same in every request.
 const OWN: [&str; 4] = ["via:", "x-forwarded-for: 127.0.0.1", "x-forwarded-host:", "x-forwarded-proto: http"];
 
 /// A recording server. The server ends when this value is dropped.
@@ -57,7 +57,7 @@ impl Recorder {
 
     /// Waits until all connections have ended, and returns the requests received since the last
     /// call. Each request consists of its first line, its sorted fields, an empty line, and its
-    /// body. Fields that the proxy wrote are omitted.
+    /// body. Fields that the proxy adds are omitted.
     pub(crate) async fn take(&self) -> Vec<String> {
         let ended = async {
             // An earlier connection may still wait to be accepted.
@@ -77,8 +77,8 @@ impl Drop for Recorder {
     }
 }
 
-/// Records one request, up to its end or to the end of the connection. Then records all bytes that
-/// follow the request.
+/// Records a request up to its end, or up to the end of the connection. Then records all bytes that
+/// follow.
 async fn record(
     mut stream: TcpStream,
     answer: &'static [u8],

@@ -1,5 +1,5 @@
-//! Tests the signals. SIGHUP reloads the limits and reopens the access log, and SIGUSR1 only
-//! reopens the access log.
+//! Tests the signals. SIGHUP reloads the limits and reopens the access log. SIGUSR1 reopens the
+//! access log and does nothing else.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -8,7 +8,7 @@ use super::wire::{asking, get, metric};
 use std::fs;
 use tollgate_testing::store::server::Server;
 
-/// A running proxy and its settings file. The test can replace the file.
+/// A running proxy and its settings file, which the test can replace.
 struct Reloading {
     proxy: Proxy,
     path: String,
@@ -63,8 +63,8 @@ async fn a_key_keeps_its_state_where_name_key_and_algorithm_stay() {
     for left in ["r=4", "r=3"] {
         assert_eq!(it.left("/").await, left);
     }
-    // The first reload contains the same limit, and the second reload contains a larger quota. Two
-    // of the five tokens are spent.
+    // The first reload keeps the limit, and the second one raises its quota. Two of the five tokens
+    // are spent.
     it.reload("limit = [\"a=5/h by ip\"]");
     assert_eq!(it.left("/").await, "r=2");
     it.reload("limit = [\"a=10/h by ip\", \"b=1000/h by path\"]");
@@ -215,8 +215,8 @@ async fn sigusr1_opens_the_access_log_again_and_reloads_nothing() {
     fs::create_dir(&log).unwrap();
     it.proxy.signal("USR1");
     until("it is told", || it.proxy.said().contains("the access log is not opened again: "));
-    // The folder must be removed before a check can fail, because the next run creates a file with
-    // the same name.
+    // The folder must be removed before any assertion can fail, because the next run creates a file
+    // with the same name.
     fs::remove_dir(&log).unwrap();
     assert!(it.proxy.said().contains("usr1_access.log' cannot be written"), "{}", it.proxy.said());
     assert_eq!(it.left("/three").await, "r=6");
@@ -245,8 +245,8 @@ async fn a_log_that_cannot_be_opened_again_changes_nothing() {
     fs::write(&it.path, "limit = [\"a=100/h by ip\"]").unwrap();
     it.proxy.signal("HUP");
     until("it is refused", || it.proxy.said().contains("nothing is reloaded: "));
-    // The folder must be removed before a check can fail, because the next run creates a file with
-    // the same name.
+    // The folder must be removed before any assertion can fail, because the next run creates a file
+    // with the same name.
     fs::remove_dir(&log).unwrap();
     assert!(it.proxy.said().contains("reload_no_log.log' cannot be written"), "{}", it.proxy.said());
     assert_eq!((it.left("/").await.as_str(), it.status("/").await), ("r=0", 429));

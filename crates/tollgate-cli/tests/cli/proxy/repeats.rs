@@ -1,5 +1,5 @@
-//! Tests connections to the upstream that end at an unfortunate moment. The proxy must send some
-//! requests again, and must not lose an early response.
+//! Tests upstream connections that end at an unfortunate moment. The proxy must repeat some
+//! requests, and must not lose an early response.
 
 use super::running::{Proxy, until, within};
 use super::wire::{Reply, asking, get, metric, metric_is, read_until, send};
@@ -10,20 +10,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// An upstream that closes each connection at the second request. It answers the first request with
-/// the request's method and body. The upstream ends when this value is dropped.
+/// An upstream that answers the first request on each connection with the request's method and
+/// body, and closes the connection at the second request. The upstream ends when this value is
+/// dropped.
 struct Dropping {
     address: SocketAddr,
     /// The number of answered requests.
     answered: Arc<AtomicUsize>,
-    /// The number of requests whose heads have arrived. Includes requests on connections that were
-    /// then closed.
+    /// The number of requests whose heads have arrived, including those whose connection was then
+    /// closed.
     begun: Arc<AtomicUsize>,
     dropped: Arc<AtomicUsize>,
     accepting: AbortHandle,
 }
 
-/// When a [`Dropping`] upstream closes its connection, and which bytes it sends before that.
+/// When a [`Dropping`] upstream closes a connection, and which bytes it sends first.
 #[derive(Clone, Copy)]
 enum Drops {
     AfterHead(&'static str),
@@ -72,8 +73,7 @@ impl Drop for Dropping {
     }
 }
 
-/// Reads a head, and returns the method and the body's length. Returns `None` if the connection has
-/// ended.
+/// Reads a head. Returns the method and the body's length, or `None` if the connection has ended.
 async fn head(stream: &mut TcpStream) -> Option<(String, usize)> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {
@@ -102,7 +102,7 @@ async fn a_kept_connection_that_ends_costs_no_idempotent_request() {
     let proxy = Proxy::start(upstream.address, &["--limit", "a=1000/h by ip", "--access-log", &log]);
     let mut sent = 0;
     for method in ["GET", "PUT", "DELETE", "OPTIONS"] {
-        // The proxy decides whether a request uses an existing connection. Most requests do.
+        // The proxy decides which requests use an existing connection. Most of them do.
         let before = upstream.dropped();
         while upstream.dropped() < before + 5 {
             let reply = send(proxy.address, &request(method, 0)).await;
@@ -199,13 +199,13 @@ async fn a_request_whose_body_was_read_is_not_repeated() {
     assert_eq!(metric(proxy.metrics, "tollgate_upstream_repeated_total").await, 0.0);
 }
 
-/// How an HTTP/2 upstream reacts to the first request. It always answers the second request.
+/// How an HTTP/2 upstream reacts to the first request. The upstream always answers the second
+/// request.
 #[derive(Clone, Copy, Debug)]
 enum First {
     /// Resets the request's stream with this code.
     Reset(u8),
-    /// Sends a GOAWAY with this last stream, and then ends the connection. The request's stream is
-    /// 1.
+    /// Sends a GOAWAY with this last stream, and ends the connection. The request is stream 1.
     GoAway(u8),
     /// Responds with 413 before the request has ended, and then resets the stream without an error.
     Answer,
@@ -216,8 +216,8 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// Starts an HTTP/2 upstream that writes raw frames. Returns its address and a counter of the
-/// received requests.
+/// Starts an HTTP/2 upstream that writes raw frames. Returns its address, and a counter of the
+/// requests that it has received.
 async fn http2(first: First) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -247,7 +247,7 @@ async fn serve_http2(mut stream: TcpStream, first: First, requests: Arc<AtomicUs
     let mut preface = [0; 24];
     stream.read_exact(&mut preface).await.ok()?;
     stream.write_all(&[frame(4, 0, 0, b""), frame(4, 1, 0, b"")].concat()).await.ok()?;
-    // The stream of the request that will be answered once it is complete.
+    // The stream of the request that the upstream answers once the request is complete.
     let mut answers = None;
     loop {
         let [kind, flags, id] = read_frame(&mut stream).await?;
@@ -285,7 +285,8 @@ async fn a_request_that_an_upstream_of_http2_has_not_begun_is_sent_once_more() {
         ("POST", First::Reset(REFUSED_STREAM), 200),
         ("GET", First::Reset(INTERNAL_ERROR), 502),
         ("GET", First::GoAway(0), 200),
-        // The upstream may have begun to process the request, and the connection is new.
+        // The request must not be repeated, because the upstream may have begun to process it and
+        // the connection is new.
         ("GET", First::GoAway(1), 502),
         ("POST", First::GoAway(1), 502),
     ] {
@@ -359,8 +360,8 @@ async fn an_answer_that_comes_before_the_end_of_an_upload_reaches_the_client() {
             tokio::spawn(async move {
                 read_until(&mut stream, "\r\n\r\n").await;
                 stream.write_all(ANSWER.as_bytes()).await.unwrap();
-                // The connection is closed while it contains unread bytes, which makes the proxy's
-                // next writes fail.
+                // Closing the connection while it contains unread bytes makes the proxy's next
+                // writes fail.
             });
         }
     });
@@ -377,7 +378,8 @@ async fn an_early_answer_over_http2_reaches_the_client() {
     assert_eq!(upload(proxy.address).await.status, 413);
 }
 
-/// Uploads a body that exceeds all buffers between the two sides, and returns the response.
+/// Uploads a body that is larger than all buffers between client and upstream, and returns the
+/// response.
 async fn upload(to: SocketAddr) -> Reply {
     let mut client = asking(to, request("POST", 8 << 20)).await;
     let (mut reader, mut writer) = client.split();

@@ -1,5 +1,4 @@
-//! Tests that a replay of the proxy's access log gives the same decision for every request in the
-//! log.
+//! Tests that a replay of the proxy's access log repeats the proxy's decision for every request.
 
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
@@ -8,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The clients that a trusted proxy reports. Most of them belong to a few customers with many
+/// Clients that a trusted proxy reports. Most of them belong to a few customers with many
 /// addresses.
 const CLIENTS: [&str; 16] = [
     "2001:db8::1",
@@ -29,7 +28,7 @@ const CLIENTS: [&str; 16] = [
     "2001:db8:0:2::1",
 ];
 
-/// Returns for each request in a log whether the replay allows it.
+/// Returns, for each request in a log, whether the replay allows it.
 fn replayed(log: &str, args: &[&str]) -> Vec<bool> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let output = command.args(["replay", log, "--decisions", "-"]).args(args).output().unwrap();
@@ -57,7 +56,8 @@ async fn a_replay_of_the_access_log_decides_as_the_proxy_did() {
             let status = get(proxy.address, path, &fields).await.status;
             assert!(matches!(status, 200 | 429), "{status}");
             allowed.push(status == 200);
-            // The lines in the log are ordered by the ends of the requests.
+            // The log orders requests by when they end, so each request must end before the next
+            // one starts.
             until("the line is written", || {
                 fs::read_to_string(log).is_ok_and(|text| text.lines().count() == number + 1)
             });

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for an event. The event must happen within this time, even on a busy
-/// machine.
+/// How long a test waits for an event, which must happen within this time even on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Waits for a future that must be ready in time.
@@ -39,7 +38,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy with a metrics address in front of an upstream. Waits until the proxy
+    /// Starts a proxy with a metrics address in front of an upstream, and waits until the proxy
     /// listens.
     pub(crate) fn start(upstream: SocketAddr, args: &[&str]) -> Self {
         let url = format!("http://{upstream}");

@@ -7,11 +7,11 @@ use serde_json::json;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::until_async;
 
-/// Starts a proxy whose limits count in `store`.
+/// Starts a proxy that counts its limits in `store`.
 fn sharing(upstream: &Upstream, store: &Server, more: &[&str]) -> Proxy {
     let url = store.url();
-    // The store meets this deadline even on a busy machine. After a missed deadline, a proxy would
-    // decide alone. The windows are years long.
+    // Even on a busy machine, the store answers within this deadline. Otherwise, a proxy would
+    // decide alone. The windows are years long, so none ends during the test.
     let options = ["--limit", "per-ip=4/1000d by ip", "--redis", &url, "--redis-deadline", "10s"];
     Proxy::start(upstream.address, &[&options[..], more].concat())
 }
@@ -50,8 +50,8 @@ async fn two_proxies_enforce_one_limit_and_go_on_alone_when_the_store_is_gone() 
     assert!(refused.field("retry-after").is_some(), "{refused:?}");
     assert_eq!(count(&one, "shared_by_store_total").await, 4.0);
 
-    // Each proxy has admitted two requests. With a quota of four, two more requests remain; with a
-    // quota of one, none remains.
+    // Each proxy has admitted two requests. Without the store, the first proxy's quota is four, so
+    // it admits two more. The second proxy's share is a quota of one, so it admits none.
     store.kill();
     assert_eq!(statuses(&[&one], 3).await, [200, 200, 429]);
     assert_eq!(statuses(&[&other], 1).await, [429]);
@@ -69,8 +69,8 @@ async fn a_proxy_that_leases_or_tells_later_shares_the_limit_too() {
         reaches_its_store(&one).await;
         reaches_its_store(&other).await;
         let admitted = statuses(&[&one, &other], 12).await.iter().filter(|&&status| status == 200).count();
-        // The second proxy may exceed the limit by the number of tokens that the first proxy has
-        // not yet reported.
+        // The second proxy may exceed the limit by as many tokens as the first proxy has not yet
+        // reported.
         let most = if more.len() > 2 { 5 } else { 4 };
         assert!((4..=most).contains(&admitted), "{more:?}: {admitted}");
         store.command(&["FLUSHALL"]);
@@ -93,7 +93,7 @@ async fn a_proxy_says_at_its_start_what_is_wrong_with_its_store() {
     let upstream = Upstream::start(hello).await;
     let store = Server::start();
     store.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    // On a busy machine, an attempt may time out. The message about such an attempt is ignored.
+    // On a busy machine, a proxy may fail to reach the store in time. Such an attempt is repeated.
     let starting = || sharing(&upstream, &store, &[]);
     let in_time = |proxy: &Proxy| !proxy.said().contains("no connection to ");
     let started = || (0..20).map(|_| starting()).find(in_time).expect("an attempt in time");

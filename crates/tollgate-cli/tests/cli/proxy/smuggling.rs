@@ -1,6 +1,6 @@
-//! Tests malformed and ambiguous messages as raw bytes. Each case contains the answer to the client
-//! and the bytes that the upstream receives. Two servers that interpret such a message differently
-//! could read it as two messages.
+//! Tests malformed and ambiguous messages, sent as raw bytes. One server may read such a message as
+//! a single message, and another server as two. Each case contains the response to the client and
+//! the bytes that the upstream receives.
 
 use super::recording::{OK, Recorder};
 use super::running::{Proxy, within};
@@ -8,7 +8,7 @@ use super::wire::{Reply, asking};
 use std::net::SocketAddr;
 use tokio::io::AsyncReadExt;
 
-/// A request, the response status, and the request that the upstream receives. The last text is
+/// A request, the status of the response, and the request that the upstream receives, which is
 /// empty if the upstream receives nothing.
 struct Case {
     about: &'static str,
@@ -158,7 +158,7 @@ const FRAMING: &[Case] = &[
     ),
 ];
 
-/// Heads that two servers may interpret differently.
+/// Heads that different servers may interpret differently.
 const HEADS: &[Case] = &[
     refused("a folded line", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\n c\r\n\r\n", 400),
     refused("a line that begins with a space", b"GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400),
@@ -289,7 +289,7 @@ async fn hold(cases: &[Case]) {
         let text = String::from_utf8_lossy(&answer);
         let status = text.split(' ').nth(1).unwrap_or("(no response)");
         let seen = upstream.take().await.join("\nthen:\n");
-        // The proxy may pass on part of a body before the body turns out to be malformed.
+        // The proxy may pass on part of a body before it finds that the body is malformed.
         let is_cut =
             case.seen.is_empty() && !seen.ends_with("0\r\n\r\n") && seen.contains("transfer-encoding");
         let expected = case.seen.replace("UPSTREAM", &upstream.address.to_string());
@@ -318,7 +318,7 @@ async fn one_host_is_asked_for() {
     hold(HOSTS).await;
 }
 
-/// The upstream's response, and the status and the body that the client receives.
+/// The upstream's response, and the status and body that the client receives.
 const RESPONSES: &[(&str, &[u8], u16, &str)] = &[
     ("a length", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, "hello"),
     ("no length", b"HTTP/1.1 200 OK\r\n\r\nhello", 200, "5\r\nhello\r\n0\r\n\r\n"),
@@ -415,14 +415,14 @@ async fn responses_that_can_be_read_in_two_ways_are_a_502() {
 /// The name and the value of a field.
 type Field<'f> = (&'f str, &'f [u8]);
 
-/// Encodes a field's name and value without Huffman coding and without an index.
+/// Encodes a field's name and value as plain literals, without Huffman coding or an index.
 fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let length = |text: &[u8]| u8::try_from(text.len()).unwrap();
     [&[0, length(name.as_bytes())], name.as_bytes(), &[length(value)], value].concat()
 }
 
-/// Posts `hello` over HTTP/2 to the authority `a`, with these fields. Reads until the connection or
-/// the stream has ended, and returns whether the response was complete.
+/// Sends a POST with the body `hello` and these fields to the authority `a` over HTTP/2. Reads
+/// until the stream or the connection has ended, and returns whether the response was complete.
 async fn posted(to: SocketAddr, fields: &[Field<'_>]) -> bool {
     let mut block = b"\x83\x86\x84\x41\x01a".to_vec();
     fields.iter().for_each(|(name, value)| block.extend(literal(name, value)));

@@ -1,4 +1,4 @@
-//! Tests that bodies are streamed in both directions and are never buffered whole.
+//! Tests that bodies are streamed in both directions, and never buffered as a whole.
 
 use super::running::{Proxy, within};
 use super::upstream::{Body, Sent, Upstream, full};
@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{self, Sender};
 
 const CHUNK: usize = 64 * 1024;
 const LARGE: usize = 256 * 1024 * 1024;
-/// The memory that the program and its buffers may use. This is much less than the size of the
+/// How much memory the proxy may use, including its buffers. This is much less than the size of the
 /// bodies.
 const MEMORY: u64 = 48 * 1024 * 1024;
 
@@ -30,7 +30,7 @@ fn assert_small(proxy: &Proxy) {
     }
 }
 
-/// Returns an upstream that hands over a sender for the body of each response.
+/// Returns an upstream, and a channel that delivers a sender for the body of each response.
 async fn handing_over() -> (Upstream, mpsc::UnboundedReceiver<Sender<Frame<Bytes>>>) {
     let (hand_over, handed) = mpsc::unbounded_channel();
     let upstream = Upstream::start(move |_: Request<Incoming>| {
@@ -54,7 +54,7 @@ async fn a_response_that_is_large_streams_through_a_small_proxy() {
     let sender = within(handed.recv()).await.unwrap();
     sender.send(Frame::data(Bytes::from_static(b"first"))).await.unwrap();
     let mut body = within(asked).await.unwrap().unwrap().into_body();
-    // The first piece must arrive before the upstream has the last piece.
+    // The first piece must arrive before the upstream has sent the others.
     assert_eq!(within(body.frame()).await.unwrap().unwrap().into_data().unwrap(), "first");
     let sending = tokio::spawn(async move {
         let chunk = Bytes::from(vec![7; CHUNK]);
@@ -120,8 +120,9 @@ async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
             counter.fetch_add(CHUNK as u64, SeqCst);
         }
     });
-    // The upload continues until all buffers between the two sides are full, and then it stops.
-    // Socket buffers may contain a few megabytes. Another client must be served in the meantime.
+    // The upstream must stop sending once all buffers between it and the slow client are full.
+    // Socket buffers may hold a few megabytes. Other clients must be served while the slow client
+    // waits.
     let mut last = u64::MAX;
     let mut stood = 0;
     while stood < 20 {
@@ -166,8 +167,8 @@ async fn a_client_that_leaves_in_the_middle_of_an_upload_is_no_complete_request(
         let tell = tell.clone();
         async move {
             let mut body = request.into_body();
-            // The upstream first reports whether a piece has arrived, and later whether the rest
-            // has arrived.
+            // The upstream first reports whether a piece has arrived, and then whether the rest has
+            // arrived.
             tell.send(body.frame().await.is_some_and(|frame| frame.is_ok())).unwrap();
             tell.send(body.collect().await.is_ok()).unwrap();
             Response::new(full("")) as Response<Body>

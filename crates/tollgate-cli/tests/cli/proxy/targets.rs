@@ -1,5 +1,5 @@
-//! Tests the targets that clients send and that the upstream receives over connections that stay
-//! open.
+//! Tests which target the upstream receives for each target that a client sends. Connections stay
+//! open between requests.
 
 use super::bad_requests::raw;
 use super::recording::{OK, Recorder};
@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_testing::paths::RAW_PATHS;
 
-/// Targets, each with the target that the upstream receives, or with the status if the target is
-/// refused.
+/// Targets that a client sends, each with the target that the upstream receives, or with the status
+/// if the proxy refuses the target.
 const TARGETS: &[(&[u8], Result<&str, u16>)] = &[
     (b"/items?filter={\"name\":\"x\"}", Ok("/items?filter={%22name%22:%22x%22}")),
     (b"/?a<b>c", Ok("/?a%3Cb%3Ec")),
@@ -22,7 +22,7 @@ const TARGETS: &[(&[u8], Result<&str, u16>)] = &[
     (b"/caf\xe9", Ok("/caf%E9")),
     (b"http://a/<?\"", Ok("/%3C?%22")),
     (b"http://a?\"", Ok("/?%22")),
-    // Existing encodings are not encoded again. All bytes that a URI may contain are passed on
+    // Existing encodings are not encoded again, and bytes that a URI may contain are passed on
     // unchanged.
     (b"/%3c?%22", Ok("/%3c?%22")),
     (b"/%<%zz%", Ok("/%%3C%zz%")),
@@ -98,7 +98,7 @@ async fn a_byte_and_its_encoding_are_one_key() {
     }
 }
 
-/// Requests on a single connection. Each target needs encoding, and follows a body that looks like
+/// Requests sent over a single connection. Each target needs encoding, and some bodies look like
 /// requests.
 const KEPT: &[&[u8]] = &[
     b"GET /1< HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -110,7 +110,7 @@ const KEPT: &[&[u8]] = &[
     b"GET /6> HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
 ];
 
-/// The first lines and the bodies of the requests in [`KEPT`], as the upstream receives them.
+/// The first line and the body of each request in [`KEPT`], as the upstream receives them.
 const KEPT_SEEN: [(&str, &str); 6] = [
     ("GET /1%3C ", ""),
     ("POST /2%3C ", "GET /< HTTP/1.1\r\na: b\r\n\r\n"),
@@ -146,7 +146,7 @@ async fn requests_on_a_kept_connection_are_found_and_their_bodies_are_as_they_ca
     }
 }
 
-/// Joins the chunks of a body. Each chunk ends where a read of the proxy ended.
+/// Joins the chunks of a body. The chunks depend on how much the proxy received in each read.
 fn joined(mut chunks: &str) -> String {
     let mut body = String::new();
     while let Some((size, rest)) = chunks.split_once("\r\n") {
@@ -157,7 +157,8 @@ fn joined(mut chunks: &str) -> String {
     body
 }
 
-/// Answers any request by opening a tunnel, and returns the first bytes in the tunnel.
+/// Answers a request by opening a tunnel, and returns the first `length` bytes that arrive through
+/// it.
 async fn first_in_tunnel(listener: TcpListener, length: usize) -> Vec<u8> {
     let (mut stream, _) = listener.accept().await.unwrap();
     read_until(&mut stream, "\r\n\r\n").await;
@@ -177,15 +178,15 @@ async fn what_goes_through_a_tunnel_is_as_it_came() {
     let mut client = TcpStream::connect(proxy.address).await.unwrap();
     let handshake = b"GET /< HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
                       Sec-WebSocket-Key: x\r\n\r\n";
-    // The first frames are sent together with the handshake, because this client does not wait.
+    // This client does not wait for the response to its handshake before it sends the first frames.
     client.write_all(&[handshake, &FRAMES[..25]].concat()).await.unwrap();
     assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 101 "));
     client.write_all(&FRAMES[25..]).await.unwrap();
     assert_eq!(within(arrived).await.unwrap(), FRAMES);
 }
 
-/// Requests a path over HTTP/2. Returns the types of the received frames, without settings. Stops
-/// after the first frame that ends the stream or the connection.
+/// Requests a path over HTTP/2. Returns the types of the received frames, except SETTINGS, up to
+/// the first frame that ends the stream or the connection.
 async fn over_http2(to: SocketAddr, path: &[u8]) -> Vec<u8> {
     let literal = |name: &[u8], value: &[u8]| {
         let length = |text: &[u8]| u8::try_from(text.len()).unwrap();
@@ -228,7 +229,8 @@ async fn what_http2_refuses_resets_one_request_and_is_no_malformed_one() {
         let name = format!("tollgate_bad_requests_total{{kind=\"{kind}\"}}");
         assert_eq!(metric(proxy.metrics, &name).await, 0.0);
     }
-    // A byte that is not UTF-8 is an error in the encoding of the fields. The answer is GOAWAY.
+    // A byte that is not UTF-8 is an error in the field encoding, which the proxy answers with
+    // GOAWAY.
     assert_eq!(over_http2(proxy.address, b"/caf\xe9").await, [7]);
     metric_is(proxy.metrics, "tollgate_bad_requests_total{kind=\"http2\"}", 1.0).await;
 }

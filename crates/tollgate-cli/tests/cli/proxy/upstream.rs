@@ -22,14 +22,14 @@ use tokio::task::AbortHandle;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A body whose frames are sent by a task. The body in `http_body_util` may lose its last frame.
-/// This happens if the frame is sent while the body is polled, and the sender is dropped
-/// immediately afterwards.
+/// A body whose frames are sent by a task. It replaces the body in `http_body_util`, which may lose
+/// its last frame if the frame is sent during a poll and the sender is dropped immediately
+/// afterwards.
 pub(crate) struct Sent(Receiver<Frame<Bytes>>);
 
 impl Sent {
-    /// Returns the body and its sender. At most `ahead` frames can be sent before the first frame
-    /// is taken.
+    /// Returns a body and its sender. The sender can send at most `ahead` frames before the first
+    /// one is received.
     pub(crate) fn new(ahead: usize) -> (Sender<Frame<Bytes>>, Self) {
         let (sender, frames) = channel(ahead);
         (sender, Self(frames))
@@ -48,7 +48,7 @@ impl http_body::Body for Sent {
     }
 }
 
-/// A server for HTTP/1.1 and HTTP/2. The server ends when this value is dropped.
+/// A server for HTTP/1.1 and HTTP/2. It ends when this value is dropped.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -109,7 +109,7 @@ impl Drop for Upstream {
     }
 }
 
-/// Returns an address that no server listens on. No other test receives the same address.
+/// Returns an address that no server listens on, and that no other test receives.
 pub(crate) fn nobody() -> SocketAddr {
     ([127, 0, 0, 1], tollgate_testing::store::ports::free()).into()
 }

@@ -1,4 +1,4 @@
-//! Sends requests as raw bytes, including requests that no client library would send.
+//! Sends requests as raw bytes, including those that no client library would send.
 
 use super::running::within;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A response, consisting of its status, its fields as received, and its body.
+/// A response: its status, its fields as received, and its body.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -23,7 +23,7 @@ impl Reply {
         Self { status, head: head.to_owned(), body: body.to_owned() }
     }
 
-    /// Returns all values of a field. The case of the name is ignored.
+    /// Returns all values of a field, whose name is case-insensitive.
     pub(crate) fn all(&self, name: &str) -> Vec<&str> {
         let fields = self.head.lines().filter_map(|line| line.split_once(": "));
         fields.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
@@ -79,7 +79,7 @@ pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Returns the value of a metric. The metric is given by its name and labels, spelled as in the
+/// Returns the value of a metric. `name` contains the metric's name and labels, spelled as in the
 /// metrics text.
 pub(crate) async fn metric(metrics: SocketAddr, name: &str) -> f64 {
     let reply = get(metrics, "/metrics", "").await;

@@ -1,5 +1,5 @@
-//! Each customer has one count. IPv6 addresses are cut to a prefix, IPv4-mapped addresses count as
-//! IPv4, and each IPv4 address is one client.
+//! Tests that each customer has a single count. An IPv6 address is cut to a prefix, an IPv4-mapped
+//! address counts as IPv4, and each IPv4 address is one client.
 
 use crate::sockets::client::{Client, Version, connected};
 use crate::sockets::proxies::{Counted, addresses, counted};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tollgate::Quota;
 use tollgate_http::{ForwardedField, KeyBy, Limit, TrustedProxies, WhenNoKey};
 
-/// A limit by client, for a server whose peer is a proxy.
+/// Returns a limit by client for a server whose peer is a proxy.
 fn behind_a_proxy(limiter: &Counted) -> KeyedBy {
     let proxies = TrustedProxies::networks(["127.0.0.1"]);
     KeyedBy { limiter: Arc::clone(limiter), by: KeyBy::forwarded(ForwardedField::XForwardedFor, proxies) }
@@ -135,8 +135,8 @@ fn peers_of_a_socket_for_both_families_are_their_ipv4_addresses() {
             let limit = || {
                 Limit::new("per-address", Arc::clone(&limiter)).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
             };
-            // One layer serves an IPv4 socket and an IPv6 socket. The IPv6 socket also accepts
-            // IPv4, and reports such peers as mapped addresses.
+            // One layer serves an IPv4 socket and an IPv6 socket. The IPv6 socket also accepts IPv4
+            // connections, and reports their peers as mapped addresses.
             let layer = layer([limit()]);
             let plain = Server::start(kind, layer.clone(), site()).await;
             let mapped = "[::ffff:127.0.0.1]:0".parse().unwrap();

@@ -1,4 +1,4 @@
-//! The responses to refused requests of all methods: problem JSON, text, and a custom page.
+//! Tests the responses to refused requests: problem JSON, text and a custom page, for all methods.
 
 use crate::sockets::client::{Version, connected, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -120,7 +120,8 @@ fn head_is_limited_and_answered_without_a_body_on_a_connection_that_goes_on() {
         let refused = client.ask(Request::head("/")).await;
         assert_eq!((refused.status, refused.body.len()), (StatusCode::TOO_MANY_REQUESTS, 0));
         assert_eq!(refused.retry_after(), Some(30));
-        // The connection is still synchronized, so the next refusal arrives with its body.
+        // The refusal of the HEAD request left no stray bytes on the connection, so the next
+        // refusal can be read.
         let refused = client.get("/").await;
         let problem: Value = serde_json::from_slice(&refused.body).unwrap();
         assert_eq!(problem["retry_after"], 30, "{kind:?} {version:?}");
@@ -166,7 +167,7 @@ fn an_upload_that_is_refused_is_answered_before_it_was_read() {
             let (_server, mut client) =
                 connected(kind, layer([per_address(&limiter)]), site(), Version::Two).await;
             client.get("/").await;
-            // The body is larger than an HTTP/2 window, and is never read.
+            // The upload is larger than an HTTP/2 window, and nothing reads it.
             let upload = Request::post("/").body(text(vec![7; 1 << 20])).unwrap();
             let reply = client.send(upload).await.unwrap();
             assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);

@@ -1,5 +1,5 @@
-//! The final charge of a request, if charges depend on the response, handlers fail, or clients hang
-//! up.
+//! Tests what a request finally costs if charges depend on the response, a handler fails, or a
+//! client hangs up.
 
 use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{keyed, layer, per_address, run, single};
@@ -25,7 +25,7 @@ fn what_failed_with_a_server_error_is_given_back() {
             let reply = client.get(&format!("/status/{status}")).await;
             assert_eq!(reply.status, status, "{kind:?} {version:?}");
         }
-        // The responses with status 200 and 404 were charged, so no token is left.
+        // The responses with status 200 and 404 have used up both tokens.
         assert_eq!(client.get("/status/500").await.status, TOO_MANY, "{kind:?} {version:?}");
     });
 }
@@ -99,8 +99,8 @@ fn wrong_passwords_alone_are_charged_and_never_more_than_the_limit_under_concurr
             let replies = replies.join_all().await;
             let count = |status: u16| replies.iter().filter(|it| **it == status).count();
             assert_eq!(count(200) + count(401) + count(429), 120);
-            // A correct password occupies a token while it is checked, so some wrong passwords may
-            // have been refused early.
+            // A correct password holds a token while it is checked, so the layer may have refused
+            // some wrong passwords early.
             assert!((1..=WRONG).contains(&count(401)), "{}", count(401));
             let mut client = Client::connect(&server, version).await;
             for _ in count(401)..WRONG {

@@ -1,4 +1,4 @@
-//! Classes of callers over sockets. One test reads the class from a header of a trusted hop, the
+//! Tests classes of callers over sockets. One test reads the class from a trusted hop's header, the
 //! other from a database in another task.
 
 use crate::sockets::client::{Client, Reply, Version, on_all};
@@ -60,7 +60,7 @@ fn many_connections_wait_for_one_question_of_each_user() {
         let lookup = ClassLookup::new(who, move |user| {
             let (sender, answer) = oneshot::channel();
             let sent = database.send((user, sender));
-            // Real lookups should have a timeout as well, because no request then waits any longer.
+            // Real lookups should also have a timeout, because it limits how long a request waits.
             async move {
                 sent.map_err(|_| "no database")?;
                 let answer = tokio::time::timeout(Duration::from_secs(30), answer).await;

@@ -1,4 +1,4 @@
-//! A real client with one HTTP/1.1 or HTTP/2 connection, optionally from a chosen address.
+//! A real client with a single HTTP/1.1 or HTTP/2 connection, optionally from a chosen address.
 
 use crate::sockets::run::run;
 use crate::sockets::server::{Handler, KINDS, Kind, Sent, Server, text};
@@ -36,7 +36,7 @@ pub(crate) async fn connected(
     (server, client)
 }
 
-/// Runs a test with every combination of server and version, one after the other.
+/// Runs a test with each combination of server and HTTP version in turn.
 pub(crate) fn on_all(test: impl AsyncFn(Kind, Version)) {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
@@ -50,7 +50,7 @@ enum Sender {
     Two(http2::SendRequest<Sent>),
 }
 
-/// A connection of a client. Dropping it hangs up, even during a request.
+/// A client's connection. If it is dropped, the client hangs up, even during a request.
 pub(crate) struct Client {
     server: SocketAddr,
     sender: Sender,

@@ -1,7 +1,7 @@
 //! Runs the examples and checks that they enforce their limits.
 //!
-//! `cargo test` builds the examples as well as the tests. If only these tests were built, they
-//! print that the examples are missing; in CI they fail.
+//! A plain `cargo test` also builds the examples. If the examples are missing, these tests report
+//! that and pass, except in CI, where they fail.
 
 use crate::sockets::client::{Client, Reply, Version};
 use crate::sockets::run::run;
@@ -46,8 +46,8 @@ impl Example {
     }
 }
 
-/// Five requests pass immediately. The hundredth request would be too early even if each request
-/// took most of a second.
+/// The limits allow five requests at once. Even if each request takes most of a second, one of the
+/// first hundred is refused.
 async fn until_refused(mut ask: impl AsyncFnMut() -> Reply) -> Reply {
     for number in 0..100 {
         let reply = ask().await;
@@ -144,8 +144,8 @@ fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() 
     run(async {
         let Some(example) = Example::start("gateway") else { return };
         let mut alice = Caller::of(&example, "key-alice").await;
-        // The prompt has 4 tokens. The larger maximum is reserved, and unused tokens are given
-        // back.
+        // The prompt has 4 tokens. The larger of the two maximums is reserved, and its unused
+        // tokens are refunded.
         let short =
             json!({"prompt": "tell me a story", "answer": 6, "max_tokens": 1, "max_completion_tokens": 200});
         assert_eq!(left(&alice.ask(short.clone()).await, "user-tokens"), 300 - 204);
@@ -164,7 +164,7 @@ fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() 
                 alice.ask(json!({"prompt": "tell me a story", "fail": true, "max_tokens": 200})).await;
             assert_eq!((failed.status, left(&failed, "user-tokens")), (StatusCode::SERVICE_UNAVAILABLE, 76));
         }
-        // A stream of unknown length is cut off to within one token.
+        // A stream of unknown length is cut off exactly at the budget.
         let endless = json!({"prompt": "tell me a story", "answer": 5000, "stream": true});
         let stream = alice.ask(endless.clone()).await;
         assert_eq!((stream.status, words(&stream)), (StatusCode::OK, 300 - 20 - 4));
@@ -214,7 +214,7 @@ fn the_example_of_classes_gives_each_caller_the_quota_of_the_class() {
         assert!(passed >= 10, "refused too early: {refused:?}");
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         assert!(refused.retry_after().is_some_and(|wait| wait <= 6), "{refused:?}");
-        // A client gains nothing from a forged address or an invented key.
+        // A forged address or an invented key does not help the client.
         for (forwarded, key) in [("198.51.100.9, 192.0.2.1", ""), ("192.0.2.1", "k-made-up")] {
             let reply = ask(forwarded, key).await;
             assert_eq!(reply.text("ratelimit-policy"), Some(&*policy(10)));

@@ -32,8 +32,8 @@ fn figures_are_those_of_the_decision_also_when_others_come_in_between() {
         };
         let decided: Arc<Mutex<Vec<Decision>>> = Arc::default();
         let told = Arc::clone(&decided);
-        // Other requests charge the key between a decision and its response, both before the
-        // handler and within it.
+        // Between a decision and its response, other requests charge the key: once before the
+        // handler runs, and once while it runs.
         let (before, within) = ((Arc::clone(&limiter), key.clone()), (Arc::clone(&limiter), key));
         let layer = builder()
             .limit(per_address(&limiter))
@@ -229,7 +229,8 @@ fn the_fields_of_two_layers_are_one_list() {
     });
 }
 
-/// A service with a layer by address, a middleware that identifies the user, and a layer by user.
+/// A service with a layer by address, then a middleware that identifies the user, then a layer by
+/// user.
 #[test]
 fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
     #[derive(Clone)]
@@ -260,8 +261,8 @@ fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
             let mut client = Client::connect(&server, version).await;
             let (ok, refused, unknown) =
                 (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::UNAUTHORIZED);
-            // The user's second and third requests are refused, and are not charged to the address.
-            // A request without a name and a request of another user each cost the address a token.
+            // The second and third requests of user 1 are refused, and cost the address nothing. A
+            // request without a user and a request of another user each cost the address a token.
             for (user, status, wait) in [
                 ("1", ok, None),
                 ("1", refused, Some(60)),

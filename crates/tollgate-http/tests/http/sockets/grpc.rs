@@ -1,4 +1,4 @@
-//! gRPC with a tonic server behind the layer and a tonic client, and gRPC-Web over HTTP/1.1.
+//! Tests gRPC, with a tonic client and a tonic server behind the layer, and gRPC-Web over HTTP/1.1.
 
 use crate::sockets::client::{Version, connected};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run};

@@ -1,4 +1,4 @@
-//! Permits of downloads. A permit stays acquired while a body is sent, and is released when the
+//! Tests permits for downloads. A download keeps its permit until the body has been sent or the
 //! client hangs up.
 
 use crate::sockets::bodies::piped;
@@ -28,15 +28,15 @@ fn out(places: &InFlight<Key>) -> u64 {
     places.in_flight(&Key::new("downloads", [std::net::IpAddr::from([127, 0, 0, 1])]))
 }
 
-/// Waits until this many permits are taken. If that never happens, the test's deadline ends the
-/// wait.
+/// Waits until this many permits are taken, at most until the test's deadline.
 async fn until_out(places: &InFlight<Key>, taken: usize) {
     while out(places) != taken as u64 {
         tokio::task::yield_now().await;
     }
 }
 
-/// A handler that returns immediately. The frames of its body are sent through the channel.
+/// Returns a handler that responds immediately. For each response, the channel delivers a sender
+/// for the frames of the body.
 fn downloads() -> (Handler, mpsc::UnboundedReceiver<mpsc::Sender<Frame<Bytes>>>) {
     let (bodies, senders) = mpsc::unbounded_channel();
     let handler = handler(move |_| {
@@ -74,7 +74,8 @@ fn slow_downloads_hold_their_places_until_their_last_byte() {
             assert_eq!(refused.retry_after(), None);
             assert_eq!(refused.text("ratelimit"), Some("\"downloads\";r=0"));
         }
-        // One download ends, and one client hangs up in mid-body, so two permits are released.
+        // One download ends, then a client hangs up in the middle of a body. Each releases a
+        // permit.
         let (_client, sender, body) = under_way.pop().unwrap();
         drop(sender);
         assert!(body.collect().await.unwrap().to_bytes().is_empty());

@@ -131,7 +131,8 @@ fn each_choice_for_requests_without_a_key_is_kept() {
     on_all(async |kind, version| {
         for choice in [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share] {
             let server = Server::start(kind, layer([without_a_key(choice)]), site()).await;
-            // Requests without a key share one key, from whatever address they arrive.
+            // With `Share`, all requests without a key share one key, even if their addresses
+            // differ.
             let mut one = Client::connect(&server, version).await;
             let mut other = Client::connect_from("127.0.0.2", &server, version).await;
             let found = [

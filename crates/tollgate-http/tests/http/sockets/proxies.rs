@@ -1,8 +1,8 @@
-//! Clients behind proxies. Whatever a client writes into the headers, the client is counted by the
-//! address that the proxies saw.
+//! Tests clients behind proxies. A client counts under the address that the proxies saw, whatever
+//! it writes into the headers.
 //!
-//! The server's peer is the last proxy, 127.0.0.1. The limiter uses exact keys, so the tests can
-//! read the counted client from the limiter.
+//! The server's peer is the last proxy, 127.0.0.1. The limiter stores exact keys, from which the
+//! tests read which client was counted.
 
 use crate::sockets::client::{Client, Version, connected};
 use crate::sockets::run::{builder, layer, run};
@@ -29,11 +29,12 @@ pub(crate) fn addresses(limiter: &Counted) -> BTreeSet<String> {
     limiter.keys().map(|tracked| address(tracked.key())).collect()
 }
 
-/// The client, and the first proxy between the client and the server. The second proxy is the peer.
+/// The client, and the first of two proxies between the client and the server. The second proxy is
+/// the server's peer.
 const CLIENT: &str = "203.0.113.9";
 const PROXY: &str = "10.1.2.3";
 
-/// Entries with which a client pretends to be another client, or no client.
+/// Entries that a client forges to look like another client, or like no client.
 const SPOOFS: [&str; 20] = [
     "198.51.100.1",
     "198.51.100.1:443",
@@ -84,7 +85,7 @@ fn entry(field: ForwardedField, address: &str) -> String {
     }
 }
 
-/// Returns the entries that a client may write for an address, either well-formed or as the bare
+/// Returns the entries that a client may forge for an address: well-formed ones, and the bare
 /// address.
 fn spoofs(field: ForwardedField, address: &str) -> Vec<String> {
     match field {
@@ -117,13 +118,13 @@ fn a_spoofed_entry_in_any_position_changes_nothing() {
                 assert_eq!(send(&mut client, field, std::slice::from_ref(&honest)).await, StatusCode::OK);
                 let mut tried = 0;
                 for spoof in SPOOFS.iter().flat_map(|spoof| spoofs(field, spoof)) {
-                    // The forged entry is first, last, or between up to two other entries.
+                    // Up to two other entries precede or follow the forged entry.
                     for (others, position) in [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)] {
                         let mut entries = vec![entry(field, "192.0.2.77"); others];
                         entries.insert(position, spoof.clone());
                         let written = entries.join(", ");
-                        // The proxies continue the client's line, begin one line together, or begin
-                        // one line each.
+                        // The proxies append to the client's line, share a new line, or start a
+                        // line each.
                         let own = [entry(field, CLIENT), entry(field, PROXY)];
                         for lines in [
                             vec![format!("{written}, {honest}")],

@@ -1,4 +1,4 @@
-//! Runs each test on its own runtime with a deadline, and creates the limits for these tests.
+//! Runs each test on its own runtime with a deadline, and creates limits for the tests.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{Key, KeyBy, LayerError, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 
-/// The deadline of a test. It is far longer than any test needs, even on a machine that is ten
-/// times slower or busier, and prevents a test from hanging.
+/// The deadline of a test, which prevents the test from hanging. It is far longer than any test
+/// needs, even on a machine that is ten times slower or busier.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Runs a test on its own runtime. Its servers and connections end with the runtime.
@@ -36,8 +36,8 @@ pub(crate) fn per_key(limiter: &Arc<Limiter<Key>>) -> Limit {
     Limit::new("per-key", Arc::clone(limiter)).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow)
 }
 
-/// Starts the configuration of a layer. The layer reads the peer address from the extensions used
-/// by the servers of these tests.
+/// Returns a layer builder. The layer reads the peer's address from the extensions that these
+/// tests' servers set.
 pub(crate) fn builder() -> RateLimitBuilder {
     RateLimitLayer::builder()
         .peer_from(|peer: &axum::extract::ConnectInfo<std::net::SocketAddr>| peer.0)

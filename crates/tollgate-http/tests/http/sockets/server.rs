@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tollgate_http::{Body, PeerAddr, RateLimitLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-/// The error of handlers and bodies.
+/// The error type of handlers and bodies.
 pub(crate) type Failure = std::io::Error;
 
 /// The body of any request or response.
@@ -42,8 +42,9 @@ pub(crate) fn text(body: impl Into<Bytes>) -> Sent {
     Full::new(body.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// Answers `hello`, or as specified by the path: `/status/500`, `/error`, `/panic`. The handler
-/// reads bodies. A response to `HEAD` has no body, which the handler itself must omit with HTTP/2.
+/// Returns a handler that reads the request's body and responds with `hello`, unless the path
+/// requests something else: `/status/500`, `/error` or `/panic`. The handler itself omits the body
+/// of a response to `HEAD`, because HTTP/2 servers do not.
 pub(crate) fn site() -> Handler {
     handler(|request| async move {
         let path = request.uri().path();
@@ -104,14 +105,14 @@ impl Server {
         Self { address, task: tokio::spawn(serve(listener, router)) }
     }
 
-    /// Another server of any kind.
+    /// Wraps another kind of server that is already running.
     pub(crate) fn of(address: SocketAddr, task: JoinHandle<()>) -> Self {
         Self { address, task }
     }
 }
 
 /// Starts an axum server as users do, with the layer on the router and the address from
-/// `ConnectInfo`. An error of the handler becomes a response with status 500.
+/// `ConnectInfo`. If the handler returns an error, the response has status 500.
 async fn axum(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
     let handle = move |request: Request<axum::body::Body>| {
         let response = handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()));
@@ -130,7 +131,7 @@ async fn serve(listener: TcpListener, router: Router) {
     axum::serve(listener, service).await.unwrap();
 }
 
-/// Starts a hyper server. There is one layer, and each connection uses a clone of the service.
+/// Starts a hyper server with one layer. Each connection uses a clone of the service.
 async fn hyper(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
     let handler = service_fn(move |request: Request<Incoming>| {
         handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()))
@@ -150,7 +151,7 @@ where
         });
         tokio::spawn(async move {
             let service = TowerToHyperService::new(service);
-            // Clients hang up and handlers fail in these tests, so errors are ignored.
+            // Errors are ignored, because clients hang up and handlers fail in these tests.
             let _ = auto::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(stream), service)
                 .await;

@@ -1,5 +1,5 @@
-//! Costs revealed by responses, in real servers. Some servers poll for frames and some do not, and
-//! servers drop bodies when clients hang up.
+//! Tests limits whose cost is revealed by the response, in real servers. Servers differ in how far
+//! they poll a body, and drop it if the client hangs up.
 
 use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{layer, run, single};
@@ -113,8 +113,8 @@ fn a_whole_response_is_settled_however_the_server_asks_for_its_end() {
             sum += cost;
             until_charged(&limiter, sum, &format!("{kind:?} {version:?} {path}")).await;
         }
-        // HTTP/1.1 omits the body of a response to HEAD, so the body reveals nothing. (With HTTP/2,
-        // the handler must omit the body.)
+        // HTTP/1.1 servers omit the body of a response to HEAD, so the body reveals nothing. (With
+        // HTTP/2, the handler must omit it.)
         if version == Version::One {
             assert_eq!(client.ask(Request::head("/json")).await.body.len(), 0);
             until_charged(&limiter, sum + ESTIMATE, &format!("{kind:?} HEAD")).await;
@@ -144,7 +144,7 @@ fn frames(frames: Vec<Frame<Bytes>>) -> Sent {
     body
 }
 
-/// An endless stream of events, which sends until the client stops reading.
+/// An endless stream of events, sent until the client stops reading.
 fn endless() -> crate::sockets::server::Handler {
     handler(|_| async {
         let (sender, body) = piped();

@@ -1,5 +1,5 @@
-//! A request with several limits is charged to all of them or to none, and the response names the
-//! binding limit.
+//! Tests that a request with several limits is charged to all of them or to none, and that the
+//! response names the binding limit.
 
 use crate::sockets::client::{Client, Version, connected, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -75,7 +75,7 @@ fn of_two_that_refuse_the_one_with_the_longer_wait_binds() {
             let problem: Value = serde_json::from_slice(&reply.body).unwrap();
             assert_eq!(problem["violated-policies"], json!(["per-address", "all"]));
             assert_eq!(reply.retry_after(), Some(3600));
-            // Each item has its own time, which is never later than `Retry-After`.
+            // Each item states its own limit's wait, which never exceeds `Retry-After`.
             let mut items = rate_limit(&reply.headers);
             items.sort();
             assert_eq!(items, [("all".into(), 0, Some(60)), ("per-address".into(), 0, Some(3600))]);

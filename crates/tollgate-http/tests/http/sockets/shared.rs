@@ -1,5 +1,5 @@
-//! Limits shared with other machines, over sockets. A task stores the counts and answers over a
-//! channel.
+//! Tests limits shared with other machines, over sockets. A task owns the counts, and answers over
+//! a channel.
 
 use crate::sockets::client::{Client, VERSIONS, connected, on_all};
 use crate::sockets::run::{builder, run};
@@ -21,7 +21,7 @@ enum Call {
     Force(Key, u64, oneshot::Sender<u64>),
 }
 
-/// The limiter of one machine.
+/// One machine's limiter.
 #[derive(Clone)]
 struct Remote {
     calls: mpsc::UnboundedSender<Call>,
@@ -61,7 +61,7 @@ impl AsyncLimiter for Remote {
     }
 }
 
-/// The limiter of several machines, and its counts.
+/// A limiter shared by several machines, and its counts.
 fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
     let limiter: Arc<Limiter<Key>> =
         Arc::new(Limiter::builder(quota).clock(ManualClock::new()).build().unwrap());

@@ -1,6 +1,6 @@
-//! One limit applies to everything that uses a layer: connections, streams, clones, routes and
-//! servers. If a layer had a separate limiter for each connection (a known defect of other layers),
-//! all of these tests would fail.
+//! Tests that everything that uses a layer shares its limits: connections, streams, clones, routes
+//! and servers. All of these tests would fail if the layer had a separate limiter for each
+//! connection, as some other layers do.
 
 use crate::sockets::client::{Client, VERSIONS, Version, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -89,8 +89,8 @@ fn routes_of_one_router_share_its_limits() {
 const CONNECTIONS: usize = 1000;
 const ADMITTED: usize = 137;
 
-/// Raises the limit on file descriptors if it is too low. Both ends of each connection are in this
-/// process, and two tests have this many connections.
+/// Raises the limit on file descriptors if it is too low for two tests with `CONNECTIONS`
+/// connections each. Both ends of each connection are in this process.
 fn make_room_for_descriptors() {
     #[cfg(unix)]
     {
@@ -105,8 +105,8 @@ fn make_room_for_descriptors() {
     }
 }
 
-/// A thousand clients with ten addresses use one API key. Admitted requests are answered only after
-/// all thousand have been decided, so that all are in progress at the same time.
+/// Lets a thousand clients with ten addresses use the same API key. The handler waits until all
+/// thousand requests have been decided, so that all of them are in progress at the same time.
 async fn a_thousand(kind: Kind, version: Version) {
     let clock = ManualClock::new();
     let keys = keyed(Quota::per_hour(ADMITTED as u64), &clock);

@@ -1,5 +1,5 @@
-//! The two versions of HTTP express the same request differently, but limits count it as the same
-//! request.
+//! Tests that limits count a request in the same way in HTTP/1.1 and HTTP/2, although the two
+//! versions express it differently.
 
 use crate::sockets::client::{Client, VERSIONS, Version};
 use crate::sockets::run::{builder, run};
@@ -15,8 +15,8 @@ fn hourly(header: &str) -> RateLimitLayer {
     builder().limit(limit).build().unwrap()
 }
 
-/// The name of a header, and a function that creates a request with this header in the form used by
-/// a version of HTTP.
+/// The name of a header, and a function that creates a request with this header as an HTTP version
+/// expresses it.
 type Case = (&'static str, fn(Version) -> http::request::Builder);
 
 #[test]
