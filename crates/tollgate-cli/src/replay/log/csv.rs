@@ -89,7 +89,8 @@ pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Rea
     })
 }
 
-/// Returns whether these strings look like names. A damaged line in another format does not.
+/// Returns whether these strings look like names, which distinguishes a header from a damaged line
+/// in another format.
 fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     let is_name = |name: &[u8]| {
         name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')

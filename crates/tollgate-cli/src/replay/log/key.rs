@@ -79,7 +79,7 @@ impl KeyWriter {
         }
     }
 
-    /// Returns the number of keys in which a field has no value, for each field.
+    /// Returns, for each field, the number of keys in which the field has no value.
     pub(crate) fn missing(&self) -> &[u64] {
         &self.missing
     }
