@@ -114,9 +114,9 @@ impl Timeline {
         *self = Self { width, first, counts: merged };
     }
 
-    /// Returns the timeline, merged to at most `stretches` stretches, but not below two. A single
-    /// stretch is not always possible, because two seconds may lie on different sides of a boundary
-    /// at every width.
+    /// Returns the timeline, merged to at most `stretches` stretches, or to at most two if
+    /// `stretches` is smaller than two. A single stretch is not always possible, because two
+    /// seconds may lie on different sides of a boundary at every width.
     pub(crate) fn at_most(&self, stretches: usize) -> Self {
         let mut wide = self.clone();
         while wide.counts.len() > stretches.max(2) {

@@ -48,7 +48,7 @@ pub(crate) fn shares(part: u128, rest: u128) -> [String; 2] {
     }
 }
 
-/// Returns the part as a share of the whole, rounded to tenths of a percent.
+/// Returns the part's share of the whole in tenths of a percent, rounded.
 fn tenths(part: u128, whole: u128) -> u64 {
     // Beyond 2^117 the last digits don't matter.
     let (part, whole) = if whole >> 117 > 0 { (part >> 11, whole >> 11) } else { (part, whole) };
