@@ -281,8 +281,8 @@ pub(crate) fn log_formats() -> PossibleValuesParser {
     PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(Format::name)))
 }
 
-/// Returns the format with this name, or `None` for a format detected from the first lines of the
-/// log.
+/// Returns the format with this name, or `None` if the first lines of each log determine the
+/// format.
 pub(crate) fn log_format(name: &str) -> Option<Format> {
     Format::ALL.into_iter().find(|format| format.name() == name)
 }

@@ -58,8 +58,8 @@ impl Changes {
     }
 
     /// Counts a request. `[before, after]` states whether the request passes before and after the
-    /// change. If the decision changes, this method also calls `client` and `limit`; `limit`
-    /// returns the limit that refuses the request, either before or after the change.
+    /// change. This method calls `client` and `limit` only if the decision changes. `limit` returns
+    /// the limit that refuses the request, either before or after the change.
     pub(crate) fn add<'c>(
         &mut self,
         at: Tick,

@@ -63,7 +63,7 @@ impl Decisions {
         })
     }
 
-    /// Flushes the buffered rows. A file appears under its name only now.
+    /// Flushes the buffered rows. A file does not appear under its name before this call.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.rows.finish()
     }

@@ -44,7 +44,7 @@ impl Places {
         Self { most, now: Tick::ZERO, idle_from: Vec::new(), taken: BinaryHeap::new() }
     }
 
-    /// Returns whether the key of a request at this time has a place, or can receive a free one.
+    /// Returns whether the key of a request at this time has a place or can receive a free place.
     pub(crate) fn has_room_for(&mut self, id: KeyId, at: Tick) -> bool {
         // A time that leaps far ahead counts as the log's time only until the next ordinary time.
         let leapt = at + LEAP < self.now;

@@ -34,7 +34,8 @@ struct Asked {
 
 impl Batch {
     const SIZE: usize = 256;
-    /// The total size of its keys at which a batch is full. A single key may be as long as a line.
+    /// A batch is full when its keys have this total size in bytes. A single key may be as long as
+    /// a line.
     const KEY_BYTES: usize = 1 << 20;
 
     #[inline]

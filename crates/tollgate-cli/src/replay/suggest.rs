@@ -6,7 +6,7 @@
 //! rate that refills its burst in T seconds, because a burst is a whole number of requests.
 //!
 //! For each algorithm and each T, [`search`] finds the smallest N that denies no more than is
-//! allowed. A [`row`] replays this quota, so its figures equal those of `tollgate replay`.
+//! allowed. A [`row`] replays this quota, so its figures are the same as in `tollgate replay`.
 //! [`pattern`] finds the clients that stand out, and [`config`] writes a file for the proxy.
 //!
 //! The search ignores costs, the quotas of individual keys, and the maximum number of keys. The

@@ -58,7 +58,7 @@ impl AgainstArgs {
     ///
     /// # Errors
     ///
-    /// Returns an error if the text has several quotas, has named limits, or is not a quota.
+    /// Returns an error if `--against` has several quotas, has named limits, or is not a quota.
     pub(crate) fn quota(&self) -> Result<Option<Quota>, Failure> {
         let shown = |text: &str| printable(text.as_bytes());
         match (&self.limits[..], &self.from_file) {

@@ -77,7 +77,7 @@ impl Rows {
         self.csv.write_field(&self.number)
     }
 
-    /// Flushes the buffered rows. A file appears under its name only now.
+    /// Flushes the buffered rows. A file does not appear under its name before this call.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let Self { csv, name, .. } = self;
         let written = csv.into_inner().map_err(csv::IntoInnerError::into_error).and_then(Sink::finish);

@@ -1,12 +1,12 @@
 //! Opens the files that a replay writes, such as the decisions. A target is standard output, a
 //! device, a pipe, or a file. A file is replaced only by a complete file.
 //!
-//! Data is written to a temporary file in the target's folder, which is renamed after the replay
-//! has succeeded. If the replay fails, an earlier file with the target's name is therefore
-//! unchanged, and an incomplete file never has that name.
+//! Data is written to a temporary file in the target's folder. This file is renamed after the
+//! replay has succeeded. If the replay fails, an earlier file with the target's name is unchanged,
+//! and an incomplete file never has that name.
 //!
-//! On Linux, the temporary file stays unnamed until the replay succeeds, where the file system
-//! supports that. A replay stopped by Ctrl-C, for example, then leaves no file behind.
+//! On Linux, where the file system supports it, the temporary file stays unnamed until the replay
+//! succeeds. If Ctrl-C stops the replay, for example, no file is left behind.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};

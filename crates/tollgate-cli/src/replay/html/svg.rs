@@ -1,8 +1,8 @@
 //! Draws shapes as SVG inside a page. plotters computes the layout.
 //!
-//! The SVG backend of plotters writes fixed colours. In this backend, each colour stands for a
-//! style class instead, so that the page's style can choose different colours for a light screen, a
-//! dark screen and paper.
+//! The SVG backend of plotters writes fixed colours. This module's backend instead treats each
+//! colour as a style class, so that the page's style can choose different colours for a light
+//! screen, a dark screen and paper.
 
 use std::convert::Infallible;
 

@@ -30,8 +30,8 @@ impl Watch {
         let chosen = settings.algorithm;
         let compared = Settings { algorithm: None, ..settings.clone() };
         let is_beside = |algorithm: Algorithm| chosen.is_some_and(|chosen| chosen != algorithm);
-        // `entries` fails only if no algorithm accepts the quotas, but the report's algorithm
-        // accepts them.
+        // This never fails: `entries` returns an error only if no algorithm accepts the quotas, and
+        // the report's algorithm accepts them.
         let beside =
             entry::entries(&compared, own).unwrap_or_default().into_iter().filter(|entry| match entry {
                 Entry::Simulated(simulation) => is_beside(simulation.algorithm),

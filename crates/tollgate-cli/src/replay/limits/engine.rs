@@ -101,9 +101,9 @@ impl Engine {
         Ok(Self { layer, clock, tally, in_flight: BinaryHeap::new(), passed: 0, refused: 0 })
     }
 
-    /// Decides on a request that arrives at `at` and lasts for `duration_ns`. If an earlier request
-    /// had a later time, this request is judged at the latest time so far. Returns the time at
-    /// which the request was judged and, if it was refused, the refusal.
+    /// Decides on a request that arrives at `at` and lasts for `duration_ns`. The request is judged
+    /// at `at` or at the latest time seen so far, whichever is later. Returns the time at which the
+    /// request was judged and, if it was refused, the refusal.
     pub(crate) fn judge(
         &mut self,
         request: &Request<()>,

@@ -184,8 +184,8 @@ pub(crate) const W3C_FIELDS: [(&str, &[&str]); 11] = [
     ("duration", &["time-taken"]),
 ];
 
-/// A [`Format::W3c`] column that only CloudFront writes. It identifies logs with durations in
-/// seconds; IIS logs durations in another unit.
+/// A [`Format::W3c`] column that only CloudFront writes. CloudFront logs durations in seconds, and
+/// IIS logs them in milliseconds.
 pub(crate) const CLOUDFRONT_COLUMN: &str = "x-edge-location";
 
 /// The JSON log of a server.

@@ -5,7 +5,8 @@
 //! - logrotate's `copytruncate` truncates a log that the server does not open for appending. The
 //!   log then starts with a hole as long as the earlier log.
 //! - After a crash, the file may have grown although its last bytes did not reach the disk. The
-//!   line before the hole is cut off, and the next line follows the hole without a line end.
+//!   missing bytes are a hole. The line before the hole is cut off, and the next line follows the
+//!   hole without a line end.
 //!
 //! NUL bytes at the start or the end of a line are skipped. A run of at least [`HOLE`] NUL bytes
 //! ends the line before the run. A shorter run inside a line is part of the line, because some

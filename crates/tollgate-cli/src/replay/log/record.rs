@@ -10,7 +10,7 @@ use super::text::{self, TextRecords};
 use super::timestamp::TimeUnit;
 use super::wrapped::Unwrapper;
 
-/// The maximum number of leading words that a hint explains how to remove.
+/// A hint explains how to remove up to this many leading words.
 const MOST_WORDS_BEFORE: usize = 6;
 
 /// Reads the records of one log.

@@ -21,7 +21,7 @@ pub enum Cost {
 /// The parts of a record that the replay needs.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The fields whose values form the key, in the order of this list.
+    /// The fields whose values form the key, in order.
     pub key: Vec<String>,
     /// The number of bits of an IPv6 address that identify a client, for the fields `ip` and
     /// `forwarded`.

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A line is read only up to the last column that the replay needs. The rest of the line may have
-//! any form, because many sites append their own fields, and because a client with a malformed user
-//! agent still counts.
+//! any form, because many sites append their own fields. A client with a malformed user agent
+//! therefore still counts.
 //!
-//! Lines may contain any bytes, not just text. In particular, the request may be any bytes, because
-//! scanners, and browsers that speak TLS to a plain port, do not send an HTTP request line. If the
+//! Lines may contain any bytes, not just text. Even the request need not be an HTTP request line,
+//! because scanners may send any bytes, and so may browsers that speak TLS to a plain port. If the
 //! request does not begin with a method and a URI, then method, path, uri and protocol are all `-`.
 
 use std::borrow::Cow;
@@ -57,8 +57,8 @@ pub(crate) struct TextRecords {
     /// The required parts of a record. They are stored because a later line in the log may name
     /// different columns.
     wanted: Wanted,
-    /// The plan for reading a line. If a later `#Fields:` line is not sufficient, this is the
-    /// reason instead, such as a missing column.
+    /// The plan for reading a line, or an error if a later `#Fields:` line is insufficient, for
+    /// example because a column is missing.
     plan: Result<Plan, Reason>,
     pub(crate) writer: KeyWriter,
     stamps: Stamps,

@@ -1,5 +1,5 @@
-//! Parses the timestamps in a log. A timestamp is in Common Log Format, in RFC 3339 format, or a
-//! number of seconds with or without a fraction.
+//! Parses the timestamps in a log. A timestamp is written in Common Log Format or in RFC 3339
+//! format, or as a number of seconds with or without a fraction.
 //!
 //! Every timestamp becomes a [`Tick`] in nanoseconds since the Unix epoch. Windows are therefore
 //! aligned to the epoch.
@@ -39,8 +39,8 @@ impl TimeUnit {
 /// Parses the timestamps of Common Log Format.
 ///
 /// Adjacent lines usually have the same date and zone. The parser therefore stores the midnight of
-/// the last date, and parses only the hours, minutes and seconds of further lines. Zones are fixed
-/// offsets, so all days have the same length.
+/// the last date, and parses only the hours, minutes and seconds of the lines that follow. Zones
+/// are fixed offsets, so all days have the same length.
 #[derive(Debug, Default)]
 struct ClfStamps {
     date: [u8; 11],
@@ -71,8 +71,8 @@ impl ClfStamps {
 }
 
 /// Parses the timestamps in plain text formats: Common Log Format, RFC 3339, HAProxy, and W3C.
-/// HAProxy and W3C timestamps have no zone. W3C timestamps are in UTC, and HAProxy timestamps are
-/// assumed to be in UTC.
+/// HAProxy and W3C timestamps have no zone and are read as UTC. W3C logs use UTC; for HAProxy, UTC
+/// is an assumption.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     clf: ClfStamps,

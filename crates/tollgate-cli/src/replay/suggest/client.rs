@@ -50,9 +50,9 @@ impl Client {
         most as u64
     }
 
-    /// Returns the median time between two successive requests, and the number of times close to
-    /// the median. A time is close if it differs by at most a quarter of the median or by at most a
-    /// second.
+    /// Returns the median interval between two successive requests, and the number of intervals
+    /// close to the median. An interval is close if it differs by at most a quarter of the median
+    /// or by at most a second.
     pub(crate) fn usual_gap(&self) -> Option<(Duration, usize)> {
         let gap = |pair: &[Tick]| pair[1].as_nanos() - pair[0].as_nanos();
         let mut gaps: Vec<u64> = self.times.windows(2).map(gap).collect();

@@ -25,8 +25,8 @@ const LEAST_FACTOR: u64 = 4;
 pub(crate) enum Pattern {
     /// At least half of the requests repeat a request that failed shortly before.
     Retries,
-    /// At least four out of five intervals between requests are about the same, and this interval
-    /// is at least two seconds long.
+    /// At least four out of five intervals between requests are close to the median interval, which
+    /// is at least two seconds.
     Steady { every: Duration },
     /// At least half of the requests in the busiest minute were sent within two seconds.
     Bursts,

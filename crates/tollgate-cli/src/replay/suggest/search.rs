@@ -1,7 +1,7 @@
 //! Finds the smallest rate that denies no more than is allowed.
 //!
 //! [`Search::smallest`] finds N by bisection. Bisection is correct because a larger N never denies
-//! more:
+//! more requests:
 //!
 //! - A token bucket, a fixed window and a sliding log admit as many requests as any selection of
 //!   requests that stays within their bound, because admitting an early request instead of a later
@@ -9,12 +9,12 @@
 //!   for N + 1.
 //! - At any time, a sliding window with N + 1 tokens has counted as many requests in its current
 //!   window as one with N tokens, or one more. If the counts for the previous windows differ by at
-//!   most one, then the remaining room differs by at most one, and never to the disadvantage of N +
-//!   1. Therefore, with N + 1 no window admits fewer requests.
+//!   most one, then the remaining room differs by at most one, and never to the disadvantage of the
+//!   larger N. Therefore no window admits fewer requests with the larger N.
 //!
 //! If N denies nothing to a key, then a larger N denies nothing to that key either. A larger N
-//! therefore never denies requests of more clients. The test `no_smaller_rate_of_any_row_is_enough`
-//! tries all N.
+//! therefore never denies requests from more clients. The test
+//! `no_smaller_rate_of_any_row_is_enough` tries all N.
 
 use std::time::Duration;
 

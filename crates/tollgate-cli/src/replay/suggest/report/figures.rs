@@ -80,7 +80,8 @@ pub(crate) struct Limit {
 pub(crate) struct Line {
     pub(crate) algorithm: String,
     pub(crate) burst_seconds: u64,
-    /// The reason why the algorithm accepts no limit that is large enough, if that is the case.
+    /// Why the algorithm accepts no limit that is large enough. Absent if the algorithm accepts
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     pub(crate) limit: Option<String>,
