@@ -1,19 +1,21 @@
-//! Replays access logs through a limiter, to find out what a limit would have done to that traffic.
+//! Replays access logs through a limiter, to show what a limit would have done to that traffic.
 //!
 //! Each line becomes a [`Request`] with a time and a key ([`log`]). Requests are collected in
 //! batches, and each [`Simulation`](simulation::Simulation) judges every batch. [`report`] presents
-//! the results. Memory grows only with the number of distinct keys, unless the log is sorted.
-//! Sorting requires 40 bytes per request, and half as much again while the sort runs. Other threads
-//! may parse lines ([`parallel`]) and judge requests ([`judges`]). They hold only a few chunks of
-//! the log at a time, and they never change a decision.
+//! the results. Other threads may parse lines ([`parallel`]) and judge requests ([`judges`]), but
+//! they never change a decision.
 //!
-//! For each key, time never runs backwards: a request is judged at its own timestamp, or at the
+//! Memory grows only with the number of distinct keys: even with several threads, only a few chunks
+//! of the log are in memory at a time. A replay that sorts the log also requires 40 bytes per
+//! request, and half as much again while the sort runs.
+//!
+//! For each key, time never runs backwards: a request is judged at its own timestamp or at the
 //! latest timestamp already seen for its key, whichever is later. The simulated limiter evicts idle
-//! keys by the timestamps in the log, so `--max-keys` refuses as many new keys as it would have
-//! refused in production ([`places`]).
+//! keys according to the timestamps in the log, so `--max-keys` refuses as many new keys as it
+//! would have refused in production ([`places`]).
 //!
-//! This module replays one quota. [`limits`] replays limits with names, as the proxy enforces them,
-//! and [`suggest`](mod@suggest) finds quotas for a log.
+//! This module replays one quota. [`limits`] replays named limits, as the proxy enforces them, and
+//! [`suggest`](mod@suggest) finds quotas for a log.
 
 pub(crate) mod args;
 mod changes;
@@ -78,8 +80,8 @@ pub use settings::Settings;
 ///
 /// # Errors
 ///
-/// Returns an error if an input or the quotas cannot be read, if no log has one of the fields, or
-/// if no limiter accepts the configuration. Also returns an error if no line of a log parses or,
+/// Returns an error if an input or the quotas cannot be read, if a log has no column for a required
+/// field, or if no limiter accepts the configuration. Also returns an error if no line parses or,
 /// with `strict`, if any line does not parse.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
@@ -112,13 +114,13 @@ pub struct Replay<'s> {
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line describes the log, or is part of a split line that is not complete yet.
+    /// The line describes the log, or is part of a split line that is still incomplete.
     Header,
     Blank,
     Bad(Reason),
 }
 
-/// A request that waits to be sorted.
+/// A request waiting to be sorted.
 struct Arrival {
     at: Tick,
     cost: u64,
@@ -223,7 +225,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Returns parsers for other threads. Returns none if a single thread must read the log.
+    /// Returns parsers for other threads, or none if a single thread must read the log.
     fn parsers(&self, records: Option<&Records>) -> Vec<LineParser> {
         let threads = self.settings.threads;
         let Some(records) = records.filter(|_| threads > 1) else { return Vec::new() };
@@ -243,7 +245,7 @@ impl<'s> Replay<'s> {
         self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
     }
 
-    /// Parses a line. The first line of a log creates the reader of that log.
+    /// Parses a line. The first line of a log creates the log's reader.
     #[inline]
     fn parse(
         &mut self,
@@ -288,7 +290,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Adds a request to the batch. If the log is sorted, stores the request for sorting instead.
+    /// Adds a request to the batch or, if the replay sorts the log, to the requests to sort.
     #[inline]
     fn admit(&mut self, request: Request, key: &[u8], position: Position) -> Result<(), Failure> {
         let Request { at, cost } = request;
@@ -358,7 +360,7 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Parses the lines of a log that was opened.
+/// Parses the lines of an open log.
 struct LineParser(Records);
 
 impl Parser for LineParser {
@@ -369,8 +371,8 @@ impl Parser for LineParser {
     }
 }
 
-/// Parses a line with the reader of its log. If there is no reader yet, any line that is not blank
-/// is reported as having no known format.
+/// Parses a line with its log's reader. Without a reader, every nonblank line is reported as having
+/// no known format.
 #[inline]
 fn parse(line: &Line<'_>, records: Option<&mut Records>, key: &mut Vec<u8>) -> Parsed {
     let text = match line {

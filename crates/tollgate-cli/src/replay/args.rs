@@ -46,7 +46,7 @@ requests of its key are judged at that time). --sort judges in order of time.
 
 NUL bytes that a truncation or a crash has left in a log are skipped, and the report says so.";
 
-/// The last part of the help, with everything that does not fit beside an option.
+/// The end of the help text, which covers everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate replay access.log --limit '100/min burst 20'
@@ -274,14 +274,15 @@ enum CostArg {
     Bytes,
 }
 
-/// The value of `--log-format` that makes the first lines of a log determine its format.
+/// The value of `--log-format` that detects the format from the first lines of each log.
 pub(crate) const AUTO: &str = "auto";
 
 pub(crate) fn log_formats() -> PossibleValuesParser {
     PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(Format::name)))
 }
 
-/// Returns the format with this name, or `None` if the first lines of a log determine the format.
+/// Returns the format with this name, or `None` if the first lines of each log determine the
+/// format.
 pub(crate) fn log_format(name: &str) -> Option<Format> {
     Format::ALL.into_iter().find(|format| format.name() == name)
 }
@@ -305,12 +306,12 @@ pub(crate) enum Output {
     Json,
 }
 
-/// The settings of a replay, of one of two kinds.
+/// The settings of either kind of replay.
 pub(crate) enum Replayed {
     /// One quota for each key.
     Quota(Box<Settings>),
-    /// The settings of limits with names, and a function that adds the file name and line number to
-    /// an error about a setting.
+    /// The settings of named limits, and a function that adds the file name and line number to an
+    /// error about a setting.
     Limits(Box<limits::Settings>, Box<Located>),
 }
 
@@ -320,7 +321,7 @@ struct FromFile {
     located: Box<Located>,
 }
 
-/// Adds the file name and line number of a setting to an error about that setting.
+/// Adds a setting's file name and line number to an error about that setting.
 pub(crate) type Located = dyn Fn(Failure) -> Failure;
 
 impl ReplayArgs {
@@ -337,7 +338,7 @@ impl ReplayArgs {
         Self { from_file: Some(FromFile { layer, located }), ..self }
     }
 
-    /// Returns the arguments about the limits that decisions are compared with.
+    /// Returns the arguments about the limits to compare with.
     #[cfg(feature = "proxy")]
     pub(crate) fn against(&mut self) -> &mut AgainstArgs {
         &mut self.against
@@ -345,7 +346,7 @@ impl ReplayArgs {
 
     /// # Errors
     ///
-    /// An invalid limit, algorithm, key or mapping of names.
+    /// Returns an error if a limit, an algorithm, a key or a mapping of names is invalid.
     pub(crate) fn settings(mut self) -> Result<Replayed, Failure> {
         if self.decisions.as_deref() == Some(Path::new("-")) && matches!(self.format, Output::Json) {
             return Err(Failure::refused(
@@ -389,7 +390,7 @@ impl ReplayArgs {
         }
     }
 
-    /// Returns the settings of a replay of limits with names: `layer`, changed by the options.
+    /// Returns the settings for a replay of named limits: `layer`, changed by the options.
     fn of_limits(self, layer: LayerSettings) -> Result<limits::Settings, Failure> {
         let html = self.page();
         let not_here = [
@@ -473,7 +474,7 @@ impl ReplayArgs {
         None
     }
 
-    /// Returns the settings of a replay of one quota.
+    /// Returns the settings for a replay of one quota.
     fn of_quota(self, quota: Quota) -> Result<Settings, Failure> {
         let html = self.page();
         let not_here = [
@@ -546,7 +547,7 @@ impl ReplayArgs {
     }
 }
 
-/// Returns the command of this process, quoted for a shell.
+/// Returns this process's command line, quoted for a shell.
 #[cfg(feature = "html")]
 fn command() -> String {
     let words = std::env::args_os().skip(1).map(|word| shell_word(&printable(word.as_encoded_bytes())));
@@ -599,8 +600,8 @@ pub(crate) fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     Ok(fields)
 }
 
-/// Parses the pairs of `--fields`: our name for a field, and the log's name. Our name must be one
-/// of the `known` fields, which this replay uses.
+/// Parses the pairs in `--fields`. Each pair consists of our name for a field and the log's name.
+/// Our name must be one of the `known` fields, which this replay uses.
 pub(crate) fn parse_names<'n, K: Iterator<Item = &'n str>>(
     text: &str,
     is_known: impl Fn(&str) -> bool,

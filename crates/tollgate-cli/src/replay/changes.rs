@@ -1,4 +1,4 @@
-//! Compares two configurations by counting the requests in a log that they decide differently.
+//! Compares two configurations by counting the requests on which they decide differently.
 
 use std::collections::HashMap;
 
@@ -12,22 +12,23 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// The differing decisions, counted by client, by limit and over time.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    /// Requests that both configurations let pass, or that both refuse.
+    /// Requests that both configurations admit or both refuse.
     pub(crate) same: u64,
     pub(crate) all: Changed,
     pub(crate) by_client: HashMap<Box<[u8]>, Changed, RandomState>,
-    /// The changes, grouped by the limit that newly refuses the request or refused it before.
+    /// The changed decisions, grouped by the limit that refuses the request before or after the
+    /// change.
     pub(crate) by_limit: HashMap<String, Changed, RandomState>,
     /// Newly passed and newly refused requests.
     pub(crate) timeline: Timeline,
 }
 
-/// Counts of requests whose decision changes.
+/// The numbers of requests whose decision changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// Requests that passed, and are now refused.
+    /// Requests that passed before, and are now refused.
     pub(crate) refused: u64,
-    /// Requests that were refused, and now pass.
+    /// Requests that were refused before, and now pass.
     pub(crate) passed: u64,
 }
 
@@ -57,8 +58,8 @@ impl Changes {
     }
 
     /// Counts a request. `[before, after]` states whether the request passes before and after the
-    /// change. `client` and `limit` are called only if the decision changes. `limit` returns the
-    /// limit that refuses the request, before or after the change.
+    /// change. This method calls `client` and `limit` only if the decision changes. `limit` returns
+    /// the limit that refuses the request, either before or after the change.
     pub(crate) fn add<'c>(
         &mut self,
         at: Tick,

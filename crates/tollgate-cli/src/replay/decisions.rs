@@ -1,4 +1,4 @@
-//! Writes every decision as a line of CSV, so that other programs can check or plot the decisions.
+//! Writes every decision as a line of CSV, so that other programs can check or plot it.
 
 mod identity;
 pub(crate) mod rows;
@@ -15,8 +15,8 @@ use crate::failure::Failure;
 use crate::replay::log::key::KeyShape;
 use rows::Rows;
 
-/// A CSV file with one row per request: `line,key,allowed,remaining,retry_after_ns`. If there are
-/// several logs, the first column is `file`.
+/// A CSV file with one row per request: `line,key,allowed,remaining,retry_after_ns`. With several
+/// logs, the first column is `file`.
 pub(crate) struct Decisions {
     rows: Rows,
     shape: KeyShape,
@@ -24,8 +24,8 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    /// Opens the file, or standard output for `-`, and writes the header. Refuses to overwrite an
-    /// input or the file given by `--quotas`.
+    /// Opens the file, or standard output for `-`, and writes the header. Returns an error if the
+    /// file is an input or the file given by `--quotas`.
     pub(crate) fn create(
         path: &Path,
         inputs: &[Input],
@@ -46,8 +46,8 @@ impl Decisions {
     ) -> Result<(), Failure> {
         let Self { rows, shape, last_key } = self;
         rows.write(position, |row| {
-            // Adjacent requests often have the same key, so the printed form of the last key is
-            // stored.
+            // Adjacent requests often have the same key, so the last key's printed form is kept for
+            // reuse.
             let shown = match last_key.take() {
                 Some((last, shown)) if last == id => shown,
                 _ => shape.show(key),
@@ -63,7 +63,7 @@ impl Decisions {
         })
     }
 
-    /// Flushes the buffered rows. Only then does a file appear under its name.
+    /// Flushes the buffered rows. A file does not appear under its name before this call.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.rows.finish()
     }

@@ -1,4 +1,4 @@
-//! The algorithms of a replay. Each algorithm is either simulated or does not accept a limit.
+//! The algorithms of a replay. Each algorithm is either simulated or does not accept the limit.
 
 use std::fmt;
 
@@ -19,7 +19,8 @@ pub(crate) enum Entry {
 /// A refused configuration, and the reason.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// The line in the file given by `--quotas`, if the refused quota belongs to a single key.
+    /// The refused quota's line in the file given by `--quotas`, if the quota belongs to a single
+    /// key.
     line: Option<String>,
     /// Whether the limiter refused `--max-keys` rather than the quota.
     is_of_max_keys: bool,
@@ -37,7 +38,7 @@ impl Refusal {
     }
 }
 
-/// The text for a report, which states the limit elsewhere.
+/// The text shown in a report. The report states the limit elsewhere.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.line {
@@ -47,8 +48,12 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns the algorithms to try. If the user chose an algorithm by name, it must accept the limit.
-/// With `--compare`, at least one algorithm must accept the limit.
+/// Returns the algorithms to try.
+///
+/// # Errors
+///
+/// Returns an error if the user chose an algorithm that does not accept the limit or, with
+/// `--compare`, if no algorithm accepts it.
 pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Vec<Entry>, Failure> {
     if let Some(algorithm) = settings.algorithm {
         let refused = |refusal: Refusal| Failure::refused(format!("{}: {}", refusal.option(), refusal.error));
@@ -81,7 +86,7 @@ pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Ve
     Ok(entries)
 }
 
-/// Starts the simulation of the quota of `--against`.
+/// Starts a simulation of the quota given by `--against`.
 ///
 /// # Errors
 ///
@@ -108,7 +113,8 @@ fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> 
     if let Some(own) = own {
         let quotas = own.quotas.iter().map(|own| (&*own.key, tried(own.quota)));
         simulation.set_key_quotas(quotas).map_err(|error| {
-            // The error does not name the key of the refused quota, so each quota is tried alone.
+            // The error does not name the key with the refused quota, so this tries each quota
+            // alone.
             let alone = LimiterSettings { max_keys: 1, ..settings.limiter };
             let refused =
                 own.quotas.iter().find(|own| ReplayLimiter::new(algorithm, tried(own.quota), alone).is_err());

@@ -1,8 +1,8 @@
 //! Reports a replay as a single HTML page, for `--html`.
 //!
-//! The page loads nothing: it contains no script, no font, and no network address. No text in a
-//! log, an argument or a file name can become markup ([`markup`]). The size of the page does not
-//! grow with the log, because pictures have a fixed number of columns, and long lists are cut.
+//! The page loads nothing: it contains no script, no font, and no network address. Text from a log,
+//! an argument or a file name can never become markup ([`markup`]). The size of the page does not
+//! grow with the log, because pictures have a fixed number of columns and long lists are truncated.
 
 mod chart;
 mod clients;
@@ -44,7 +44,7 @@ pub(crate) struct Page<'s> {
 }
 
 impl<'s> Page<'s> {
-    /// Opens the file of the page.
+    /// Opens the page's file.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl<'s> Page<'s> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be written, or if the system has no random numbers for
-    /// hashes.
+    /// Returns an error if the file cannot be written, or if the system provides no random numbers
+    /// for the hashes.
     pub(crate) fn write(
         self,
         report: &Report,
@@ -90,7 +90,7 @@ impl<'s> Page<'s> {
     }
 }
 
-/// A page about limits with names, with the counts that are collected for this page.
+/// A page about named limits, with the counts collected for it.
 pub(crate) struct LimitsPage<'s> {
     settings: &'s HtmlSettings,
     sink: Sink,
@@ -100,7 +100,7 @@ pub(crate) struct LimitsPage<'s> {
 }
 
 impl<'s> LimitsPage<'s> {
-    /// Opens the file of the page.
+    /// Opens the page's file.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl<'s> LimitsPage<'s> {
         })
     }
 
-    /// Counts a request. `refused` is `None` if the request passed. Otherwise, it contains the
-    /// retry-after of the request, or `None` if the request can never pass.
+    /// Counts a request. `refused` is `None` if the request passed. If the request was refused, it
+    /// contains the retry-after, or `None` if the request can never pass.
     pub(crate) fn judged(&mut self, at: Tick, refused: Option<Option<Duration>>) {
         self.timeline.count(at.as_nanos() / 1_000_000_000, refused.is_none());
         if let Some(wait) = refused {
@@ -144,7 +144,7 @@ impl<'s> LimitsPage<'s> {
     }
 }
 
-/// Opens the file of a page.
+/// Opens a page's file.
 fn open(settings: &HtmlSettings, inputs: &[Input], key_quotas: Option<&Input>) -> Result<Sink, Failure> {
     let path = &settings.path;
     if path == Path::new("-") {

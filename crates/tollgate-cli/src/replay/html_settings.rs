@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub struct HtmlSettings {
     pub path: PathBuf,
-    /// Whether clients are shown as hashes under a random key.
+    /// Whether clients are shown as hashes with a random key.
     pub are_clients_hashed: bool,
     /// The number of denied clients to show.
     pub top: usize,

@@ -34,7 +34,8 @@ impl Input {
         if argument == Path::new("-") { Self::Stdin } else { Self::File(argument) }
     }
 
-    /// Opens the log. `count` is increased by the number of bytes read, before decompression.
+    /// Opens the log. Reading it increases `count` by the number of bytes read, before
+    /// decompression.
     pub(crate) fn open(&self, count: Rc<Cell<u64>>) -> Result<Box<dyn Read>, Failure> {
         Ok(match self {
             Self::Stdin => Box::new(Counted::new(io::stdin().lock(), count)),
@@ -46,8 +47,8 @@ impl Input {
     }
 }
 
-/// Checks that all files can be read, so that a replay does not fail after hours. Returns the total
-/// size of the inputs, if it is known.
+/// Checks that all files can be read, so that a replay does not fail hours into the run. Returns
+/// the total size of the inputs, if it is known.
 pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
     let mut length = Some(0);
     for input in inputs {
@@ -58,7 +59,7 @@ pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let metadata = fs::metadata(path).map_err(unreadable)?;
         if metadata.is_file() {
-            // Only files are opened for this check, because opening and closing a pipe would break
+            // This check opens only regular files, because opening and closing a pipe would break
             // its writer.
             File::open(path).map_err(unreadable)?;
             length = length.map(|length| length + metadata.len());

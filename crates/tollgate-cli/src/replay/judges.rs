@@ -1,6 +1,6 @@
 //! Runs the algorithms of a replay, on the reading thread or on other threads.
 //!
-//! Every batch is sent to all algorithms, and each algorithm processes its batches in order. The
+//! Each batch is sent to all algorithms, and each algorithm processes the batches in order. The
 //! number of threads therefore never changes a decision.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) struct Witness {
     pub(crate) watch: Option<Watch>,
 }
 
-/// The quota of `--against`, and the differences found so far.
+/// The simulation of the quota given by `--against`, and the differences found so far.
 pub(crate) struct Against {
     pub(crate) simulation: Box<Simulation>,
     pub(crate) changes: Changes,
@@ -73,12 +73,12 @@ pub(crate) enum Court {
 
 /// A thread that runs some of the algorithms.
 pub(crate) struct Bench {
-    /// The channel to the thread. The thread ends when this is set to `None`.
+    /// The channel to the thread. Setting this to `None` ends the thread.
     batches: Option<SyncSender<Arc<Case>>>,
     thread: Option<JoinHandle<Result<Judges, Failure>>>,
 }
 
-/// A batch, and the number of keys in the log up to the end of the batch.
+/// A batch, and the number of keys seen in the log up to the end of the batch.
 struct Case {
     batch: Batch,
     keys: usize,
@@ -108,7 +108,7 @@ impl Court {
     }
 
     /// Moves the algorithms to at most this many threads. Does nothing if a witness must observe
-    /// the first algorithm.
+    /// the first algorithm's decisions.
     pub(crate) fn spread(&mut self, threads: usize) {
         let Self::Here(judges) = self else { return };
         if judges.witness.is_there() {
@@ -119,7 +119,7 @@ impl Court {
         let mut entries = entries.into_iter().peekable();
         let mut benches = Vec::new();
         while entries.peek().is_some() {
-            // A file of decisions is written only if there is just one algorithm.
+            // A decisions file is written only if there is just one algorithm.
             let judges = Judges {
                 entries: entries.by_ref().take(each).collect(),
                 decisions: decisions.take(),
@@ -130,8 +130,8 @@ impl Court {
         *self = Self::Threads(benches);
     }
 
-    /// Decides the requests of the batch, and empties the batch. `keys` is the number of keys seen
-    /// so far.
+    /// Decides the batch's requests, then empties the batch. `keys` is the number of keys seen so
+    /// far.
     pub(crate) fn judge(&mut self, batch: &mut Batch, keys: usize) -> Result<(), Failure> {
         match self {
             Self::Here(judges) => {
@@ -152,7 +152,7 @@ impl Court {
     }
 
     /// Waits until all batches are decided. Returns the algorithms in their original order, the
-    /// file of decisions, and the witness.
+    /// decisions file, and the witness.
     pub(crate) fn finish(self) -> Result<(Vec<Entry>, Option<Decisions>, Witness), Failure> {
         let benches = match self {
             Self::Here(judges) => return Ok((judges.entries, judges.decisions, judges.witness)),
@@ -181,7 +181,8 @@ impl Bench {
         Self { batches: Some(batches), thread: Some(thread) }
     }
 
-    /// Ends the thread and returns its algorithms, unless the thread was already ended.
+    /// Ends the thread and returns its algorithms. Returns `None` if the thread has already been
+    /// ended.
     fn end(&mut self) -> Result<Option<Judges>, Failure> {
         self.batches = None;
         let Some(thread) = self.thread.take() else { return Ok(None) };
@@ -190,7 +191,7 @@ impl Bench {
     }
 }
 
-/// Waits for the thread. Otherwise, the program could end before the thread has removed its
+/// Waits for the thread, because otherwise the program could end before the thread has removed its
 /// temporary file.
 impl Drop for Bench {
     fn drop(&mut self) {

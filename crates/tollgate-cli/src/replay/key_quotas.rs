@@ -1,9 +1,9 @@
-//! Reads the quotas of single keys from a CSV file. Each line is one record: a value for each field
-//! of the key, followed by the limit.
+//! Reads the quotas of individual keys from a CSV file. Each line is one record: a value for each
+//! field of the key, followed by the key's limit.
 //!
-//! A value must equal the value in the log byte by byte, and it may be `-`, empty, or invalid
-//! UTF-8. Paths and addresses are first converted as in the log. A path is converted to the form in
-//! which it is counted, or to its template. An IPv6 address is converted to its whole network.
+//! A value must equal the value in the log byte by byte. It may be `-`, empty, or invalid UTF-8.
+//! Paths and addresses are converted before the comparison, both here and in the log: a path to the
+//! form in which it is counted or to its template, and an IPv6 address to its whole network.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,14 +22,14 @@ use crate::replay::log::key::{KeyShape, KeyWriter};
 use crate::replay::log::lines::{Line, Lines, MAX_LINE};
 use crate::replay::log::schema::Wanted;
 
-/// The maximum length of a limit in bytes. For a longer limit, an error message would only fill the
-/// screen.
+/// The maximum length of a limit in bytes. A longer limit would only fill the screen with its error
+/// message.
 const LONGEST_LIMIT: usize = 100;
 
-/// The maximum number of characters that a message shows of a value.
+/// The maximum number of a value's characters that a message shows.
 const SHOWN: usize = 40;
 
-/// The quotas of one file.
+/// The quotas in one file.
 pub(crate) struct KeyQuotas {
     input: Input,
     /// The quotas in the order of their lines.
@@ -43,7 +43,7 @@ pub(crate) struct KeyQuota {
     line: u64,
 }
 
-/// Reads the records of a file, and remembers the keys of earlier records.
+/// Reads the records of a file, and stores the keys of the records read so far.
 struct Records<'r> {
     input: &'r Input,
     /// The names of the key's fields.
@@ -61,12 +61,12 @@ struct Given {
 }
 
 impl KeyQuotas {
-    /// Reads the quotas of keys. `wanted` defines the fields of a key.
+    /// Reads the quotas. `wanted` defines the fields of a key.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, if a line is not a record of these fields and a
-    /// limit, or if a key occurs twice.
+    /// Returns an error if the file cannot be read, if a line does not consist of these fields and
+    /// a limit, or if a key occurs twice.
     pub(crate) fn read(input: &Input, wanted: &Wanted) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(input.open(Rc::default())?);

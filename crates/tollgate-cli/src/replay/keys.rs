@@ -1,4 +1,4 @@
-//! Stores the keys of a log, with the facts about each key that do not depend on the limit.
+//! Stores the keys in a log, with the facts about each key that do not depend on the limit.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -7,26 +7,26 @@ use std::hash::{Hash, Hasher};
 use foldhash::fast::RandomState;
 use tollgate::Tick;
 
-/// The index of a key in the order of first appearance.
+/// The index of a key, in the order in which keys first appear.
 pub(crate) type KeyId = usize;
 
-/// The keys of a log. The memory of a replay grows with the number of distinct keys, not with the
-/// number of lines.
+/// The keys in a log. A replay's memory grows with the number of distinct keys, not with the number
+/// of lines.
 #[derive(Default)]
 pub(crate) struct Keys {
     ids: HashMap<Key, KeyId, RandomState>,
     seen: Vec<Seen>,
 }
 
-/// A key. Most keys are short. A short key is stored in the map itself, so a lookup reads only one
-/// place in memory.
+/// A key. Most keys are short, and a short key is stored in the map itself, so that a lookup reads
+/// only one place in memory.
 enum Key {
     Short { length: u8, bytes: [u8; SHORT] },
     Long(Box<[u8]>),
 }
 
-/// The maximum length of a key that is stored in the map itself. An address fits, and a [`Key`]
-/// occupies three words.
+/// The maximum length of a key that is stored in the map itself. This is long enough for an
+/// address, and keeps a [`Key`] at three words.
 const SHORT: usize = 22;
 
 impl Key {
@@ -74,7 +74,7 @@ struct Seen {
 }
 
 impl Keys {
-    /// Returns the id of this key. Assigns a new id to a new key.
+    /// Returns the key's id. A new key receives a new id.
     #[inline]
     pub(crate) fn id(&mut self, key: &[u8]) -> KeyId {
         if let Some(&id) = self.ids.get(key) {
@@ -86,9 +86,9 @@ impl Keys {
         id
     }
 
-    /// Counts a request, and returns the time at which the request is judged. That time is the
-    /// request's own timestamp, or the latest timestamp of an earlier request with the same key,
-    /// whichever is later. For each key, time never runs backwards.
+    /// Counts a request, and returns the time at which it is judged: its own timestamp or the
+    /// latest timestamp already seen for its key, whichever is later. For each key, time never runs
+    /// backwards.
     #[inline]
     pub(crate) fn arrive(&mut self, id: KeyId, at: Tick) -> Tick {
         let seen = &mut self.seen[id];
@@ -106,7 +106,7 @@ impl Keys {
         self.seen.len()
     }
 
-    /// Returns the number of requests of this key.
+    /// Returns the number of requests with this key.
     pub(crate) fn requests(&self, id: KeyId) -> u64 {
         self.seen[id].requests
     }

@@ -1,8 +1,8 @@
 //! [`ReplayLimiter`]: the limiter of a simulation, with either store of keys.
 //!
-//! A [`ReplayLimiter`] returns the same answers as a limiter whose clock shows the times of the
-//! log. It stores a state for every key of the log, and [`Places`] decides which of these keys a
-//! limiter would track.
+//! A [`ReplayLimiter`] returns the same answers as a limiter whose clock follows the timestamps in
+//! the log. It stores a state for every key in the log, and [`Places`] decides which of these keys
+//! a limiter would be tracking.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use tollgate::{Algorithm, ConfigError, Decision, Limiter, Quota, QuotaError, Tic
 use super::keys::KeyId;
 use super::places::Places;
 
-/// The maximum number of keys that may have a state. Any machine runs out of memory before it
-/// reaches this number. A limiter could track even more keys.
+/// The maximum number of keys with a state. Any machine runs out of memory before it reaches this
+/// number, although a limiter could track even more keys.
 const ALL_KEYS: usize = if usize::BITS > 32 { 1 << 31 } else { 1 << 23 };
 
 /// The settings of a limiter besides its quota.
@@ -25,15 +25,15 @@ pub struct LimiterSettings {
     pub exact_keys: bool,
 }
 
-/// A limiter whose keys are bytes, with the states of all keys.
+/// A limiter that identifies keys by their bytes, with the states of all keys.
 pub(crate) struct ReplayLimiter {
     states: States,
     places: Places,
-    /// A limiter that is full. Its policy answers requests whose key has no place.
+    /// A full limiter, whose policy answers requests with a key that has no place.
     full: States,
 }
 
-/// The states of keys, which are never evicted.
+/// The states of the keys. They are never evicted.
 enum States {
     Fingerprints(Box<Limiter<Vec<u8>>>),
     Exact(Box<Limiter<Vec<u8>, ExactKeys<Vec<u8>>>>),
@@ -42,7 +42,7 @@ enum States {
 impl ReplayLimiter {
     /// # Errors
     ///
-    /// Returns the reason if the algorithm cannot enforce this quota, or if no limiter tracks that
+    /// Returns an error if the algorithm cannot enforce this quota, or if no limiter can track that
     /// many keys.
     pub(crate) fn new(
         algorithm: Algorithm,
@@ -50,14 +50,14 @@ impl ReplayLimiter {
         settings: LimiterSettings,
     ) -> Result<Self, ConfigError> {
         let states = |max_keys| States::new(algorithm, quota, LimiterSettings { max_keys, ..settings });
-        // This limiter is only built to check whether a limiter accepts the number of keys.
+        // This limiter is built only to check that a limiter accepts the maximum number of keys.
         drop(states(settings.max_keys)?);
         let full = states(1)?;
         let _ = full.check_at(b"the key that has the place", 1, Tick::ZERO);
         Ok(Self { states: states(ALL_KEYS)?, places: Places::new(settings.max_keys), full })
     }
 
-    /// Sets the quotas of single keys, in force from tick zero.
+    /// Sets the quotas of individual keys, in force from tick zero.
     ///
     /// # Errors
     ///
@@ -110,11 +110,11 @@ impl States {
         let mut builder = Limiter::builder(quota).algorithm(algorithm);
         builder = builder.max_keys(settings.max_keys).when_full(settings.when_full).grace(Duration::MAX);
         if algorithm.has_windows() {
-            // Ticks are Unix time, and servers align their windows to the Unix epoch, which is tick
-            // 0.
+            // A tick is a Unix time, and servers align their windows to the Unix epoch, which is
+            // tick 0.
             builder = builder.align(WindowAlign::ClockStart);
         }
-        // An algorithm whose state does not fit in a word requires exact keys.
+        // An algorithm whose state does not fit in a single word requires exact keys.
         Ok(if settings.exact_keys || !Algorithm::PACKED.contains(&algorithm) {
             Self::Exact(Box::new(builder.exact_keys().build()?))
         } else {

@@ -1,17 +1,19 @@
-//! Replays access logs through limits with names, as `tollgate proxy` would have enforced them.
+//! Replays access logs through named limits, as `tollgate proxy` would have enforced them.
 //!
-//! The limits are enforced by the proxy's own layer, whose clock is set to the time of each
-//! request. A request passes only if all limits admit it. If a limit applies to requests in flight,
-//! an admitted request occupies its places from its arrival until its duration has passed.
+//! The proxy's own layer enforces the limits, with its clock set to the time of each request. A
+//! request passes only if all limits admit it. If a limit applies to requests in flight, an
+//! admitted request occupies places from its arrival until its duration has passed.
 //!
-//! A log must contain the facts that the limits need: [`need`] lists these facts, and [`columns`]
-//! finds them. The JSON log of the proxy ([`proxy_log`]) contains no headers and no queries.
-//! Instead, it records the key and the class that each limit found. A limit that needs a header or
-//! a query therefore uses the recorded key and class. The proxy writes a line when a request ends,
-//! so its log is sorted by time before the replay.
+//! A log must contain the facts that the limits need. [`need`] lists these facts, and [`columns`]
+//! finds them in the log.
 //!
-//! Memory grows with the keys that limits track or refuse, and with the requests in flight. If the
-//! log is sorted, memory also grows with the log.
+//! The proxy's own JSON log ([`proxy_log`]) contains neither headers nor queries. Instead, it
+//! records the key and the class that each limit found, and a limit that needs a header or a query
+//! uses the recorded key and class. The proxy writes each line at the end of a request, so a replay
+//! sorts this log by time.
+//!
+//! Memory grows with the number of keys that limits track or refuse, and with the number of
+//! requests in flight. If the replay sorts the log, memory also grows with the log.
 
 pub(crate) mod columns;
 mod engine;
@@ -58,8 +60,8 @@ use settings::Settings;
 /// # Errors
 ///
 /// Returns an error if the proxy would refuse the limits, if an input cannot be read, or if a log
-/// lacks a fact that a limit needs. Also returns an error if no line of a log parses or, with
-/// `strict`, if any line does not parse.
+/// lacks a fact that a limit needs. Also returns an error if no line parses or, with `strict`, if
+/// any line does not parse.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let mut replay = Replay::new(settings)?;
@@ -108,7 +110,7 @@ impl Parser for Source {
 /// The result of parsing a line.
 enum Parsed {
     Request(Arrived),
-    /// The line describes the log, or is part of a split line that is not complete yet.
+    /// The line describes the log, or is part of a split line that is still incomplete.
     Header,
     Blank,
     NoRequest,
@@ -118,12 +120,13 @@ enum Parsed {
 /// The limits of `--against` or `--against-config`.
 struct Compared {
     parts: Vec<LimitPart>,
-    /// The engine of these limits. It is built together with the engine of the first limits.
+    /// The engine that enforces these limits. It is built together with the engine for the main
+    /// limits.
     engine: Option<Engine>,
     changes: Changes,
 }
 
-/// A request that waits to be sorted.
+/// A request waiting to be sorted.
 struct Waiting {
     arrived: Arrived,
     position: Position,
@@ -138,10 +141,10 @@ struct Replay<'s> {
     needs: Vec<Need>,
     log: LogSummary,
     findings: Findings,
-    /// The source of each log, or `None` until the log is opened.
+    /// The source of each log's requests, or `None` until the log is opened.
     sources: Vec<Option<Source>>,
-    /// The limits, which are built when the first log is opened. They depend on the kind of that
-    /// log.
+    /// The engine that enforces the limits. It is built when the first log is opened, because it
+    /// depends on the kind of log.
     engine: Option<Engine>,
     against: Option<Compared>,
     request: Request<()>,
@@ -235,7 +238,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Returns parsers for other threads. Returns none if a single thread must read the log.
+    /// Returns parsers for other threads, or none if a single thread must read the log.
     fn parsers(&self, file: usize) -> Vec<Source> {
         let again = |_| match self.sources[file].as_ref()? {
             Source::Columns(columns) => columns.again().map(|columns| Source::Columns(Box::new(columns))),
@@ -281,7 +284,7 @@ impl<'s> Replay<'s> {
         Ok(self.sources[file].as_mut().unwrap_or(&mut unopened).parse(line, values))
     }
 
-    /// Recognises the form of a log by its first line.
+    /// Recognises the format of a log from its first line.
     fn open(&self, first: &[u8]) -> Result<(Format, Source), Unopened> {
         let log = &self.settings.log;
         let may_be_json = matches!(log.format, None | Some(Format::Json)) && log.names.is_empty();
@@ -292,7 +295,7 @@ impl<'s> Replay<'s> {
         Ok((format, Source::Columns(Box::new(columns))))
     }
 
-    /// Records the source of a log. If this is the first log, builds the limits.
+    /// Records the source of a log's requests. If this is the first log, builds the limits.
     fn opened(&mut self, file: usize, format: Format, source: Source) -> Result<(), Failure> {
         let is_of_proxy = matches!(source, Source::Proxy);
         if self.engine.is_some() && is_of_proxy != self.findings.is_of_proxy {
@@ -430,8 +433,8 @@ impl<'s> Replay<'s> {
         Ok(report)
     }
 
-    /// Returns the limits whose keys are read from the log. Returns none unless the proxy wrote the
-    /// log.
+    /// Returns the limits that read their keys from the log. There are none unless the proxy wrote
+    /// the log.
     fn going_by_log(&self) -> impl Iterator<Item = &LimitPart> {
         let goes_by_log = |part: &&LimitPart| {
             let text = self.settings.layer.limits.iter().find(|text| text.name == part.text_name);
@@ -441,14 +444,14 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Returns the client of a request, that is, its address in the form in which limits count it.
+/// Returns the client that sent a request: its address, in the form in which limits count it.
 fn client(request: &Request<()>, ipv6_prefix: u8) -> Box<[u8]> {
     let peer = request.extensions().get::<PeerAddr>().map(|peer| peer.0.ip().to_string());
     let counted = peer.map(|ip| Addresses::new(ipv6_prefix, None).counted(ip.as_bytes()).into_owned());
     counted.unwrap_or_else(|| b"(no address)".to_vec()).into_boxed_slice()
 }
 
-/// Adds the option `--against` to an error about the limits given by that option.
+/// Adds the name of the option `--against` to an error about the limits given by that option.
 fn of_against(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(message) => Failure::Refused(format!("--against: {message}")),

@@ -1,4 +1,4 @@
-//! The log: its lines, the records of each format, and the requests that they describe.
+//! Logs: their lines, the records of each format, and the requests that the records describe.
 
 pub(crate) mod address;
 pub(crate) mod csv;

@@ -1,17 +1,17 @@
-//! Tracks the places of a limiter: the keys that would have a state at each time of the log.
+//! Tracks the places in a limiter, that is, which keys would have a state at each time in the log.
 //!
 //! A limiter has room for `--max-keys` keys. A key is idle if it would receive the same answers as
-//! a new key. The limiter evicts a key that has been idle for a while, and a new key receives the
-//! place. As long as time only moves forward, eviction changes no decision.
+//! a new key. If a key has been idle for a while, the limiter evicts it, and a new key receives its
+//! place. As long as time only moves forward, evictions change no decision.
 //!
-//! However, the lines of a log step back in time. All evicted keys are idle from a certain time.
-//! When a limiter charges a key that it does not track, it judges the request no earlier than that
-//! time. If the limiter of a replay evicted keys, it would therefore judge late lines later than
-//! their timestamps.
+//! However, the lines of a log may step back in time. Once a limiter has evicted keys, it knows
+//! only a time from which all of them are idle. When it charges a key that it does not track, it
+//! judges the request no earlier than that time. With evictions, a replay would therefore judge
+//! late lines later than their timestamps.
 //!
-//! A replay instead stores the states of all keys. This module separately tracks which keys have a
-//! place, according to the latest time of the log. A request receives the answer of a full limiter
-//! if its key has no place, and all places belong to keys that are not idle yet.
+//! A replay instead stores the states of all keys, and this module separately tracks which keys
+//! have a place at the latest time in the log. If a request's key has no place, and all places
+//! belong to keys that are not idle yet, the request receives the answer of a full limiter.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,20 +23,19 @@ use tollgate::Tick;
 use super::keys::KeyId;
 use crate::replay::log::summary::LEAP;
 
-/// How long a key must be idle before it loses its place: the default
-/// [`grace`](tollgate::Builder::grace) of a limiter.
+/// How long a key must be idle before it loses its place. This is a limiter's default
+/// [`grace`](tollgate::Builder::grace).
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The places of one limiter.
 pub(crate) struct Places {
     most: usize,
-    /// The latest time of the log so far.
+    /// The latest time in the log so far.
     now: Tick,
-    /// For each key with a place, the time from which the key is idle. The index is the key's id.
+    /// For each key with a place, the time from which it is idle, indexed by the key's id.
     idle_from: Vec<Option<Tick>>,
-    /// One entry for each occupied place, earliest time first. The time in an entry is the key's
-    /// time in `idle_from` at the entry's last update. It is therefore a lower bound of the key's
-    /// current time in `idle_from`.
+    /// One entry for each occupied place, with the earliest time first. The time in an entry may be
+    /// out of date: it is a lower bound of the key's time in `idle_from`.
     taken: BinaryHeap<Reverse<(Tick, KeyId)>>,
 }
 
@@ -45,9 +44,9 @@ impl Places {
         Self { most, now: Tick::ZERO, idle_from: Vec::new(), taken: BinaryHeap::new() }
     }
 
-    /// Returns whether the key of a request at this time has a place or may occupy a free place.
+    /// Returns whether the key of a request at this time has a place or can receive a free place.
     pub(crate) fn has_room_for(&mut self, id: KeyId, at: Tick) -> bool {
-        // A time that leaps ahead counts as the log's time only until an ordinary time follows.
+        // A time that leaps far ahead counts as the log's time only until the next ordinary time.
         let leapt = at + LEAP < self.now;
         self.now = if leapt { at } else { at.max(self.now) };
         let has_place = self.idle_from.get(id).is_some_and(Option::is_some);
@@ -58,8 +57,8 @@ impl Places {
         self.taken.len() < self.most
     }
 
-    /// Records that a key was charged and becomes idle at this time. The key receives a place if it
-    /// has none.
+    /// Records that a key was charged, and that it is idle from this time. A key without a place
+    /// receives one.
     pub(crate) fn charged(&mut self, id: KeyId, idle_from: Tick) {
         if id >= self.idle_from.len() {
             self.idle_from.resize(id + 1, None);
@@ -103,7 +102,7 @@ mod tests {
             assert!(places.has_room_for(id, at(10)));
             places.charged(id, at(12));
         }
-        // The second charge of a key extends the time for which the key keeps its place.
+        // The second charge to a key extends the time for which the key keeps its place.
         places.charged(1, at(14));
         let just_before = Tick::from_nanos(13 * SECOND - 1);
         assert!(!places.has_room_for(2, just_before) && places.has_room_for(1, just_before));

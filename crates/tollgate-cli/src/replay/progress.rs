@@ -1,5 +1,5 @@
-//! Shows the progress of a long replay on standard error, if that is a terminal. The phases are
-//! reading the log and, if the log is sorted, judging its requests.
+//! Shows the progress of a long replay on standard error, if standard error is a terminal. There
+//! are up to two phases: reading the log and, if the replay sorts the log, judging its requests.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// How long a replay runs before it shows its progress.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many lines are processed between two readings of the clock.
+/// The number of lines processed between two readings of the clock.
 const LINES_PER_LOOK: u64 = 1 << 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,7 @@ enum Phase {
 pub struct Progress {
     bytes_read: Rc<Cell<u64>>,
     phase: Phase,
-    /// The number of lines read so far or, in the second phase, the number of requests judged so
-    /// far.
+    /// The number of lines read so far or, in the second phase, of requests judged so far.
     done: u64,
     started: Instant,
     terminal: bool,
@@ -54,7 +53,7 @@ impl Progress {
         Rc::clone(&self.bytes_read)
     }
 
-    /// Starts the phase in which `requests` are sorted and judged.
+    /// Starts the phase in which this many requests are sorted and judged.
     pub(crate) fn judge(&mut self, requests: u64) {
         self.phase = Phase::Judging { requests };
         self.done = 0;

@@ -15,22 +15,22 @@ use crate::replay::log::schema::Wanted;
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub quota: Quota,
-    /// The file with the quotas of single keys.
+    /// The file with the quotas of individual keys.
     pub key_quotas: Option<Input>,
-    /// Another quota, which is compared with `quota`.
+    /// Another quota to compare `quota` with.
     pub against: Option<Quota>,
     /// If `None`, all algorithms run.
     pub algorithm: Option<Algorithm>,
     pub wanted: Wanted,
-    /// If `None`, the format is recognised by the first lines of each log.
+    /// If `None`, the format is recognised from the first lines of each log.
     pub format: Option<Format>,
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
-    /// How many threads read and judge: at least 1.
+    /// The number of threads that read and judge, at least 1.
     pub threads: usize,
     pub limiter: LimiterSettings,
-    /// How many of the most frequently denied keys to report.
+    /// The number of keys to report, most frequently denied first.
     pub top: usize,
     /// The HTML page to write. It requires the feature `html`.
     pub html: Option<HtmlSettings>,
@@ -38,7 +38,7 @@ pub struct Settings {
 
 impl Settings {
     /// Returns the quota with which this algorithm runs. In a comparison, windows and logs run
-    /// without a burst, because they do not support bursts.
+    /// without a burst, because they support none.
     pub(crate) fn tried(&self, quota: Quota, algorithm: Algorithm) -> Quota {
         if self.algorithm.is_none() && !algorithm.has_burst() {
             Quota::new(quota.tokens(), quota.period())

@@ -1,4 +1,5 @@
-//! Simulates one algorithm, with its limiter, the limiter of a compliant client, and the results.
+//! Simulates one algorithm: runs its limiter and a compliant client's limiter, and collects the
+//! results.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +14,15 @@ use crate::failure::Failure;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// A batch of requests. The whole batch is parsed, then decided, and then counted. The time spent
-/// in the limiter can therefore be measured without reading a clock for every check.
+/// A batch of requests. The whole batch is parsed, then decided, and then counted, so that the time
+/// spent in the limiter can be measured without reading a clock for every check.
 #[derive(Default)]
 pub(crate) struct Batch {
     keys: Vec<u8>,
     requests: Vec<Asked>,
 }
 
-/// A request of a batch; its key is `keys[key_start..key_end]`.
+/// A request in a batch; its key is `keys[key_start..key_end]`.
 struct Asked {
     key_start: usize,
     key_end: usize,
@@ -33,7 +34,8 @@ struct Asked {
 
 impl Batch {
     const SIZE: usize = 256;
-    /// The total size of keys at which a batch is full. A single key may be as long as a line.
+    /// A batch is full when its keys have this total size in bytes. A single key may be as long as
+    /// a line.
     const KEY_BYTES: usize = 1 << 20;
 
     #[inline]
@@ -58,7 +60,7 @@ impl Batch {
     }
 }
 
-/// A request of a batch, and the decision on it.
+/// A request in a batch, and the decision on it.
 pub(crate) struct Decided<'b> {
     #[cfg(feature = "html")]
     pub(crate) id: KeyId,
@@ -76,7 +78,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Keeps the longer wait. If both waits are equal, keeps the first wait.
+    /// Keeps the longer wait, or the first of two equal waits.
     fn raise(longest: &mut Option<Self>, time: Duration, asked: &Asked) {
         if time > longest.map_or(Duration::ZERO, |wait| wait.time) {
             *longest = Some(Self { time, id: asked.id, position: asked.position });
@@ -84,7 +86,7 @@ impl Wait {
     }
 }
 
-/// Sums over the requests of a log.
+/// Sums over the requests in a log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) passed: u64,
@@ -93,10 +95,9 @@ pub(crate) struct Totals {
     pub(crate) cost_denied: u128,
     /// Requests that can never pass, because they cost more than the capacity.
     pub(crate) too_costly: u64,
-    /// Requests with a new key that the policy itself answered, because the table was full.
+    /// Requests with a new key, answered by the policy itself because the table was full.
     pub(crate) answered_by_full_policy: u64,
-    /// Requests with a new key that were charged to the shared overflow bucket, because the table
-    /// was full.
+    /// Requests with a new key, charged to the shared overflow bucket because the table was full.
     pub(crate) charged_to_shared_overflow: u64,
     pub(crate) longest_wait: Option<Wait>,
     /// Requests that a queue admitted with a later start.
@@ -104,14 +105,14 @@ pub(crate) struct Totals {
     pub(crate) longest_delay: Option<Wait>,
 }
 
-/// The results of a client that, after each denial, sends nothing until the retry-after has passed.
+/// The results for a client that waits out the retry-after of each denial.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Compliant {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
-    /// Requests of the log that the client would not have sent because it was waiting.
+    /// Requests in the log that the client would not have sent because it was waiting.
     pub(crate) withheld: u64,
-    /// Requests that can never pass, so that waiting does not help.
+    /// Requests that can never pass, however long the client waits.
     pub(crate) too_costly: u64,
 }
 
@@ -133,7 +134,7 @@ pub(crate) struct Simulation {
     pub(crate) totals: Totals,
     pub(crate) compliant: Compliant,
     pub(crate) timeline: Timeline,
-    /// The number of checks by the main limiter, and their total time.
+    /// The number of checks made by the main limiter, and their total time.
     pub(crate) checks: u64,
     pub(crate) checking: Duration,
 }
@@ -141,7 +142,7 @@ pub(crate) struct Simulation {
 impl Simulation {
     /// # Errors
     ///
-    /// Returns the reason if the algorithm cannot enforce this quota.
+    /// Returns an error if the algorithm cannot enforce this quota.
     pub(crate) fn new(
         algorithm: Algorithm,
         quota: Quota,
@@ -163,7 +164,7 @@ impl Simulation {
         })
     }
 
-    /// Sets the quotas of single keys, which replace the common quota.
+    /// Sets the quotas of individual keys, which replace the common quota.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl Simulation {
         self.compliant_limiter.set_key_quotas(quotas)
     }
 
-    /// Decides the requests of a batch in order, and counts the results. `keys` is the number of
+    /// Decides the requests in a batch in order, and counts the results. `keys` is the number of
     /// keys seen so far.
     pub(crate) fn judge(
         &mut self,
@@ -219,7 +220,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Returns the requests of the last decided batch, each with its decision. `batch` must be that
+    /// Returns the requests in the last decided batch, each with its decision. `batch` must be that
     /// batch.
     pub(crate) fn decided<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = Decided<'b>> {
         batch.requests.iter().zip(&self.decisions).map(|(asked, decision)| Decided {

@@ -1,18 +1,17 @@
-//! Suggests a limit for a log: `tollgate suggest`.
+//! Suggests a limit for a log (`tollgate suggest`).
 //!
-//! The program tries quotas `N/Ts` for whole numbers N, where T is 1, 2, 5, 10 or 60 seconds. Such
-//! a quota has a rate of N requests in T seconds, and its burst equals T seconds of this rate. A
-//! bucket then has a capacity of N requests, and a window of T seconds admits N requests. No rate
-//! with such a burst is left out, because a burst is a whole number of requests.
+//! The program tries quotas `N/Ts`, where N is a whole number and T is 1, 2, 5, 10 or 60 seconds.
+//! The rate is N requests in T seconds, and the burst is also N requests: a bucket then has a
+//! capacity of N requests, and a window of T seconds admits N requests. These quotas include every
+//! rate that refills its burst in T seconds, because a burst is a whole number of requests.
 //!
 //! For each algorithm and each T, [`search`] finds the smallest N that denies no more than is
-//! allowed. A [`row`] replays this quota, so its figures equal the figures that `tollgate replay`
-//! reports. [`pattern`] finds the clients that stand out, and [`config`] writes a file for the
-//! proxy.
+//! allowed. A [`row`] replays this quota, so its figures are the same as in `tollgate replay`.
+//! [`pattern`] finds the clients that stand out, and [`config`] writes a file for the proxy.
 //!
-//! Quotas of single keys, costs and the maximum number of keys are ignored. Without them, the keys
-//! of a log do not depend on each other, so each key is tried alone. Memory grows by 8 to 16 bytes
-//! for each request in the log ([`trace`]), and with the number of keys.
+//! The search ignores costs, the quotas of individual keys, and the maximum number of keys. The
+//! keys in a log are then independent of each other, so each key is tried alone. Memory grows by 8
+//! to 16 bytes per request in the log ([`trace`]), and with the number of keys.
 
 pub(crate) mod args;
 mod client;
@@ -38,8 +37,8 @@ use trace::Trace;
 ///
 /// # Errors
 ///
-/// Returns an error if an input cannot be read, if no line of a log parses, if no log has one of
-/// the fields, or if the file for the proxy cannot be written.
+/// Returns an error if an input cannot be read, if a log has no column for a required field, if no
+/// line parses, or if the file for the proxy cannot be written.
 pub fn suggest(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let out = config::Target::open(settings)?;

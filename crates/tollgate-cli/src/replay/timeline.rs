@@ -1,19 +1,20 @@
-//! Counts passed and denied requests per stretch of time, in bounded memory.
+//! Counts passed and denied requests in each stretch of time, in bounded memory.
 //!
-//! Stretches are just wide enough for the whole log to fit. The first width is one second. When a
-//! log needs more than [`MAX_STRETCHES`] stretches, neighbouring stretches are merged into
-//! stretches of the next width. Each width divides the next width, and stretches start at multiples
-//! of their width since the Unix epoch. Merging therefore never splits a count, and the result does
-//! not depend on the order of the lines.
+//! All stretches have the same width, which starts at one second. When a log needs more than
+//! [`MAX_STRETCHES`] stretches, neighbouring stretches are merged into stretches of the next width.
+//!
+//! Each width divides the next one, and stretches start at multiples of their width since the Unix
+//! epoch. Merging therefore never splits a count, and the result does not depend on the order of
+//! the lines.
 
 use std::collections::VecDeque;
 
-/// The maximum number of stretches while the log is read.
+/// The maximum number of stretches while the log is being read.
 const MAX_STRETCHES: u64 = 512;
 
 const DAY: u64 = 86_400;
-/// The widths in seconds, in calendar units. After the last width, each width is twice the one
-/// before.
+/// The widths in seconds, which are calendar units. After the last of these, each width is twice
+/// the previous one.
 const WIDTHS: [u64; 13] = [1, 5, 15, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY];
 
 fn wider(width: u64) -> u64 {
@@ -39,7 +40,7 @@ impl Count {
 pub(crate) struct Timeline {
     /// The width of a stretch in seconds.
     width: u64,
-    /// The start of the first stretch, as a multiple of `width` since the Unix epoch.
+    /// The start of the first stretch, in multiples of `width` since the Unix epoch.
     first: u64,
     counts: VecDeque<Count>,
 }
@@ -114,8 +115,8 @@ impl Timeline {
     }
 
     /// Returns the timeline, merged to at most `stretches` stretches, or to at most two if
-    /// `stretches` is less than two. Merging to a single stretch is not always possible, because a
-    /// boundary may lie between two seconds at every width.
+    /// `stretches` is smaller than two. A single stretch is not always possible, because two
+    /// seconds may lie on different sides of a boundary at every width.
     pub(crate) fn at_most(&self, stretches: usize) -> Self {
         let mut wide = self.clone();
         while wide.counts.len() > stretches.max(2) {
@@ -124,8 +125,8 @@ impl Timeline {
         wide
     }
 
-    /// Iterates over the stretches in order of time. Each item contains the Unix second at which a
-    /// stretch starts, and the counts of the stretch.
+    /// Iterates over the stretches in order of time. Each item contains the Unix second at which
+    /// the stretch starts, and the stretch's counts.
     pub(crate) fn stretches(&self) -> impl Iterator<Item = (u64, Count)> + '_ {
         (self.first..).map(|at| at * self.width).zip(self.counts.iter().copied())
     }

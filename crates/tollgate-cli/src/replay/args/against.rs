@@ -1,4 +1,4 @@
-//! The arguments about the limits that a replay is compared with.
+//! The arguments about the limits to compare a replay with.
 
 #[cfg(feature = "proxy")]
 use std::path::{Path, PathBuf};
@@ -54,11 +54,11 @@ impl AgainstArgs {
         self.from_file = Some(limits);
     }
 
-    /// Returns the quota that decisions on one quota are compared with.
+    /// Returns the quota to compare with, for a replay of one quota.
     ///
     /// # Errors
     ///
-    /// Returns an error for several quotas, for limits with names, or for text that is not a quota.
+    /// Returns an error if `--against` has several quotas, has named limits, or is not a quota.
     pub(crate) fn quota(&self) -> Result<Option<Quota>, Failure> {
         let shown = |text: &str| printable(text.as_bytes());
         match (&self.limits[..], &self.from_file) {
@@ -74,12 +74,12 @@ impl AgainstArgs {
         }
     }
 
-    /// Returns the limits to compare with `layer`. These are either the limits given by `--against`
-    /// with all other settings of `layer`, or everything in the file given by `--against-config`.
+    /// Returns the limits to compare with `layer`. The option `--against` replaces only the limits
+    /// and keeps all other settings of `layer`. The option `--against-config` replaces everything.
     ///
     /// # Errors
     ///
-    /// An invalid limit, or a limit without a name.
+    /// Returns an error if a limit is invalid or has no name.
     pub(crate) fn limits(self, layer: &LayerSettings) -> Result<Option<Against>, Failure> {
         if self.from_file.is_some() || self.limits.is_empty() {
             return Ok(self.from_file);
@@ -95,7 +95,7 @@ impl AgainstArgs {
         };
         let mut other = layer.clone();
         other.limits = self.limits.iter().map(parse).collect::<Result<_, _>>()?;
-        // A limit in shadow mode may be missing from the limits given by `--against`.
+        // The limits given by `--against` need not include every limit in shadow mode.
         other.shadows.retain(|name| other.limits.iter().any(|limit| limit.name == *name));
         Ok(Some(Against { name: self.limits.join(", "), layer: other }))
     }

@@ -1,14 +1,14 @@
-//! Determines whether two names refer to the same regular file, even through links, other paths or
-//! redirection.
+//! Determines whether two names refer to the same regular file, even if one is a link, another path
+//! or a redirection.
 
 use std::fs;
 use std::path::Path;
 
 use same_file::Handle;
 
-/// The identity of a regular file. All names of a file have the same identity. Terminals, pipes and
-/// devices have no identity. Opening a pipe could block until a writer appears, and a terminal may
-/// be read and written at the same time.
+/// The identity of a regular file, shared by all names of the file. Terminals, pipes and devices
+/// have no identity, because opening a pipe could block until a writer appears, and because a
+/// terminal may be read and written at the same time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identity(Handle);
 

@@ -1,4 +1,4 @@
-//! Writes CSV rows. Each row starts with the position of its request in the logs.
+//! Writes CSV rows. Each row starts with the position of a request in the logs.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,20 +11,20 @@ use crate::replay::position::Position;
 
 const BUFFER: usize = 1 << 16;
 
-/// A CSV file with one row per request. The first columns are `file`, if there are several logs,
-/// and `line`.
+/// A CSV file with one row per request. The first columns are `file`, present only with several
+/// logs, and `line`.
 pub(crate) struct Rows {
     csv: csv::Writer<Sink>,
     /// The file's name for messages, or `None` for standard output.
     name: Option<String>,
-    /// The names of the inputs, if each row starts with such a name.
+    /// The names of the inputs, if each row starts with an input's name.
     files: Option<Vec<String>>,
     number: Vec<u8>,
 }
 
 impl Rows {
-    /// Opens the file, or standard output for `-`, and writes the header. Refuses to overwrite an
-    /// input or the file given by `--quotas`.
+    /// Opens the file, or standard output for `-`, and writes the header. Returns an error if the
+    /// file is an input or the file given by `--quotas`.
     pub(crate) fn create(
         path: &Path,
         inputs: &[Input],
@@ -44,7 +44,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Writes the row of a request. `values` is called to write the columns after the position.
+    /// Writes the row for a request. The closure `values` writes the columns after the position.
     pub(crate) fn write(
         &mut self,
         position: Position,
@@ -77,7 +77,7 @@ impl Rows {
         self.csv.write_field(&self.number)
     }
 
-    /// Flushes the buffered rows. Only then does a file appear under its name.
+    /// Flushes the buffered rows. A file does not appear under its name before this call.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let Self { csv, name, .. } = self;
         let written = csv.into_inner().map_err(csv::IntoInnerError::into_error).and_then(Sink::finish);

@@ -1,11 +1,12 @@
-//! Opens the target of decisions and of other files that a replay writes. The target is standard
-//! output, a device, a pipe, or a file. A file is replaced only by a complete file.
+//! Opens the files that a replay writes, such as the decisions. A target is standard output, a
+//! device, a pipe, or a file. A file is replaced only by a complete file.
 //!
-//! Rows are written to a temporary file in the same folder as the target. The temporary file is
-//! renamed after the replay has succeeded. After a failure, the earlier file is therefore
-//! unchanged, and an incomplete file never has the target's name. On Linux, the temporary file has
-//! no name before the replay succeeds, if the file system supports files without a name. A replay
-//! stopped by Ctrl-C, for example, then leaves nothing behind.
+//! Data is written to a temporary file in the target's folder. This file is renamed after the
+//! replay has succeeded. If the replay fails, an earlier file with the target's name is unchanged,
+//! and an incomplete file never has that name.
+//!
+//! On Linux, where the file system supports it, the temporary file stays unnamed until the replay
+//! succeeds. If Ctrl-C stops the replay, for example, no file is left behind.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -27,13 +28,14 @@ pub(crate) enum Sink {
     Replacement(Replacement),
 }
 
-/// A new file. It receives the target's name when the output is finished, and is removed otherwise.
+/// A new file. The file receives the target's name once the output is complete. Otherwise, it is
+/// removed.
 pub(crate) struct Replacement {
     file: Temporary,
     target: PathBuf,
 }
 
-/// A file with a temporary name or without a name.
+/// A file that has a temporary name or no name.
 enum Temporary {
     Named(NamedTempFile),
     #[cfg(target_os = "linux")]
@@ -55,8 +57,8 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// Returns an error if the path cannot be written, or if the file is also an input or the file
-    /// given by `--quotas`, under any name.
+    /// Returns an error if the path cannot be written, or if it leads to an input or to the file
+    /// given by `--quotas`, even under another name.
     pub(crate) fn open(
         option: &str,
         path: &Path,
@@ -82,7 +84,7 @@ impl Sink {
                         )));
                     }
                 }
-                // If the path is a link, the linked file is replaced, and the link stays.
+                // If the path is a link, the linked file is replaced and the link is kept.
                 let path = fs::canonicalize(path).map_err(unwritable)?;
                 Replacement::beside(path, Some(&target)).map(Self::Replacement).map_err(unwritable)
             }
@@ -94,7 +96,7 @@ impl Sink {
         }
     }
 
-    /// Finishes the output. A file gets its final name.
+    /// Finishes the output. A file receives its final name.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         match self {
@@ -123,8 +125,8 @@ impl Write for Sink {
 }
 
 impl Replacement {
-    /// Creates a file in the target's folder, with the permissions of the `earlier` file or,
-    /// without one, the permissions of a new file.
+    /// Creates a file in the target's folder, with the permissions of the `earlier` file if there
+    /// is one, and otherwise with those of a new file.
     fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
         if target.file_name().is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
@@ -172,7 +174,8 @@ fn temporary_name<F>(
     builder.prefix(&hidden).suffix(".tmp");
     #[cfg(unix)]
     {
-        // The permissions of any new file. The system removes the bits that are set in the umask.
+        // The usual permissions of a new file. The system clears the bits that are set in the
+        // umask.
         let as_any = std::os::unix::fs::PermissionsExt::from_mode(0o666);
         builder.permissions(as_any);
     }
@@ -184,7 +187,7 @@ fn folder(target: &Path) -> &Path {
     target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Files without a name.
+/// Unnamed files.
 #[cfg(target_os = "linux")]
 mod unnamed {
     use std::fs::{File, OpenOptions};
@@ -195,16 +198,17 @@ mod unnamed {
 
     use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 
-    /// The folder of the process's file descriptors. A file without a name receives its name
+    /// The folder that lists the process's file descriptors. An unnamed file receives a name
     /// through this folder.
     const DESCRIPTORS: &str = "/proc/self/fd";
 
-    /// Creates a file without a name in this folder. Returns `None` if the file system does not
-    /// support such files.
+    /// Creates an unnamed file in this folder. Returns `None` if the file system does not support
+    /// such files.
     pub(super) fn create(folder: &Path) -> Option<File> {
         let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
         Path::new(DESCRIPTORS).is_dir().then_some(())?;
-        // The permissions of any new file. The system removes the bits that are set in the umask.
+        // The usual permissions of a new file. The system clears the bits that are set in the
+        // umask.
         OpenOptions::new().write(true).mode(0o666).custom_flags(flags).open(folder).ok()
     }
 

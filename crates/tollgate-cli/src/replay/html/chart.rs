@@ -1,4 +1,5 @@
-//! Draws the pictures of a page. Their columns show passed requests, with denied requests on top.
+//! Draws a page's pictures. Each column shows the passed requests, with the denied requests stacked
+//! on top.
 
 use plotters::chart::ChartBuilder;
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
@@ -8,8 +9,8 @@ use plotters::style::{Color, IntoFont, RGBColor};
 use super::markup::Markup;
 use super::svg::{Canvas, DENIED, GRID, INK, PASSED, TEXT};
 
-/// The sizes of a picture. Each picture is drawn once for a wide screen and once for a phone, and
-/// the style of the page shows one of the two drawings.
+/// The sizes of a picture: one for a wide screen, and one for a phone. Each picture is drawn in
+/// both sizes, and the page's style shows only one of them.
 const SIZES: [(u32, u32, &str); 2] = [
     (720, 260, "<svg class=\"wide\" role=\"img\" viewBox=\"0 0 720 260\">\n"),
     (340, 230, "<svg class=\"narrow\" role=\"img\" viewBox=\"0 0 340 230\">\n"),
@@ -26,13 +27,13 @@ pub(crate) struct Column {
     pub(crate) denied: u64,
 }
 
-/// Draws columns. `title` is for screen readers.
+/// Draws columns. Screen readers read `title`.
 pub(crate) fn columns(columns: &[Column], title: &'static str, markup: &mut Markup) {
     for (width, height, open) in SIZES {
         markup.raw(open).raw("<title>").text(title).raw("</title>\n");
         let mut picture = Markup::default();
-        // A picture that cannot be laid out is omitted. The page still contains the table with the
-        // same counts.
+        // A picture that cannot be laid out is omitted, because a table in the page shows the same
+        // counts.
         if draw(columns, (width, height), &mut picture).is_ok() {
             markup.part(&picture);
         }

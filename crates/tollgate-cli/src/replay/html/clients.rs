@@ -1,4 +1,4 @@
-//! The names of clients in a page, which may be hashed.
+//! The client names in a page, which may be hashed.
 
 use std::hash::Hasher;
 
@@ -14,14 +14,14 @@ const LONGEST: usize = 120;
 /// Maps keys to the names under which a page shows them.
 pub(crate) struct Clients {
     shape: KeyShape,
-    /// The secret key of the hashes, if names are hashed. The secret is never written.
+    /// The secret key for the hashes, if names are hashed. It is never written anywhere.
     secret: Option<[u8; 16]>,
 }
 
 impl Clients {
     /// # Errors
     ///
-    /// Returns an error if the system has no random numbers.
+    /// Returns an error if the system provides no random numbers.
     pub(crate) fn new(shape: KeyShape, are_hashed: bool) -> Result<Self, Failure> {
         let mut secret = None;
         if are_hashed {

@@ -1,4 +1,4 @@
-//! The sections of a page about limits with names.
+//! The sections of a page about named limits.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ fn write_keys(facts: &Facts<'_>, limit: &Limit, page: &mut Markup) {
     );
     page.raw("<td></td></tr></thead>\n<tbody>\n");
     let tallest = limit.top_refused.first().map_or(1, |key| key.refused);
-    // The number of rows is bounded for all limits together.
+    // The maximum number of rows is shared by all limits.
     let rows = MOST_ROWS / facts.report.limits.len().max(1);
     for key in limit.top_refused.iter().take(rows) {
         page.raw("<tr><th scope=\"row\">").text(&facts.clients.shown(&key.key)).raw("</th><td>");

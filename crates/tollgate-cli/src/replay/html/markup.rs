@@ -1,6 +1,6 @@
-//! Builds HTML in which no text can become markup.
+//! Builds HTML in which text never becomes markup.
 //!
-//! Elements and attributes are literals in this program: only a `&'static str` and a number are
+//! Elements and attributes are literals in this program: only `&'static str` values and numbers are
 //! written unchanged. All other text is escaped, regardless of its origin.
 
 use std::fmt::{Display, Write};
@@ -10,7 +10,7 @@ use std::fmt::{Display, Write};
 pub(crate) struct Markup(String);
 
 impl Markup {
-    /// Appends markup of this program.
+    /// Appends markup from this program's own literals.
     pub(crate) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
@@ -51,7 +51,7 @@ impl Markup {
         self
     }
 
-    /// Appends a row to a table. The first cell is the heading of the row.
+    /// Appends a row to a table. The first cell is the row's heading.
     pub(crate) fn row(&mut self, cells: &[&str]) -> &mut Self {
         self.raw("<tr>");
         for (index, cell) in cells.iter().enumerate() {

@@ -89,8 +89,7 @@ fn write_figures(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
     parts::write_tiles(tiles, page);
 }
 
-/// Returns a sentence about a client that, after each denial, waits until the retry-after has
-/// passed.
+/// Returns a sentence about a client that waits out the retry-after of each denial.
 fn compliant(facts: &Facts<'_>, figures: &Figures) -> String {
     let compliant = &figures.compliant;
     let sent = compliant.passed + compliant.denied;
@@ -104,8 +103,8 @@ fn compliant(facts: &Facts<'_>, figures: &Figures) -> String {
 }
 
 fn write_rates(facts: &Facts<'_>, main: &Simulation, page: &mut Markup) {
-    // Counts the keys in classes of busiest minutes. Each class is twice as wide as the one before:
-    // 1, 2, 3 to 4, 5 to 8.
+    // Groups the keys by the number of requests in their busiest minute. Each group covers a range
+    // twice as wide as the previous group's: 1, 2, 3 to 4, 5 to 8.
     let mut classes: Vec<(u64, u64)> = Vec::new();
     for id in 0..facts.keys.len() {
         let most = facts.watch.rates.busiest_minute(id).max(1);

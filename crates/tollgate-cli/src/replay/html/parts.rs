@@ -1,4 +1,4 @@
-//! The parts that both kinds of pages have.
+//! The parts that both kinds of page share.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::replay::timeline::Timeline;
 /// The maximum number of columns in the timeline.
 const STRETCHES: usize = 60;
 
-/// The maximum numbers of rows and files in a list, and the maximum length of text that originates
-/// outside this program, in characters.
+/// The maximum number of rows and of files in a list, and the maximum length of text from outside
+/// this program, in characters.
 pub(crate) const MOST_ROWS: usize = 300;
 pub(crate) const MOST_FILES: usize = 20;
 pub(crate) const LONGEST: usize = 1_000;
 pub(crate) const LONGEST_NAME: usize = 120;
 const LONGEST_COMMAND: usize = 20_000;
 
-/// The minimum number of classes of waits to show.
+/// The minimum number of wait classes to show.
 const FEWEST_WAITS: usize = 5;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -50,7 +50,7 @@ pub(crate) fn end(mut page: Markup) -> String {
     page.into_string()
 }
 
-/// Writes tiles of figures, each with a style class and a label.
+/// Writes four tiles, each with a style class, a figure and a label.
 pub(crate) fn write_tiles(tiles: [(&'static str, String, String); 4], page: &mut Markup) {
     page.raw("<div class=\"figures\">\n");
     for (class, figure, label) in tiles {
@@ -72,15 +72,15 @@ pub(crate) fn write_notes(notes: &[String], page: &mut Markup) {
     page.raw("</ul>\n</section>\n");
 }
 
-/// Starts the section of the settings. Writes the command that created the page, and opens the
-/// table of the section.
+/// Starts the settings section: writes the command that created the page, and opens the section's
+/// table.
 pub(crate) fn begin_settings(settings: &HtmlSettings, page: &mut Markup) {
     page.raw("<section>\n<h2>How this was made</h2>\n<pre><code>");
     page.text(&cut(&settings.command, LONGEST_COMMAND)).raw("</code></pre>\n");
     page.raw("<div class=\"table\"><table class=\"settings\"><tbody>\n");
 }
 
-/// Writes the section of the timeline.
+/// Writes the timeline section.
 pub(crate) fn write_timeline(timeline: &Timeline, page: &mut Markup) {
     let timeline = timeline.at_most(STRETCHES);
     let stretches: Vec<_> = timeline.stretches().collect();
@@ -120,7 +120,7 @@ pub(crate) fn write_legend(passed: &str, denied: &str, page: &mut Markup) {
 }
 
 /// Writes the section about how long denied requests would have had to wait. `more` is the text
-/// below the table.
+/// below the section's table.
 pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
     let denied = waits.total();
     if denied == 0 {
@@ -136,7 +136,7 @@ pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
         from = end.unwrap_or(from);
         columns.push(Column { label, passed: 0, denied: count });
     }
-    // Classes of long waits without requests are left out.
+    // Empty classes of long waits are left out.
     while columns.len() > FEWEST_WAITS && columns.last().is_some_and(|column| column.denied == 0) {
         columns.pop();
     }
@@ -158,7 +158,7 @@ pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
     page.raw("</tbody></table></div>\n</div>\n<p>").text(more).raw("</p>\n</section>\n");
 }
 
-/// Writes the section about the changes against other limits.
+/// Writes the section that compares the decisions with those of other limits.
 pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, page: &mut Markup) {
     let changed = changes.newly_refused + changes.newly_passed;
     page.raw("<section>\n<h2>What changes</h2>\n<p class=\"soft\">Against ").text(&changes.against);
@@ -178,7 +178,7 @@ pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, p
             page.row(&[&start, &grouped(stretch.newly_refused), &grouped(stretch.newly_passed)]);
         }
         page.raw("</tbody></table></div>\n");
-        // The names of clients in this table are not hashed.
+        // The client names in this table are not hashed.
         if !are_clients_hashed {
             page.raw("<div class=\"scroll\"><table>\n").head(&["client", "newly denied", "newly passed"]);
             for row in changes.top_changed.iter().take(MOST_ROWS) {
@@ -192,7 +192,7 @@ pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, p
     page.raw("</section>\n");
 }
 
-/// Writes a cell with a bar. The length of the bar is proportional to its count. A count of
+/// Writes a cell with a bar. The bar's length is proportional to its count, and a count of
 /// `tallest` has the longest bar.
 pub(crate) fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Markup) {
     const WIDTH: u128 = 1000;

@@ -1,4 +1,4 @@
-//! Counts the requests in the busiest minute of each key during a replay.
+//! Counts, during a replay, the requests in each key's busiest minute.
 
 use tollgate::Tick;
 
@@ -34,7 +34,7 @@ impl Rates {
         of_key.most = of_key.most.max(of_key.in_minute);
     }
 
-    /// Returns the maximum number of requests of a key in any clock minute.
+    /// Returns the number of requests in a key's busiest clock minute.
     pub(crate) fn busiest_minute(&self, id: KeyId) -> u64 {
         self.of_keys.get(id).map_or(0, |of_key| of_key.most)
     }

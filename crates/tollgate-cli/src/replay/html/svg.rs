@@ -1,8 +1,8 @@
 //! Draws shapes as SVG inside a page. plotters computes the layout.
 //!
-//! The SVG backend of plotters writes fixed colours. In this backend, a colour represents a style
-//! class. The style of the page can then choose colours for a light screen, a dark screen and
-//! paper.
+//! The SVG backend of plotters writes fixed colours. This module's backend instead treats each
+//! colour as a style class, so that the page's style can choose different colours for a light
+//! screen, a dark screen and paper.
 
 use std::convert::Infallible;
 
@@ -20,7 +20,7 @@ pub(crate) const GRID: RGBColor = RGBColor(1, 0, 0);
 pub(crate) const PASSED: RGBColor = RGBColor(2, 0, 0);
 pub(crate) const DENIED: RGBColor = RGBColor(3, 0, 0);
 
-/// The height of texts.
+/// The height of text.
 pub(crate) const TEXT: u32 = 12;
 
 /// A picture that is being drawn.
@@ -113,7 +113,7 @@ impl DrawingBackend for Canvas<'_> {
 
     fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, pos: BackendCoord) -> Drawn {
         let anchor = style.anchor();
-        // The distance from the text's position down to its base line.
+        // The distance from the text's position down to its baseline.
         let below = match anchor.v_pos {
             VPos::Top => TEXT,
             VPos::Center => TEXT / 3,

@@ -1,11 +1,11 @@
-//! Counts denied requests by their retry-after, in a few classes of time.
+//! Counts denied requests in a few classes, according to their retry-after.
 
 use std::time::Duration;
 
 /// The upper bounds of the classes, in milliseconds. The last class has no upper bound.
 const ENDS: [u64; 9] = [100, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000, 3_600_000];
 
-/// Counts of denied requests by their retry-after.
+/// The numbers of denied requests by retry-after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
     counts: [u64; ENDS.len() + 1],
@@ -30,8 +30,8 @@ impl Waits {
         self.counts.iter().sum::<u64>() + self.never
     }
 
-    /// Iterates over the classes, starting with the shortest waits. Each item contains the upper
-    /// bound of a class, and the count of the class.
+    /// Iterates over the classes, from the shortest waits to the longest. Each item contains a
+    /// class's upper bound and its count.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         ENDS.into_iter().map(Duration::from_millis).map(Some).chain([None]).zip(self.counts)
     }

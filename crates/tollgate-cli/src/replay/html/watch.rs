@@ -1,5 +1,5 @@
 //! Collects additional figures for a page during a replay: the results of the other algorithms, and
-//! the rate and the waits of each key.
+//! each key's rate and waits.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ impl Watch {
         let chosen = settings.algorithm;
         let compared = Settings { algorithm: None, ..settings.clone() };
         let is_beside = |algorithm: Algorithm| chosen.is_some_and(|chosen| chosen != algorithm);
-        // `entries` fails only if no algorithm accepts the quotas, but the algorithm of the report
-        // accepts them.
+        // This never fails: `entries` returns an error only if no algorithm accepts the quotas, and
+        // the report's algorithm accepts them.
         let beside =
             entry::entries(&compared, own).unwrap_or_default().into_iter().filter(|entry| match entry {
                 Entry::Simulated(simulation) => is_beside(simulation.algorithm),
@@ -46,8 +46,8 @@ impl Watch {
         }
     }
 
-    /// Counts the requests of a batch according to the report's decisions, and runs the other
-    /// algorithms on them. `keys` is the number of keys seen so far.
+    /// Counts a batch's requests according to the report's decisions, and lets the other algorithms
+    /// decide the same requests. `keys` is the number of keys seen so far.
     pub(crate) fn judge<'b>(
         &mut self,
         batch: &'b Batch,

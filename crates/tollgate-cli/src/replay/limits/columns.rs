@@ -1,4 +1,5 @@
-//! Reads the requests in any log not written by the proxy, with the columns that the limits need.
+//! Reads requests, with the columns that the limits need, from any log that the proxy did not
+//! write.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,7 +24,7 @@ use tollgate::Tick;
 /// Our names for all columns that are not headers.
 pub(crate) const NAMES: [&str; 7] = ["time", "ip", "method", "path", "uri", "host", "duration"];
 
-/// The part of a request that a column contains.
+/// The part of a request that is stored in a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Slot {
     Ip,
@@ -35,12 +36,12 @@ enum Slot {
     Header(HeaderName),
 }
 
-/// The time of a request's arrival, and the duration of the request if the log has one.
+/// The time at which a request arrived and, if the log contains it, the request's duration.
 pub(crate) struct Arrived {
     pub(crate) at: Tick,
     pub(crate) duration_ns: u64,
-    /// Whether, according to the proxy's log, a limit refused the request before the other limits
-    /// were checked.
+    /// Whether a limit refused the request before the other limits were checked, according to the
+    /// proxy's log.
     pub(crate) is_early_refusal: bool,
 }
 
@@ -49,7 +50,7 @@ pub(crate) enum Found {
     Request(Arrived),
     /// A line without a request.
     NoRequest,
-    /// A line that describes the log, or part of a split line that is not complete yet.
+    /// A line that describes the log, or part of a split line that is still incomplete.
     Header,
 }
 
@@ -74,7 +75,7 @@ impl Columns {
     ) -> Result<(Format, Self), Unopened> {
         let wanted = |key: Vec<String>, names| Wanted {
             key,
-            // Addresses are read in full, because the limits themselves shorten addresses to a
+            // Addresses are read in full, because the limits themselves shorten an address to its
             // prefix.
             ipv6_prefix: 128,
             trust_hops: settings.trust_hops,
@@ -97,14 +98,14 @@ impl Columns {
             names.push(("target".to_owned(), target));
         }
         let mut columns: Vec<(Slot, String)> = Vec::new();
-        // If a line has no method, the server could not read its request.
+        // A line without a method means that the server could not read the request.
         if is_text(format) {
             columns.push((Slot::Method, "method".to_owned()));
         }
         let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
         let refused = |need: &Need, why: &str| Unopened::Refused(lacking(need, why));
-        // The first columns contain the facts that every log of requests has. A line without these
-        // facts is not a request.
+        // Basic facts, which every request log contains, come first. A line without them is not a
+        // request.
         let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
         for need in basic.into_iter().chain(rare) {
             let (slot, name) = slot(&need.what, format);
@@ -131,8 +132,8 @@ impl Columns {
         Ok((format, Self { records, slots, format, duration_unit }))
     }
 
-    /// Returns a reader of the same log for another thread. Returns `None` if lines of the log
-    /// depend on earlier lines.
+    /// Returns a reader of the same log for another thread, or `None` if lines in the log depend on
+    /// earlier lines.
     pub(crate) fn again(&self) -> Option<Self> {
         let records = self.records.again()?;
         Some(Self {
@@ -190,17 +191,17 @@ impl Columns {
     }
 }
 
-/// Returns whether all logs of requests have this fact.
+/// Returns whether every request log has this fact.
 fn is_basic(what: &What) -> bool {
     matches!(what, What::Fact(Fact::Ip | Fact::Method | Fact::Path))
 }
 
-/// Returns whether a format has a column for the request line. A request line may be any text.
+/// Returns whether the format has a column for the request line, which may contain any text.
 fn is_text(format: Format) -> bool {
     !format.is_json() && !matches!(format, Format::Csv | Format::W3c)
 }
 
-/// Returns the slot for a need, and our name for its column.
+/// Returns the slot for a needed fact, and our name for its column.
 fn slot(what: &What, format: Format) -> (Slot, String) {
     let (slot, name) = match what {
         What::Fact(Fact::Ip) => (Slot::Ip, "ip"),
@@ -217,15 +218,15 @@ fn slot(what: &What, format: Format) -> (Slot, String) {
                 "referer" | "user-agent" => header.clone(),
                 other => format!("{HEADER}{other}"),
             };
-            // The layer was built with this name, so the name is valid.
+            // The layer was built with this header name, so the name is valid.
             return (Slot::Header(HeaderName::from_bytes(header.as_bytes()).unwrap_or(HOST)), name);
         }
     };
     (slot, name.to_owned())
 }
 
-/// Returns the reason why no log in this format can have such a column. Returns `None` if some logs
-/// in this format may have the column.
+/// Returns the reason why logs in this format cannot have such a column, or `None` if they may have
+/// it.
 fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
     let is_named = names.iter().any(|(ours, _)| ours == name);
     (matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named)
@@ -276,7 +277,7 @@ pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut http::Req
     }
 }
 
-/// Returns the target of a request. As in the proxy, bytes that are not allowed in a target are
+/// Returns a request's target. As in the proxy, bytes that are not allowed in a target are
 /// percent-encoded.
 pub(crate) fn uri(target: &[u8]) -> Uri {
     if let Ok(uri) = Uri::try_from(target) {

@@ -1,4 +1,4 @@
-//! Enforces the limits with the proxy's layer, which runs at the times of a log.
+//! Enforces the limits with the proxy's layer, whose clock follows the times in a log.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -14,12 +14,13 @@ use super::tally::{Refusal, Tally};
 use crate::failure::Failure;
 use crate::layer_error::refused;
 
-/// Limits that decide on requests at given times.
+/// The limits, which decide on requests at given times.
 pub(crate) struct Engine {
     layer: RateLimitLayer,
     clock: ManualClock,
     tally: Arc<Mutex<Tally>>,
-    /// Admitted requests that occupy places. The request that ends first is at the top of the heap.
+    /// The admitted requests that occupy places. The request that ends first is at the top of the
+    /// heap.
     in_flight: BinaryHeap<Reverse<InFlight>>,
     pub(crate) passed: u64,
     pub(crate) refused: u64,
@@ -51,7 +52,7 @@ impl Ord for InFlight {
     }
 }
 
-/// Checks all settings, and returns the limit parts that together enforce the settings.
+/// Checks all settings, and returns the limit parts that together enforce these settings.
 ///
 /// # Errors
 ///
@@ -62,7 +63,7 @@ pub(crate) fn parts(settings: &LayerSettings) -> Result<Vec<LimitPart>, Failure>
         parts.push(part.clone());
         program::local(settings, part, None)
     });
-    // Without a listener, the builder refuses limits that are all in shadow mode.
+    // If all limits are in shadow mode, the builder accepts them only with a listener.
     let built = builder.and_then(|builder| builder.on_decision(|_| {}).build());
     built.map_err(|error| refused(&error))?;
     Ok(parts)
@@ -70,7 +71,7 @@ pub(crate) fn parts(settings: &LayerSettings) -> Result<Vec<LimitPart>, Failure>
 
 impl Engine {
     /// Builds the limits. If `goes_by_record` is set, a limit that needs a header or a query
-    /// parameter reads its key and class from the record of a request.
+    /// parameter uses the key and the class recorded for the request.
     ///
     /// # Errors
     ///
@@ -101,8 +102,8 @@ impl Engine {
     }
 
     /// Decides on a request that arrives at `at` and lasts for `duration_ns`. The request is judged
-    /// at the latest time seen so far, if an earlier request arrived later than `at`. Returns the
-    /// time at which the request was judged, and the refusal if there is one.
+    /// at `at` or at the latest time seen so far, whichever is later. Returns the time at which the
+    /// request was judged and, if it was refused, the refusal.
     pub(crate) fn judge(
         &mut self,
         request: &Request<()>,
@@ -123,7 +124,7 @@ impl Engine {
                 self.passed += 1;
                 (now, None)
             }
-            // Limits in this process never make a request wait.
+            // Process-local limits never make a request wait.
             Checked::Refused(_) | Checked::Waits => {
                 self.refused += 1;
                 (now, locked(&self.tally).refusal.take())

@@ -1,4 +1,5 @@
-//! Lists the facts that the limits need about each request, and which limit needs each fact.
+//! Lists the facts that the limits need about each request. For each fact, the list names a limit
+//! that needs it.
 
 use tollgate_http::program::{self, Fact};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
@@ -8,7 +9,7 @@ use crate::printable::printable;
 /// A fact that a log must have.
 #[derive(Clone, Debug)]
 pub(crate) struct Need {
-    /// The limit or the option that needs the fact, as written in the arguments.
+    /// The limit or the option that needs the fact, in the notation of the arguments.
     pub(crate) of: String,
     pub(crate) what: What,
 }
@@ -21,8 +22,8 @@ pub(crate) enum What {
 }
 
 impl Need {
-    /// Returns the facts that the limits in these settings need. `parts` contains the parts of the
-    /// limits. If several limits need a fact, it is listed once, for the first of these limits.
+    /// Returns the facts that the limits in these settings need. `parts` contains the limits'
+    /// parts. A fact needed by several limits is listed once, under the first of them.
     pub(crate) fn all(settings: &LayerSettings, parts: &[LimitPart]) -> Vec<Self> {
         let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
         let mut needs: Vec<Self> = Vec::new();
@@ -48,7 +49,7 @@ impl Need {
     }
 }
 
-/// Returns whether a limit, or any of its classes, limits requests in flight.
+/// Returns whether the limit itself, or any of its classes, limits requests in flight.
 fn has_places(part: &LimitPart) -> bool {
     let others = part.classes.iter().map(|(_, allowance)| allowance);
     std::iter::once(&part.allowance).chain(others).any(|it| matches!(it, Allowance::AtOnce(_)))

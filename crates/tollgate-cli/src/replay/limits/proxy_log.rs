@@ -1,7 +1,7 @@
-//! Reads the JSON log of `tollgate proxy`: its requests, and the answers of the limits.
+//! Reads the requests and the limits' answers from the JSON log of `tollgate proxy`.
 //!
-//! The values of a line are the ip, method, path and host, followed by the name, class and key of
-//! each limit that applied. A missing value is empty.
+//! The values of a line are the ip, the method, the path and the host, followed by the name, the
+//! class and the key of each limit that applied. A missing value is empty.
 
 use http::Request;
 use http::header::HOST;
@@ -14,8 +14,8 @@ use crate::printable::printable;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::request::Reason;
 
-/// The number of fields with which the key shape is created. With this number, the shape writes the
-/// length of each value before the value, and accepts any number of values.
+/// The number of fields in the key shape. This maximum makes the shape accept any number of values,
+/// and write each value after its length.
 const VALUES: usize = usize::MAX;
 
 #[derive(Deserialize)]
@@ -39,20 +39,20 @@ struct Said {
 }
 
 impl Said {
-    /// Returns whether the limit found no key or blocked the client. The proxy reports both cases
-    /// before it checks the other limits.
+    /// Returns whether the limit found no key or blocked the client. In both cases, the proxy
+    /// answers before it checks the other limits.
     fn is_early(&self) -> bool {
         matches!(self.outcome.as_deref(), Some("no-key" | "blocked"))
     }
 }
 
-/// Returns whether the proxy wrote this line in a JSON log.
+/// Returns whether this is a line of the proxy's JSON log.
 pub(crate) fn is_one(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<Line>(line).is_ok()
 }
 
-/// Reads one line, and writes its values into `values`, which must be empty. If the proxy could not
-/// read a request, no limit has seen that request, so it does not count.
+/// Reads one line, and writes its values into `values`, which must be empty. A request that the
+/// proxy could not read does not count, because no limit has seen it.
 pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
     let line: Line = serde_json::from_slice(line).map_err(|error| {
         Reason::from(format!(

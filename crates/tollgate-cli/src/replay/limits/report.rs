@@ -1,4 +1,4 @@
-//! Reports a replay of limits with names, either as text or as figures serialized to JSON.
+//! Reports a replay of named limits, either as text or as figures serialized to JSON.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -19,20 +19,20 @@ use crate::replay::report::quantity::{
 /// The results of a replay besides the decisions.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// Whether tollgate proxy wrote the log, as JSON.
+    /// Whether the log is the JSON log of tollgate proxy.
     pub(crate) is_of_proxy: bool,
     /// Whether the requests were sorted by time.
     pub(crate) is_sorted: bool,
     /// The number of lines that describe no request.
     pub(crate) no_requests: u64,
-    /// The number of requests that pass in the replay although, according to the log, the proxy
-    /// refused them before it had computed the keys of all limits.
+    /// The number of requests that pass in the replay, but that the proxy refused before it had
+    /// computed the keys of all limits.
     pub(crate) passed_without_record: u64,
-    /// The limits that read their keys from the log, but whose names do not occur in the log.
+    /// The limits that read their keys from the log, but are never named in it.
     pub(crate) never_named: Vec<String>,
 }
 
-/// The results of a replay of limits with names.
+/// The results of a replay of named limits.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub(crate) algorithm: String,
@@ -87,7 +87,7 @@ pub(crate) struct Limit {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Class {
-    /// `null` for a limit without classes, and for requests without a key.
+    /// `null` for a limit without classes, and for the requests without a key.
     pub(crate) class: Option<String>,
     #[serde(flatten)]
     pub(crate) counts: Counts,
@@ -186,7 +186,7 @@ impl Limit {
         let (keys_refused, top_refused) = limit.most_refused(top);
         let class = |class: &super::tally::OfClass| Class { class: class.name.clone(), counts: class.counts };
         let mut classes: Vec<Class> = limit.classes.iter().map(class).collect();
-        // Sorting makes the order of the classes independent of the order of the lines.
+        // The classes are sorted, so that their order does not depend on the order of the lines.
         classes.sort_by(|one, other| one.class.cmp(&other.class));
         Self {
             limit: limit.name.clone(),

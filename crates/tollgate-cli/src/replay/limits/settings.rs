@@ -1,4 +1,4 @@
-//! The settings of a replay of limits with names.
+//! The settings for a replay of named limits.
 
 use std::path::PathBuf;
 
@@ -14,24 +14,24 @@ use crate::replay::log::timestamp::TimeUnit;
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub layer: LayerSettings,
-    /// Other limits, which are compared with `layer`.
+    /// Other limits to compare `layer` with.
     pub against: Option<Against>,
     pub log: LogSettings,
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
-    /// How many threads parse lines: at least 1. A single thread judges the requests.
+    /// The number of threads that parse lines, at least 1. A single thread judges the requests.
     pub threads: usize,
-    /// How many of the most frequently refused keys to report for each limit.
+    /// The number of keys to report for each limit, most frequently refused first.
     pub top: usize,
     /// The HTML page to write. It requires the feature `html`.
     pub html: Option<HtmlSettings>,
 }
 
-/// The limits that [`Settings::layer`] is compared with.
+/// The limits to compare [`Settings::layer`] with.
 #[derive(Clone, Debug)]
 pub struct Against {
-    /// The text of the limits as the user wrote it, for the report.
+    /// The limits as the user wrote them, for the report.
     pub name: String,
     pub layer: LayerSettings,
 }
@@ -39,13 +39,12 @@ pub struct Against {
 /// The form of the logs.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// If `None`, the format is recognised by the first lines of each log.
+    /// If `None`, the format is recognised from the first lines of each log.
     pub format: Option<Format>,
-    /// Pairs of our name for a column and its name in the log.
+    /// Pairs of names: our name for a column, and the log's name.
     pub names: Vec<(String, String)>,
     pub unit: TimeUnit,
-    /// If `None`, durations are in the unit of the format, or in seconds if the format defines no
-    /// unit.
+    /// If `None`, durations are in the format's unit, or in seconds if the format defines none.
     pub duration_unit: Option<TimeUnit>,
     /// See [`Wanted::trust_hops`](crate::replay::Wanted::trust_hops).
     pub trust_hops: Option<usize>,

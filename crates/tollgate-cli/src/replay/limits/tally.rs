@@ -1,4 +1,4 @@
-//! The decisions of the limits, counted by limit and class.
+//! The limits' decisions, counted by limit and class.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use tollgate_http::{DecisionEvent, KeyPart};
 
 use crate::replay::log::key::KeyShape;
 
-/// The counts of all limits.
+/// The counts for all limits.
 pub(crate) struct Tally {
     pub(crate) limits: Vec<OfLimit>,
     /// How many bits of an IPv6 address count.
     ipv6_prefix: u8,
-    /// The refusal of the last checked request, if that request was refused.
+    /// The refusal of the last request checked, or `None` if that request was not refused.
     pub(crate) refusal: Option<Refusal>,
 }
 
@@ -25,19 +25,19 @@ pub(crate) struct Refusal {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// The counts of one limit.
+/// The counts for one limit.
 pub(crate) struct OfLimit {
     pub(crate) name: String,
     pub(crate) is_shadow: bool,
     pub(crate) classes: Vec<OfClass>,
-    /// How often each key was refused, including refusals that shadow mode prevented. [`written`]
-    /// defines the form of the keys.
+    /// How often each key was refused, including refusals that took no effect because of shadow
+    /// mode. [`written`] defines the form of the keys.
     refused_keys: HashMap<Box<[u8]>, u64, foldhash::fast::RandomState>,
-    /// The number of requests for each class that is unknown to the limit.
+    /// The number of requests for each class that the limit does not define.
     pub(crate) unknown_classes: HashMap<String, u64>,
 }
 
-/// The counts of one class of callers. A limit without classes has a single unnamed class.
+/// The counts for one class of callers. A limit without classes has a single unnamed class.
 #[derive(Default)]
 pub(crate) struct OfClass {
     pub(crate) name: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) struct Counts {
     pub(crate) passed_without_key: u64,
     /// Requests that the limit would have refused without shadow mode.
     pub(crate) would_refuse: u64,
-    /// Requests that this limit would have admitted, but another limit refused.
+    /// Requests that this limit would have admitted, but that another limit refused.
     pub(crate) refused_by_another: u64,
 }
 
@@ -114,7 +114,7 @@ impl Tally {
         }
     }
 
-    /// Counts a request whose class is unknown to the limit.
+    /// Counts a request whose class the limit does not define.
     pub(crate) fn add_unknown(&mut self, limit: &str, class: &str) {
         if let Some(limit) = self.limits.iter_mut().find(|it| it.name == limit) {
             match limit.unknown_classes.get_mut(class) {
@@ -135,7 +135,7 @@ impl OfLimit {
         &mut self.classes[index]
     }
 
-    /// Returns the number of refused keys, and the most frequently refused keys in printable form.
+    /// Returns the number of refused keys, and the printable forms of the keys refused most often.
     pub(crate) fn most_refused(&self, top: usize) -> (usize, Vec<(String, u64)>) {
         let mut keys: Vec<(&[u8], u64)> =
             self.refused_keys.iter().map(|(key, count)| (&**key, *count)).collect();
@@ -146,11 +146,11 @@ impl OfLimit {
     }
 }
 
-/// The first byte of a written key that has no numbered alternative.
+/// The first byte of a written key without a numbered alternative.
 const ONLY: u8 = u8::MAX;
 
-/// Returns a key as bytes: the number of its alternative, the number of its values, and the values.
-/// The bytes are empty for a request without a key.
+/// Encodes a key as bytes: the number of its alternative, the number of values, and the values. The
+/// result is empty for a request without a key.
 fn written(parts: &[KeyPart<'_>], ipv6_prefix: u8) -> Vec<u8> {
     let mut alternative = ONLY;
     let mut values: Vec<Vec<u8>> = Vec::with_capacity(parts.len());

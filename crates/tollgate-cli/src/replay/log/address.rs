@@ -1,4 +1,5 @@
-//! Converts a client's address from its form in a log to the form in which the proxy counts it.
+//! Converts a client's address from its form in a log to the form in which the proxy counts
+//! addresses.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -15,31 +16,33 @@ static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Debug)]
 pub(crate) struct Addresses {
     ipv6_prefix: u8,
-    /// Whether the number of proxies that appended to a list of addresses is known.
+    /// Whether it is known how many proxies appended to a list of addresses.
     has_hops: bool,
     by: KeyBy,
-    /// A request whose `X-Forwarded-For` is set to each converted address in turn. The key of this
-    /// request is then the address in the proxy's form.
+    /// A request whose `X-Forwarded-For` header is set to each address in turn. The request's key
+    /// is then the address in the proxy's form.
     request: Request<()>,
 }
 
 impl Addresses {
-    /// Creates a converter. If `hops` is set, the client is the address at this position from the
-    /// end of a list.
+    /// Creates a converter. If `hops` is set, the client is the address at this position in a list,
+    /// counted from the end.
     pub(crate) fn new(ipv6_prefix: u8, hops: Option<usize>) -> Self {
         let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(hops.unwrap_or(1)));
         let by = by.ipv6_prefix(ipv6_prefix);
         Self { ipv6_prefix, has_hops: hops.is_some(), by, request: Request::new(()) }
     }
 
-    /// Returns the address by which limits count a client, without port, brackets and zone. An IPv6
-    /// address becomes its network, such as `2001:db8::/64`, and an IPv4-mapped address becomes the
-    /// IPv4 address. Without hops, text that is not an address is returned unchanged. A list of
-    /// several addresses is also returned unchanged, because which of them is the client depends on
-    /// the trusted proxies. With hops, text that names no client becomes `-`.
+    /// Returns a client's address in the form in which limits count it: without port, brackets and
+    /// zone. An IPv6 address becomes its network, such as `2001:db8::/64`. An IPv4-mapped address
+    /// becomes the IPv4 address.
+    ///
+    /// Without hops, text that is not an address is returned unchanged. A list of several addresses
+    /// is also returned unchanged, because the trusted proxies determine which of them is the
+    /// client. With hops, text without a client becomes `-`.
     pub(crate) fn counted<'v>(&mut self, text: &'v [u8]) -> Cow<'v, [u8]> {
-        // An IPv4 address has only one spelling, and a single address counts unchanged even with
-        // several hops.
+        // An IPv4 address has only one spelling, and a list of one address names the client
+        // regardless of the hops.
         if is_ipv4(text) {
             return Cow::Borrowed(text);
         }
@@ -72,8 +75,8 @@ impl Addresses {
 }
 
 /// Returns whether a string is an IPv4 address, according to the rules of [`std::net::Ipv4Addr`].
-/// Most keys in most logs are IPv4 addresses, and this check takes a third of the time of the
-/// conversion.
+/// Most keys in most logs are IPv4 addresses, and this check requires only a third of the
+/// conversion's time.
 fn is_ipv4(text: &[u8]) -> bool {
     let (mut dots, mut digits, mut value) = (0, 0, 0_u16);
     for &byte in text {

@@ -1,7 +1,7 @@
 //! Reads CSV whose first line names the columns.
 //!
 //! A record is exactly one line. A quoted field may contain commas and doubled quotes, but no line
-//! break. A stray quote therefore spoils only one line, not the rest of the log.
+//! break, so a stray quote spoils only its own line and not the rest of the log.
 
 use std::io::{self, Read};
 
@@ -17,8 +17,8 @@ pub(crate) struct CsvRecords {
     line: LineReader,
     record: csv::ByteRecord,
     width: usize,
-    /// The indices of the columns in [`Wanted::columns`]: the time, the bytes if they are needed,
-    /// and the key's fields.
+    /// The indices of the columns that [`Wanted::columns`] lists: the time, the bytes if they are
+    /// needed, and the key's fields.
     columns: Vec<usize>,
     pub(crate) writer: KeyWriter,
     cost: Cost,
@@ -28,7 +28,7 @@ pub(crate) struct CsvRecords {
 impl CsvRecords {
     /// # Errors
     ///
-    /// Returns an error if the first line is not CSV, or if it lacks a required column.
+    /// Returns an error if the first line is not CSV, or if a required column is missing.
     pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let mut line = LineReader::new();
         let mut header = csv::ByteRecord::new();
@@ -68,9 +68,9 @@ impl CsvRecords {
     }
 }
 
-/// Checks whether a line of unknown format is a CSV header. A header consists of names, one of
-/// which is `time`, the name of the time's column. Returns `None` if the line does not look like a
-/// header. Returns the reason as an error if the line looks like a header but is not valid.
+/// Checks whether a line of unknown format is a CSV header, that is, a list of names that includes
+/// `time`, the name of the time column. Returns `None` if the line does not look like a header. If
+/// the line looks like a header but lacks the time column, returns the reason as an error.
 pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Reason>> {
     let mut names = csv::ByteRecord::new();
     LineReader::new().read(line, &mut names).ok()?;
@@ -89,7 +89,7 @@ pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Rea
     })
 }
 
-/// Returns whether these strings look like names. This distinguishes a header from a damaged line
+/// Returns whether these strings look like names, which distinguishes a header from a damaged line
 /// in another format.
 fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     let is_name = |name: &[u8]| {
@@ -101,18 +101,17 @@ fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     names.len() >= 2 && names.iter().all(|name| is_name(name) && is_short(name))
 }
 
-/// Wraps the reader of the csv crate, and passes one line at a time to it.
+/// Wraps the csv crate's reader, and passes it one line at a time.
 pub(crate) struct LineReader {
     reader: csv::Reader<OneLine>,
 }
 
-/// The line that the csv reader may read now.
+/// The line available to the csv reader.
 #[derive(Default)]
 struct OneLine {
     text: Vec<u8>,
     read: usize,
-    /// Whether the reader tried to read beyond the line, because the record did not end with the
-    /// line.
+    /// Whether the reader tried to read beyond the line, because the record did not end there.
     overread: bool,
 }
 
@@ -132,7 +131,7 @@ impl LineReader {
         let reader = csv::ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
-            // The line end was already removed. A carriage return inside a line does not end a
+            // The line end has already been removed. A carriage return inside a line does not end a
             // record.
             .terminator(csv::Terminator::Any(b'\n'))
             .from_reader(OneLine::default());
@@ -141,7 +140,7 @@ impl LineReader {
 
     /// Reads a line as one record.
     pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
-        // For an empty line, the reader would search for a record in the next line, but find only
+        // Given an empty line, the reader would look for a record in the next line, but find only
         // the end of the input.
         if line.trim_ascii().is_empty() {
             return Err("it is empty".into());
@@ -157,7 +156,7 @@ impl LineReader {
         if whole && matches!(outcome, Ok(true)) {
             return Ok(());
         }
-        // The old reader may be in the middle of a record, so it is replaced.
+        // The reader may have stopped in the middle of a record, so it is replaced.
         *self = Self::new();
         Err("a quoted field does not end on its line".into())
     }
@@ -182,7 +181,7 @@ mod tests {
         Ok((request.at.as_nanos(), request.cost, shape.show(&key)))
     }
 
-    /// The time, the cost and the printed key, or part of the error.
+    /// The time, the cost and the printed key, or part of the expected error message.
     type Expected = Result<(u64, u64, &'static str), &'static str>;
 
     #[test]

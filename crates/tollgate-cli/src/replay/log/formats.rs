@@ -1,4 +1,4 @@
-//! Defines the log formats as tables: the columns of the plain text formats, and the fields of the
+//! Defines the log formats in tables: the columns of the plain text formats, and the fields in the
 //! JSON logs of known servers. To add a format, add a row to a table and a sample to the tests.
 
 use std::fmt;
@@ -11,23 +11,23 @@ use super::timestamp::TimeUnit;
 pub enum Format {
     Common,
     Combined,
-    /// The format `main` of nginx: Combined, followed by the field `X-Forwarded-For`.
+    /// The nginx format `main`: Combined, followed by the field `X-Forwarded-For`.
     NginxMain,
     /// Common, with a virtual host in front.
     VhostCommon,
-    /// Combined, with a virtual host in front, as Apache's `vhost_combined`.
+    /// Combined, with a virtual host in front, like Apache's `vhost_combined`.
     VhostCombined,
-    /// The format of AWS application load balancers.
+    /// The format used by AWS application load balancers.
     Alb,
     /// The format of HAProxy with `option httplog`.
     Haproxy,
     /// The default format of Envoy.
     Envoy,
-    /// A log whose line `#Fields:` names its columns, such as the logs of IIS and CloudFront.
+    /// A log whose `#Fields:` line names the columns, such as the logs of IIS and CloudFront.
     W3c,
     Caddy,
     Traefik,
-    /// The JSON log of Envoy, with the default fields of Istio or of Envoy Gateway.
+    /// Envoy's JSON log, with the default fields of Istio or of Envoy Gateway.
     EnvoyJson,
     Json,
     Csv,
@@ -72,8 +72,8 @@ impl Format {
         }
     }
 
-    /// Returns whether each log in this format names its own fields, so the program has no fixed
-    /// names for the fields.
+    /// Returns whether each log in this format names its own fields, so that this program defines
+    /// no names for them.
     pub(crate) fn names_its_fields(self) -> bool {
         matches!(self, Self::Json | Self::Csv)
     }
@@ -93,7 +93,7 @@ impl Format {
         }
     }
 
-    /// Returns how servers escape those bytes of a request that they do not write unchanged.
+    /// Returns how servers escape the bytes of a request that they do not write unchanged.
     pub(crate) fn escapes(self) -> Escapes {
         match self {
             Self::Haproxy => Escapes::Hash,
@@ -128,13 +128,14 @@ pub(crate) enum Escapes {
 pub(crate) struct Text {
     pub(crate) format: Format,
     /// The columns, separated by one space. A column written as `"name"` is in quotes, and a column
-    /// written as `[name]` is in brackets. `{captures}` may be missing, and ends before a quote. If
-    /// a column has the name of a field, it contains that field. `request` contains the method, the
-    /// target and the protocol.
+    /// written as `[name]` is in brackets. `{captures}` may be missing, and ends before a quote. A
+    /// column with the name of a field contains that field. The column `request` contains the
+    /// method, the target and the protocol.
     pub(crate) columns: &'static str,
 }
 
-/// The plain text formats. A format is listed before any other format that also matches its lines.
+/// The plain text formats. If several formats match the same lines, the first one in this list
+/// applies.
 pub(crate) const TEXTS: [Text; 8] = [
     Text {
         format: Format::NginxMain,
@@ -164,11 +165,11 @@ pub(crate) const TEXTS: [Text; 8] = [
     },
 ];
 
-/// The types of requests in the first column of [`Format::Alb`].
+/// The request types in the first column of [`Format::Alb`].
 pub(crate) const ALB_TYPES: [&[u8]; 6] = [b"http", b"https", b"h2", b"grpcs", b"ws", b"wss"];
 
-/// Our names for the columns of [`Format::W3c`], with their names in the logs in order of
-/// preference. `cs-uri-query` is a part of the field `uri`.
+/// Our names for the [`Format::W3c`] columns, each with the names used in logs, in order of
+/// preference. The column `cs-uri-query` is a part of the field `uri`.
 pub(crate) const W3C_FIELDS: [(&str, &[&str]); 11] = [
     ("ip", &["c-ip"]),
     ("user", &["cs-username"]),
@@ -183,26 +184,26 @@ pub(crate) const W3C_FIELDS: [(&str, &[&str]); 11] = [
     ("duration", &["time-taken"]),
 ];
 
-/// The [`Format::W3c`] column that only CloudFront writes. CloudFront logs durations in seconds,
-/// and IIS does not.
+/// A [`Format::W3c`] column that only CloudFront writes. CloudFront logs durations in seconds, and
+/// IIS logs them in milliseconds.
 pub(crate) const CLOUDFRONT_COLUMN: &str = "x-edge-location";
 
 /// The JSON log of a server.
 pub(crate) struct Dialect {
     pub(crate) format: Format,
-    /// Fields that occur in every record of a request, but in no message of the server.
+    /// Fields that occur in every record of a request, but never in the server's messages.
     pub(crate) marks: &'static [&'static str],
-    /// Our names for fields, with their possible names in the log. If a field has several names,
-    /// the first that occurs in the log's first record is used.
+    /// Our names for fields, each with its possible names in the log. The first name that occurs in
+    /// the log's first record is used.
     pub(crate) fields: &'static [(&'static str, &'static [&'static str])],
     pub(crate) headers: Headers,
 }
 
-/// The fields of a JSON log that contain headers of requests.
+/// The fields in a JSON log that contain request headers.
 #[derive(Clone, Copy)]
 pub(crate) enum Headers {
     None,
-    /// The field's name is this prefix, followed by the capitalised name of the header, as in
+    /// The prefix of the fields' names. It is followed by the capitalised name of the header, as in
     /// `User-Agent`.
     Capitalised(&'static str),
 }

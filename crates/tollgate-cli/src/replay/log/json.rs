@@ -1,19 +1,20 @@
-//! Reads JSON lines: one object per line, with fields by name.
+//! Reads JSON lines: one object per line, with named fields.
 //!
-//! A name with dots, such as `request.remote_ip`, refers to a field of a nested object, unless a
-//! field has exactly that name. Numbers keep their digits as written, so times are exact. If a
-//! field occurs twice, its first value counts, because servers write the values that they know
-//! before the values that a client sent.
+//! A dotted name, such as `request.remote_ip`, refers to a field of a nested object, unless a field
+//! has exactly that name. Numbers keep their digits as written, so times are exact. If a field
+//! occurs twice, the first value counts, because servers write the values that they determined
+//! themselves before the values that a client sent.
 //!
 //! A log starts with the first record that has all required fields. Messages that the server logged
-//! when it started may precede this record; they are not requests. In later records, a missing or
-//! `null` field of the key is read as `-`, as in the other formats. For a known server
-//! ([`DIALECTS`]), the user need not name any fields. Certain fields then distinguish the records
-//! of requests from messages.
+//! at startup may precede this record; they are not requests. In later records, a missing or `null`
+//! field of the key is read as `-`, as in the other formats.
+//!
+//! For a known server ([`DIALECTS`]), the user need not name any fields. Instead, certain fields
+//! distinguish the records of requests from messages.
 //!
 //! Some servers write the client's bytes unescaped, so a record may contain bytes that are not
-//! JSON. If all required fields precede these bytes, the fields are used as they are. Otherwise the
-//! bytes are read as if the server had escaped them.
+//! valid JSON. If all required fields precede these bytes, the fields are used as they are.
+//! Otherwise, the bytes are read as if the server had escaped them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -34,8 +35,8 @@ pub(crate) const HEADER: &str = "header:";
 /// Reads the records of one log of JSON lines.
 pub(crate) struct JsonRecords {
     columns: Columns,
-    /// The number of columns at the end that distinguish a record from a message. They are not
-    /// fields of the key.
+    /// The number of columns at the end that only distinguish a record from a message. They do not
+    /// belong to the key.
     marks: usize,
     pub(crate) writer: KeyWriter,
     cost: Cost,
@@ -45,7 +46,7 @@ pub(crate) struct JsonRecords {
 impl JsonRecords {
     /// # Errors
     ///
-    /// Returns an error if the line is not a record, or if it lacks a required field.
+    /// Returns an error if the line is not a record, or if a required field is missing.
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let dialect = DIALECTS.iter().find(|dialect| dialect.format == format);
         let columns = match dialect {
@@ -56,7 +57,7 @@ impl JsonRecords {
         let repaired = repaired(first);
         let values = columns.read(first).or_else(|why| columns.read(repaired.as_deref().ok_or(why)?));
         let values = values.map_err(Unopened::NotARecord)?;
-        // A known server may omit the field of a header that a request did not have.
+        // A known server may omit a header's field if the request did not have that header.
         let needed = |(column, value): &(&Column, &Option<&RawValue>)| !column.is_optional && value.is_none();
         if let Some((column, _)) = columns.0.iter().zip(&values).find(needed) {
             let record: serde_json::Map<String, serde_json::Value> =
@@ -123,8 +124,8 @@ pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
     DIALECTS.iter().find(is_one).map_or(Format::Json, |dialect| dialect.format)
 }
 
-/// Replaces each byte that JSON does not allow in a string with an escape, because some servers
-/// write such bytes. Returns `None` if the line contains no such bytes.
+/// Escapes each byte that JSON does not allow in a string, because some servers write such bytes.
+/// Returns `None` if the line contains no such bytes.
 fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(line.len() + 16);
     let mut is_changed = false;
@@ -157,7 +158,7 @@ fn repaired(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn not_an_object(error: &serde_json::Error) -> Reason {
-    // The message of serde_json ends with a line number, which is meaningless because the input is
+    // serde_json's message ends with a line number, which is meaningless because the input is
     // always a single line.
     let what = error.to_string();
     let what = what.split(" at line ").next().unwrap_or_default();
@@ -170,8 +171,8 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
         Some(plain) if !plain.contains('\\') => Cow::Borrowed(plain.as_bytes()),
         Some(_) => match serde_json::from_str::<String>(raw) {
             Ok(text) => Cow::Owned(text.into_bytes()),
-            // JSON allows half of a surrogate pair, which is not valid text. Such a half therefore
-            // stays escaped.
+            // JSON allows half of a surrogate pair, although it is not valid text. The half
+            // therefore stays escaped.
             Err(_) => Cow::Borrowed(raw.as_bytes()),
         },
         None if raw == "null" => Cow::Borrowed(MISSING),
@@ -179,12 +180,12 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// The columns: the time, the bytes if they are needed, the fields of the key, and the marks of a
-/// record.
+/// The columns: the time, the bytes if they are needed, the fields of the key, and the fields that
+/// mark a record.
 struct Columns(Vec<Column>);
 
-/// A required field. It is found by its name or, if the name is `first.rest`, as the field `rest`
-/// inside the field `first`.
+/// A required field. It is found by its exact name or, if the name is `first.rest`, as the field
+/// `rest` in the object `first`.
 struct Column {
     name: String,
     /// The position of the first dot.
@@ -198,8 +199,8 @@ impl Columns {
         Self(names.iter().map(|name| Column::new(name.clone(), false)).collect())
     }
 
-    /// Returns the columns of a known server for the wanted fields. The first record determines
-    /// which names are used.
+    /// Returns a known server's columns for the wanted fields. The first record determines which of
+    /// a field's names is used.
     fn of(dialect: &Dialect, first: &[u8], wanted: &Wanted) -> Self {
         let has = |name: &&&str| {
             let asked = Self::new(&[(**name).to_owned()]);
@@ -232,7 +233,7 @@ impl Columns {
         Self(wanted.fields().map(column).chain(marks).collect())
     }
 
-    /// Returns the values of the columns in a line. If a field occurs twice, its first value
+    /// Returns the values of the columns in a line. If a field occurs twice, the first value
     /// counts. Once all values have been found, the rest of the line need not be JSON.
     fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
         let mut json = serde_json::Deserializer::from_slice(line);
@@ -242,8 +243,8 @@ impl Columns {
             self.0.iter().zip(&found.values).map(|(column, found)| found.resolve(column)).collect();
         match read {
             Ok(()) => Ok(values),
-            // The line was cut off after a value. The end of the value may be missing: a number,
-            // for example, may have lost digits.
+            // The line was cut off, and its last value may be incomplete: a number, for example,
+            // may have lost digits.
             Err(error) if error.is_eof() && !found.is_in_value => Err(not_an_object(&error)),
             Err(_) if values.iter().all(Option::is_some) => Ok(values),
             Err(error) => Err(not_an_object(&error)),
@@ -257,7 +258,7 @@ enum Field<'f> {
     Header(&'f str),
 }
 
-/// Returns the name of a header as Go writes it: `X-Api-Key`.
+/// Returns a header's name as Go writes it: `X-Api-Key`.
 fn capitalised(header: &str) -> String {
     let mut begins = true;
     let mut letter = |letter: char| {
@@ -268,10 +269,10 @@ fn capitalised(header: &str) -> String {
     header.chars().map(&mut letter).collect()
 }
 
-/// The values that were picked from a line.
+/// The values picked from a line.
 struct Picked<'de> {
     values: Vec<Found<'de>>,
-    /// Whether reading has ended inside a value.
+    /// Whether reading ended inside a value.
     is_in_value: bool,
 }
 
@@ -279,7 +280,7 @@ struct Picked<'de> {
 #[derive(Clone, Copy, Default)]
 struct Found<'de> {
     exact: Option<&'de RawValue>,
-    /// For a dotted name, the value of the field named by the part before the dot.
+    /// For a dotted name, the value of the field that is named before the dot.
     outer: Option<&'de RawValue>,
 }
 
@@ -326,8 +327,8 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
             };
             let value = map.next_value::<&'de RawValue>()?;
             picked.is_in_value = false;
-            // A field may be needed twice. For example, the bytes may be both the cost and a part
-            // of the key.
+            // A field may be needed twice: the bytes, for example, may be both the cost and part of
+            // the key.
             for (column, found) in columns.iter().zip(&mut picked.values) {
                 if column.name == name {
                     found.exact.get_or_insert(value);
@@ -345,9 +346,9 @@ impl Column {
         Self { dot: name.find('.'), name, is_optional }
     }
 
-    /// Returns a value as text. A string is returned without its quotes. If a known server writes
-    /// lists in this field, the strings of a list are joined with commas. Everything else is
-    /// returned as written.
+    /// Returns a value as text. A string is returned without its quotes. A list of strings is
+    /// joined with commas if a known server writes lists in this field. Everything else is returned
+    /// as written.
     fn text<'v>(&self, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
         let raw = value.get();
         let kind = match raw.as_bytes().first() {
@@ -371,7 +372,7 @@ impl Column {
     }
 }
 
-/// The name of a field. It is compared with the columns that name the field or a part of the field.
+/// A field's name, which is compared with the columns' names and with their parts before the dot.
 struct Name<'c>(&'c [Column]);
 
 impl<'de, 'c> DeserializeSeed<'de> for Name<'c> {
@@ -414,7 +415,7 @@ mod tests {
         Ok((request.at.as_nanos(), request.cost, KeyShape::new(key.len()).show(&bytes)))
     }
 
-    /// The fields of the key, the line, and the line's time, cost and printed key.
+    /// The fields of the key, a line, and the line's time, cost and printed key.
     type Row = (&'static [&'static str], &'static str, (u64, u64, &'static str));
 
     #[test]

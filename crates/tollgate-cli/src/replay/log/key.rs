@@ -1,11 +1,11 @@
-//! Defines the key of a request, that is, the bytes by which the limiter counts, and the printable
-//! form of these bytes.
+//! Defines a request's key, which is the byte string by which the limiter counts, and the key's
+//! printable form.
 //!
-//! Limits count the field `path` in the same form as the proxy, or by its template. They count the
-//! fields `ip` and `forwarded` in the proxy's form of addresses.
+//! The field `path` is counted in the same form as by the proxy, or by its template. The fields
+//! `ip` and `forwarded` are counted in the proxy's form of addresses.
 //!
-//! A single field is the whole key. Several fields are concatenated, and each field is preceded by
-//! its length. Keys such as `a|b` + `c` and `a` + `b|c` therefore always differ.
+//! A single field is the whole key. With several fields, the key concatenates them, each preceded
+//! by its length. Keys such as `a|b` + `c` and `a` + `b|c` therefore always differ.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::printable::printable;
 const SEPARATOR: &str = " + ";
 const LENGTH_BYTES: usize = size_of::<u64>();
 
-/// The layout of keys with a given number of fields.
+/// The layout of keys with a certain number of fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyShape {
     fields: usize,
 }
 
-/// Writes keys into the caller's buffers, and counts missing values.
+/// Writes keys to the caller's buffers, and counts missing values.
 #[derive(Debug)]
 pub(crate) struct KeyWriter {
     shape: KeyShape,
@@ -42,7 +42,7 @@ pub(crate) struct KeyWriter {
 enum Kind {
     Address,
     Path,
-    /// The value is counted as it is.
+    /// The value is counted unchanged.
     Text,
 }
 
@@ -63,7 +63,7 @@ impl KeyWriter {
         }
     }
 
-    /// Writes the key of these values, one for each field.
+    /// Writes the key that consists of these values, one for each field.
     #[inline]
     pub(crate) fn write(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item: AsRef<[u8]>>) {
         for ((value, missing), &kind) in values.zip(&mut self.missing).zip(&self.kinds) {
@@ -114,7 +114,7 @@ impl KeyShape {
         })
     }
 
-    /// Returns the printable form of a key: the printable values of its fields, joined by ` + `.
+    /// Returns a key's printable form: the printable values of its fields, joined by ` + `.
     /// Different keys have different printable forms.
     pub(crate) fn show(self, key: &[u8]) -> String {
         if self.fields == 1 {
@@ -126,8 +126,8 @@ impl KeyShape {
     }
 }
 
-/// Returns the printable form of a value. An empty value is shown as `""`. A value that literally
-/// is `""` is shown with a backslash in front.
+/// Returns a value's printable form. An empty value is shown as `""`. A value that consists of two
+/// quotes is shown with a backslash in front.
 fn show_value(value: &[u8]) -> String {
     match value {
         b"" => "\"\"".into(),

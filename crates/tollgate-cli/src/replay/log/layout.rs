@@ -1,9 +1,9 @@
-//! Describes the columns of a plain text line, according to a format or to the line `#Fields:` of a
+//! Describes the columns of a plain text line, according to a format or to the `#Fields:` line in a
 //! log.
 //!
-//! Clients control parts of their lines. A user's name may contain ` [`, so the time is the text in
-//! brackets before the first quote. A request may contain quotes, so the end of the request is a
-//! quote that a status follows.
+//! Clients control parts of the lines. Because a user's name may contain ` [`, the time is the text
+//! in brackets before the first quote. Because a request may contain quotes, it ends at the quote
+//! that is followed by a status.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use super::formats::{Escapes, Text};
 use super::request::{MISSING, Reason};
 use crate::printable::printable;
 
-/// The first word of the line that names the columns of a W3C log.
+/// The first word of the line that names a W3C log's columns.
 pub(crate) const FIELDS_DIRECTIVE: &[u8] = b"#Fields:";
 
-/// How to find one or several columns.
+/// How to find one column or several adjacent columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The text up to the next space.
@@ -32,10 +32,10 @@ enum Step {
     Bracketed,
     /// Text in quotes.
     Quoted,
-    /// Quoted text that is followed by a status.
+    /// Quoted text followed by a status.
     Request,
-    /// Quoted text in the last column. The server writes no other quote in a line. If the line is
-    /// cut off, the text ends with the line.
+    /// Quoted text in the last column, with no other quote in it. If the line is cut off, the text
+    /// ends with the line.
     Rest,
     /// Text in braces, or nothing, before a quote.
     Captures,
@@ -82,7 +82,7 @@ impl Layout {
         layout
     }
 
-    /// Returns the columns that a line `#Fields:` names.
+    /// Returns the columns named by a `#Fields:` line.
     pub(crate) fn named_by(line: &[u8]) -> Result<Self, Reason> {
         let names = line.strip_prefix(FIELDS_DIRECTIVE).ok_or("no line '#Fields:' has named its columns")?;
         let names: Vec<Cow<'static, str>> = String::from_utf8_lossy(names)
@@ -106,7 +106,8 @@ impl Layout {
         self.steps.iter().position(is_enough).map_or(self.steps.len(), |index| index + 1)
     }
 
-    /// Finds the columns of the first `steps` steps. Returns the index of the rest of the line.
+    /// Finds the columns that belong to the first `steps` steps. Returns the index at which the
+    /// rest of the line starts.
     #[inline]
     pub(crate) fn split(
         &self,
@@ -192,11 +193,12 @@ impl Layout {
 /// `17/May/2015:10:05:03 +0000`
 const STAMP: usize = 26;
 
-/// Splits `ip ident user [time]`. Returns the four columns, and the index of the rest of the line.
+/// Splits `ip ident user [time]`. Returns the four columns, and the index at which the rest of the
+/// line starts.
 #[inline]
 fn client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     let ip = memchr(b' ', line).ok_or("it does not begin with 'ip ident user ['")?;
-    // Most lines have neither an ident nor a user. Quotes in a user's name are always escaped.
+    // Most lines contain neither an ident nor a user. Quotes in a user's name are always escaped.
     let time = ip + b" - - [".len();
     let close = time + STAMP;
     if line[ip..].starts_with(b" - - [") && line.get(close..close + 3) == Some(b"] \"") {
@@ -210,7 +212,7 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     let beginning = "it does not begin with 'ip ident user ['";
     let (open, close) = match memmem::find(line, b"] \"") {
         Some(close) => (memrchr(b'[', &line[..close]), close),
-        // The line is cut off, or the request is not in quotes.
+        // Either the line is cut off, or the request is not in quotes.
         None => {
             let open = memmem::find(line, b" [").map(|space| space + 1);
             let close = open.and_then(|open| memchr(b']', &line[open..]).map(|close| open + close));
@@ -224,13 +226,13 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     let before = line[..open].strip_suffix(b" ").ok_or(beginning)?;
     let space = |from: usize| memchr(b' ', &before[from..]).map(|space| from + space);
     let mut ip = space(0).ok_or(beginning)?;
-    // The first column may be a list of addresses, as in X-Forwarded-For.
+    // The first column may be a list of addresses, as in `X-Forwarded-For`.
     while before[..ip].ends_with(b",") {
         ip = space(ip + 1).ok_or(beginning)?;
     }
     let mut ident = space(ip + 1).ok_or(beginning)?;
-    // A user's name may contain spaces. However, if an ident is also present, the spaces are more
-    // likely in the first column, because a client may send any text in X-Forwarded-For.
+    // Spaces before the time may belong to a user's name. If an ident is also present, they more
+    // likely belong to the first column, because a client may send any text in `X-Forwarded-For`.
     if &before[ip + 1..ident] != MISSING && memchr(b' ', &before[ident + 1..]).is_some() {
         ip = memmem::find(before, b" - ").ok_or("the text before the time is not 'ip ident user'")?;
         ident = ip + 2;
@@ -238,10 +240,10 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     Ok(([0..ip, ip + 1..ident, ident + 1..before.len(), open + 1..close], close + 1))
 }
 
-/// Returns the index of the closing quote of text that starts with a quote. The closing quote is
-/// followed by a space or the end of the line, and `ends_before` is true for the rest of the line.
-/// If the server escapes quotes, `\"` is part of the text. Any other quote was left unescaped by
-/// the server, and is also part of the text.
+/// Returns the index of the quote that closes the text. `text` starts with the opening quote. The
+/// closing quote is followed by a space or the end of the line, and `ends_before` returns true for
+/// the rest of the line. If the server escapes quotes, `\"` is part of the text. Any other quote
+/// that the server left unescaped is also part of the text.
 #[inline]
 fn quoted(text: &[u8], escapes: Escapes, ends_before: impl Fn(&[u8]) -> bool) -> Option<usize> {
     let mut from = 1;
@@ -258,7 +260,7 @@ fn quoted(text: &[u8], escapes: Escapes, ends_before: impl Fn(&[u8]) -> bool) ->
     }
 }
 
-/// Returns whether the rest of a line begins with a status.
+/// Returns whether the rest of a line starts with a status.
 #[inline]
 fn is_before_status(rest: &[u8]) -> bool {
     match rest {

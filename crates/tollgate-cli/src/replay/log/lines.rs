@@ -1,12 +1,15 @@
-//! Cuts a log, plain or packed with gzip, into lines in bounded memory.
+//! Splits a log, either plain or compressed with gzip, into lines. Memory is bounded.
 //!
-//! A log may have holes, which are read as NUL bytes. If the server does not append, `copytruncate`
-//! of logrotate leaves a hole at the start of the log. This hole is as long as the log was before.
-//! A crash leaves a hole where the file had grown but the bytes had not reached the disk. The line
-//! before such a hole is cut off, and the next line follows the hole without a line end.
+//! A log may have holes, which are read as NUL bytes. Two causes are common:
 //!
-//! NUL bytes at the start and the end of a line are skipped. A run of [`HOLE`] or more NUL bytes
-//! ends the line before the run. A shorter run inside a line belongs to the line, because some
+//! - logrotate's `copytruncate` truncates a log that the server does not open for appending. The
+//!   log then starts with a hole as long as the earlier log.
+//! - After a crash, the file may have grown although its last bytes did not reach the disk. The
+//!   missing bytes are a hole. The line before the hole is cut off, and the next line follows the
+//!   hole without a line end.
+//!
+//! NUL bytes at the start or the end of a line are skipped. A run of at least [`HOLE`] NUL bytes
+//! ends the line before the run. A shorter run inside a line is part of the line, because some
 //! servers log a client's bytes unchanged.
 
 use std::cell::Cell;
@@ -16,12 +19,12 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memmem};
 
-/// The maximum length of a line that is parsed. A longer line is skipped without being stored.
+/// The maximum length of a parsed line. A longer line is skipped without being stored.
 pub(crate) const MAX_LINE: usize = 1 << 20;
 
 const FIRST_BUFFER: usize = 128 << 10;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// The minimum number of adjacent NUL bytes that count as a hole, even inside a line.
+/// The minimum number of adjacent NUL bytes that form a hole, even inside a line.
 const HOLE: usize = 16;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -32,7 +35,7 @@ pub enum Line<'a> {
     TooLong,
 }
 
-/// Reads the lines of one log. The buffer grows with the longest line, to a little more than
+/// Reads the lines of one log. The buffer grows with the longest line, up to a little more than
 /// [`MAX_LINE`].
 pub struct Lines<R> {
     from: R,
@@ -50,7 +53,7 @@ pub struct Lines<R> {
     has_nuls: bool,
 }
 
-/// The counts of the part of a log that was read so far.
+/// The counts for the part of a log that has been read so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) line_ends: u64,
@@ -61,7 +64,7 @@ pub(crate) struct Counts {
 }
 
 impl Lines<io::Empty> {
-    /// Creates a reader of the first `length` bytes of `text`.
+    /// Creates a reader for the first `length` bytes of `text`.
     pub(crate) fn of(text: Vec<u8>, length: usize) -> Self {
         let has_nuls = memchr(0, &text[..length]).is_some();
         Self { end: length, buffer: text, ended: true, has_nuls, ..Self::empty(io::empty()) }
@@ -78,7 +81,7 @@ impl<R: Read> Lines<R> {
         Self { buffer: vec![0; FIRST_BUFFER], ..Self::empty(from) }
     }
 
-    /// Creates a reader of the rest of a log, which continues counting from these counts.
+    /// Creates a reader for the rest of a log. The reader continues from these counts.
     pub(crate) fn continued(from: R, counts: Counts) -> Self {
         let Counts { line_ends, skipped, is_open } = counts;
         Self { line_ends, skipped, is_open, ..Self::new(from) }
@@ -103,20 +106,19 @@ impl<R: Read> Lines<R> {
         Counts { line_ends: self.line_ends, skipped: self.skipped, is_open: self.is_open }
     }
 
-    /// Returns the bytes that were already read beyond the last returned line, and the source of
-    /// all further bytes.
+    /// Returns the bytes that have been read but not returned as lines, and the source of all
+    /// further bytes.
     pub(crate) fn into_rest(self) -> (Vec<u8>, R) {
         (self.buffer[self.start..self.end].to_vec(), self.from)
     }
 
-    /// Returns the number of the last returned line, counted from 1. Two lines with a hole between
-    /// them have the same number, because other programs number lines by their line ends.
+    /// Returns the number of the last returned line, counted from 1. Two lines separated only by a
+    /// hole have the same number, because other programs count line ends.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the next line, or `None` after the last line. The last line need not have a line
-    /// end.
+    /// Returns the next line, or `None` after the last line, which need not have a line end.
     pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
         self.skip_nuls()?;
         let mut searched = 0;
@@ -171,14 +173,14 @@ impl<R: Read> Lines<R> {
     fn take(&mut self, length: usize, consumed: usize) -> Line<'_> {
         let from = self.start;
         self.start += consumed;
-        // `line_ends` already includes the end of this line, if it has one.
+        // `line_ends` already counts the end of this line, if there is one.
         self.number = self.line_ends + u64::from(consumed == length);
         let line = &self.buffer[from..from + length];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let nuls = line.iter().rev().take_while(|&&byte| byte == 0).count();
         self.skipped += nuls as u64;
         let line = &line[..line.len() - nuls];
-        // If several logs were joined, each log may start with a byte order mark.
+        // If the log was joined from several logs, each of them may start with a byte order mark.
         let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         if line.len() > MAX_LINE { Line::TooLong } else { Line::Text(line) }
     }
@@ -221,7 +223,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// The magic bytes of compressed files, and the programs that decompress them.
+/// The magic bytes at the start of compressed files, and the programs that decompress such files.
 const PACKED: [(&[u8], &str); 5] = [
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"\xfd7zXZ", "xz"),
@@ -230,11 +232,12 @@ const PACKED: [(&[u8], &str); 5] = [
     (b"PK\x03\x04", "funzip"),
 ];
 
-/// Decompresses input that starts with gzip's magic bytes, and returns all other input unchanged.
+/// Decompresses input that starts with the magic bytes of gzip. All other input is returned
+/// unchanged.
 ///
 /// # Errors
 ///
-/// Returns an error if the input cannot be read, or if another program must decompress it.
+/// Returns an error if the input cannot be read, or if only another program can decompress it.
 pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let longest = PACKED.iter().map(|(magic, _)| magic.len()).max().unwrap_or(0) as u64;
     let mut head = Vec::new();
@@ -275,7 +278,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A reader that returns one byte at a time. For finding line ends, this is the hardest case.
+    /// A reader that returns one byte at a time, which is the hardest case for finding line ends.
     struct Drip<'a>(&'a [u8]);
 
     impl Read for Drip<'_> {

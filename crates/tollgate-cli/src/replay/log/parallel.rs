@@ -1,9 +1,8 @@
-//! Parses the lines of a log on several threads, and passes on the parsed lines in order.
+//! Parses the lines of a log on several threads, and passes the results on in order.
 //!
-//! The reading thread cuts the log into chunks of whole lines, and sends the chunks to the parsers
-//! in turn. Only a few chunks exist at a time, so memory does not grow with the log. Parallel
-//! parsing ends at a line longer than [`MAX_LINE`], and a single thread then reads the rest of the
-//! log.
+//! The reading thread splits the log into chunks of whole lines, and sends the chunks to the
+//! parsers in turn. Only a few chunks exist at a time, so memory does not grow with the log. If a
+//! line is longer than [`MAX_LINE`], a single thread reads the rest of the log.
 
 use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,11 +13,11 @@ use memchr::memrchr;
 use super::lines::{Counts, Line, Lines, MAX_LINE};
 
 /// The number of lines that a single thread reads before the other threads start. For a short log,
-/// starting threads would cost more than it saves.
+/// starting threads costs more time than it saves.
 pub(crate) const LINES_ALONE: u64 = 4096;
 const CHUNK: usize = 256 << 10;
-/// How many chunks may wait for each parser, and how many parsed chunks from each parser may wait
-/// to be received.
+/// For each parser, the maximum number of chunks that wait to be parsed, and of parsed chunks that
+/// wait to be received.
 const WAITING: usize = 2;
 
 /// Parses lines.
@@ -26,19 +25,18 @@ pub(crate) trait Parser: Send + 'static {
     /// The result of parsing a line, besides its values.
     type Outcome: Send + 'static;
 
-    /// Parses a line, and writes the values of the line into `values`, which must be empty.
+    /// Parses a line, and writes the line's values into `values`, which must be empty.
     fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Self::Outcome;
 }
 
-/// A part of a log that consists of whole lines, with its parsed lines. Chunks are reused to avoid
-/// an allocation for each chunk.
+/// A part of a log that consists of whole lines, with the results of parsing them. Chunks are
+/// reused, which saves an allocation for each chunk.
 struct Chunk<O> {
     /// The first `length` bytes of this buffer are the lines.
     text: Vec<u8>,
     length: usize,
     values: Vec<u8>,
-    /// For each line: the outcome, the end of the line's values in `values`, and the line's number
-    /// in the chunk.
+    /// For each line: its outcome, the end of its values in `values`, and its number in the chunk.
     lines: Vec<(O, usize, u64)>,
     counts: Counts,
 }
@@ -66,7 +64,7 @@ impl<O> Chunk<O> {
     }
 }
 
-/// The rest of a log after the last chunk: nothing, or lines that could not be cut into chunks.
+/// The rest of a log after the last chunk: nothing, or lines that could not be split into chunks.
 type Rest<R> = Lines<io::Chain<Cursor<Vec<u8>>, R>>;
 
 /// A parser on its own thread.
@@ -93,13 +91,13 @@ impl<P: Parser> Worker<P> {
     }
 }
 
-/// Parses the rest of a log whose first lines were already read. Calls `take` for each line in
-/// order, with the outcome of the line, its values and its number. Returns the parsers and the
-/// unread rest of the log, which is not empty if a line is too long.
+/// Parses the rest of a log whose first lines have already been read. Calls `take` for each line in
+/// order, with the line's outcome, values and number. Returns the parsers, and the part of the log
+/// that is still unread. This part is empty unless a line is too long.
 ///
 /// # Errors
 ///
-/// Returns the first error of `take`, or a read error converted by `unreadable`.
+/// Returns the first error returned by `take`, or a read error converted by `unreadable`.
 pub(crate) fn read<P: Parser, R: Read, E>(
     lines: Lines<R>,
     parsers: Vec<P>,
@@ -118,7 +116,7 @@ pub(crate) fn read<P: Parser, R: Read, E>(
             let mut chunk = spare.pop().unwrap_or_else(Chunk::new);
             match fill(&mut chunk, &mut from, &mut kept) {
                 Ok(true) => {
-                    // A worker ends early only if it panicked. The join below resumes the panic.
+                    // A worker ends early only if it panicked. The join below resumes its panic.
                     if workers[sent % workers.len()].chunks.send(chunk).is_err() {
                         break;
                     }
@@ -154,10 +152,11 @@ pub(crate) fn read<P: Parser, R: Read, E>(
     Ok((parsers, lines))
 }
 
-/// Fills a chunk with whole lines. On entry, `kept` contains the bytes that were read but are not
-/// in any chunk yet. On return, it contains the bytes after the last whole line. Returns `false` at
-/// the end of the log. Also returns `false` at a line that is too long, and leaves the line in
-/// `kept`.
+/// Fills a chunk with whole lines. On entry, `kept` contains the bytes that have been read but do
+/// not belong to a chunk yet. On return, it contains the bytes after the last whole line.
+///
+/// Returns `false` at the end of the log or at a line that is too long. A line that is too long is
+/// left in `kept`.
 fn fill<O>(chunk: &mut Chunk<O>, from: &mut impl Read, kept: &mut Vec<u8>) -> io::Result<bool> {
     let Chunk { text, length, .. } = chunk;
     let mut searched = 0;
@@ -187,7 +186,7 @@ fn fill<O>(chunk: &mut Chunk<O>, from: &mut impl Read, kept: &mut Vec<u8>) -> io
     }
 }
 
-/// Reads until `text` is full. Returns whether the log ended before that.
+/// Reads until `text` is full. Returns whether the log ended first.
 fn read_all(from: &mut impl Read, text: &mut [u8], length: &mut usize) -> io::Result<bool> {
     while *length < text.len() {
         match from.read(&mut text[*length..]) {

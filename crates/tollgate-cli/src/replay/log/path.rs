@@ -1,4 +1,4 @@
-//! Converts the path of a request from its form in a log to the form in which the proxy counts it.
+//! Converts a request's path from its form in a log to the form in which the proxy counts paths.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,8 @@ use tollgate_http::program::{PathTemplates, canonical_path};
 use super::formats::Escapes;
 
 /// Returns the path by which limits count a request. `target` is the target as the client sent it:
-/// a path with or without a query, a URL, `*`, or the authority of a CONNECT request, which has no
-/// path.
+/// a path with or without a query, a URL, `*`, or the authority in a CONNECT request. An authority
+/// has no path.
 pub(crate) fn counted<'v>(target: &'v [u8], templates: Option<&'v PathTemplates>) -> Cow<'v, [u8]> {
     let path = path_of(target);
     match templates {
@@ -29,7 +29,7 @@ fn path_of(target: &[u8]) -> &[u8] {
     &authority[slash..]
 }
 
-/// Reverses the escaping with which the server wrote text.
+/// Reverses the escapes with which the server wrote the text.
 pub(crate) fn unescaped(text: &[u8], escapes: Escapes) -> Cow<'_, [u8]> {
     let mark = match escapes {
         Escapes::None => return Cow::Borrowed(text),

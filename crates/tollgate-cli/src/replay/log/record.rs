@@ -10,7 +10,7 @@ use super::text::{self, TextRecords};
 use super::timestamp::TimeUnit;
 use super::wrapped::Unwrapper;
 
-/// The maximum number of words in front of a line for which a hint explains how to remove them.
+/// A hint explains how to remove up to this many leading words.
 const MOST_WORDS_BEFORE: usize = 6;
 
 /// Reads the records of one log.
@@ -30,8 +30,8 @@ enum Kind {
 }
 
 impl Records {
-    /// Opens a log. If `format` is `None`, detects the format from the first line. This line is the
-    /// header of a CSV log, the line `#Fields:` of a W3C log, or a record of any other log.
+    /// Opens a log. If `format` is `None`, detects the format from the first line. The first line
+    /// is the header in a CSV log, the `#Fields:` line in a W3C log, and a record in any other log.
     pub fn open(first: &[u8], format: Option<Format>, wanted: &Wanted) -> Result<(Format, Self), Unopened> {
         let mut unwrapper = Unwrapper::of(first);
         let first = match &mut unwrapper {
@@ -57,8 +57,8 @@ impl Records {
         Ok((format, Self { unwrapper, kind, format, first, wanted: wanted.clone() }))
     }
 
-    /// Returns a reader of the same log for another thread. Returns `None` if lines of the log
-    /// depend on earlier lines.
+    /// Returns a reader of the same log for another thread, or `None` if lines in the log depend on
+    /// earlier lines.
     pub(crate) fn again(&self) -> Option<Self> {
         if self.unwrapper.is_some() || self.format == Format::W3c {
             return None;
@@ -84,7 +84,7 @@ impl Records {
     }
 
     /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
-    /// line describes the log, or is part of a split line that is not complete yet.
+    /// line describes the log, or is part of a split line that is still incomplete.
     #[inline]
     pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
         let line = match &mut self.unwrapper {
@@ -102,14 +102,14 @@ impl Records {
     }
 }
 
-/// Returns whether a line is a directive of a W3C log, such as `#Version: 1.0`.
+/// Returns whether a line is a directive in a W3C log, such as `#Version: 1.0`.
 fn is_directive(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"#") else { return false };
     let name = rest.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'-').count();
     name > 0 && rest.get(name) == Some(&b':')
 }
 
-/// Recognises the format of a log by one of its lines.
+/// Recognises the format of a log from one of its lines.
 fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     if [b"\xff\xfe", b"\xfe\xff"].iter().any(|mark| line.starts_with(*mark)) {
         return Err("the log begins with the byte order mark of UTF-16; convert it to UTF-8 first, as with \
@@ -128,7 +128,7 @@ fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     })
 }
 
-/// Returns a hint if the line would have a known format without some leading words.
+/// Returns a hint if the line would match a known format without its first few words.
 fn hint(line: &[u8]) -> Option<Reason> {
     let spaces = line.iter().enumerate().filter(|(_, byte)| byte.is_ascii_whitespace());
     let beginnings = spaces.map(|(at, _)| at + 1).take(MOST_WORDS_BEFORE);

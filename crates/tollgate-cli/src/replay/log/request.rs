@@ -1,4 +1,4 @@
-//! Defines the request that a log line describes in any format, and the reason why a line contains
+//! Defines the request that a log line of any format describes, and the reason why a line contains
 //! no request.
 
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub struct Request {
     pub cost: u64,
 }
 
-/// Parses a number of bytes. A `-` or an empty string counts as zero.
+/// Parses a number of bytes. A `-` and an empty string both count as zero.
 pub(crate) fn byte_count(text: &[u8]) -> Result<u64, Reason> {
     if text.is_empty() || text == MISSING {
         return Ok(0);

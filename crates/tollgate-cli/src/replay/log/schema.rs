@@ -1,4 +1,4 @@
-//! Defines the parts of a log that a replay needs in any format: the fields, the cost, and their
+//! Defines the parts that a replay needs from a log of any format: the fields, the cost, and their
 //! names.
 
 use std::sync::Arc;
@@ -21,52 +21,52 @@ pub enum Cost {
 /// The parts of a record that the replay needs.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The fields whose values form the key, in this order.
+    /// The fields whose values form the key, in order.
     pub key: Vec<String>,
-    /// How many bits of an IPv6 address count for the fields `ip` and `forwarded`.
+    /// The number of bits of an IPv6 address that identify a client, for the fields `ip` and
+    /// `forwarded`.
     pub ipv6_prefix: u8,
-    /// The number of proxies that appended to a list of addresses. The client is this many
-    /// addresses from the end of the list. If `None`, a list counts as written.
+    /// The number of proxies that appended to a list of addresses. The client is at this position
+    /// in the list, counted from the end. If `None`, a list is counted unchanged.
     pub trust_hops: Option<usize>,
     /// The templates by which the field `path` is counted.
     pub templates: Option<Arc<PathTemplates>>,
     pub cost: Cost,
-    /// Pairs of our name for a field and its name in the log.
+    /// Pairs of names: our name for a field, and the log's name.
     pub names: Vec<(String, String)>,
     pub unit: TimeUnit,
 }
 
 impl Wanted {
-    /// Returns the name of this field in the log, according to the arguments.
+    /// Returns the log's name for this field, according to the arguments.
     pub(crate) fn name_of<'w>(&'w self, field: &'w str) -> &'w str {
         self.names.iter().find(|(ours, _)| ours == field).map_or(field, |(_, theirs)| theirs)
     }
 
-    /// Returns our names for the time, for the bytes if they are needed, and for the key's fields.
+    /// Returns our names for the time, the bytes if they are needed, and the key's fields.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &str> {
         let bytes = (self.cost == Cost::Bytes).then_some("bytes");
         std::iter::once("time").chain(bytes).chain(self.key.iter().map(String::as_str))
     }
 
-    /// Returns the log's own names for these fields, for a log that names its fields.
+    /// Returns the log's names for these fields, for a log that names its own fields.
     pub(crate) fn columns(&self) -> Vec<String> {
         self.fields().map(|field| self.name_of(field).to_owned()).collect()
     }
 }
 
-/// The reason why a log could not be opened with its first line.
+/// The reason why a log could not be opened from its first line.
 #[derive(Debug)]
 pub enum Unopened {
     /// The line is not a record, but the next line may be one.
     NotARecord(Reason),
-    /// The line describes the log, and a later line names the columns.
+    /// The line describes the log, but only a later line names the columns.
     Directive,
-    /// The log lacks a required field. The message lists the fields of the log.
+    /// The log lacks a required field. The message lists the fields that exist.
     Refused(String),
 }
 
-/// Returns the error for a field that is missing in the log. The message lists the `known` fields
-/// of the log.
+/// Returns the error for a field that the log lacks. The message lists the `known` fields.
 pub(crate) fn unknown_field<'n>(
     field: &str,
     format: Format,

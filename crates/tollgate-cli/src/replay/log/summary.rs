@@ -1,5 +1,5 @@
-//! Collects the facts about the log that do not depend on the limit, such as its files, its times
-//! and its bad lines.
+//! Collects the facts about a log that do not depend on the limit, such as its files, its times and
+//! its bad lines.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use super::request::Reason;
 use crate::failure::Failure;
 use crate::replay::position::Position;
 
-/// A timestamp more than this far ahead of all earlier timestamps follows a pause, or it is wrong.
+/// A timestamp that is ahead of all earlier timestamps by more than this either follows a pause or
+/// is wrong.
 pub(crate) const LEAP: Duration = Duration::from_secs(86_400);
 
-/// The maximum number of bad lines to show. All bad lines are counted.
+/// The maximum number of bad lines to show. Every bad line is counted.
 const BAD_LINES_SHOWN: usize = 5;
 
-/// The counts of one file. `lines` counts all lines, with or without a request.
+/// The counts for one file. `lines` counts all lines, whether or not they contain a request.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSummary {
     /// The name of the file, safe to print.
@@ -27,26 +28,26 @@ pub(crate) struct FileSummary {
     pub(crate) requests: u64,
     pub(crate) unparsable: u64,
     pub(crate) blank: u64,
-    /// Lines that name columns, and all parts of a split line except the last part.
+    /// Lines that name columns, and all but the last part of each split line.
     pub(crate) header: u64,
     /// The number of skipped NUL bytes in holes.
     pub(crate) skipped_nuls: u64,
     /// Whether the last line has no line end.
     pub(crate) is_open: bool,
-    /// `begins` is the timestamp of the first request, and `ends` is the latest timestamp of all
-    /// requests.
+    /// `begins` is the timestamp of the first request, and `ends` is the latest timestamp in the
+    /// file.
     pub(crate) begins: Option<Tick>,
     pub(crate) ends: Option<Tick>,
 }
 
-/// A line that did not parse. The reason includes the format, if the format of the file is known.
+/// A line that did not parse. If the file's format is known, the reason names it.
 #[derive(Clone, Debug)]
 pub(crate) struct BadLine {
     pub(crate) position: Position,
     pub(crate) reason: Reason,
 }
 
-/// The summary of all logs of a replay.
+/// The summary of all logs in a replay.
 #[derive(Clone, Debug)]
 pub(crate) struct LogSummary {
     strict: bool,
@@ -56,20 +57,19 @@ pub(crate) struct LogSummary {
     /// The earliest and the latest timestamp.
     pub(crate) span: Option<(Tick, Tick)>,
     previous: Tick,
-    /// The number of requests whose timestamp is earlier than the timestamp of the previous
-    /// request.
+    /// The number of requests with an earlier timestamp than the previous request.
     pub(crate) stepped_back: u64,
     /// The largest step back between two adjacent requests.
     pub(crate) largest_step: Duration,
-    /// Requests that were judged later than their own timestamp, because an earlier request of
-    /// their key has a later timestamp.
+    /// Requests that were judged later than their own timestamp, because an earlier line with the
+    /// same key has a later timestamp.
     pub(crate) judged_later_than_stamped: Shifts,
     /// For each field of the key, the number of requests in which the field has no value.
     pub(crate) missing: Vec<u64>,
-    /// Among the timestamps that later lines do not confirm, the timestamp farthest ahead of all
-    /// earlier timestamps.
+    /// The largest leap after which the timestamps returned to their earlier range.
     pub(crate) leap: Option<Leap>,
-    /// The last timestamp that was more than [`LEAP`] ahead of all earlier timestamps.
+    /// The last leap of more than [`LEAP`], unless the timestamps have returned to their earlier
+    /// range since.
     suspect: Option<Leap>,
 }
 
@@ -169,7 +169,7 @@ impl LogSummary {
     ///
     /// # Errors
     ///
-    /// In a strict replay, returns an error for the first line that does not parse.
+    /// In a strict replay, returns an error at the first line that does not parse.
     pub(crate) fn bad_line(&mut self, position: Position, reason: Reason) -> Result<(), Failure> {
         self.files[position.file].unparsable += 1;
         if self.bad_lines.len() < BAD_LINES_SHOWN {
@@ -211,7 +211,7 @@ impl LogSummary {
         self.files.iter().map(|file| file.blank).sum()
     }
 
-    /// Returns the error message for a log that has lines but no request.
+    /// Returns the error message for logs that have lines but no request.
     pub(crate) fn nothing_parses(&self) -> String {
         let mut message = format!("no line of the log parses; the first of {}:", self.unparsable());
         for bad in &self.bad_lines {
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_stamp_that_leaps_is_told_from_a_pause() {
         const DAY: u64 = 86_400_000_000_000;
-        // The timestamps, with the line of the expected leap and its length in days.
+        // The timestamps, and the expected leap's line and its length in days.
         type Row = (&'static [u64], Option<(u64, u64)>);
         let table: &[Row] = &[
             (&[0, DAY, 2 * DAY], None),

@@ -1,5 +1,5 @@
-//! Reads logs of plain text by the columns of their format. [`TEXTS`] or the line `#Fields:` of a
-//! log describes the columns.
+//! Reads plain text logs according to the columns of their format. Either [`TEXTS`] or the log's
+//! own `#Fields:` line describes the columns.
 //!
 //! ```text
 //! 192.0.2.1 - frank [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 123 "referer" "agent"
@@ -7,11 +7,12 @@
 //! ```
 //!
 //! A line is read only up to the last column that the replay needs. The rest of the line may have
-//! any form, because many sites append their own fields. A client with a malformed user agent is
-//! therefore still counted. Bytes are never assumed to be text. The request need not be an HTTP
-//! request line, because scanners, and browsers that speak TLS to a plain port, may send any bytes.
-//! If the request does not begin with a method and a URI, then method, path, uri and protocol are
-//! all `-`.
+//! any form, because many sites append their own fields. A client with a malformed user agent
+//! therefore still counts.
+//!
+//! Lines may contain any bytes, not just text. Even the request need not be an HTTP request line,
+//! because scanners may send any bytes, and so may browsers that speak TLS to a plain port. If the
+//! request does not begin with a method and a URI, then method, path, uri and protocol are all `-`.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -30,12 +31,12 @@ use super::timestamp::{Stamps, TimeUnit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Column(usize),
-    /// Parts of the column `request`.
+    /// Parts of the `request` column.
     Method(usize),
     Uri(usize),
     Path(usize),
     Protocol(usize),
-    /// The column of a path, and the column of its query, if the log has one.
+    /// The column with the path and, if the log has one, the column with the query.
     Target(usize, Option<usize>),
 }
 
@@ -43,21 +44,21 @@ enum Source {
 #[derive(Debug)]
 struct Plan {
     layout: Layout,
-    /// How many steps are necessary to find all required columns.
+    /// The number of steps required to find all columns in this plan.
     steps: usize,
     time: Range<usize>,
     cost: Option<usize>,
     key: Vec<Source>,
 }
 
-/// Reads the records of one log of plain text.
+/// Reads the records of one plain text log.
 pub(crate) struct TextRecords {
     format: Format,
-    /// The required parts of a record, stored because a later line of the log may name other
-    /// columns.
+    /// The required parts of a record. They are stored because a later line in the log may name
+    /// different columns.
     wanted: Wanted,
-    /// The plan for reading a line, or the reason why a later line `#Fields:` is not sufficient,
-    /// such as a missing column.
+    /// The plan for reading a line, or an error if a later `#Fields:` line is insufficient, for
+    /// example because a column is missing.
     plan: Result<Plan, Reason>,
     pub(crate) writer: KeyWriter,
     stamps: Stamps,
@@ -67,8 +68,8 @@ pub(crate) struct TextRecords {
 }
 
 impl TextRecords {
-    /// Opens a log of this format. `first` is its first line, which names the columns of
-    /// [`Format::W3c`].
+    /// Opens a log in this format. `first` is the first line, which names the columns of a
+    /// [`Format::W3c`] log.
     ///
     /// # Errors
     ///
@@ -95,13 +96,13 @@ impl TextRecords {
         })
     }
 
-    /// Returns the unit of the column `duration`.
+    /// Returns the unit of the `duration` column.
     pub(crate) fn duration_unit(&self) -> Option<TimeUnit> {
         self.duration_unit
     }
 
     /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
-    /// line describes the log itself.
+    /// line only describes the log.
     #[inline]
     pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
         if self.format == Format::W3c && line.starts_with(b"#") {
@@ -137,7 +138,7 @@ impl TextRecords {
         Ok(Some(Request { at, cost }))
     }
 
-    /// Reads a line that describes the log. A line `#Fields:` replaces the columns of all later
+    /// Reads a line that describes the log. A `#Fields:` line replaces the columns for all later
     /// lines.
     fn directive(&mut self, line: &[u8]) {
         if line.starts_with(FIELDS_DIRECTIVE) {
@@ -152,11 +153,11 @@ impl TextRecords {
     }
 }
 
-/// Returns the plain text format whose columns all occur in the line.
+/// Returns the plain text format whose columns all match the line.
 ///
 /// # Errors
 ///
-/// Returns the reason why the line is not in Common Log Format, if no format matches.
+/// If no format matches, returns the reason why the line is not in Common Log Format.
 pub(crate) fn recognise(line: &[u8]) -> Result<Format, Reason> {
     let mut reason = Reason::from("it has no columns of any format");
     for text in &TEXTS {
@@ -188,8 +189,9 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
             "host" if text.format != Format::Envoy && !column.iter().all(is_of_host) => {
                 return Err("it begins with no virtual host".into());
             }
-            // Text sent by a client may contain spaces, but the line that determines the format
-            // must not contain any in this column, except one after each comma.
+            // This column may contain text that a client sent, including spaces. However, the line
+            // that determines the format must not contain spaces here, except for one after each
+            // comma.
             "ip" if !matches!(text.format, Format::Alb | Format::Haproxy) => {
                 let spaces = column.iter().filter(|&&byte| byte == b' ').count();
                 if spaces != column.iter().filter(|&&byte| byte == b',').count() {
@@ -202,8 +204,8 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
     let rest = &line[rest..];
     let is_whole = match text.format {
         Format::NginxMain | Format::Envoy => rest.is_empty(),
-        // In Combined Log Format, a quoted referer follows the bytes. After the bytes, other text
-        // is a field that the site added.
+        // In Combined Log Format, a quoted referer follows the bytes. Any other text after the
+        // bytes is a field that the site added.
         Format::Common | Format::VhostCommon => !rest.starts_with(b" \""),
         _ => true,
     };
@@ -214,8 +216,8 @@ fn is_of_host(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b".-_:[]*".contains(byte)
 }
 
-/// Returns the number without a leading plus sign. The sign marks a line that was written before
-/// the end of the response.
+/// Returns the number without its leading plus sign, if it has one. The sign means that the line
+/// was written before the end of the response.
 fn bare_number(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"+").unwrap_or(text)
 }
@@ -320,7 +322,8 @@ impl<'l> RequestLine<'l> {
         let (method, rest) = (&request[..space], &request[space + 1..]);
         // Methods consist of letters, and some WebDAV methods also contain a hyphen.
         let letters = method.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
-        // A URI may contain unescaped spaces, so the protocol is the last word of the line.
+        // A URI may contain unescaped spaces, so only the last word of the line can be the
+        // protocol.
         let (uri, protocol) = match memrchr(b' ', rest) {
             Some(space) if rest[space + 1..].starts_with(b"HTTP/") => (&rest[..space], &rest[space + 1..]),
             _ => (rest, MISSING),
@@ -435,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_line_is_refused_for_what_is_asked_of_it_and_for_nothing_else() {
-        // The required field, the line, and, if the line is refused, a part of the expected reason.
+        // A required field, a line and, if the line is refused, a part of the expected reason.
         let table: &[(&str, &str, Option<&str>)] = &[
             ("ip", "", Some("ip ident user")),
             ("ip", "192.0.2.1", Some("ip ident user")),

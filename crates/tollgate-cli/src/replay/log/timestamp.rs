@@ -1,5 +1,5 @@
-//! Parses the timestamps of a log. A timestamp is written in Common Log Format, according to RFC
-//! 3339, or as a number of seconds with or without a fraction.
+//! Parses the timestamps in a log. A timestamp is written in Common Log Format or in RFC 3339
+//! format, or as a number of seconds with or without a fraction.
 //!
 //! Every timestamp becomes a [`Tick`] in nanoseconds since the Unix epoch. Windows are therefore
 //! aligned to the epoch.
@@ -38,15 +38,15 @@ impl TimeUnit {
 
 /// Parses the timestamps of Common Log Format.
 ///
-/// Adjacent lines usually share their date and zone. The parser therefore stores the midnight of
-/// the last date, and parses only hours, minutes and seconds. Zones are fixed offsets, so all days
-/// have the same length.
+/// Adjacent lines usually have the same date and zone. The parser therefore stores the midnight of
+/// the last date, and parses only the hours, minutes and seconds of the lines that follow. Zones
+/// are fixed offsets, so all days have the same length.
 #[derive(Debug, Default)]
 struct ClfStamps {
     date: [u8; 11],
     zone: [u8; 5],
-    /// The midnight of `date` in `zone`, in seconds since the Unix epoch. `None` before the first
-    /// timestamp.
+    /// The midnight of `date` in `zone`, in seconds since the Unix epoch, or `None` before the
+    /// first timestamp.
     midnight: Option<i64>,
 }
 
@@ -70,9 +70,9 @@ impl ClfStamps {
     }
 }
 
-/// Parses the timestamps of the plain text formats: Common Log Format, RFC 3339, HAProxy, and W3C
-/// logs. HAProxy and W3C timestamps have no zone. W3C timestamps are in UTC, and HAProxy timestamps
-/// are assumed to be in UTC.
+/// Parses the timestamps in plain text formats: Common Log Format, RFC 3339, HAProxy, and W3C.
+/// HAProxy and W3C timestamps have no zone and are read as UTC. W3C logs use UTC; for HAProxy, UTC
+/// is an assumption.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     clf: ClfStamps,
@@ -115,9 +115,8 @@ impl Stamps {
     }
 }
 
-/// Returns the seconds since midnight, if the timestamp has the usual form. This function checks
-/// everything except the date and the zone. Other forms, which include leap seconds, are parsed by
-/// jiff.
+/// Returns the seconds since midnight if the timestamp has the usual form; its date and zone are
+/// not checked. jiff parses all other forms, including leap seconds.
 fn time_of_day(stamp: &[u8]) -> Option<i64> {
     let two = |at: usize, limit: i64| {
         let (tens, ones) = (stamp[at].wrapping_sub(b'0'), stamp[at + 1].wrapping_sub(b'0'));
@@ -138,7 +137,7 @@ fn parse_clf(stamp: &[u8]) -> Result<Timestamp, Reason> {
         .ok_or_else(|| "invalid time: expected the form 17/May/2015:10:05:03 +0000".into())
 }
 
-/// Parses the time of a JSON or CSV record. The time is a number in `unit`, an RFC 3339 timestamp,
+/// Parses the time in a JSON or CSV record. The time is a number in `unit`, an RFC 3339 timestamp,
 /// or a timestamp in Common Log Format with or without brackets.
 pub(crate) fn read(text: &[u8], unit: TimeUnit) -> Result<Tick, Reason> {
     let text = text.trim_ascii();

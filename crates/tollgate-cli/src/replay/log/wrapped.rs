@@ -1,8 +1,8 @@
-//! Unwraps lines that another program has wrapped: in the JSON log of Docker, in the log of a
-//! Kubernetes container (CRI), or behind a syslog header.
+//! Unwraps lines that another program has wrapped: in Docker's JSON log, in the log of a Kubernetes
+//! container (CRI), or behind a syslog header.
 //!
-//! Docker and CRI cut long lines into parts. The parts are joined, because otherwise a client with
-//! a long request would be missing.
+//! Docker and CRI split long lines into parts. This module joins the parts, because otherwise
+//! clients with long requests would be missing.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ struct Unwrapped<'l> {
     text: Cow<'l, [u8]>,
     /// Whether the line is from standard error.
     is_error: bool,
-    /// Whether the line continues in the next line of the same stream.
+    /// Whether the line continues in the next line from the same stream.
     is_part: bool,
 }
 
@@ -33,21 +33,20 @@ struct Unwrapped<'l> {
 #[derive(Debug)]
 pub(crate) struct Unwrapper {
     wrapping: Wrapping,
-    /// The parts of the incomplete lines of standard output and of standard error.
+    /// The incomplete lines from standard output and from standard error.
     parts: [Vec<u8>; 2],
     whole: Vec<u8>,
 }
 
 impl Unwrapper {
-    /// Recognises the wrapping of a line. Returns `None` if the line is not wrapped.
+    /// Recognises a line's wrapping. Returns `None` if the line is not wrapped.
     pub(crate) fn of(line: &[u8]) -> Option<Self> {
         let is_one = |wrapping: &Wrapping| wrapping.unwrap(line).is_some();
         let wrapping = [Wrapping::Docker, Wrapping::Cri, Wrapping::Syslog].into_iter().find(is_one)?;
         Some(Self { wrapping, parts: Default::default(), whole: Vec::new() })
     }
 
-    /// Returns the line inside the wrapping. Returns `None` if `line` is not the last part of that
-    /// line.
+    /// Returns the line inside the wrapping, or `None` if `line` is not the last part of that line.
     ///
     /// # Errors
     ///
@@ -131,8 +130,8 @@ fn cri(line: &[u8]) -> Option<Unwrapped<'_>> {
     is_iso(time).then_some(Unwrapped { text: Cow::Borrowed(text), is_error, is_part })
 }
 
-/// Removes a syslog header. The header may follow RFC 3164 or RFC 5424, or have a form that syslog
-/// servers write to files: `<190>Feb  6 12:14:14 host nginx: ...`, the same without the priority or
+/// Removes a syslog header. The header follows RFC 3164 or RFC 5424, or has a form in which syslog
+/// servers write files: `<190>Feb  6 12:14:14 host nginx: ...`, the same without the priority or
 /// the host, or with a time such as `2009-02-06T12:14:14.003+00:00`.
 fn syslog(line: &[u8]) -> Option<&[u8]> {
     let rest = match line.strip_prefix(b"<") {

@@ -1,4 +1,4 @@
-//! Reports the effect of a change of limits, either as text or as figures serialized to JSON.
+//! Reports the effect of changed limits, either as text or as figures serialized to JSON.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::replay::changes::{Changed, Changes};
 const TIMELINE_ROWS: usize = 24;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Decisions that differ from those of other limits.
+/// The decisions that differ under other limits.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChangesReport {
     /// The other limits, as the user wrote them.
@@ -22,12 +22,12 @@ pub(crate) struct ChangesReport {
     pub(crate) newly_passed: u64,
     pub(crate) clients_changed: usize,
     pub(crate) top_changed: Vec<Row>,
-    /// The changes, grouped by the limit that newly refuses a request or refused it before. Only
-    /// limits with names are listed.
+    /// The changed decisions, grouped by the limit that refuses the request before or after the
+    /// change. Only named limits are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) limits: Vec<Row>,
     pub(crate) seconds_per_row: u64,
-    /// Stretches of time without changes are omitted.
+    /// Stretches of time without changed decisions are omitted.
     pub(crate) timeline: Vec<Stretch>,
 }
 
@@ -90,7 +90,7 @@ impl ChangesReport {
     }
 }
 
-/// Writes the section about the changes.
+/// Writes the section about the changed decisions.
 pub(crate) fn write_changes(report: &ChangesReport, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nWhat changes against {}", cut(&report.against, 58))?;
     let changed = report.newly_refused + report.newly_passed;

@@ -7,7 +7,7 @@ use super::figures::Outcome;
 use super::paragraph::write_paragraph;
 use super::quantity::{duration, grouped, plural, share};
 
-/// Writes one row per algorithm. Facts that do not fit in a row follow below the table.
+/// Writes one row per algorithm. Facts that do not fit in a row follow the table.
 pub(crate) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nAlgorithms side by side")?;
     let line = |out: &mut dyn Write, cells: [&str; 7]| {

@@ -48,7 +48,7 @@ pub struct Report {
 pub(crate) struct KeysWithQuotas {
     pub(crate) file: String,
     pub(crate) keys: usize,
-    /// How many of these keys occur in the log.
+    /// The number of these keys that occur in the log.
     pub(crate) seen: usize,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct File {
     pub(crate) header: u64,
 }
 
-/// The number of requests that have no value for a field of the key.
+/// The number of requests in which a field of the key has no value.
 #[derive(Debug, Serialize)]
 pub(crate) struct MissingField {
     pub(crate) field: String,
@@ -112,10 +112,10 @@ pub(crate) struct BadLine {
 pub(crate) struct Outcome {
     pub(crate) algorithm: String,
     pub(crate) limit: String,
-    /// The number of keys whose own quota has a burst. The algorithm ran without these bursts.
+    /// The number of keys whose own quotas have a burst. The algorithm ran without these bursts.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) key_quotas_without_burst: usize,
-    /// The reason, if the algorithm does not accept a limit. There are no figures in this case.
+    /// The reason why the algorithm refused a limit. If it is present, there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     #[serde(flatten)]
@@ -148,7 +148,7 @@ pub(crate) struct LongestWait {
     pub(crate) line: u64,
 }
 
-/// The results of a client that, after each denial, sends nothing until the retry-after has passed.
+/// The results for a client that waits out the retry-after of each denial.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compliant {
     pub(crate) passed: u64,

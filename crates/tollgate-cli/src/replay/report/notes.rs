@@ -1,5 +1,5 @@
-//! Creates notes on the reliability of the figures. A log has such notes if its timestamps disagree
-//! with the order of its lines, if it has holes, or if its last line may be cut off.
+//! Creates notes on the reliability of the figures. There is a note if a log's timestamps disagree
+//! with the order of its lines, if the log has holes, or if its last line may be cut off.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub(crate) fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the notes on last lines that may be cut off and could still parse. JSON logs receive no
-/// note. In other formats, a line is read only up to its last required field, so a cut line may
-/// parse.
+/// Returns the notes on last lines that may be cut off but could still parse. JSON logs receive no
+/// note. In other formats, a line is read only up to the last field that the replay needs, so an
+/// incomplete line may parse.
 pub(crate) fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
     let is_unsure = |file: &&FileSummary| file.is_open && file.format.is_some_and(|format| !format.is_json());
     log.files
@@ -70,7 +70,7 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
 }
 
 /// Returns whether a shift is long enough to change the results. The threshold is half of the time
-/// in which a fully used burst refills.
+/// in which an exhausted burst refills.
 fn matters(shift: Duration, quota: Quota) -> bool {
     let burst = quota.capacity();
     let refill = quota.period().as_nanos().saturating_mul(burst.into()) / u128::from(quota.tokens().max(1));

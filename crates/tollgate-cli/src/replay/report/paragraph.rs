@@ -5,7 +5,7 @@ use std::io::{self, Write};
 /// The assumed width of a terminal, in columns.
 const WIDTH: usize = 80;
 
-/// Writes text on lines that start with `indent` and fit in a terminal.
+/// Writes text, on lines that start with `indent` and fit in a terminal.
 pub(crate) fn write_paragraph(indent: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
     let mut line = String::from(indent);
     for word in text.split(' ') {

@@ -2,7 +2,7 @@
 //!
 //! `indicatif` formats counts and sizes, and `jiff` formats dates. This module adds three things:
 //! shares that never show a nonzero part as zero, times in their two largest units, and rates in
-//! words. For a time, `indicatif` shows only one unit, and `jiff` shows all.
+//! words. For a time, `indicatif` would show only one unit, and `jiff` all of them.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ pub(crate) fn share(part: u128, whole: u128) -> String {
     }
 }
 
-/// Formats both parts of a whole as percentages, as [`share`] does. The second share is computed
-/// from the first, so the two shares add up to 100 %.
+/// Formats the two parts of a whole as percentages, as [`share`] does. The second percentage is
+/// computed from the first, so that they add up to 100 %.
 pub(crate) fn shares(part: u128, rest: u128) -> [String; 2] {
     let whole = part + rest;
     match tenths(part, whole) {
@@ -48,7 +48,7 @@ pub(crate) fn shares(part: u128, rest: u128) -> [String; 2] {
     }
 }
 
-/// Returns the part of the whole in tenths of a percent, rounded.
+/// Returns the part's share of the whole in tenths of a percent, rounded.
 fn tenths(part: u128, whole: u128) -> u64 {
     // Beyond 2^117 the last digits don't matter.
     let (part, whole) = if whole >> 117 > 0 { (part >> 11, whole >> 11) } else { (part, whole) };
@@ -102,7 +102,7 @@ pub(crate) fn bytes(count: usize) -> String {
     DecimalBytes(count as u64).to_string()
 }
 
-/// Formats a large rate, in about three digits.
+/// Formats a large rate with about three digits.
 pub(crate) fn rate(per_second: f64) -> String {
     if per_second >= 1e6 {
         format!("{:.1} million", per_second / 1e6)
@@ -119,23 +119,23 @@ pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// Returns a time in nanoseconds, which saturate at 64 bits.
+/// Returns a time in nanoseconds, saturated at 64 bits.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Formats nanoseconds of Unix time as RFC 3339.
+/// Formats a Unix time in nanoseconds as RFC 3339.
 pub(crate) fn rfc3339(nanos: u64) -> String {
     timestamp(nanos).to_string()
 }
 
-/// Formats nanoseconds of Unix time as a date and a time of day in UTC.
+/// Formats a Unix time in nanoseconds as a date and a time of day in UTC.
 pub(crate) fn date_and_time(nanos: u64) -> String {
     timestamp(nanos).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 fn timestamp(nanos: u64) -> Timestamp {
-    // 64 bits of nanoseconds end in the year 2554, which jiff supports.
+    // The last time that fits in 64 bits of nanoseconds is in the year 2554, which jiff supports.
     Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! The report as text for a terminal of 80 columns.
+//! Writes a report as text, for a terminal of 80 columns.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -202,7 +202,7 @@ fn write_timeline(timeline: &TimelineRows, out: &mut impl Write) -> io::Result<(
     for row in &timeline.rows {
         let start = date_and_time(row.second.saturating_mul(1_000_000_000));
         let (day, time) = start.split_at("2015-05-17".len());
-        // Seconds are shown only if some rows do not start at :00.
+        // Seconds are shown only if some rows do not start at a full minute.
         let time = if timeline.seconds_per_row < 60 { time } else { &time[.." 10:05".len()] };
         let shown_day = if day == date { "" } else { day };
         let bar = bar(row.passed, row.denied, tallest);
@@ -214,8 +214,8 @@ fn write_timeline(timeline: &TimelineRows, out: &mut impl Write) -> io::Result<(
     Ok(())
 }
 
-/// Returns a bar whose length is proportional to its count. A count of `tallest` has the longest
-/// bar, and a count above zero is always visible.
+/// Returns a bar with a length proportional to its count. A count of `tallest` has the longest bar,
+/// and a count above zero is always visible.
 fn bar(passed: u64, denied: u64, tallest: u64) -> String {
     let cells = |count: u64| -> usize {
         let share = u128::from(count) * BAR_WIDTH as u128 * 2;

@@ -26,7 +26,7 @@ storms.
 A quota such as 50/10s is a rate of 50 in 10 seconds, and a client may send 50 at once: ten seconds
 of the rate. Every whole number is tried in place of the 50, and no smaller one denies as little.";
 
-/// The last part of the help, with everything that does not fit beside an option.
+/// The end of the help text, which covers everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate suggest access.log
@@ -140,7 +140,7 @@ pub(crate) struct SuggestArgs {
 impl SuggestArgs {
     /// # Errors
     ///
-    /// An invalid share, burst, key or mapping of names.
+    /// Returns an error if a share, a burst, a key or a mapping of names is invalid.
     pub(crate) fn settings(self) -> Result<Settings, Failure> {
         let allowed = match (&self.deny_requests, &self.deny_clients) {
             (_, Some(text)) => Share { of_clients: true, amount: parse_amount(text, "--deny-clients")? },

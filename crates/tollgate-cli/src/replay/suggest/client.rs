@@ -1,18 +1,18 @@
-//! One client of a log: a key, with the times of its requests and the number of its retries.
+//! One client in a log: a key, with the times of its requests and the number of its retries.
 
 use std::time::Duration;
 
 use tollgate::Tick;
 
-/// A request for the same path counts as a retry if it follows a failed request within this time.
+/// A request counts as a retry if it follows a failed request for the same path within this time.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// The requests of one key.
+/// The requests with one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Client {
-    /// The times at which the requests are judged. They never run backwards.
+    /// The times at which the requests are judged, in ascending order.
     pub(crate) times: Vec<Tick>,
-    /// The number of requests that repeat the path of a request that failed shortly before.
+    /// The number of requests for the same path as a request that failed shortly before.
     pub(crate) retries: u64,
     pub(crate) last: Option<Last>,
 }
@@ -26,8 +26,8 @@ pub(crate) struct Last {
 }
 
 impl Client {
-    /// Records a request. Counts a retry if the request repeats the previous request, and the
-    /// previous request failed.
+    /// Records a request. It counts as a retry if the previous request failed and the new request
+    /// repeats it.
     pub(crate) fn requested(&mut self, path_hash: u64, status: &[u8], at: Tick) {
         let is_retry = self
             .last
@@ -37,7 +37,7 @@ impl Client {
         self.last = Some(Last { path_hash, has_failed, at });
     }
 
-    /// Returns the maximum number of requests in any stretch of time shorter than `time`.
+    /// Returns the maximum number of requests in any period shorter than `time`.
     pub(crate) fn most_in(&self, time: Duration) -> u64 {
         let mut first = 0;
         let mut most = 0;
@@ -50,8 +50,9 @@ impl Client {
         most as u64
     }
 
-    /// Returns the median time between two successive requests, and how many of the times are close
-    /// to the median. A time is close if it differs by at most a quarter, or by at most a second.
+    /// Returns the median interval between two successive requests, and the number of intervals
+    /// close to the median. An interval is close if it differs by at most a quarter of the median
+    /// or by at most a second.
     pub(crate) fn usual_gap(&self) -> Option<(Duration, usize)> {
         let gap = |pair: &[Tick]| pair[1].as_nanos() - pair[0].as_nanos();
         let mut gaps: Vec<u64> = self.times.windows(2).map(gap).collect();

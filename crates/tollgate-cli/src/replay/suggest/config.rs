@@ -1,4 +1,4 @@
-//! The file for the proxy that enforces the suggested limit.
+//! Writes a file with which the proxy enforces the suggested limit.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// Returns an error if no limit of the proxy can have this key, if the file cannot be written,
-    /// or if the file is one of the logs.
+    /// Returns an error if the proxy cannot limit by this key, if the file cannot be written, or if
+    /// the file is one of the logs.
     pub(crate) fn open(settings: &Settings) -> Result<Option<Self>, Failure> {
         let Some(path) = &settings.config_out else { return Ok(None) };
         key(&settings.wanted.key)?;
@@ -42,11 +42,11 @@ impl Target {
     }
 }
 
-/// Returns the proxy's key that corresponds to these fields of a log.
+/// Returns the proxy's key for these fields of a log.
 ///
 /// # Errors
 ///
-/// Returns an error if no key of the proxy can have one of the fields.
+/// Returns an error if the proxy's keys cannot contain one of the fields.
 fn key(fields: &[String]) -> Result<String, Failure> {
     let part = |field: &String| match field.as_str() {
         "ip" | "method" | "path" => Ok(field.clone()),
@@ -64,8 +64,8 @@ fn key(fields: &[String]) -> Result<String, Failure> {
 ///
 /// # Errors
 ///
-/// Returns an error if there is no suggested limit, or if no key of the proxy corresponds to the
-/// fields of the log.
+/// Returns an error if there is no suggested limit, or if the proxy has no key for the fields of
+/// the log.
 pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failure> {
     let Some(suggested) = report.suggested() else {
         return Err(Failure::refused(format!(

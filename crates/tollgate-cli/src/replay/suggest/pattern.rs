@@ -1,16 +1,20 @@
-//! Finds the clients that stand out, and the patterns of their requests.
+//! Finds the clients that stand out, and the patterns in their requests.
 //!
-//! A client is an *outlier* if it sends far more requests in its busiest minute than other clients
-//! do in theirs. On a logarithmic scale, the number must exceed the upper quartile of all clients
-//! by more than 1.5 times the distance between the quartiles. J. W. Tukey's box plots use the same
-//! factor. The number must also exceed the upper quartile by a factor of at least four. The
-//! quartiles do not depend on how much a few clients send.
+//! A client is an *outlier* if its busiest minute has far more requests than the busiest minutes of
+//! other clients. Two conditions must hold:
+//!
+//! - On a logarithmic scale, the number of requests exceeds the upper quartile of all clients by
+//!   more than 1.5 times the distance between the quartiles. J. W. Tukey's box plots use the same
+//!   factor.
+//! - The number of requests exceeds the upper quartile by a factor of at least four.
+//!
+//! The quartiles do not depend on how many requests a few clients send.
 
 use std::time::Duration;
 
 use super::client::Client;
 
-/// A pattern needs this many requests.
+/// The minimum number of requests for a pattern.
 const FEW: u64 = 20;
 
 /// The minimum factor by which an outlier exceeds the upper quartile.
@@ -21,8 +25,8 @@ const LEAST_FACTOR: u64 = 4;
 pub(crate) enum Pattern {
     /// At least half of the requests repeat a request that failed shortly before.
     Retries,
-    /// At least four out of five requests arrive at about the same interval after the previous
-    /// request, and this interval is at least two seconds.
+    /// At least four out of five intervals between requests are close to the median interval, which
+    /// is at least two seconds.
     Steady { every: Duration },
     /// At least half of the requests in the busiest minute were sent within two seconds.
     Bursts,
@@ -33,11 +37,11 @@ pub(crate) enum Pattern {
 /// The busiest minutes of all clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BusiestMinutes {
-    /// The number of requests in each client's busiest minute. The index is the id of the client's
+    /// The number of requests in each client's busiest minute, indexed by the id of the client's
     /// key.
     pub(crate) of: Vec<u64>,
-    /// In this order: the lower quartile, the median, the upper quartile, the 99th percentile, and
-    /// the maximum.
+    /// The lower quartile, the median, the upper quartile, the 99th percentile and the maximum, in
+    /// this order.
     pub(crate) quantiles: [u64; 5],
     /// Clients with more requests in their busiest minute are outliers.
     pub(crate) fence: u64,
@@ -75,8 +79,8 @@ impl BusiestMinutes {
             |part: usize| sorted.get((sorted.len().saturating_sub(1)) * part / 100).copied().unwrap_or(0);
         let quantiles = [25, 50, 75, 99, 100].map(at);
         let [lower, _, upper, ..] = quantiles;
-        // The fence is the upper quartile multiplied by the ratio of the quartiles to the power of
-        // 1.5. This expression computes the square of the fence.
+        // The fence is the upper quartile multiplied by r^1.5, where r is the ratio of the upper to
+        // the lower quartile. This expression computes the square of the fence.
         let square = u128::from(upper).saturating_pow(5) / u128::from(lower.max(1)).saturating_pow(3);
         let far = u64::try_from(square.isqrt()).unwrap_or(u64::MAX);
         Self { of, quantiles, fence: far.max(upper.saturating_mul(LEAST_FACTOR)) }

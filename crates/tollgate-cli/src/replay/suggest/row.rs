@@ -1,4 +1,4 @@
-//! Builds a row of a suggestion: a quota, and the figures of its replay.
+//! Builds one row of a suggestion: a quota, and the figures from replaying it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::replay::limiter::{LimiterSettings, ReplayLimiter};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// The default of `--max-keys` in `tollgate replay`. A row uses this maximum unless the log has
+/// The default of `--max-keys` in `tollgate replay`. A row uses this default unless the log has
 /// more keys.
 const MAX_KEYS: usize = 1_000_000;
 
-/// The smallest quota for an algorithm and a burst, with the replay of this quota.
+/// The smallest sufficient quota for an algorithm and a burst, with a replay of this quota.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) algorithm: Algorithm,
-    /// The burst, in seconds of the rate.
+    /// The burst, as the number of seconds in which the rate refills it.
     pub(crate) seconds: u64,
     pub(crate) found: Result<Replayed, ConfigError>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Row {
 pub(crate) struct Replayed {
     pub(crate) quota: Quota,
     pub(crate) figures: Figures,
-    /// The number of denied requests of each client. The index is the id of the client's key.
+    /// Each client's number of denied requests, indexed by the id of the client's key.
     pub(crate) denied: Vec<u64>,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct Figures {
     pub(crate) denied: u64,
     pub(crate) clients_denied: u64,
     pub(crate) longest_wait: Duration,
-    /// The maximum number of requests, from all clients, that pass in one clock second.
+    /// The maximum number of requests from all clients that pass in the same clock second.
     pub(crate) peak: u64,
-    /// The maximum number of requests from a single client that pass in one clock second.
+    /// The maximum number of requests from a single client that pass in the same clock second.
     pub(crate) peak_of_one: u64,
 }
 
@@ -87,8 +87,8 @@ impl Replayed {
     }
 }
 
-/// Returns the maximum number of requests in one clock second, first for all clients together, and
-/// then for a single client.
+/// Returns the maximum number of requests in one clock second: the first number is for all clients
+/// together, and the second is for a single client.
 pub(crate) fn peaks_of_log(clients: &[Client]) -> (u64, u64) {
     let mut load = Load::default();
     for client in clients {
@@ -98,11 +98,12 @@ pub(crate) fn peaks_of_log(clients: &[Client]) -> (u64, u64) {
     load.peaks()
 }
 
-/// Counts of requests in each second, added client by client.
+/// Counts the requests in each second. The clients are added one after the other.
 #[derive(Default)]
 struct Load {
     by_second: HashMap<u64, u64, RandomState>,
-    /// The latest second in which the current client sent requests, and how many it sent.
+    /// The latest second in which the current client sent requests, and the number of these
+    /// requests.
     latest: Option<(u64, u64)>,
     most_of_one: u64,
 }
@@ -118,7 +119,7 @@ impl Load {
         }
     }
 
-    /// Ends the latest second of the current client.
+    /// Ends the current client's latest second.
     fn end_client(&mut self) {
         if let Some((second, count)) = self.latest.take() {
             *self.by_second.entry(second).or_default() += count;

@@ -1,20 +1,20 @@
 //! Finds the smallest rate that denies no more than is allowed.
 //!
-//! [`Search::smallest`] finds N by bisection, which is correct because a larger N never denies
-//! more:
+//! [`Search::smallest`] finds N by bisection. Bisection is correct because a larger N never denies
+//! more requests:
 //!
 //! - A token bucket, a fixed window and a sliding log admit as many requests as any selection of
 //!   requests that stays within their bound, because admitting an early request instead of a later
-//!   one never costs a second request. A selection that stays within the bound of N also stays
-//!   within the bound of N + 1.
-//! - At any time, a sliding window of N + 1 has counted as many requests in its window as a sliding
-//!   window of N, or one more. If the counts of the previous windows differ by at most one, then
-//!   the room differs by at most one, and never to the disadvantage of N + 1. Therefore no window
-//!   of N + 1 admits fewer requests.
+//!   one never costs a second request. A selection within the bound for N is also within the bound
+//!   for N + 1.
+//! - At any time, a sliding window with N + 1 tokens has counted as many requests in its current
+//!   window as one with N tokens, or one more. If the counts for the previous windows differ by at
+//!   most one, then the remaining room differs by at most one, and never to the disadvantage of the
+//!   larger N. Therefore no window admits fewer requests with the larger N.
 //!
 //! If N denies nothing to a key, then a larger N denies nothing to that key either. A larger N
-//! therefore never denies more clients. The test `no_smaller_rate_of_any_row_is_enough` tries all
-//! N.
+//! therefore never denies requests from more clients. The test
+//! `no_smaller_rate_of_any_row_is_enough` tries all N.
 
 use std::time::Duration;
 
@@ -30,18 +30,18 @@ pub(crate) enum Allowed {
     Clients(u64),
 }
 
-/// The clients of a log, prepared for quotas with one period.
+/// The clients in a log, prepared for quotas with a single period.
 pub(crate) struct Search<'t> {
     clients: &'t [Client],
     seconds: u64,
-    /// The maximum number of requests that each client sends in a period, with the id of the
-    /// client. The busiest client is first.
+    /// The maximum number of requests that each client sends in a period, and the client's id. The
+    /// busiest client is first.
     busiest: Vec<(u64, usize)>,
 }
 
 impl<'t> Search<'t> {
     pub(crate) fn new(clients: &'t [Client], seconds: u64) -> Self {
-        // Rules differ in which end of a period they include, so this period includes both ends.
+        // Rules differ in which end of a period they include. This period includes both.
         let period = Duration::from_secs(seconds) + Duration::from_nanos(1);
         let most = |(id, client): (usize, &Client)| (client.most_in(period), id);
         let mut busiest: Vec<(u64, usize)> = clients.iter().enumerate().map(most).collect();
@@ -53,10 +53,10 @@ impl<'t> Search<'t> {
     ///
     /// # Errors
     ///
-    /// Returns the reason if the algorithm does not accept any quota that is large enough.
+    /// Returns an error if the algorithm does not accept any quota that is large enough.
     pub(crate) fn smallest(&self, algorithm: Algorithm, allowed: Allowed) -> Result<Quota, ConfigError> {
-        // A quota that the algorithm refuses is too large, so the search continues below that
-        // quota.
+        // If the algorithm refuses a quota, the quota is too large, so the search continues with
+        // smaller ones.
         let is_enough = |tokens| self.is_enough(algorithm, tokens, allowed).unwrap_or(true);
         let (mut too_small, mut enough) = (0, 1);
         while !is_enough(enough) {
@@ -82,8 +82,8 @@ impl<'t> Search<'t> {
         let quota = self.quota(tokens);
         // This refuses an invalid quota even if no client is tried.
         drop(limiter(algorithm, quota)?);
-        // A sliding window counts requests from up to two periods. All other algorithms deny
-        // nothing to a client that stays within the quota in each period.
+        // A sliding window counts requests from up to two periods. Any other algorithm denies
+        // nothing to a client that stays within the quota in every period.
         let periods = if algorithm == Algorithm::SlidingWindow { 2 } else { 1 };
         let mut left = match allowed {
             Allowed::Requests(most) | Allowed::Clients(most) => most,
@@ -113,7 +113,7 @@ impl<'t> Search<'t> {
 fn limiter(algorithm: Algorithm, quota: Quota) -> Result<SingleLimiter, ConfigError> {
     let builder = SingleLimiter::builder(quota).algorithm(algorithm);
     if algorithm.has_windows() {
-        // As in a replay, ticks are Unix time, and windows are aligned to the Unix epoch.
+        // As in a replay, a tick is a Unix time, and windows are aligned to the Unix epoch.
         builder.align(WindowAlign::ClockStart).build()
     } else {
         builder.build()

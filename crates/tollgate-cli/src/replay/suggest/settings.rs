@@ -9,31 +9,33 @@ use crate::replay::input::Input;
 use crate::replay::log::formats::Format;
 use crate::replay::log::schema::Wanted;
 
-/// The bursts to try, in seconds of the rate.
+/// The bursts to try, as the number of seconds in which the rate refills them.
 pub(crate) const BURSTS: [u64; 5] = [1, 2, 5, 10, 60];
 
-/// The logs, and how many requests or clients a limit may deny.
+/// The logs, and the number of requests or clients that a limit may deny.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub wanted: Wanted,
-    /// The templates of paths, as the user wrote them.
+    /// The path templates, as the user wrote them.
     pub path_templates: Vec<String>,
-    /// If `None`, the format is recognised by the first lines of each log.
+    /// If `None`, the format is recognised from the first lines of each log.
     pub format: Option<Format>,
     pub sort: bool,
     pub strict: bool,
     /// If `None`, all algorithms are tried.
     pub algorithm: Option<Algorithm>,
     pub allowed: Share,
-    /// The burst of the suggested limit, in seconds of its rate: one of [`BURSTS`].
+    /// The burst of the suggested limit, as the number of seconds in which the rate refills it. It
+    /// must be one of [`BURSTS`].
     pub burst: u64,
     pub config_out: Option<PathBuf>,
-    /// How many of the clients that stand out to report.
+    /// The maximum number of clients to report among those that stand out.
     pub top: usize,
 }
 
-/// How many requests or clients may be denied. Their total number in the log is not known yet.
+/// The number of requests or clients that may be denied, or a share of them. Their total number in
+/// the log is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     pub of_clients: bool,

@@ -1,4 +1,4 @@
-//! Stores the requests of a log in memory, by client, so that many rates can be tried on them.
+//! Stores the requests in a log in memory, by client, so that many rates can be tried on them.
 
 use std::hash::BuildHasher;
 use std::io::{self, Read};
@@ -20,8 +20,7 @@ use crate::replay::log::summary::LogSummary;
 use crate::replay::position::Position;
 use crate::replay::progress::Progress;
 
-/// Additional fields, which are read if the log has them. The patterns of clients depend on these
-/// fields.
+/// Additional fields, which are read if the log has them. They reveal the clients' patterns.
 const BESIDE: [&str; 2] = ["path", "status"];
 
 /// The requests of all logs.
@@ -44,8 +43,8 @@ struct Opened {
 impl Trace {
     /// # Errors
     ///
-    /// Returns an error if an input cannot be read, if the log lacks a field, or if no line of a
-    /// log parses. In a strict reading, any line that does not parse is an error.
+    /// Returns an error if an input cannot be read, if a log has no column for a required field, or
+    /// if no line parses. In a strict replay, any line that does not parse is an error.
     pub(crate) fn read(settings: &Settings, progress: &mut Progress) -> Result<Self, Failure> {
         let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
         let mut trace = Self {
@@ -140,17 +139,17 @@ impl Trace {
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line describes the log, or is part of a split line that is not complete yet.
+    /// The line describes the log, or is part of a split line that is still incomplete.
     Header,
     Blank,
     Bad(Reason),
 }
 
-/// Parses a line. The first line of a log creates the reader of that log.
+/// Parses a line. The first line of a log creates the log's reader.
 ///
 /// # Errors
 ///
-/// Returns the reason why the log cannot be read if the log lacks a field of the key.
+/// If the log lacks a field of the key, returns an error message.
 fn parse(
     line: &Line<'_>,
     opened: &mut Option<Opened>,
@@ -188,8 +187,8 @@ fn parse(
 }
 
 impl Opened {
-    /// Opens a log. `first` is its first line. Includes the fields of [`BESIDE`] if the log has
-    /// them.
+    /// Opens a log. `first` is its first line. The fields of [`BESIDE`] are also read if the log
+    /// has them.
     fn by(first: &[u8], settings: &Settings) -> Result<Self, Unopened> {
         let mut more = settings.wanted.clone();
         more.key.extend(BESIDE.map(str::to_owned));

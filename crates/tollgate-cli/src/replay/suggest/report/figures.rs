@@ -27,7 +27,7 @@ pub struct Report {
     /// The algorithm of the suggested limit.
     #[serde(skip)]
     pub(crate) algorithm: Algorithm,
-    /// The additional options for a replay of the suggested limit, besides the limit itself.
+    /// The options that a replay of the suggested limit needs, besides the limit itself.
     #[serde(skip)]
     pub(crate) replay_options: String,
 }
@@ -59,7 +59,7 @@ pub(crate) struct File {
     pub(crate) lines: u64,
 }
 
-/// How many requests or clients may be denied. Exactly one field is set.
+/// The number of requests or of clients that may be denied. Exactly one field is set.
 #[derive(Debug, Serialize)]
 pub(crate) struct Most {
     pub(crate) requests: Option<u64>,
@@ -80,11 +80,12 @@ pub(crate) struct Limit {
 pub(crate) struct Line {
     pub(crate) algorithm: String,
     pub(crate) burst_seconds: u64,
-    /// The reason, if the algorithm accepts no limit that is large enough.
+    /// Why the algorithm accepts no limit that is large enough. Absent if the algorithm accepts
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     pub(crate) limit: Option<String>,
-    /// How many requests a client may send at once: the burst.
+    /// The number of requests that a client may send at once, which is the burst.
     pub(crate) at_once: Option<u64>,
     pub(crate) rate_per_second: Option<f64>,
     #[serde(flatten)]
@@ -103,19 +104,19 @@ pub(crate) struct Counts {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Clients {
-    /// Quantiles of the number of requests in a client's busiest minute: the lower quartile, the
+    /// Quantiles of the number of requests in each client's busiest minute: the lower quartile, the
     /// median, the upper quartile, the 99th percentile and the maximum.
     pub(crate) busiest_minute_quantiles: [u64; 5],
-    /// Clients whose busiest minute is above this are outliers.
+    /// Clients with more requests in their busiest minute are outliers.
     pub(crate) outlier_above: u64,
     pub(crate) outliers: usize,
     pub(crate) requests_of_outliers: u64,
     pub(crate) retrying: usize,
     pub(crate) steady: usize,
-    /// The outliers, and the clients that retry or are steady. The client with the busiest minute
-    /// is first.
+    /// The outliers, and the clients that retry or are steady, sorted by their busiest minute in
+    /// descending order.
     pub(crate) standing_out: Vec<StandingOut>,
-    /// The number of further clients that stand out but are not listed.
+    /// The number of clients that also stand out but are not listed.
     pub(crate) more: usize,
 }
 
@@ -195,8 +196,8 @@ impl Report {
     }
 }
 
-/// Returns the options with which a replay of the same log produces the same figures, besides the
-/// limit.
+/// Returns the options, besides the limit, with which a replay of the same log produces the same
+/// figures.
 fn replay_options(settings: &Settings) -> String {
     let mut options = String::new();
     if settings.wanted.key != ["ip"] {

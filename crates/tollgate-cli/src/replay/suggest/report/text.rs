@@ -1,4 +1,4 @@
-//! Writes the report of a suggestion as text for a terminal of 80 columns.
+//! Writes the report on a suggestion as text, for a terminal of 80 columns.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let rows_of = |algorithm: &str| -> Vec<&Line> {
         report.rows.iter().filter(|row| row.algorithm == algorithm).collect()
     };
-    // Groups are sorted by their first rows. Algorithms with equal rows are shown together.
+    // Algorithms with equal rows are shown together. The groups are sorted by their first rows.
     let mut groups: Vec<(Vec<&str>, Vec<&Line>)> = Vec::new();
     for row in &report.rows {
         if groups.iter().any(|(names, _)| names.contains(&&*row.algorithm)) {
