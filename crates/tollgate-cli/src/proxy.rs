@@ -61,8 +61,8 @@ pub use crate::limit::parse_named_limit;
 /// How long the remaining tasks may run after a shutdown.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
-/// How often the proxy reads the state of the store. The client tracks this state, so reading it
-/// sends no request to the store.
+/// How often the proxy reads the store's state. The client tracks this state, so no request is sent
+/// to the store.
 const STORE_LOOK: Duration = Duration::from_secs(1);
 
 /// The parts of a proxy that can be built from its settings without opening a file or binding an
@@ -88,12 +88,12 @@ impl Made {
     }
 }
 
-/// Validates settings in the same way as the start of a proxy, and reports success on standard
-/// output. This function binds no address, opens no connection and creates no file.
+/// Validates settings as a starting proxy does, and reports success on standard output. This
+/// function binds no address, opens no connection and creates no file.
 ///
 /// # Errors
 ///
-/// Returns the same errors as [`run`], except the errors about addresses that cannot be bound.
+/// Returns the same errors as [`run`], apart from failures to bind an address.
 pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     let made = Made::of(settings).map_err(|failure| settings.located(failure))?;
     if let Some((path, _)) = &settings.access_log {
@@ -194,7 +194,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     log_line::info(format_args!("listening on http://{} for http://{authority}", local(&listener)));
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(server::serve(listener, served, settings.clients.clone(), async {
-        // A closed channel also stops the server, because no signal can arrive through it.
+        // The server also stops if the sender is dropped, because no signal could arrive any more.
         let _ = stopped.await;
     }));
     let log = reloader.log.clone();
@@ -338,8 +338,8 @@ async fn reopen(log: Option<AccessLog>) {
     }
 }
 
-/// Reports the remaining counts of the shared limiters to the store. Skips the limiters that remain
-/// in use.
+/// Reports the shared limiters' outstanding counts to the store. Skips limiters that are also in
+/// `staying`, because they remain in use.
 async fn flush(limits: &Limits, staying: &Limits) {
     let rate = |limiter: &AnyLimiter| match limiter {
         AnyLimiter::Shared(SharedLimit::Rate(limiter)) => Some(Arc::clone(limiter)),

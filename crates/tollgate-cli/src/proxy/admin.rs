@@ -46,8 +46,8 @@ pub(crate) struct Admin {
 pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // The most likely cause is that the process has no free file descriptors. Some
-            // descriptors will be closed soon.
+            // The process has probably run out of file descriptors, some of which will soon be
+            // closed.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };

@@ -140,7 +140,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     check: Option<PathBuf>,
 
-    /// The file of settings, after it was read.
+    /// The configuration file, after it was read.
     #[arg(skip)]
     file: Option<ConfigFile>,
 

@@ -101,8 +101,8 @@ impl Served {
         response
     }
 
-    /// Handles the error of a connection. If hyper answered the last request by itself, this method
-    /// counts and logs the request, and charges its sender.
+    /// Handles the error that ended a connection. If hyper answered the last request by itself,
+    /// this method counts and logs the request, and charges its sender.
     fn ended(&self, error: &(dyn Error + Send + Sync + 'static), peer: SocketAddr) {
         let Some(kind) = BadRequest::of(error) else { return };
         self.observer.metrics.bad_request(kind);
