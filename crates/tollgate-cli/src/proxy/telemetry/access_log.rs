@@ -174,9 +174,9 @@ impl Lines {
         self.waiting.extend_from_slice(line);
     }
 
-    /// Writes the lines. Lines that the output does not accept are discarded, so a disk that stays
-    /// full uses up no memory. If a line was only partly written, the rest of the line stays
-    /// queued. Otherwise, the next line would begin in the middle of the unfinished line.
+    /// Writes the lines. Lines that the output does not accept are discarded, so memory usage does
+    /// not grow while a disk is full. If part of a line has been written, the rest of it is kept,
+    /// so that the next line does not begin in the middle of an unfinished line.
     fn flush(&mut self) {
         let (written, done) = write_some(&mut self.output, &self.waiting);
         if let Some(&last) = self.waiting[..written].last() {

@@ -2,7 +2,7 @@
 //! single way.
 //!
 //! hyper refuses bytes that are not HTTP. If a message states the same fact twice, this module
-//! removes one of the statements. If a message states two different facts, this module refuses the
+//! removes the repetition. If the two statements contradict each other, this module refuses the
 //! message. Request smuggling relies on two servers that read the same bytes differently; see also
 //! RFC 9112, sections 6.3 and 11.
 
@@ -42,7 +42,7 @@ pub struct Outgoing {
 #[derive(Debug)]
 pub struct Ambiguous;
 
-/// Replaces the peer's address if a request has no address, which never occurs.
+/// The peer's address if a request has none, which never occurs.
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 const fn bad(detail: &'static str) -> Refusal {
@@ -147,8 +147,7 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, Ambiguous> {
     text.and_then(|text| text.parse().ok()).map(Some).ok_or(Ambiguous)
 }
 
-/// Returns true if there is no transfer coding, or if the only transfer coding is a single
-/// `chunked`.
+/// Returns whether there is no transfer coding other than a single `chunked`.
 fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
