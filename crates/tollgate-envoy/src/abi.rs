@@ -135,7 +135,7 @@ unsafe extern "C" {
     /// Writes a line to Envoy's log.
     pub fn envoy_dynamic_module_callback_log(level: LogLevel, message: ModuleBuffer<'_>);
 
-    /// Returns whether Envoy writes lines of this level.
+    /// Returns whether Envoy logs lines at this level.
     pub fn envoy_dynamic_module_callback_log_enabled(level: LogLevel) -> bool;
 
     /// Reads one value of a header; `index` selects the value. Writes the number of values to

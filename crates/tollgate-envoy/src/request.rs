@@ -180,7 +180,7 @@ fn client(stream: *mut EnvoyStream) -> Option<SocketAddr> {
 const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'`');
 
 /// Returns the target of a request. If `http::Uri` cannot represent the client's target, the target
-/// is percent-encoded. The path is then in the same form that limits use to compare paths.
+/// is percent-encoded, and its path then has the canonical form in which limits compare paths.
 fn target(path: &[u8]) -> Uri {
     if let Ok(uri) = Uri::try_from(path) {
         return uri;

@@ -18,7 +18,7 @@ use tollgate_envoy::hooks::*;
 /// Names and values. The names are in lower case.
 pub(crate) type Headers = Vec<(String, Vec<u8>)>;
 
-/// A filter of a listener, together with its configuration.
+/// A listener's filter, together with its configuration.
 pub(crate) struct Module {
     config: *const c_void,
     envoy: Box<Config>,
@@ -101,7 +101,7 @@ struct State {
     answer: Option<Answer>,
 }
 
-/// A stream that has begun and not ended.
+/// A stream in progress.
 pub(crate) struct Stream<'m> {
     state: *mut State,
     _module: &'m Module,
