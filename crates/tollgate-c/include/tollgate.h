@@ -127,7 +127,7 @@ typedef struct tollgate_limiter tollgate_limiter;
 
 /**
  * The options of a limiter. Clear the struct to zero, and then set `size`. Zero and NULL select
- * the default.
+ * the defaults.
  */
 typedef struct tollgate_options {
     /**
@@ -225,8 +225,8 @@ typedef struct tollgate_decision {
 } tollgate_decision;
 
 /**
- * A key for `tollgate_check_many`, which may consist of any bytes. A key of length 0 is a key like
- * all others, and its pointer may be NULL.
+ * A key for `tollgate_check_many`. It may consist of any bytes. A key of length 0 is a key like
+ * any other, and its pointer may be NULL.
  */
 typedef struct tollgate_key {
     /**

@@ -63,7 +63,7 @@ fn fitting(text: &str, size: usize) -> usize {
     (0..size.min(text.len() + 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Returns the limiter of a handle.
+/// Returns the limiter behind a handle.
 ///
 /// # Safety
 ///

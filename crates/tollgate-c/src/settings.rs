@@ -81,7 +81,7 @@ pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollga
     Ok(builder.build()?.into())
 }
 
-/// Parses the text of a quota, which must be present.
+/// Parses a quota's text, which must be present.
 pub(crate) fn quota(text: Option<String>) -> Result<Quota, Refusal> {
     Ok(text.ok_or(TOLLGATE_ERR_NULL)?.parse()?)
 }

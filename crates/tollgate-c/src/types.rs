@@ -37,7 +37,7 @@ impl From<Limiter<[u8]>> for tollgate_limiter {
 }
 
 /// The options of a limiter. Clear the struct to zero, and then set `size`. Zero and NULL select
-/// the default.
+/// the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_options {
@@ -124,8 +124,8 @@ pub struct tollgate_stats {
     pub bytes: u64,
 }
 
-/// A key for `tollgate_check_many`, which may consist of any bytes. A key of length 0 is a key like
-/// all others, and its pointer may be NULL.
+/// A key for `tollgate_check_many`. It may consist of any bytes. A key of length 0 is a key like
+/// any other, and its pointer may be NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_key {

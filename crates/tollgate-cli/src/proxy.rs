@@ -77,7 +77,7 @@ struct Made {
 impl Made {
     /// # Errors
     ///
-    /// Returns an error if a limit cannot be enforced or the address of a store is invalid.
+    /// Returns an error if a limit cannot be enforced, or if the store's address is invalid.
     fn of(settings: &Settings) -> Result<Self, Failure> {
         let limits = Arc::new(ArcSwap::<Limits>::default());
         let store = settings.shared.clone().map(Store::new).transpose()?;
@@ -273,8 +273,7 @@ async fn connect(client: &Client) -> bool {
     connected.is_ok()
 }
 
-/// Logs a message when the store becomes unreachable, and another message when the store is
-/// reachable again.
+/// Logs a message when the store becomes unreachable, and another when it is reachable again.
 async fn watch(client: Client, mut is_up: bool) {
     loop {
         tokio::time::sleep(STORE_LOOK).await;
@@ -291,8 +290,8 @@ async fn watch(client: Client, mut is_up: bool) {
     }
 }
 
-/// Reloads the settings on a thread that may block, and logs the changes. Returns `None` if the
-/// reloader no longer exists because a reload panicked.
+/// Reloads the settings on a thread that may block, and logs the changes. Returns `None` if this
+/// reload or an earlier one has panicked, because the reloader is then lost.
 async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
     let mut reloader = reloader?;
     let reloaded = spawn_blocking(move || {

@@ -112,7 +112,7 @@ pub type MetricsResult = u32;
 /// The call has succeeded.
 pub const SUCCESS: MetricsResult = 0;
 
-/// The result of a hook, which determines how Envoy continues.
+/// A hook's result, which determines how Envoy continues.
 pub type Status = u32;
 /// Envoy continues with the next filter.
 pub const CONTINUE: Status = 0;
@@ -183,7 +183,7 @@ unsafe extern "C" {
         value: *mut EnvoyBuffer,
     ) -> bool;
 
-    /// Defines a counter. May only be called while the configuration is being created.
+    /// Defines a counter. May be called only while the configuration is being created.
     pub fn envoy_dynamic_module_callback_http_filter_config_define_counter(
         config: *mut EnvoyConfig,
         name: ModuleBuffer<'_>,

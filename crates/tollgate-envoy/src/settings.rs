@@ -33,8 +33,8 @@ pub(crate) struct OwnSettings {
     /// its metadata.
     #[serde(deserialize_with = "metadata")]
     pub(crate) route_metadata: Vec<(HeaderName, RouteMetadata)>,
-    /// Maps the name of a limit to response statuses. The limit keeps its charge if the response
-    /// has one of these statuses.
+    /// Maps a limit's name to response statuses. If a response has one of these statuses, the
+    /// limit's charge is kept.
     pub(crate) charge_if: BTreeMap<String, Statuses>,
 }
 

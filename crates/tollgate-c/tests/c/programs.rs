@@ -138,7 +138,7 @@ fn valgrind_finds_nothing() {
     }
 }
 
-/// Asserts that `said` is the expected output of the example.
+/// Asserts that `said` is the example's expected output.
 pub(crate) fn said_as_expected(said: &str) {
     let expected = [
         "alice: go ahead, 2 more may follow at once",

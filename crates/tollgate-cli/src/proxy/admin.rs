@@ -58,7 +58,7 @@ pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
         });
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(10));
-        // A broken connection is not an error of the proxy.
+        // A broken connection is not the proxy's fault.
         tokio::spawn(async move { drop(server.serve_connection(TokioIo::new(stream), answer).await) });
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Lingering {
 }
 
 impl Lingering {
-    /// Wraps the body of a request on a connection.
+    /// Wraps the body of a request that has arrived on a connection.
     pub(crate) fn of(request: Request<Incoming>, activity: Arc<Activity>) -> Request<Self> {
         let waits_to_be_asked = expects_continue(request.headers());
         request.map(|body| Self { body: Some(body), activity, waits_to_be_asked })

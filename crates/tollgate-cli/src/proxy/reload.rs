@@ -2,8 +2,8 @@
 //!
 //! A reload applies the options under "Limits" and reopens the access log. It reads, builds and
 //! opens everything before it changes anything, so a failure has no effect. It then sets the quotas
-//! of the limiters that remain in use. Finally, it replaces the old limits with the new limits for
-//! requests that begin later.
+//! of the limiters that remain in use. Finally, it puts the new limits in force for all later
+//! requests.
 
 use std::sync::Arc;
 

@@ -222,7 +222,7 @@ impl Server {
         let mut left = head.min(idle);
         loop {
             tokio::select! {
-                // A broken connection is not an error of the proxy.
+                // A broken connection is not the proxy's fault.
                 ended = &mut connection => {
                     return ended.map_or_else(|error| self.service.ended(&*error, peer), drop);
                 }

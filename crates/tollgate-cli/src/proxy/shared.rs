@@ -1,4 +1,4 @@
-//! Limits that count in Redis or Valkey, which lets several proxies enforce them together.
+//! Limits that count in Redis or Valkey, so that several proxies can enforce them together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Store {
         Ok(Self { settings, client })
     }
 
-    /// Returns the client of the store.
+    /// Returns the store's client.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }

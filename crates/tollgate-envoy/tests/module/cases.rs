@@ -48,7 +48,7 @@ pub(crate) fn all() -> Vec<Case> {
                 (get("/"), REFUSED),
                 (get("/").from("192.0.2.2:80"), r#"200 "a";r=0;t=3600"#),
                 (get("/").from("[2001:db8::1]:80"), r#"200 "a";r=0;t=3600"#),
-                // All addresses of a /64 network count as one client.
+                // All addresses in a /64 network count as one client.
                 (get("/").from("[2001:db8::2]:80"), REFUSED),
             ],
         ),

@@ -128,7 +128,7 @@ impl Module {
         if config.is_null() { Err(logged(filter)) } else { Ok(Self { config, envoy }) }
     }
 
-    /// Begins a stream with the head of a request.
+    /// Begins a stream with a request's head.
     pub(crate) fn begin(&self, asked: &Asked) -> Stream<'_> {
         let mut request: Headers = vec![
             (":method".into(), asked.method.into()),

@@ -20,7 +20,7 @@ pub(crate) struct Health {
     pub(crate) upstream: Authority,
     /// The store for shared limits.
     pub(crate) store: Option<Client>,
-    /// Whether the proxy refuses requests if the store is unavailable. Such a proxy is not ready
+    /// Whether the proxy refuses requests while the store is unavailable. If so, it is not ready
     /// without the store.
     pub(crate) needs_store: bool,
     draining: AtomicBool,
@@ -67,7 +67,7 @@ impl Health {
         }
     }
 
-    /// Returns the store's problems, and whether each problem is only a warning.
+    /// Returns each of the store's problems, and whether it is merely a warning.
     async fn store_problems(&self) -> Vec<(String, bool)> {
         let Some(store) = &self.store else { return Vec::new() };
         let problems = store.health().await;

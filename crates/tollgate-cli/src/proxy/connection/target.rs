@@ -62,7 +62,7 @@ const NEVER: u64 = u64::MAX - 2;
 const LONGEST: u64 = u64::MAX - 3;
 
 impl BodyEnd {
-    /// Stores how the body of this request ends.
+    /// Stores how this request's body ends.
     pub(crate) fn tell<B: Body>(&self, request: &Request<B>) {
         let end = match request.body().size_hint().exact() {
             _ if tunnel::is_wanted(request) => NEVER,
@@ -89,9 +89,9 @@ impl BodyEnd {
 pub(crate) struct Targets {
     place: Place,
     body_end: Arc<BodyEnd>,
-    /// Bytes before `place`, which are ready to be returned by a read.
+    /// Bytes before `place`, ready to be returned by a read.
     ready: BytesMut,
-    /// Bytes after `place`, which are held back.
+    /// Bytes after `place`, held back for later reads.
     held: BytesMut,
 }
 

@@ -62,7 +62,7 @@ impl Exchange {
         Self { observer: Arc::clone(observer), begun: Instant::now(), logged, status: None, bytes: 0 }
     }
 
-    /// Attaches the exchange to the body of the response.
+    /// Attaches the exchange to the response's body.
     pub(crate) fn answered<B>(mut self, response: Response<B>) -> Response<CountedBody<B>> {
         self.status = Some(response.status());
         response.map(|body| CountedBody { body, exchange: self })

@@ -1,4 +1,4 @@
-//! Makes the heads of messages unambiguous. The proxy only passes on messages that can be read in a
+//! Makes message heads unambiguous. The proxy passes on a message only if it can be read in a
 //! single way.
 //!
 //! hyper refuses bytes that are not HTTP. If a message states the same fact twice, this module
@@ -105,7 +105,7 @@ impl Heads {
     }
 }
 
-/// Removes ambiguities from the fields of a response.
+/// Removes ambiguities from a response's fields.
 ///
 /// # Errors
 ///
@@ -179,7 +179,7 @@ fn asked_host(
     };
     let is_host = |text: &[u8]| {
         Authority::try_from(text).is_ok_and(|host| {
-            // A host must not contain a user name, and its port may only contain digits.
+            // A host must not contain a user name, and its port, if any, must consist of digits.
             !text.contains(&b'@') && (host.port_u16().is_some() || host.as_str().len() == host.host().len())
         })
     };

@@ -26,7 +26,7 @@ static OF_THIS_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Fields that have no meaning in trailers, or a different meaning in trailers than in heads.
+/// Fields that are meaningless in trailers, or mean something else there than in a head.
 static OF_THE_HEAD: [HeaderName; 10] = [
     AUTHORIZATION,
     CONTENT_ENCODING,

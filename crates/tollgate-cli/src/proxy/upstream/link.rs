@@ -97,9 +97,9 @@ impl Link {
         Self { stream, history: History::begin(), may_wait: reads_after_failed_writes, failure: None }
     }
 
-    /// Stores the error of a failed write until the upstream's last bytes have been read. Until
-    /// then, the write is pending. A pending write needs no waker, because a single task reads and
-    /// writes, and polls both after a read.
+    /// Keeps a failed write pending, and stores its error, until the upstream's last bytes have
+    /// been read. The pending write needs no waker, because a single task reads and writes, and
+    /// polls both after a read.
     fn written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Err(error)) if self.may_wait => {

@@ -35,7 +35,7 @@ pub(crate) struct UpstreamSettings {
     pub(crate) http2: bool,
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
-    /// How long the body of a response may stall.
+    /// How long a response body may stall.
     pub(crate) idle_timeout: Duration,
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, activity: Option<Arc<
     });
 }
 
-/// Waits until nothing has moved for too long.
+/// Waits until no byte has moved for too long.
 async fn silent(activity: Option<Arc<Activity>>) {
     let Some(activity) = activity else { return std::future::pending().await };
     activity.tunnel();
