@@ -176,8 +176,8 @@ pub(crate) struct Place<T> {
 impl<T> Place<T> {
     /// # Safety
     ///
-    /// `place` is NULL, or points to a struct that starts with its `size` and is valid until it is
-    /// written.
+    /// `place` is NULL, or points to a struct that starts with its `size` and has that many valid
+    /// bytes until the struct is written.
     #[inline]
     pub(crate) unsafe fn of(place: *mut T) -> Result<Self, c_int> {
         if place.is_null() {

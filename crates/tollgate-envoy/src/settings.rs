@@ -39,7 +39,7 @@ pub(crate) struct OwnSettings {
 }
 
 impl OwnSettings {
-    /// Returns the headers whose values originate from Envoy instead of the client.
+    /// Returns the headers whose values originate from Envoy rather than from the client.
     pub(crate) fn of_envoy(&self) -> impl Iterator<Item = &HeaderName> {
         self.route_metadata.iter().map(|(header, _)| header).chain(&self.trust_headers)
     }
@@ -48,7 +48,7 @@ impl OwnSettings {
 /// The names of the settings in [`OwnSettings`].
 const OWN: [&str; 3] = ["trust-headers", "route-metadata", "charge-if"];
 
-/// Settings of a layer that determine the client's address. They are not supported here, because
+/// The layer settings that determine the client's address. They are not supported here, because
 /// Envoy determines the address itself.
 const OF_PROXIES: [&str; 3] = ["trust", "trust-hops", "forwarded-field"];
 

@@ -44,7 +44,7 @@ const ERRORS: usize = 1_000;
 /// The maximum number of response bytes that an HTTP/2 stream buffers.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// Limits on the connections and requests of clients.
+/// Limits on clients' connections and requests.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSettings {
     pub(crate) max_connections: usize,

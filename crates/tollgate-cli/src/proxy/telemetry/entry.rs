@@ -71,7 +71,7 @@ impl LogKey {
         })
     }
 
-    /// Returns the hash of a caller's key in a limit, as 32 hexadecimal digits.
+    /// Returns the hash of a caller's key for a limit, as 32 hexadecimal digits.
     fn hash(&self, key: &Key) -> String {
         let mut bytes = Vec::new();
         key.write_to(&mut bytes);
