@@ -1,5 +1,5 @@
-//! Keeps the library loaded in Envoy. Threads of Envoy have destructors in the library, which must
-//! not be unmapped when the last filter is gone.
+//! Keeps the library loaded in Envoy. Envoy's threads have destructors in the library, so the
+//! library must not be unmapped when the last filter is destroyed.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,11 +1,13 @@
 //! Measures the cost of a check through the C library, next to the same check in Rust.
 //!
 //! `make bench-c` builds the shared library and passes its path. The program loads the library as a
-//! C program does. Each call therefore goes through a pointer into code that the compiler of this
-//! program has not seen. The benchmark uses one thread, one key and the default clock. All subjects
-//! take turns of about fifty microseconds. A ratio or a difference compares two turns of the same
-//! round, so that a busy machine slows down both. The program prints the medians, and the tenth and
-//! ninetieth percentiles.
+//! C program does, so each call goes through a pointer into code that this program's compiler has
+//! not seen.
+//!
+//! The benchmark uses one thread, one key and the default clock. The subjects take turns of about
+//! fifty microseconds each. Every ratio or difference compares two turns of the same round, so that
+//! a busy machine slows down both. The program prints the medians and the tenth and ninetieth
+//! percentiles.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -18,7 +20,7 @@ use tollgate_c::{tollgate_decision, tollgate_limiter, tollgate_options};
 
 const ROUNDS: usize = 1_001;
 const CALLS: u32 = 2_000;
-/// A quota that is larger than one thread can use up.
+/// A quota that one thread cannot use up.
 const AMPLE: &str = "1000000000/s burst 1000";
 const USED_UP: &str = "1/d";
 const KEY: &[u8] = b"alice@example.com";
@@ -124,7 +126,7 @@ fn main() {
         let _ = (rust.check(KEY), rust.check(&number.to_ne_bytes()[..]));
         let _ = (bytes(KEY, ptr::null_mut()), eight(ptr::null_mut()));
 
-        // Each subject has the index of the Rust subject that it is compared with.
+        // The number is the index of the Rust subject with which the subject is compared.
         let mut subjects: [(&str, usize, Subject<'_>); 7] = [
             ("17 bytes, Rust", 0, subject(|| rust.check(black_box(KEY)).is_allowed())),
             ("17 bytes, Rust, all figures", 0, subject(|| figures_of(&rust.check(black_box(KEY))))),

@@ -81,8 +81,8 @@
 #define TOLLGATE_ERR_MEMORY -4
 
 /**
- * A reserved field is not zero, or a struct of a newer version sets a field that this library does
- * not support.
+ * A reserved field is not zero, or a struct from a newer version sets a field that this library
+ * does not support.
  */
 #define TOLLGATE_ERR_UNKNOWN -5
 
@@ -127,7 +127,7 @@ typedef struct tollgate_limiter tollgate_limiter;
 
 /**
  * The options of a limiter. Clear the struct to zero, and then set `size`. Zero and NULL select
- * the default.
+ * the defaults.
  */
 typedef struct tollgate_options {
     /**
@@ -135,7 +135,7 @@ typedef struct tollgate_options {
      */
     size_t size;
     /**
-     * The maximum number of tracked keys, which bounds the memory: 24 to 32 bytes per key, and
+     * The maximum number of tracked keys, which bounds memory usage: 24 to 32 bytes per key, and
      * four times as much while the table grows. 0 means one million.
      */
     uint64_t max_keys;
@@ -200,7 +200,7 @@ typedef struct tollgate_decision {
      */
     uint64_t retry_after_ns;
     /**
-     * How long it takes until all of `capacity` remains, provided that the key is not charged in
+     * How long it takes until `capacity` tokens remain, provided that the key is not charged in
      * between.
      */
     uint64_t reset_after_ns;
@@ -225,8 +225,8 @@ typedef struct tollgate_decision {
 } tollgate_decision;
 
 /**
- * A key for `tollgate_check_many`, which may consist of any bytes. A key of length 0 is a key like
- * all others, and its pointer may be NULL.
+ * A key for `tollgate_check_many`. It may consist of any bytes. A key of length 0 is a key like
+ * any other, and its pointer may be NULL.
  */
 typedef struct tollgate_key {
     /**
@@ -314,12 +314,11 @@ typedef struct tollgate_stats {
      */
     uint64_t turnovers;
     /**
-     * The number of evicted keys. Only idle keys are evicted, and their eviction changes no
-     * decision.
+     * The number of evicted keys. Only idle keys are evicted, which changes no decision.
      */
     uint64_t evicted;
     /**
-     * How many checks of a new key were answered by `when_full` because the table was full.
+     * How many checks of new keys were decided by `when_full` because the table was full.
      */
     uint64_t refused;
     /**
@@ -421,8 +420,8 @@ int tollgate_check_n(const struct tollgate_limiter *limiter,
                      struct tollgate_decision *decision);
 
 /**
- * Like `tollgate_check_n`, but for a key that is a number. The key is equal to the number's eight
- * bytes in memory, so `tollgate_check_n(limiter, &key, 8, cost, decision)` uses the same key.
+ * Like `tollgate_check_n`, but for a numeric key. The key consists of the number's eight bytes in
+ * memory, so `tollgate_check_n(limiter, &key, 8, cost, decision)` uses the same key.
  *
  * Any number of threads may call this function at once. The library does not keep the decision.
  *
@@ -436,8 +435,8 @@ int tollgate_check_u64(const struct tollgate_limiter *limiter,
 
 /**
  * Like `tollgate_check_n`, but at a time that the caller passes. The time is in nanoseconds and
- * must be at most 2^61. Use this function for several checks with a single reading of
- * `tollgate_now`, for tests, and for timestamps from a log. Times may go backwards.
+ * must be at most 2^61. Use this function to share one reading of `tollgate_now` among several
+ * checks, for tests, or for timestamps from a log. Times may go backwards.
  *
  * Any number of threads may call this function at once. The library keeps neither the key nor the
  * decision.
@@ -495,7 +494,8 @@ int tollgate_peek_at(const struct tollgate_limiter *limiter,
  * decision.
  *
  * Preconditions:
- * The preconditions of `tollgate_check` apply. A function of this library has written `decision`.
+ * The preconditions of `tollgate_check` apply. `decision` was written by a function of this
+ * library.
  */
 int tollgate_refund(const struct tollgate_limiter *limiter,
                     const void *key,
@@ -520,8 +520,8 @@ int tollgate_refund_at(const struct tollgate_limiter *limiter,
                        uint64_t now_ns);
 
 /**
- * Like `tollgate_check`, but checks `count` keys in order. The library looks up 32 keys at a time.
- * This is faster than single checks if the keys are not in the processor's caches.
+ * Like `tollgate_check`, but checks `count` keys in order. The library looks up 32 keys at a time,
+ * which is faster than single checks if the keys are not in the processor's caches.
  *
  * Writes the result for each key to `results`, and the decision for each key to `decisions`.
  * Either pointer may be NULL. Set the `size` of the first decision, which applies to all
@@ -542,9 +542,9 @@ int tollgate_check_many(const struct tollgate_limiter *limiter,
                         struct tollgate_decision *decisions);
 
 /**
- * Checks one request against several limits. The request is admitted if all limits admit it, and
- * then all limits are charged. Otherwise, no limit is charged. Name each key of a limiter at most
- * once.
+ * Checks one request against several limits. If all limits admit the request, it is admitted and
+ * all limits are charged. Otherwise, it is denied and no limit is charged. Name each key of a
+ * limiter at most once.
  *
  * Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. An error charges no limit. If the
  * request is denied and `denied_by` is not NULL, the index of the limit with the longest wait is

@@ -161,8 +161,8 @@ pub unsafe extern "C" fn tollgate_check_n(
     }
 }
 
-/// Like `tollgate_check_n`, but for a key that is a number. The key is equal to the number's eight
-/// bytes in memory, so `tollgate_check_n(limiter, &key, 8, cost, decision)` uses the same key.
+/// Like `tollgate_check_n`, but for a numeric key. The key consists of the number's eight bytes in
+/// memory, so `tollgate_check_n(limiter, &key, 8, cost, decision)` uses the same key.
 ///
 /// Any number of threads may call this function at once. The library does not keep the decision.
 ///
@@ -191,8 +191,8 @@ pub unsafe extern "C" fn tollgate_check_u64(
 }
 
 /// Like `tollgate_check_n`, but at a time that the caller passes. The time is in nanoseconds and
-/// must be at most 2^61. Use this function for several checks with a single reading of
-/// `tollgate_now`, for tests, and for timestamps from a log. Times may go backwards.
+/// must be at most 2^61. Use this function to share one reading of `tollgate_now` among several
+/// checks, for tests, or for timestamps from a log. Times may go backwards.
 ///
 /// Any number of threads may call this function at once. The library keeps neither the key nor the
 /// decision.
@@ -295,7 +295,8 @@ pub unsafe extern "C" fn tollgate_peek_at(
 ///
 /// # Safety
 ///
-/// The preconditions of `tollgate_check` apply. A function of this library has written `decision`.
+/// The preconditions of `tollgate_check` apply. `decision` was written by a function of this
+/// library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_refund(
     limiter: *const tollgate_limiter,
@@ -338,8 +339,8 @@ pub unsafe extern "C" fn tollgate_refund_at(
     }
 }
 
-/// Like `tollgate_check`, but checks `count` keys in order. The library looks up 32 keys at a time.
-/// This is faster than single checks if the keys are not in the processor's caches.
+/// Like `tollgate_check`, but checks `count` keys in order. The library looks up 32 keys at a time,
+/// which is faster than single checks if the keys are not in the processor's caches.
 ///
 /// Writes the result for each key to `results`, and the decision for each key to `decisions`.
 /// Either pointer may be NULL. Set the `size` of the first decision, which applies to all
@@ -365,9 +366,9 @@ pub unsafe extern "C" fn tollgate_check_many(
     unsafe { decide_many(limiter, keys, count, results, decisions) }
 }
 
-/// Checks one request against several limits. The request is admitted if all limits admit it, and
-/// then all limits are charged. Otherwise, no limit is charged. Name each key of a limiter at most
-/// once.
+/// Checks one request against several limits. If all limits admit the request, it is admitted and
+/// all limits are charged. Otherwise, it is denied and no limit is charged. Name each key of a
+/// limiter at most once.
 ///
 /// Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. An error charges no limit. If the
 /// request is denied and `denied_by` is not NULL, the index of the limit with the longest wait is

@@ -23,7 +23,7 @@ const MOST_BYTES: usize = 4096;
 const _: () = assert!(size_of::<Decision>() <= size_of::<[u64; 8]>());
 const _: () = assert!(align_of::<Decision>() <= align_of::<u64>());
 
-/// Runs `body`. If `body` panics, returns an error code, because a panic must not unwind into C.
+/// Runs `body`. Returns an error code if `body` panics, because a panic must not unwind into C.
 #[inline]
 pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     // A limiter continues to work after a panic in a check, so callers cannot observe a broken
@@ -63,7 +63,7 @@ fn fitting(text: &str, size: usize) -> usize {
     (0..size.min(text.len() + 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Returns the limiter of a handle.
+/// Returns the limiter behind a handle.
 ///
 /// # Safety
 ///
@@ -176,7 +176,8 @@ pub(crate) struct Place<T> {
 impl<T> Place<T> {
     /// # Safety
     ///
-    /// `place` is NULL, or starts with a `size` and has that many bytes until it is written.
+    /// `place` is NULL, or points to a struct that starts with its `size` and has that many valid
+    /// bytes until the struct is written.
     #[inline]
     pub(crate) unsafe fn of(place: *mut T) -> Result<Self, c_int> {
         if place.is_null() {
@@ -228,8 +229,8 @@ impl Place<tollgate_decision> {
 
 /// Checks one key in a limiter. Writes the decision unless `decision` is NULL.
 ///
-/// `quiet` and `ask` make the same check. Because each closure is called only once, it is inlined.
-/// The branch without a decision then neither computes nor stores any figures.
+/// `quiet` and `ask` make the same check. Each closure has a single call site and is therefore
+/// inlined, so the branch without a decision neither computes nor stores any figures.
 ///
 /// # Safety
 ///
@@ -265,8 +266,7 @@ pub(crate) unsafe fn decide(
 /// # Safety
 ///
 /// The preconditions of `limiter_of` and `key_of` apply. `decision` is NULL or has as many bytes as
-/// its `size` states. If the decision contains the mark of this library, then this library has
-/// written the decision.
+/// its `size` states. A decision that contains this library's mark was written by this library.
 pub(crate) unsafe fn give_back(
     limiter: *const tollgate_limiter,
     key: *const c_void,
@@ -306,9 +306,9 @@ const BATCH: usize = 32;
 ///
 /// # Safety
 ///
-/// The preconditions of `limiter_of` apply, and those of `key_of` for each key. `results` and
-/// `decisions` are NULL or have `count` elements. The first decision states the size of all
-/// decisions.
+/// The preconditions of `limiter_of` apply, and for each key the preconditions of `key_of`.
+/// `results` and `decisions` are NULL or have `count` elements. The first decision states the size
+/// of all decisions.
 pub(crate) unsafe fn decide_many(
     limiter: *const tollgate_limiter,
     keys: *const tollgate_key,
@@ -430,7 +430,7 @@ pub(crate) unsafe fn set_key_quotas(
 ///
 /// # Safety
 ///
-/// The preconditions of `limiter_of` apply, and those of `Place::of` for `stats`.
+/// The preconditions of `limiter_of` apply, and for `stats` the preconditions of `Place::of`.
 pub(crate) unsafe fn write_stats(limiter: *const tollgate_limiter, stats: *mut tollgate_stats) -> c_int {
     guarded(|| {
         // SAFETY: the caller guarantees this.

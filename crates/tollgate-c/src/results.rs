@@ -22,8 +22,8 @@ pub const TOLLGATE_ERR_SIZE: c_int = -2;
 pub const TOLLGATE_ERR_SETTING: c_int = -3;
 /// No memory is currently available for the change. The same call may succeed later.
 pub const TOLLGATE_ERR_MEMORY: c_int = -4;
-/// A reserved field is not zero, or a struct of a newer version sets a field that this library does
-/// not support.
+/// A reserved field is not zero, or a struct from a newer version sets a field that this library
+/// does not support.
 pub const TOLLGATE_ERR_UNKNOWN: c_int = -5;
 /// The decision was not written by this library.
 pub const TOLLGATE_ERR_DECISION: c_int = -6;

@@ -8,8 +8,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 use tollgate::{Clock, ConfigError, Limiter, ParseError, Quota, QuotaError};
 
-/// The failure of a call that accepts strings. Contains the call's result and a message for the
-/// caller.
+/// The failure of a call that accepts strings: the call's result, and a message for the caller.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) result: c_int,
@@ -82,12 +81,12 @@ pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollga
     Ok(builder.build()?.into())
 }
 
-/// Parses the text of a quota, which must be present.
+/// Parses a quota's text, which must be present.
 pub(crate) fn quota(text: Option<String>) -> Result<Quota, Refusal> {
     Ok(text.ok_or(TOLLGATE_ERR_NULL)?.parse()?)
 }
 
-/// Refuses a struct with nonzero bytes beyond the size of this version.
+/// Refuses a struct that has nonzero bytes beyond this version's size.
 pub(crate) fn unless_zero(tail: &[u8]) -> Result<(), c_int> {
     if tail.iter().all(|byte| *byte == 0) { Ok(()) } else { Err(TOLLGATE_ERR_UNKNOWN) }
 }

@@ -37,13 +37,13 @@ impl From<Limiter<[u8]>> for tollgate_limiter {
 }
 
 /// The options of a limiter. Clear the struct to zero, and then set `size`. Zero and NULL select
-/// the default.
+/// the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_options {
     /// `sizeof(tollgate_options)`.
     pub size: usize,
-    /// The maximum number of tracked keys, which bounds the memory: 24 to 32 bytes per key, and
+    /// The maximum number of tracked keys, which bounds memory usage: 24 to 32 bytes per key, and
     /// four times as much while the table grows. 0 means one million.
     pub max_keys: u64,
     /// The maximum number of tokens that a key may owe. 0 means none.
@@ -84,7 +84,7 @@ pub struct tollgate_decision {
     /// How long to wait until the same request would pass, provided that no other request is
     /// charged in between. 0 if the request was admitted.
     pub retry_after_ns: u64,
-    /// How long it takes until all of `capacity` remains, provided that the key is not charged in
+    /// How long it takes until `capacity` tokens remain, provided that the key is not charged in
     /// between.
     pub reset_after_ns: u64,
     /// With the algorithm "leaky-queue", how long an admitted request must wait before it starts. 0
@@ -114,10 +114,9 @@ pub struct tollgate_stats {
     /// How many times the table was replaced, either to grow, to evict idle keys, or to apply a new
     /// quota.
     pub turnovers: u64,
-    /// The number of evicted keys. Only idle keys are evicted, and their eviction changes no
-    /// decision.
+    /// The number of evicted keys. Only idle keys are evicted, which changes no decision.
     pub evicted: u64,
-    /// How many checks of a new key were answered by `when_full` because the table was full.
+    /// How many checks of new keys were decided by `when_full` because the table was full.
     pub refused: u64,
     /// The number of keys that have their own quota, including keys that are not tracked.
     pub own_quotas: u64,
@@ -125,8 +124,8 @@ pub struct tollgate_stats {
     pub bytes: u64,
 }
 
-/// A key for `tollgate_check_many`, which may consist of any bytes. A key of length 0 is a key like
-/// all others, and its pointer may be NULL.
+/// A key for `tollgate_check_many`. It may consist of any bytes. A key of length 0 is a key like
+/// any other, and its pointer may be NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_key {
@@ -218,7 +217,7 @@ impl tollgate_stats {
     }
 }
 
-/// Returns the result of a function that made this decision.
+/// Returns the result with which a function reports this decision.
 #[inline]
 pub(crate) const fn result_of(decision: &Decision) -> c_int {
     if decision.is_allowed() { TOLLGATE_ADMITTED } else { TOLLGATE_DENIED }

@@ -1,4 +1,4 @@
-//! Values of arguments that several subcommands share.
+//! Argument values that several subcommands share.
 
 use std::sync::LazyLock;
 
@@ -6,12 +6,11 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use tollgate::{Algorithm, WhenFull};
 
-/// The names of the algorithms. They are stored in a static because clap requires names that live
-/// as long as the program.
+/// The algorithm names. They are stored in a static because clap requires `'static` names.
 static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
     LazyLock::new(|| Algorithm::ALL.map(|algorithm| algorithm.to_string()));
 
-/// Returns a parser of the names of all algorithms.
+/// Returns a parser that accepts the name of any algorithm.
 pub(crate) fn algorithm_names() -> PossibleValuesParser {
     let names = ALGORITHMS.iter().map(|name| match name.parse() {
         Ok(Algorithm::TokenBucket) => PossibleValue::new(name.as_str()).alias("gcra"),

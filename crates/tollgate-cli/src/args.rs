@@ -100,7 +100,7 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     }
 }
 
-/// Parses the arguments of a proxy, including arguments from the file that `--config` names.
+/// Parses a proxy's arguments together with those in the file that `--config` or `--check` names.
 /// Returns `None` if no file is named.
 #[cfg(feature = "proxy")]
 fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
@@ -126,15 +126,16 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
     }
 }
 
-/// Reads the limits of a proxy from its file. The other settings in the file must be valid, but
-/// they are not used.
+/// Reads a proxy's limits from its configuration file. All other settings in the file must also be
+/// valid, but they are ignored.
 #[cfg(feature = "proxy")]
 fn limits_of_file(path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
     let command = Cli::command();
     let options = command.find_subcommand("proxy").unwrap_or(&command);
     let nothing = Cli::command().ignore_errors(true).get_matches_from(["tollgate", "proxy"]);
     let file = ConfigFile::read(path, options, nothing.subcommand_matches("proxy").unwrap_or(&nothing))?;
-    // The proxy's command line may contain the required addresses in place of the file.
+    // The file may lack the required addresses, because the proxy's command line can also supply
+    // them.
     let addresses = [("listen", "127.0.0.1:0"), ("upstream", "http://127.0.0.1:1")];
     let missing = addresses.iter().filter(|(option, _)| !file.sets(option));
     let missing = missing.map(|(option, value)| OsString::from(format!("--{option}={value}")));
@@ -167,7 +168,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns clap's message and tip on one line, and omits the usage text below them.
+/// Returns clap's message and tip on one line, without the usage text that follows them.
 #[cfg(feature = "proxy")]
 fn refusal(error: &clap::Error) -> String {
     let text = error.to_string();

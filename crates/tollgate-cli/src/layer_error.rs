@@ -1,4 +1,4 @@
-//! Translates the errors of a layer into the terms of the program's options.
+//! Rephrases a layer's errors in terms of the program's options.
 
 use tollgate_http::LayerError;
 use tollgate_http::program::{Fault, fault};
@@ -6,8 +6,8 @@ use tollgate_http::program::{Fault, fault};
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
 
-/// Returns the library's message, in which the program's options replace the names of methods and
-/// fields.
+/// Returns the library's message, with the names of methods and fields replaced by the program's
+/// options.
 pub(crate) fn refused(error: &LayerError) -> Failure {
     Failure::refused(match fault(error) {
         Fault::Limiter { limit, class, error } => {

@@ -1,6 +1,6 @@
 //! The `tollgate` program. `tollgate replay` runs access logs through a rate limit and reports what
-//! the limit would have done. `tollgate suggest` finds a limit for access logs. `tollgate proxy`
-//! enforces limits in front of a server; it requires the feature `proxy`.
+//! the limit would have done. `tollgate suggest` proposes a limit based on access logs.
+//! `tollgate proxy` enforces limits in front of a server; it requires the feature `proxy`.
 //!
 //! The package is a library so that fuzz targets, benches and tests can link to parts of the
 //! program. Its API is not stable. Other programs should use [`tollgate`], [`tollgate_http`] or

@@ -1,4 +1,4 @@
-//! Parses quotas from arguments and files, and parses parts of limits from arguments.
+//! Parses quotas from arguments and files, and parts of limits from arguments.
 
 use std::fmt::Display;
 
@@ -9,7 +9,8 @@ use tollgate_http::settings::{LimitText, PathTemplate, Scope};
 use crate::failure::Failure;
 use crate::printable::printable;
 
-/// Parses a quota. The error message names the text's `place` and points at the invalid character.
+/// Parses a quota found at `place`. An error message starts with `place` and points at the invalid
+/// character.
 pub(crate) fn parse_limit(text: &str, place: impl Display) -> Result<Quota, Failure> {
     parse_quota(text).map_err(|error| Failure::refused(format!("{place}: {error}")))
 }

@@ -61,8 +61,8 @@ pub use crate::limit::parse_named_limit;
 /// How long the remaining tasks may run after a shutdown.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
-/// How often the proxy reads the state of the store. The client tracks this state, so reading it
-/// sends no request to the store.
+/// How often the proxy reads the store's state. The client tracks this state, so no request is sent
+/// to the store.
 const STORE_LOOK: Duration = Duration::from_secs(1);
 
 /// The parts of a proxy that can be built from its settings without opening a file or binding an
@@ -77,7 +77,7 @@ struct Made {
 impl Made {
     /// # Errors
     ///
-    /// Returns an error if a limit cannot be enforced or the address of a store is invalid.
+    /// Returns an error if a limit cannot be enforced, or if the store's address is invalid.
     fn of(settings: &Settings) -> Result<Self, Failure> {
         let limits = Arc::new(ArcSwap::<Limits>::default());
         let store = settings.shared.clone().map(Store::new).transpose()?;
@@ -88,12 +88,12 @@ impl Made {
     }
 }
 
-/// Validates settings in the same way as the start of a proxy, and reports success on standard
-/// output. This function binds no address, opens no connection and creates no file.
+/// Validates settings as a starting proxy does, and reports success on standard output. This
+/// function binds no address, opens no connection and creates no file.
 ///
 /// # Errors
 ///
-/// Returns the same errors as [`run`], except the errors about addresses that cannot be bound.
+/// Returns the same errors as [`run`], apart from failures to bind an address.
 pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     let made = Made::of(settings).map_err(|failure| settings.located(failure))?;
     if let Some((path, _)) = &settings.access_log {
@@ -194,7 +194,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     log_line::info(format_args!("listening on http://{} for http://{authority}", local(&listener)));
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(server::serve(listener, served, settings.clients.clone(), async {
-        // A closed channel also stops the server, because no signal can arrive through it.
+        // The server also stops if the sender is dropped, because no signal could arrive any more.
         let _ = stopped.await;
     }));
     let log = reloader.log.clone();
@@ -273,8 +273,7 @@ async fn connect(client: &Client) -> bool {
     connected.is_ok()
 }
 
-/// Logs a message when the store becomes unreachable, and another message when the store is
-/// reachable again.
+/// Logs a message when the store becomes unreachable, and another when it is reachable again.
 async fn watch(client: Client, mut is_up: bool) {
     loop {
         tokio::time::sleep(STORE_LOOK).await;
@@ -291,8 +290,8 @@ async fn watch(client: Client, mut is_up: bool) {
     }
 }
 
-/// Reloads the settings on a thread that may block, and logs the changes. Returns `None` if the
-/// reloader no longer exists because a reload panicked.
+/// Reloads the settings on a thread that may block, and logs the changes. Returns `None` if this
+/// reload or an earlier one has panicked, because the reloader is then lost.
 async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
     let mut reloader = reloader?;
     let reloaded = spawn_blocking(move || {
@@ -338,8 +337,8 @@ async fn reopen(log: Option<AccessLog>) {
     }
 }
 
-/// Reports the remaining counts of the shared limiters to the store. Skips the limiters that remain
-/// in use.
+/// Reports the shared limiters' outstanding counts to the store. Skips limiters that are also in
+/// `staying`, because they remain in use.
 async fn flush(limits: &Limits, staying: &Limits) {
     let rate = |limiter: &AnyLimiter| match limiter {
         AnyLimiter::Shared(SharedLimit::Rate(limiter)) => Some(Arc::clone(limiter)),

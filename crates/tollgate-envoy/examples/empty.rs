@@ -33,7 +33,7 @@ making_hooks! {
 macro_rules! passing_hooks {
     ($($name:ident)*) => {
         $(
-            /// Goes on.
+            /// Continues.
             #[allow(unsafe_code)]
             #[unsafe(no_mangle)]
             pub extern "C" fn $name() -> u32 {

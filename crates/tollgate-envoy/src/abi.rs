@@ -112,7 +112,7 @@ pub type MetricsResult = u32;
 /// The call has succeeded.
 pub const SUCCESS: MetricsResult = 0;
 
-/// The result of a hook, which determines how Envoy continues.
+/// A hook's result, which determines how Envoy continues.
 pub type Status = u32;
 /// Envoy continues with the next filter.
 pub const CONTINUE: Status = 0;
@@ -135,7 +135,7 @@ unsafe extern "C" {
     /// Writes a line to Envoy's log.
     pub fn envoy_dynamic_module_callback_log(level: LogLevel, message: ModuleBuffer<'_>);
 
-    /// Returns whether Envoy writes lines of this level.
+    /// Returns whether Envoy logs lines at this level.
     pub fn envoy_dynamic_module_callback_log_enabled(level: LogLevel) -> bool;
 
     /// Reads one value of a header; `index` selects the value. Writes the number of values to
@@ -183,7 +183,7 @@ unsafe extern "C" {
         value: *mut EnvoyBuffer,
     ) -> bool;
 
-    /// Defines a counter. May only be called while the configuration is being created.
+    /// Defines a counter. May be called only while the configuration is being created.
     pub fn envoy_dynamic_module_callback_http_filter_config_define_counter(
         config: *mut EnvoyConfig,
         name: ModuleBuffer<'_>,

@@ -51,8 +51,7 @@ impl Counters {
     #[allow(unsafe_code)]
     pub(crate) fn count(&self, stream: *mut EnvoyStream, event: &DecisionEvent<'_>) {
         let Some(outcome) = event.outcome() else { return };
-        // A request without a key has no class. Such a request counts in the first row of its
-        // limit.
+        // A request without a key has no class. It is counted in its limit's first row.
         let of = |row: &&Row| {
             row.limit == event.limit_name && (event.class.is_none() || row.class.as_deref() == event.class)
         };

@@ -1,5 +1,5 @@
-//! The filter of a single stream. It checks the request, may answer it, and holds the remaining
-//! work until the stream ends.
+//! The filter of a single stream. It checks the request, answers a refused request, and holds the
+//! unsettled charges and places until the stream ends.
 
 use crate::abi::{self, EnvoyStream, ModuleHeader};
 use crate::limits::Limits;
@@ -20,7 +20,7 @@ const DETAILS: &str = "tollgate_refused";
 /// The filter of a stream.
 pub(crate) struct Filter<'l> {
     limits: &'l Limits,
-    /// The charges and places that must still be settled, if there are any.
+    /// The charges and places that must still be settled, if any.
     held: Option<Held>,
 }
 

@@ -12,12 +12,12 @@
 //! 3. The layer of `tollgate-http` checks the request against the limits, and charges either all of
 //!    them or none. This step acquires no lock.
 //! 4. Envoy answers a refused request with a local reply. Otherwise, the module adds the limits'
-//!    fields to the response, and the response's status determines which charges stay.
+//!    fields to the response, and the response's status determines which charges are kept.
 //! 5. When Envoy completes the stream, the places of requests in flight are freed.
 //!
 //! # State
 //!
-//! All workers share the state of a limit, and so do all filters with the same `filter_name`. The
+//! All workers, and all filters with the same `filter_name`, share the state of a limit. The
 //! filters of a new configuration take over the limiters of the previous configuration
 //! (`limits.rs`).
 

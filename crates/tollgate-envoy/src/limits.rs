@@ -2,19 +2,18 @@
 //!
 //! # State
 //!
-//! The list contains the limits of all filters in Envoy, together with each `filter_name`, and is
-//! protected by a lock. The list holds only weak references, so limits are dropped together with
-//! the last configuration that uses them. The lock is acquired only when a configuration is
-//! created, never by a request.
+//! The list contains the limits of all filters in Envoy, each with its `filter_name`. Its
+//! references are weak, so limits are dropped together with the last configuration that uses them.
+//! A lock protects the list. The lock is acquired when a configuration is created, never by a
+//! request.
 //!
 //! # Reload
 //!
 //! Envoy creates a new configuration while the old configuration is still in use. For each new
-//! limit, the module searches the configurations of the same filter for a limit with the same name.
-//! The search starts with the newest configuration. The new limit takes over the limiter of the
-//! first limit found. This requires that both limits have the same key, algorithm, maximum number
-//! of keys and policy for new keys. The new quota takes effect immediately, even for the old
-//! listener.
+//! limit, the module searches the same filter's configurations, newest first, for a limit with the
+//! same name. The new limit takes over the limiter of the first limit found, if both limits have
+//! the same key, algorithm, maximum number of keys and policy for new keys. The new quota then
+//! takes effect immediately, even for the old listener.
 
 use crate::abi::{EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;
@@ -35,11 +34,11 @@ pub(crate) struct Limits {
     pub(crate) head: HeadReader,
 }
 
-/// The limits in force, with the oldest limits first.
+/// The limits in force, oldest first.
 static IN_FORCE: Mutex<Vec<Weak<Limits>>> = Mutex::new(Vec::new());
 
 impl Limits {
-    /// Creates the limits of a filter and puts them in force. Logs the changes relative to earlier
+    /// Creates a filter's limits and puts them in force. Logs how they differ from the earlier
     /// limits.
     ///
     /// # Errors
@@ -132,7 +131,7 @@ impl Limits {
         Ok((limits, news.into_iter().filter(|line| !line.is_empty()).collect()))
     }
 
-    /// Sets the allowances of each limiter and of its classes to the allowances of its limit.
+    /// Gives each limiter and each of its classes the allowance that its limit specifies.
     ///
     /// # Errors
     ///
@@ -163,7 +162,7 @@ impl Limits {
     }
 }
 
-/// Logs a warning about the limits of a filter, phrased in terms of the filter's settings.
+/// Logs a warning about a filter's limits, phrased in terms of the filter's settings.
 fn warn(filter: &str, settings: &Settings, warning: &BuildWarning) {
     let filter = printable(filter.as_bytes());
     let BuildWarning::InventedKey { limit, key } = warning else {
@@ -233,8 +232,8 @@ fn kept<'l>(
     Ok(Some((earlier, limiter)))
 }
 
-/// Returns a log line about a limit that continues with a different quota. Returns an empty text if
-/// the quota is unchanged.
+/// Returns a log line about a limit that continues with a new quota, or an empty text if the quota
+/// is unchanged.
 fn changed(filter: &str, before: &LimitPart, now: &LimitPart) -> String {
     if before.allowance == now.allowance && before.classes == now.classes {
         return String::new();

@@ -3,7 +3,7 @@
 use crate::abi::{self, LogLevel};
 use std::fmt;
 
-/// Writes a line if Envoy logs lines of this level.
+/// Writes a line if Envoy logs lines at this level.
 #[allow(unsafe_code)]
 pub(crate) fn log(level: LogLevel, message: fmt::Arguments<'_>) {
     // SAFETY: the function accepts any level.

@@ -10,8 +10,7 @@ use std::net::SocketAddr;
 use std::ptr;
 use tollgate_http::program::{Fact, canonical_path, facts, facts_of_scope};
 
-/// An Envoy stream and the address of its client. This value is stored as an extension of the
-/// request.
+/// An Envoy stream and its client's address. This value is stored as an extension of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamExtension {
     stream: usize,
@@ -19,7 +18,7 @@ pub(crate) struct StreamExtension {
 }
 
 impl StreamExtension {
-    /// Returns the stream. The stream must only be used in the hook that created the request.
+    /// Returns the stream. The stream must be used only in the hook that created the request.
     pub(crate) fn stream(&self) -> *mut EnvoyStream {
         self.stream as *mut EnvoyStream
     }
@@ -180,7 +179,7 @@ fn client(stream: *mut EnvoyStream) -> Option<SocketAddr> {
 const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'`');
 
 /// Returns the target of a request. If `http::Uri` cannot represent the client's target, the target
-/// is percent-encoded. The path is then in the same form that limits use to compare paths.
+/// is percent-encoded, and its path then has the canonical form in which limits compare paths.
 fn target(path: &[u8]) -> Uri {
     if let Ok(uri) = Uri::try_from(path) {
         return uri;

@@ -29,17 +29,17 @@ pub(crate) struct OwnSettings {
     /// Headers that Envoy either sets itself or removes from clients' requests.
     #[serde(deserialize_with = "header_names")]
     pub(crate) trust_headers: Vec<HeaderName>,
-    /// The headers under which limits see metadata of the route. Each header is stored with the
-    /// namespace and the key of its metadata.
+    /// The headers through which limits see route metadata, each with the namespace and the key of
+    /// its metadata.
     #[serde(deserialize_with = "metadata")]
     pub(crate) route_metadata: Vec<(HeaderName, RouteMetadata)>,
-    /// Maps the name of a limit to response statuses. The limit keeps its charge if the response
-    /// has one of these statuses.
+    /// Maps a limit's name to response statuses. If a response has one of these statuses, the
+    /// limit's charge is kept.
     pub(crate) charge_if: BTreeMap<String, Statuses>,
 }
 
 impl OwnSettings {
-    /// Returns the headers whose values originate from Envoy instead of the client.
+    /// Returns the headers whose values originate from Envoy rather than from the client.
     pub(crate) fn of_envoy(&self) -> impl Iterator<Item = &HeaderName> {
         self.route_metadata.iter().map(|(header, _)| header).chain(&self.trust_headers)
     }
@@ -48,19 +48,19 @@ impl OwnSettings {
 /// The names of the settings in [`OwnSettings`].
 const OWN: [&str; 3] = ["trust-headers", "route-metadata", "charge-if"];
 
-/// Settings of a layer that determine the client's address. They are not supported here, because
+/// The layer settings that determine the client's address. They are not supported here, because
 /// Envoy determines the address itself.
 const OF_PROXIES: [&str; 3] = ["trust", "trust-hops", "forwarded-field"];
 
-/// A string in the metadata of a route.
+/// A string in a route's metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RouteMetadata {
     pub(crate) namespace: String,
     pub(crate) key: String,
 }
 
-/// Response statuses, such as `401, 403` or `4xx`. They are stored as ranges with their first and
-/// last status.
+/// Response statuses, such as `401, 403` or `4xx`. They are stored as ranges, each with its first
+/// and last status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Statuses(Vec<(u16, u16)>);
 
@@ -136,8 +136,9 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is neither TOML nor JSON, a setting is unknown or out of range,
-    /// or a file cannot be read. Also returns an error if a class could be chosen by any client.
+    /// Returns an error if the text is neither TOML nor JSON, if a setting is unknown or out of
+    /// range, or if a file cannot be read. Also returns an error if any client could choose its
+    /// class.
     pub(crate) fn read(config: &[u8]) -> Result<Self, String> {
         let text = text(config, "the filter_config")?;
         match Document::parse(text, "filter_config")? {

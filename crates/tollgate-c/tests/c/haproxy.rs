@@ -1,5 +1,5 @@
-//! Runs the Lua module of `examples/haproxy` in a HAProxy with two threads, over sockets. `make
-//! proxies` runs this test.
+//! Runs the Lua module in `examples/haproxy` in a HAProxy with two threads, over sockets.
+//! `make proxies` runs this test.
 
 use crate::install::{installed, pkg_config};
 use crate::programs::{of_crate, run};
@@ -60,8 +60,8 @@ impl Answer {
 }
 
 impl Haproxy {
-    /// Starts HAProxy with the example's files, from a folder that contains the module. `limit`
-    /// replaces the example's limit of clients.
+    /// Starts HAProxy with the example's files, in a folder that contains the module. `limit`
+    /// replaces the example's client limit.
     fn start(folder: &Path, limit: &str) -> Self {
         let example = |file: &str| fs::read_to_string(of_crate(&format!("examples/haproxy/{file}"))).unwrap();
         let replaced = |text: String, from: &str, to: &str| {
@@ -115,7 +115,7 @@ impl Haproxy {
     }
 }
 
-/// Installs the library, and compiles the module with the command of `docs/haproxy.md`.
+/// Installs the library, and compiles the module with the command given in `docs/haproxy.md`.
 fn module(folder: &Path) {
     let mut compile = Command::new("cc");
     compile.args(["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"]);

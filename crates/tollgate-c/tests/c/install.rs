@@ -15,8 +15,8 @@ fn files(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Returns a fresh folder with this name, in which `make install-c` has installed the library of
-/// the tests below `/opt/tollgate`.
+/// Returns a fresh folder with this name. `make install-c` has installed the tests' library in it,
+/// below `/opt/tollgate`.
 pub(crate) fn installed(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     drop(fs::remove_dir_all(&folder));
@@ -26,7 +26,7 @@ pub(crate) fn installed(name: &str) -> PathBuf {
     folder
 }
 
-/// Returns the output of pkg-config for a library that `installed` has installed.
+/// Returns the output of pkg-config for a library installed by `installed`.
 pub(crate) fn pkg_config(folder: &Path, arguments: &[&str]) -> String {
     let mut ask = Command::new("pkg-config");
     ask.env("PKG_CONFIG_PATH", folder.join("opt/tollgate/lib/pkgconfig"));
@@ -64,7 +64,7 @@ fn an_installed_library_is_found_by_pkg_config() {
         let program = folder.join(name);
         let mut compile = Command::new("cc");
         compile.arg(of_crate("examples/limiter.c")).arg("-o").arg(&program);
-        // If there is no shared library next to it, the linker uses the static library.
+        // The linker uses the static library if no shared library is next to it.
         if only_static {
             for name in ["libtollgate.so".to_owned(), format!("libtollgate.so.{soname}")] {
                 fs::remove_file(lib.join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Compiles, links and runs each C program of this folder and of `examples`.
+//! Compiles, links and runs each C program in this folder and in `examples`.
 //!
 //! The tests need a C compiler, a C++ compiler and valgrind. A missing program is reported; in CI
 //! it fails the test.
@@ -10,8 +10,8 @@ use std::{env, fs};
 /// The libraries that the linker needs in addition to the static library.
 const SYSTEM: [&str; 5] = ["-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"];
 
-/// Returns the path of a library of this crate. Cargo has built it next to this program, because
-/// the tests use the crate.
+/// Returns the path of one of this crate's libraries. Cargo builds them next to this program,
+/// because the tests use the crate.
 pub(crate) fn here(library: &str) -> PathBuf {
     let library = env::current_exe().unwrap().with_file_name(library);
     assert!(library.exists(), "{} was not built", library.display());
@@ -40,7 +40,7 @@ pub(crate) fn is_here(program: &str) -> bool {
     found
 }
 
-/// A compiler and its arguments, and their name in the names of programs.
+/// A compiler and its arguments. `name` becomes a part of each program's name.
 struct Language {
     name: &'static str,
     compiler: &'static str,
@@ -56,13 +56,13 @@ const SANITIZED: Language = Language {
     arguments: &["-std=c11", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
 };
 
-/// Builds the program of a source, linked with the static library. Returns `None` if there is no
+/// Builds a program from a source, linked with the static library. Returns `None` if there is no
 /// compiler.
 fn built(source: &str, language: &Language) -> Option<PathBuf> {
     linked(source, language, &[here("libtollgate_c.a").to_str().unwrap()])
 }
 
-/// Builds the program of a source, linked with libraries.
+/// Builds a program from a source, linked with libraries.
 fn linked(source: &str, language: &Language, libraries: &[&str]) -> Option<PathBuf> {
     if !is_here(language.compiler) {
         return None;
@@ -73,7 +73,7 @@ fn linked(source: &str, language: &Language, libraries: &[&str]) -> Option<PathB
     let mut compile = Command::new(language.compiler);
     compile.args(language.arguments).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
     compile.arg("-I").arg(of_crate("include")).arg(of_crate(source)).arg("-o").arg(&program);
-    // The language applies to the source, and not to the library.
+    // The language applies to the source, not to the libraries.
     run(compile.arg("-xnone").args(libraries).args(SYSTEM));
     Some(program)
 }
@@ -138,7 +138,7 @@ fn valgrind_finds_nothing() {
     }
 }
 
-/// Asserts that `said` is the expected output of the example.
+/// Asserts that `said` is the example's expected output.
 pub(crate) fn said_as_expected(said: &str) {
     let expected = [
         "alice: go ahead, 2 more may follow at once",

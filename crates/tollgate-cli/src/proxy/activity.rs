@@ -1,9 +1,9 @@
 //! Tracks the activity on a client's connection.
 //!
 //! The proxy uses the numbers in [`Activity`] only to decide when to close a connection. All
-//! operations on these numbers are relaxed, except for one pair. When a response begins, its
-//! request is counted in `sending` before it is removed from `waiting`. The connection therefore
-//! never seems idle in between.
+//! operations on these numbers are relaxed, except for one release/acquire pair. When a response
+//! begins, its request is counted in `sending` before it is removed from `waiting`, so the
+//! connection never seems idle in between.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(crate) enum Speaks {
     Nothing = 0,
     /// Bytes accepted by the client count, and so do body frames.
     Http1 = 1,
-    /// Only body frames count. Bytes do not count, because a client can keep its window closed and
-    /// still receive answers to its pings.
+    /// Only body frames count. Bytes do not count, because a client whose flow-control window is
+    /// closed still receives answers to its pings.
     Http2 = 2,
     /// A WebSocket. Bytes count in either direction.
     Tunnel = 3,
@@ -66,8 +66,8 @@ impl Activity {
         })
     }
 
-    /// Begins a request. The request is in progress until the returned guard or the body of the
-    /// response is dropped.
+    /// Begins a request, which is in progress until the returned guard is dropped. Once the
+    /// response has begun, its body owns the guard.
     pub(crate) fn begin(self: &Arc<Self>, is_http2: bool) -> InProgress {
         self.speak(if is_http2 { Speaks::Http2 } else { Speaks::Http1 });
         // ORDERING: relaxed, as the module documentation explains.
@@ -82,13 +82,13 @@ impl Activity {
         self.touch();
     }
 
-    /// Returns whether the connection may continue. While a request waits for its response, the
-    /// connection may continue, because such a request has its own timeout. A response may stall
-    /// for twice as long as `idle`. A body that waits for the upstream therefore times out before
-    /// the connection does, and other requests on the connection can continue.
+    /// Returns whether the connection may continue. It always may while a request waits for its
+    /// response, because such a request has its own timeout. A response may stall for twice as long
+    /// as `idle`. A body that waits for the upstream thus times out before the connection does, and
+    /// other requests on the connection can continue.
     pub(crate) fn standing(&self, head: Duration, idle: Duration) -> Standing {
-        // ORDERING: acquire; if a response has been removed from `waiting`, the load of `sending`
-        // below sees the response.
+        // ORDERING: acquire; if a request has been removed from `waiting`, the load of `sending`
+        // below sees its response.
         if self.waiting.load(Acquire) > 0 {
             return Standing::For(idle);
         }

@@ -46,8 +46,8 @@ pub(crate) struct Admin {
 pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // The most likely cause is that the process has no free file descriptors. Some
-            // descriptors will be closed soon.
+            // The process has probably run out of file descriptors, some of which will soon be
+            // closed.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -58,7 +58,7 @@ pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
         });
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(10));
-        // A broken connection is not an error of the proxy.
+        // A broken connection is not the proxy's fault.
         tokio::spawn(async move { drop(server.serve_connection(TokioIo::new(stream), answer).await) });
     }
 }

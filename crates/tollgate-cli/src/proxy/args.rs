@@ -28,7 +28,7 @@ use crate::proxy::upstream::origin::Origin;
 use crate::proxy::upstream::service::{UpstreamSettings, parse_upstream};
 use config::ConfigFile;
 
-/// The description of the subcommand in its help.
+/// The subcommand's description in its help.
 pub(crate) const ABOUT: &str = "\
 Puts limits in front of a server: a small reverse proxy for HTTP/1.1 and HTTP/2 (without TLS) that
 streams bodies in both directions. It has one upstream, does not speak the PROXY protocol, and
@@ -140,7 +140,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     check: Option<PathBuf>,
 
-    /// The file of settings, after it was read.
+    /// The configuration file, after it was read.
     #[arg(skip)]
     file: Option<ConfigFile>,
 
@@ -445,7 +445,7 @@ impl ProxyArgs {
         }
     }
 
-    /// Returns only the settings of the limits.
+    /// Returns only the limits' settings.
     ///
     /// # Errors
     ///

@@ -13,8 +13,7 @@ use tollgate_http::KeyPart;
 
 use crate::failure::Failure;
 
-/// The maximum number of addresses that are charged at the same time. Any further addresses are not
-/// limited.
+/// The maximum number of addresses tracked at the same time. Further addresses are not limited.
 const MAX_ADDRESSES: usize = 100_000;
 
 /// The fault of a bad request.
@@ -22,9 +21,9 @@ const MAX_ADDRESSES: usize = 100_000;
 pub(crate) enum BadRequest {
     /// The request is not HTTP.
     Malformed,
-    /// The target of the request is longer than the longest target that hyper reads.
+    /// The request's target is longer than hyper allows.
     UriTooLong,
-    /// The head of the request is larger than `--max-header-size` or has too many fields.
+    /// The request's head is larger than `--max-header-size` or has too many fields.
     HeadTooLarge,
     /// The client violated the HTTP/2 protocol.
     Http2,
@@ -33,8 +32,8 @@ pub(crate) enum BadRequest {
 impl BadRequest {
     pub(crate) const ALL: [Self; 4] = [Self::Malformed, Self::UriTooLong, Self::HeadTooLarge, Self::Http2];
 
-    /// Returns the fault of the request that ended a connection with this error. Returns `None` if
-    /// no request caused the error.
+    /// Returns the fault of the request that made a connection end with this error, or `None` if no
+    /// request caused the error.
     pub(crate) fn of(error: &(dyn Error + Send + Sync + 'static)) -> Option<Self> {
         let error = error.downcast_ref::<hyper::Error>()?;
         if error.is_parse_too_large() {
@@ -45,8 +44,8 @@ impl BadRequest {
         if error.is_parse() {
             return Some(Self::Malformed);
         }
-        // An error counts if this side of the connection detected it. The remaining errors are
-        // broken connections and clients that disconnected.
+        // An error counts if this side of the connection detected it. All other errors stem from
+        // broken connections or from clients that disconnected.
         let http2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
         http2.filter(|error| error.is_library()).map(|_| Self::Http2)
     }
@@ -60,8 +59,8 @@ impl BadRequest {
         }
     }
 
-    /// Returns the status for the access log. With HTTP/1, hyper sent this status; with HTTP/2, it
-    /// is the closest match.
+    /// Returns the status for the access log: with HTTP/1, the status that hyper sent; with HTTP/2,
+    /// the closest match.
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Malformed | Self::Http2 => StatusCode::BAD_REQUEST,
@@ -78,7 +77,7 @@ pub(crate) struct BadRequestLimit {
 }
 
 impl BadRequestLimit {
-    /// Creates a limit. If there is no quota, no address is limited.
+    /// Creates a limit. Without a quota, no address is limited.
     ///
     /// # Errors
     ///

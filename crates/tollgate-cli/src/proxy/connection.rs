@@ -1,4 +1,4 @@
-//! The connections of clients: their sockets, and limits on the number of connections.
+//! Client connections: their sockets, and limits on their number.
 
 pub(crate) mod target;
 
@@ -18,7 +18,7 @@ use crate::proxy::activity::Activity;
 use crate::proxy::telemetry::metrics::Metrics;
 use target::{BodyEnd, Targets};
 
-/// Counts the open connections of each address. An address without open connections has no entry.
+/// Counts the open connections from each address. An address without open connections has no entry.
 pub(crate) struct Addresses {
     open: scc::HashMap<KeyPart<'static>, usize>,
     most: usize,
@@ -27,12 +27,12 @@ pub(crate) struct Addresses {
 
 impl Addresses {
     /// Creates a counter that allows `most` connections per IPv4 address, and `most` per IPv6
-    /// network with this prefix length.
+    /// network of the given prefix length.
     pub(crate) fn new(most: usize, ipv6_prefix: u8) -> Arc<Self> {
         Arc::new(Self { open: scc::HashMap::new(), most, ipv6_prefix })
     }
 
-    /// Counts a connection of this address until the returned place is dropped. Returns `None` if
+    /// Counts a connection from this address until the returned place is dropped. Returns `None` if
     /// the address already has the maximum number of connections.
     pub(crate) fn enter(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
         let network = KeyPart::address(ip, self.ipv6_prefix);
@@ -45,7 +45,7 @@ impl Addresses {
     }
 }
 
-/// A counted connection of an address. Dropping this value ends the count.
+/// A counted connection from an address. Dropping this value removes the connection from the count.
 pub(crate) struct Place {
     addresses: Arc<Addresses>,
     network: KeyPart<'static>,

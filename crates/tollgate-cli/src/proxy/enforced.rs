@@ -10,7 +10,7 @@ use super::shared::Store;
 use crate::failure::Failure;
 use crate::proxy::telemetry::entry::Noted;
 
-/// Builds the limits of the settings, as [`limits::build`] does.
+/// Builds the limits in the settings, as [`limits::build`] does.
 ///
 /// # Errors
 ///

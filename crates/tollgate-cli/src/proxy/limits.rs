@@ -1,4 +1,4 @@
-//! The proxy's limits: their limiters, and the layer that enforces the limits.
+//! The proxy's limits, their limiters, and the layer that enforces the limits.
 
 use tollgate::Stats;
 use tollgate_http::program::{self, LocalLimiter, key_text, local};
@@ -43,8 +43,8 @@ pub struct Limits {
 }
 
 impl AnyLimiter {
-    /// Returns the limiter of each class of a limit, with the class's name and its allowance in the
-    /// settings. Returns nothing if the limit is not local to this process.
+    /// Returns the limiter of each of a limit's classes, with the class's name and its allowance in
+    /// the settings. Returns nothing if the limit is not local to this process.
     fn local<'l>(
         &self,
         limit: &'l LimitPart,
@@ -68,8 +68,8 @@ impl AnyLimiter {
 /// The name of the default class of a limit with classes.
 pub(crate) const DEFAULT_CLASS: &str = "default";
 
-/// Returns the name and the allowance of each class of a limit, starting with the default class. A
-/// limit without classes has a single class without a name.
+/// Returns the name and the allowance of each of a limit's classes, starting with the default
+/// class. A limit without classes has a single, unnamed class.
 pub(crate) fn allowances(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowance)> {
     let default = (!limit.classes.is_empty()).then_some(DEFAULT_CLASS);
     let others = limit.classes.iter().map(|(name, allowance)| (Some(name.as_str()), *allowance));
@@ -81,7 +81,7 @@ pub(crate) fn is_shadow(settings: &LayerSettings, limit: &LimitPart) -> bool {
     settings.shadows.contains(&limit.text_name)
 }
 
-/// Returns the limiter of a class. Without a class name, returns the limiter of the limit itself.
+/// Returns the limiter of a class. Without a class name, returns the limit's own limiter.
 pub(crate) fn of_class(limiter: &LocalLimiter, class: Option<&str>) -> Option<LocalLimiter> {
     class.map_or_else(|| Some(limiter.clone()), |class| limiter.class(class))
 }
@@ -92,10 +92,12 @@ impl Limits {
         self.parts.iter().map(|(limit, limiter)| (limit, limiter))
     }
 
-    /// Returns the existing limiter that `limit` can take over. The limit of that limiter must have
-    /// the same name, key, algorithm, maximum number of keys and policy for new keys. The states of
-    /// its classes are preserved. A shared limiter is only taken over if its quotas are also equal,
-    /// because the store preserves its state in any case.
+    /// Returns the existing limiter that `limit` can take over. That limiter's limit must have the
+    /// same name, key, algorithm, maximum number of keys and policy for new keys. The states of its
+    /// classes are kept.
+    ///
+    /// A shared limiter is taken over only if its quotas are also equal. If they differ, a new
+    /// limiter loses nothing, because the store keeps the state.
     fn kept(&self, settings: &LayerSettings, limit: &LimitPart) -> Option<&AnyLimiter> {
         let how = |settings: &LayerSettings| (settings.algorithm, settings.max_keys, settings.when_full);
         let same = |earlier: &LimitPart| {
@@ -140,9 +142,9 @@ impl Limits {
     }
 }
 
-/// Builds the limits. Shared limits count in `store`, and `equip` extends the settings of the
-/// layer. If `running` already contains a suitable limiter for a limit, that limiter remains in
-/// use. It keeps its quota until [`Limits::set_allowances`] is called.
+/// Builds the limits. Shared limits count in `store`, and `equip` extends the layer's settings. If
+/// `running` already contains a suitable limiter for a limit, that limiter remains in use, and
+/// keeps its quota until [`Limits::set_allowances`] is called.
 ///
 /// # Errors
 ///

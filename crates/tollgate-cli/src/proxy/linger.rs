@@ -1,5 +1,5 @@
-//! Defines [`Lingering`], the body of a request. After a refusal, the proxy still reads a bounded
-//! part of the remaining body.
+//! Defines [`Lingering`], a request body. After a refusal, the proxy still reads a bounded part of
+//! what remains of the body.
 //!
 //! A client that is refused during an upload may not have read the response yet. If the proxy
 //! stopped reading, it would close the connection (HTTP/1) or reset the stream (HTTP/2), and the
@@ -22,15 +22,15 @@ use tokio::time::timeout;
 
 use crate::proxy::activity::Activity;
 
-/// The maximum time for which a client may pause while the proxy discards the client's body.
+/// How long a client may pause while the proxy discards the request's body.
 const SILENCE: Duration = Duration::from_secs(2);
 /// The maximum total time that the proxy spends discarding a body.
 const LONGEST: Duration = Duration::from_secs(10);
-/// The maximum number of bytes of a body that the proxy discards.
+/// The maximum number of bytes that the proxy discards per body.
 const MOST: usize = 16 << 20;
 
-/// The body of a request. If the body is dropped before its end, a task reads a bounded part of the
-/// remaining bytes.
+/// A request body. If it is dropped before it has been read to its end, a task reads a bounded part
+/// of the remaining bytes.
 pub(crate) struct Lingering {
     body: Option<Incoming>,
     activity: Arc<Activity>,
@@ -40,7 +40,7 @@ pub(crate) struct Lingering {
 }
 
 impl Lingering {
-    /// Wraps the body of a request on a connection.
+    /// Wraps the body of a request that has arrived on a connection.
     pub(crate) fn of(request: Request<Incoming>, activity: Arc<Activity>) -> Request<Self> {
         let waits_to_be_asked = expects_continue(request.headers());
         request.map(|body| Self { body: Some(body), activity, waits_to_be_asked })

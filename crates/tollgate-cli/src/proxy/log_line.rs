@@ -14,7 +14,7 @@ enum Level {
     Info,
     /// An operation failed, but the proxy continues.
     Warn,
-    /// The proxy could not carry out a request of the operator.
+    /// The proxy could not carry out an operator's request.
     Error,
 }
 

@@ -34,11 +34,11 @@ const NOT_OURS: [HeaderName; 12] = [
     HeaderName::from_static("ratelimit-policy"),
 ];
 
-/// The fields and the body of refusals.
+/// The operator's fields and body for refusals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
     fields: HeaderMap,
-    /// The body and its type. If this is `None`, the body of a refusal is a JSON problem.
+    /// The body and its type, or `None` if a refusal's body is a JSON problem.
     body: Option<(Bytes, HeaderValue)>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A reload applies the options under "Limits" and reopens the access log. It reads, builds and
 //! opens everything before it changes anything, so a failure has no effect. It then sets the quotas
-//! of the limiters that remain in use. Finally, it replaces the old limits with the new limits for
-//! requests that begin later.
+//! of the limiters that remain in use. Finally, it puts the new limits in force for all later
+//! requests.
 
 use std::sync::Arc;
 
@@ -60,8 +60,8 @@ impl Reloader {
     ///
     /// # Errors
     ///
-    /// Returns an error if the proxy would refuse these settings at its start. In that case,
-    /// nothing has changed.
+    /// Returns an error if the proxy would refuse these settings at startup. In that case, nothing
+    /// has changed.
     pub(crate) fn reload(&mut self) -> Result<Reloaded, Failure> {
         let mut settings = (self.load)()?;
         let need_restart = self.need_restart(&settings);
@@ -75,8 +75,8 @@ impl Reloader {
             log.write_to(output);
         }
         self.limits.store(Arc::new(limits));
-        // Options that require a restart retain their running values here. The next reload compares
-        // its settings with these values.
+        // Options that require a restart keep their current values here, so that the next reload
+        // compares its settings with these values.
         let settings = Arc::new(self.settings.with_limits(settings.limits, settings.refusals));
         self.settings = Arc::clone(&settings);
         Ok(Reloaded { settings, before, need_restart })

@@ -44,7 +44,7 @@ const ERRORS: usize = 1_000;
 /// The maximum number of response bytes that an HTTP/2 stream buffers.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// Limits on the connections and requests of clients.
+/// Limits on clients' connections and requests.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSettings {
     pub(crate) max_connections: usize,
@@ -101,8 +101,8 @@ impl Served {
         response
     }
 
-    /// Handles the error of a connection. If hyper answered the last request by itself, this method
-    /// counts and logs the request, and charges its sender.
+    /// Handles the error that ended a connection. If hyper answered the last request by itself,
+    /// this method counts and logs the request, and charges its sender.
     fn ended(&self, error: &(dyn Error + Send + Sync + 'static), peer: SocketAddr) {
         let Some(kind) = BadRequest::of(error) else { return };
         self.observer.metrics.bad_request(kind);
@@ -222,7 +222,7 @@ impl Server {
         let mut left = head.min(idle);
         loop {
             tokio::select! {
-                // A broken connection is not an error of the proxy.
+                // A broken connection is not the proxy's fault.
                 ended = &mut connection => {
                     return ended.map_or_else(|error| self.service.ended(&*error, peer), drop);
                 }

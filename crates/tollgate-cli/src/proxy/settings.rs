@@ -44,13 +44,13 @@ impl Settings {
         }
     }
 
-    /// Returns a copy of these settings with different limits and refusals.
+    /// Returns a copy of these settings with new limits and refusals.
     pub(crate) fn with_limits(&self, limits: LayerSettings, refusals: Refusals) -> Self {
         Self { limits, refusals, ..self.clone() }
     }
 
-    /// Returns the limits as a reload applies them. The trusted proxies and the IPv6 prefix remain
-    /// unchanged, because connections and forwarding also depend on them.
+    /// Returns the settings of the limits that a reload applies. The trusted proxies and the IPv6
+    /// prefix are kept, because connections and forwarding also depend on them.
     pub(crate) fn limits_reloaded(&self, limits: LayerSettings) -> LayerSettings {
         let LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, .. } = self.limits.clone();
         LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, ..limits }

@@ -1,4 +1,4 @@
-//! Limits that count in Redis or Valkey, which lets several proxies enforce them together.
+//! Limits that count in Redis or Valkey, so that several proxies can enforce them together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,12 +47,12 @@ impl Store {
         Ok(Self { settings, client })
     }
 
-    /// Returns the client of the store.
+    /// Returns the store's client.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Builds the limiter of a limit. Returns `None` if the limit counts nothing.
+    /// Builds the limiter for a limit. Returns `None` if the limit counts nothing.
     ///
     /// # Errors
     ///
@@ -136,8 +136,7 @@ pub enum SharedLimit {
     InFlight(SharedInFlight<Key>),
 }
 
-/// Returns the library's message, in which the program's options replace the names of the library's
-/// methods.
+/// Returns the library's message, with the names of methods replaced by the program's options.
 fn refused(limit: &LimitPart, error: &SharedError) -> Failure {
     let text = error.to_string();
     let of_limit =

@@ -1,11 +1,11 @@
 //! Requests with their expected answers, which must be the same on the simulated host and on Envoy.
 //!
-//! The limits are so slow that no token refills during a case. The figures in the answers are
+//! The limits refill so slowly that no token is added during a case. The figures in the answers are
 //! therefore exact.
 
 use crate::host::{Answer, Asked, Module, get};
 
-/// Limits, and requests with the expected answer to each request.
+/// Limits, and requests with their expected answers.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) config: &'static str,
@@ -48,7 +48,7 @@ pub(crate) fn all() -> Vec<Case> {
                 (get("/"), REFUSED),
                 (get("/").from("192.0.2.2:80"), r#"200 "a";r=0;t=3600"#),
                 (get("/").from("[2001:db8::1]:80"), r#"200 "a";r=0;t=3600"#),
-                // All addresses of a /64 network count as one client.
+                // All addresses in a /64 network count as one client.
                 (get("/").from("[2001:db8::2]:80"), REFUSED),
             ],
         ),

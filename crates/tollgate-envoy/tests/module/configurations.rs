@@ -108,7 +108,7 @@ fn a_header_by_which_clients_evade_a_limit_is_a_warning() {
     assert_eq!(logged("filter kept-from"), "");
 }
 
-/// Returns the code blocks in this language from the page.
+/// Returns the page's code blocks in this language.
 fn blocks(language: &str) -> impl Iterator<Item = &'static str> {
     let blocks = PAGE.split("```").skip(1).step_by(2);
     blocks.filter_map(move |block| block.strip_prefix(language)?.strip_prefix('\n'))

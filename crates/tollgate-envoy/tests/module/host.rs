@@ -18,7 +18,7 @@ use tollgate_envoy::hooks::*;
 /// Names and values. The names are in lower case.
 pub(crate) type Headers = Vec<(String, Vec<u8>)>;
 
-/// A filter of a listener, together with its configuration.
+/// A listener's filter, together with its configuration.
 pub(crate) struct Module {
     config: *const c_void,
     envoy: Box<Config>,
@@ -101,7 +101,7 @@ struct State {
     answer: Option<Answer>,
 }
 
-/// A stream that has begun and not ended.
+/// A stream in progress.
 pub(crate) struct Stream<'m> {
     state: *mut State,
     _module: &'m Module,
@@ -128,7 +128,7 @@ impl Module {
         if config.is_null() { Err(logged(filter)) } else { Ok(Self { config, envoy }) }
     }
 
-    /// Begins a stream with the head of a request.
+    /// Begins a stream with a request's head.
     pub(crate) fn begin(&self, asked: &Asked) -> Stream<'_> {
         let mut request: Headers = vec![
             (":method".into(), asked.method.into()),

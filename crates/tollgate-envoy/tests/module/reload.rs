@@ -1,5 +1,5 @@
-//! Tests configurations that replace other configurations, and configurations that are in use at
-//! the same time.
+//! Tests configurations that replace each other, and configurations that are in use at the same
+//! time.
 
 use crate::host::{Answer, Module, get, logged};
 

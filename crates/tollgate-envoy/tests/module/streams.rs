@@ -1,4 +1,4 @@
-//! Tests the charges and places of streams, threads, counters and faults.
+//! Tests streams' charges and places, threads, counters and faults.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;

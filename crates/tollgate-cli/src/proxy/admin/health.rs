@@ -11,16 +11,16 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tollgate_redis::Client;
 
-/// How long the upstream may take to accept a connection before the upstream counts as unreachable.
+/// How long the upstream may take to accept a connection before it counts as unreachable.
 const UPSTREAM: Duration = Duration::from_secs(1);
 
 /// The parts of the proxy that determine its readiness. The limits are not included, because they
 /// are built before the server starts.
 pub(crate) struct Health {
     pub(crate) upstream: Authority,
-    /// The store of shared limits.
+    /// The store for shared limits.
     pub(crate) store: Option<Client>,
-    /// Whether the proxy refuses requests if the store is unavailable. Such a proxy is not ready
+    /// Whether the proxy refuses requests while the store is unavailable. If so, it is not ready
     /// without the store.
     pub(crate) needs_store: bool,
     draining: AtomicBool,
@@ -55,8 +55,8 @@ impl Health {
         super::json(if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
     }
 
-    /// Tries to connect to the upstream. Returns the reason if the upstream accepts no connection,
-    /// or `None` if it accepts one.
+    /// Tries to connect to the upstream. Returns `None` if this succeeds, and the reason for the
+    /// failure otherwise.
     async fn upstream_problem(&self) -> Option<String> {
         let port = self.upstream.port_u16().unwrap_or(80);
         let address = format!("{}:{port}", self.upstream.host());
@@ -67,7 +67,7 @@ impl Health {
         }
     }
 
-    /// Returns the store's problems, and whether each problem is only a warning.
+    /// Returns each of the store's problems, and whether it is merely a warning.
     async fn store_problems(&self) -> Vec<(String, bool)> {
         let Some(store) = &self.store else { return Vec::new() };
         let problems = store.health().await;

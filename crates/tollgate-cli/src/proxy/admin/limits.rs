@@ -1,10 +1,12 @@
 //! Lists the limits, and reads and resets the states of their keys.
 //!
-//! A key is written as its parts in the order of the limit, each percent-encoded, with `+` between
-//! them: `/limits/per-page/keys/192.0.2.1+%2Flogin` for `by ip+path`. If a limit has alternative
-//! keys, `?alternative=2` selects the second alternative. `?class=paid` selects the key's state in
-//! that class of callers; if the query names no class, the default class is selected. The key is
-//! computed like the key of a request that consists of exactly these parts.
+//! A key is written as its percent-encoded parts, in the limit's order and joined by `+`:
+//! `/limits/per-page/keys/192.0.2.1+%2Flogin` for `by ip+path`. The key is computed like the key of
+//! a request that consists of exactly these parts.
+//!
+//! If a limit has alternative keys, `?alternative=2` selects the second alternative. `?class=paid`
+//! selects the key's state in the class `paid`. If the query names no class, the default class is
+//! selected.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -50,8 +52,8 @@ fn describe(settings: &LayerSettings, limit: &LimitPart, limiter: &AnyLimiter) -
     })
 }
 
-/// Reads or resets the state of a key. The arguments are the text of the key and the query. If no
-/// key is given, the state belongs to a limit that counts all requests together.
+/// Reads or resets the state of a key. `key` contains the key's text and the query. A limit that
+/// counts all requests together needs no `key`.
 pub(super) async fn answer(
     limits: &Limits,
     name: &str,
@@ -134,8 +136,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Identifies the state of a key, as selected by a query: the number of the alternative (starting
-/// at 1) and the class.
+/// The state that a query selects: the number of the alternative (starting at 1) and the class.
 struct Which {
     alternative: usize,
     class: Option<String>,

@@ -2,10 +2,11 @@
 //!
 //! A setting is an option without its dashes: `max-keys = 1000` means `--max-keys 1000`. The
 //! settings are converted to arguments, so a single parser provides the defaults and checks the
-//! values of both forms. A limit may be written as a table of its parts, which is converted to the
-//! text of the limit. An option on the command line or in the environment replaces the file's
-//! setting; a list is replaced as a whole. A message about a setting starts with the file name and
-//! the line number.
+//! values of both forms. A limit may also be written as a table of its parts, which is converted to
+//! the limit's text.
+//!
+//! An option on the command line or in the environment replaces the file's setting; a list is
+//! replaced as a whole. A message about a setting starts with the file name and the line number.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -28,11 +29,11 @@ const NOT_SETTINGS: [&str; 4] = ["check", "config", "help", "version"];
 const AS_WRITTEN: &str = "expected each setting once, as NAME = VALUE, with texts, times and quotas in quotes: \
      listen = \"127.0.0.1:8080\", max-keys = 1000, limit = [\"a=1/s by ip\", \"b=9/s by ip\"]";
 
-/// The maximum number of characters that a message shows of a line.
+/// A message shows at most this many characters of a line.
 const LINE_SHOWN: usize = 100;
 
-/// If an unknown setting is more similar than this to a known setting, it is treated as a
-/// misspelling. The measure and the bound are the same as in clap.
+/// An unknown setting is treated as a misspelling of a known setting if their similarity exceeds
+/// this bound. clap uses the same measure and the same bound.
 const NEAR: f64 = 0.7;
 
 /// The settings of a file.
@@ -57,7 +58,7 @@ struct Value {
     line: usize,
 }
 
-/// Two values are equal even if they are on different lines.
+/// Values are compared without their line numbers.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -66,8 +67,8 @@ impl PartialEq for Value {
 
 impl Eq for Value {}
 
-/// Returns the file that `--config` or `--check` names. Returns `None` if both options are given,
-/// because clap refuses this combination.
+/// Returns the file that `--config` or `--check` names. Returns `None` if neither option is given,
+/// or if both are given, because clap refuses that combination.
 pub(crate) fn path(given: &ArgMatches) -> Option<PathBuf> {
     match ["config", "check"].map(|option| given.get_one::<PathBuf>(option)) {
         [Some(path), None] | [None, Some(path)] => Some(path.clone()),
@@ -81,8 +82,8 @@ impl ConfigFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or is not TOML, a setting is unknown, or a value
-    /// has the wrong type.
+    /// Returns an error if the file cannot be read or is not TOML, if a setting is unknown, or if a
+    /// value has the wrong type.
     pub(crate) fn read(path: &Path, command: &Command, given: &ArgMatches) -> Result<Self, Failure> {
         let name = printable_path(path);
         let option = if given.contains_id("check") { "--check" } else { "--config" };
@@ -230,7 +231,7 @@ fn unknown(option: &str, value: &DeValue<'_>, command: &Command) -> String {
     }
 }
 
-/// Returns the text of a limit that is written as a table.
+/// Returns the text of a limit written as a table.
 fn table(value: &Spanned<DeValue<'_>>, line_of: &impl Fn(usize) -> usize) -> Result<Value, (usize, String)> {
     let line = line_of(value.span().start);
     match LimitText::deserialize(ValueDeserializer::from(value.clone())) {

@@ -12,26 +12,26 @@
 //! length. An attacker could use this for request smuggling. Therefore, hyper alone decides where a
 //! message ends:
 //!
-//! 1. Each read hands over bytes up to the end of at most one head. Bytes after that head are held
-//!    back.
+//! 1. A read stops at the end of a head. Bytes after that head are held back.
 //! 2. hyper parses the head and calls the service. The service then reports how hyper will find the
 //!    end of the body ([`BodyEnd`]). [`Targets`] ignores `Content-Length` and `Transfer-Encoding`.
 //! 3. If the body has a length, [`Targets`] counts down the body's bytes. If the body is chunked,
-//!    [`Targets`] follows the chunks with the states of hyper's decoder. An octet that the decoder
-//!    refuses ends the connection.
+//!    [`Targets`] tracks the chunks using the same states as hyper's decoder. An octet that the
+//!    decoder refuses ends the connection.
 //! 4. The next request begins after the end of the body.
 //!
-//! Between steps 1 and 2, hyper reads nothing because it already has a whole head. If hyper does
-//! read, or calls the service when no head has ended, then hyper and [`Targets`] disagree about the
-//! head. In that case, all further bytes of the connection pass unchanged ([`Place::Beyond`]).
-//! Bytes that are not HTTP/1 also pass unchanged: the preface of HTTP/2, a head that hyper refuses,
+//! Between steps 1 and 2, hyper reads nothing, because it already has a whole head. If hyper reads
+//! anyway, or calls the service before a head has ended, hyper and [`Targets`] disagree about the
+//! head. All further bytes of the connection then pass unchanged ([`Place::Beyond`]).
+//!
+//! Bytes that are not HTTP/1 also pass unchanged: the HTTP/2 preface, a head that hyper refuses,
 //! and everything after a WebSocket request.
 //!
 //! # Cost
 //!
 //! An ordinary target is scanned once, and the rest of its head is searched for line feeds. Bytes
-//! are only copied if a target needs encoding, or if a read returns bytes beyond a head. Such bytes
-//! belong to a body or to the next request.
+//! are copied only if a target needs encoding, or if bytes of a body or of the next request arrive
+//! together with a head.
 
 use std::io;
 use std::pin::Pin;
@@ -48,8 +48,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::proxy::upstream::tunnel;
 
-/// How the body of the current request ends: the length of the body, or one of the constants below.
-/// The current request is the one whose head hyper has just parsed.
+/// How the current request's body ends: its length, or one of the constants below. The current
+/// request is the one whose head hyper has just parsed.
 ///
 /// The service stores the value, and the connection's reader takes it. Both run in the task that
 /// polls hyper.
@@ -57,12 +57,12 @@ pub(crate) struct BodyEnd(AtomicU64);
 
 const UNTOLD: u64 = u64::MAX;
 const CHUNKED: u64 = u64::MAX - 1;
-/// The request may end the use of HTTP on this connection.
+/// After this request, the connection may no longer use HTTP.
 const NEVER: u64 = u64::MAX - 2;
 const LONGEST: u64 = u64::MAX - 3;
 
 impl BodyEnd {
-    /// Stores how the body of this request ends.
+    /// Stores how this request's body ends.
     pub(crate) fn tell<B: Body>(&self, request: &Request<B>) {
         let end = match request.body().size_hint().exact() {
             _ if tunnel::is_wanted(request) => NEVER,
@@ -89,9 +89,9 @@ impl BodyEnd {
 pub(crate) struct Targets {
     place: Place,
     body_end: Arc<BodyEnd>,
-    /// Bytes before `place`, which are ready to be returned by a read.
+    /// Bytes before `place`, ready to be returned by a read.
     ready: BytesMut,
-    /// Bytes after `place`, which are held back.
+    /// Bytes after `place`, held back for later reads.
     held: BytesMut,
 }
 
@@ -192,7 +192,7 @@ enum Place {
     /// In a body with this many bytes left.
     Body(u64),
     Chunks(Chunks),
-    /// After the point where the search for requests has ended.
+    /// [`Targets`] has stopped looking for requests.
     Beyond,
 }
 
@@ -206,8 +206,8 @@ enum Line {
     Returned,
 }
 
-/// The position in a chunked body. Each variant is a state of hyper's decoder, and is named after
-/// the next octet.
+/// The position in a chunked body. Each variant is a state of hyper's decoder, named after the
+/// octet expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunks {
     Size(u64),
@@ -226,8 +226,8 @@ enum Chunks {
 }
 
 impl Place {
-    /// Moves past bytes that are handed over unchanged, and returns the number of these bytes.
-    /// Stops at the end of a head, and before a byte in a target that must be encoded.
+    /// Moves past the bytes that are passed on unchanged, and returns their number. Stops at the
+    /// end of a head, and before a byte in a target that must be encoded.
     fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut passed = 0;
         while passed < bytes.len() {
@@ -241,8 +241,8 @@ impl Place {
         passed
     }
 
-    /// Returns how many of `bytes` belong to this place, and the place that follows them. `bytes`
-    /// must not be empty.
+    /// Returns how many of `bytes` belong to this place, and the next place. `bytes` must not be
+    /// empty.
     fn after(self, bytes: &[u8]) -> (usize, Self) {
         let all = bytes.len();
         let first_not = |is: fn(u8) -> bool| bytes.iter().position(|&byte| !is(byte)).unwrap_or(all);
@@ -381,8 +381,8 @@ fn is_kept_in_query(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && !matches!(byte, b'<' | b'>' | b'"')
 }
 
-/// Returns whether this byte ends a target. After a space, the version follows. hyper refuses the
-/// other bytes that end a target.
+/// Returns whether this byte ends a target. A space separates the target from the version; hyper
+/// refuses all other bytes that end a target.
 fn ends_target(byte: u8) -> bool {
     matches!(byte, 0..=b' ' | 0x7f)
 }
@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    /// A request as hyper passes it to a service. Contains the target, the body and the trailers.
+    /// The target, the body and the trailers of a request that hyper has passed to a service.
     type Got = (Vec<u8>, Vec<u8>, HeaderMap);
 
     /// Returns the requests that hyper reads from these pieces of input.
@@ -492,7 +492,7 @@ mod tests {
         {
             let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             let mut context = Context::from_waker(Waker::noop());
-            // Each poll reads at least one piece, unless there is nothing left to read.
+            // Each poll reads at least one piece, if any pieces are left.
             for _ in 0..3_000 {
                 if connection.as_mut().poll(&mut context).is_ready() {
                     break;

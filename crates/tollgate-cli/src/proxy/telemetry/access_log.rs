@@ -28,7 +28,7 @@ pub(crate) type Output = Box<dyn Write + Send>;
 /// A message to the [`Writer`].
 enum Order {
     Write(Vec<u8>),
-    /// Write the next lines to this output.
+    /// Write all later lines to this output.
     WriteTo(Output),
     End,
 }
@@ -81,8 +81,7 @@ impl AccessLog {
         output(&self.path)
     }
 
-    /// Switches to another output after the queued lines have been written. Waits if the queue is
-    /// full.
+    /// Switches to this output once the queued lines have been written. Waits if the queue is full.
     pub(crate) fn write_to(&self, output: Output) {
         // This call fails only if the thread has already ended.
         let _ = self.orders.send(Order::WriteTo(output));
@@ -102,7 +101,7 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::refused(format!("--access-log '{path}' cannot be written ({error}); name a file that can be"))
 }
 
-/// Checks whether a log can be opened, and leaves no file behind.
+/// Checks whether a log can be opened, without leaving a file behind.
 ///
 /// # Errors
 ///
@@ -174,9 +173,9 @@ impl Lines {
         self.waiting.extend_from_slice(line);
     }
 
-    /// Writes the lines. Lines that the output does not accept are discarded, so a disk that stays
-    /// full uses up no memory. If a line was only partly written, the rest of the line stays
-    /// queued. Otherwise, the next line would begin in the middle of the unfinished line.
+    /// Writes the lines. Lines that the output does not accept are discarded, so memory usage does
+    /// not grow while a disk is full. If part of a line has been written, the rest of it is kept,
+    /// so that the next line does not begin in the middle of an unfinished line.
     fn flush(&mut self) {
         let (written, done) = write_some(&mut self.output, &self.waiting);
         if let Some(&last) = self.waiting[..written].last() {
@@ -190,7 +189,7 @@ impl Lines {
         }
     }
 
-    /// Switches to another output for the next lines.
+    /// Writes all later lines to this output.
     fn write_to(&mut self, output: Output) {
         self.flush();
         self.drop_after(0);

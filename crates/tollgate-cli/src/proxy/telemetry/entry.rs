@@ -31,7 +31,7 @@ pub(crate) enum LogFormat {
     Json(LogKey),
 }
 
-/// The secret for hashing callers' keys. A hash is a 128-bit result of SipHash-2-4.
+/// The secret for hashing callers' keys. The hash function is SipHash-2-4 with a 128-bit result.
 #[derive(Clone, Copy)]
 pub(crate) struct LogKey([u8; 16]);
 
@@ -71,7 +71,7 @@ impl LogKey {
         })
     }
 
-    /// Returns the hash of a caller's key in a limit, as 32 hexadecimal digits.
+    /// Returns the hash of a caller's key for a limit, as 32 hexadecimal digits.
     fn hash(&self, key: &Key) -> String {
         let mut bytes = Vec::new();
         key.write_to(&mut bytes);
@@ -140,7 +140,7 @@ pub(crate) struct LoggedRequest {
     method: Method,
     uri: Uri,
     version: Version,
-    /// The host, or `None` if the request has no host or the format omits the host.
+    /// The host, or `None` if the request has no host or the format omits it.
     host: Option<String>,
     referer: Vec<u8>,
     agent: Vec<u8>,
@@ -207,9 +207,9 @@ pub(crate) fn unread_line(format: LogFormat, client: IpAddr, status: StatusCode)
 }
 
 impl LoggedRequest {
-    /// Copies those parts of a request that are still needed after the response has ended. Also
-    /// adds a [`Noted`] to the request, in which the limits record their answers. The `client` is
-    /// '-' if the client is unknown.
+    /// Copies the parts of a request that are needed after the response has ended. Also adds a
+    /// [`Noted`] to the request, in which the limits record their answers. The `client` is '-' if
+    /// the client is unknown.
     pub(crate) fn new<B>(request: &mut http::Request<B>, client: String, format: LogFormat) -> Self {
         let noted = Noted::new(format);
         request.extensions_mut().insert(Arc::clone(&noted));
@@ -282,8 +282,8 @@ fn first(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
     headers.get(name).map_or_else(|| b"-".to_vec(), |value| value.as_bytes().to_vec())
 }
 
-/// Escapes text in the same way as Apache: escapes every byte that would end a field, end a line,
-/// or control a terminal.
+/// Escapes text as Apache does: escapes every byte that would end a field or a line, or control a
+/// terminal.
 fn escape(text: &[u8], line: &mut Vec<u8>) {
     for &byte in text {
         match byte {

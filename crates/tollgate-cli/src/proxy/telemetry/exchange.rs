@@ -16,7 +16,7 @@ use super::access_log::AccessLog;
 use super::entry::LoggedRequest;
 use super::metrics::Metrics;
 
-/// The metrics and the log to which exchanges are recorded.
+/// The metrics and the log in which exchanges are recorded.
 pub(crate) struct Observer {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Option<AccessLog>,
@@ -40,8 +40,8 @@ impl Observer {
     }
 }
 
-/// A request in progress. The exchange ends when this value is dropped, either with the body of the
-/// response or with a future that is no longer polled.
+/// A request in progress. The exchange ends when this value is dropped, together with either the
+/// response's body or a cancelled future.
 pub(crate) struct Exchange {
     observer: Arc<Observer>,
     begun: Instant,
@@ -62,7 +62,7 @@ impl Exchange {
         Self { observer: Arc::clone(observer), begun: Instant::now(), logged, status: None, bytes: 0 }
     }
 
-    /// Attaches the exchange to the body of the response.
+    /// Attaches the exchange to the response's body.
     pub(crate) fn answered<B>(mut self, response: Response<B>) -> Response<CountedBody<B>> {
         self.status = Some(response.status());
         response.map(|body| CountedBody { body, exchange: self })

@@ -25,7 +25,7 @@ type Label = [(&'static str, String); 1];
 const BUCKETS: [f64; 15] =
     [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0];
 
-/// The classes of statuses. The class `none` counts requests whose client disconnected before a
+/// The status classes. The class `none` counts requests whose client disconnected before a
 /// response.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 

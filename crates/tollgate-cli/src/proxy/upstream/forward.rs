@@ -116,7 +116,7 @@ impl Destination {
         head::incoming(response.headers_mut(), version).map_err(|_| self.failed(Fault::Ambiguous))?;
         *response.version_mut() = Version::HTTP_11;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // If the client did not request another protocol, the tunnel has no other end.
+            // Without a request for a WebSocket, the upstream must not switch protocols.
             let Asking { client, activity } = asking.ok_or_else(|| self.failed(Fault::Broken))?;
             tunnel::announce(response.headers_mut());
             let upstream = hyper::upgrade::on(&mut response);

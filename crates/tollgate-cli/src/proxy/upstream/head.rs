@@ -1,8 +1,8 @@
-//! Makes the heads of messages unambiguous. The proxy only passes on messages that can be read in a
+//! Makes message heads unambiguous. The proxy passes on a message only if it can be read in a
 //! single way.
 //!
 //! hyper refuses bytes that are not HTTP. If a message states the same fact twice, this module
-//! removes one of the statements. If a message states two different facts, this module refuses the
+//! removes the repetition. If the two statements contradict each other, this module refuses the
 //! message. Request smuggling relies on two servers that read the same bytes differently; see also
 //! RFC 9112, sections 6.3 and 11.
 
@@ -42,7 +42,7 @@ pub struct Outgoing {
 #[derive(Debug)]
 pub struct Ambiguous;
 
-/// Replaces the peer's address if a request has no address, which never occurs.
+/// The peer's address if a request has none, which never occurs.
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 const fn bad(detail: &'static str) -> Refusal {
@@ -105,7 +105,7 @@ impl Heads {
     }
 }
 
-/// Removes ambiguities from the fields of a response.
+/// Removes ambiguities from a response's fields.
 ///
 /// # Errors
 ///
@@ -147,8 +147,7 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, Ambiguous> {
     text.and_then(|text| text.parse().ok()).map(Some).ok_or(Ambiguous)
 }
 
-/// Returns true if there is no transfer coding, or if the only transfer coding is a single
-/// `chunked`.
+/// Returns whether there is no transfer coding other than a single `chunked`.
 fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
@@ -180,7 +179,7 @@ fn asked_host(
     };
     let is_host = |text: &[u8]| {
         Authority::try_from(text).is_ok_and(|host| {
-            // A host must not contain a user name, and its port may only contain digits.
+            // A host must not contain a user name, and its port, if any, must consist of digits.
             !text.contains(&b'@') && (host.port_u16().is_some() || host.as_str().len() == host.host().len())
         })
     };

@@ -26,7 +26,7 @@ static OF_THIS_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Fields that have no meaning in trailers, or a different meaning in trailers than in heads.
+/// Fields that are meaningless in trailers, or mean something else there than in a head.
 static OF_THE_HEAD: [HeaderName; 10] = [
     AUTHORIZATION,
     CONTENT_ENCODING,
@@ -56,9 +56,9 @@ pub(crate) fn remove_lookalikes(headers: &mut HeaderMap) {
     remove(headers, |name| name.as_str().bytes().any(|it| !it.is_ascii_alphanumeric() && it != b'-'));
 }
 
-/// Removes fields from trailers if they are meant to be read before the body (RFC 9110, 6.5.1).
-/// These are fields about framing, the host, the origin of the request, and credentials. A server
-/// that merges trailers into the head would mistake them for the checked fields.
+/// Removes trailer fields that are meant to be read before the body (RFC 9110, 6.5.1): fields about
+/// framing, the host, the request's origin, and credentials. A server that merges trailers into the
+/// head would mistake such fields for checked ones.
 pub fn clean_trailers<D>(frame: Frame<D>) -> Frame<D> {
     match frame.into_trailers() {
         Ok(mut trailers) => {

@@ -1,8 +1,9 @@
 //! Defines [`Link`], a connection to the upstream. The connection may end at any time.
 //!
-//! The [`History`] of a connection determines whether a failed request may be sent again. An
-//! upstream may also respond early, and close the connection before it has received the whole
-//! request. In that case, a write fails although the response can still be read.
+//! The [`History`] of a connection determines whether a failed request may be sent again.
+//!
+//! If an upstream responds early and closes the connection before it has received the whole
+//! request, a write fails although the response can still be read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -57,8 +58,8 @@ impl History {
 #[derive(Clone)]
 pub(crate) struct Connector {
     pub(crate) tcp: HttpConnector,
-    /// Whether a failed write waits until all available bytes have been read. This must be `false`
-    /// for HTTP/2, because an HTTP/2 connection does not read while it waits to answer a ping.
+    /// Whether a failed write waits until all available bytes have been read. Must be `false` for
+    /// HTTP/2, because an HTTP/2 connection does not read while it waits to answer a ping.
     pub(crate) reads_after_failed_writes: bool,
 }
 
@@ -96,9 +97,9 @@ impl Link {
         Self { stream, history: History::begin(), may_wait: reads_after_failed_writes, failure: None }
     }
 
-    /// Stores the error of a failed write until the upstream's last bytes have been read. Until
-    /// then, the write is pending. A pending write needs no waker, because a single task reads and
-    /// writes, and polls both after a read.
+    /// Keeps a failed write pending, and stores its error, until the upstream's last bytes have
+    /// been read. The pending write needs no waker, because a single task reads and writes, and
+    /// polls both after a read.
     fn written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Err(error)) if self.may_wait => {
@@ -189,8 +190,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// Returns a link that was closed by the other end. The other end sent an answer first but left
-    /// bytes unread, so further writes to the link will fail.
+    /// Returns a link whose other end has sent an answer and closed the connection with bytes left
+    /// unread. Further writes to the link will therefore fail.
     async fn closed_early(reads_after_failed_writes: bool) -> Link {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");

@@ -28,11 +28,12 @@ pub(crate) static FIELDS: [HeaderName; 6] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// The lines of the fields, in the order in which they are written. Several lines of the same field
-/// are joined.
+/// The lines of the fields, in the order in which they are written. Lines of the same field are
+/// joined later.
 type Fields = Vec<(HeaderName, HeaderValue)>;
 
-/// Determines which spelling the proxy writes, and from which peers it passes on fields.
+/// Determines whether the proxy writes `X-Forwarded-*` or `Forwarded`, and which peers' fields it
+/// passes on.
 #[derive(Clone, Debug)]
 pub struct Origin {
     pub field: ForwardedField,
@@ -41,8 +42,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Returns the fields that report the origin of a request. `headers` are the headers of the
-    /// request.
+    /// Returns the fields that report the origin of the request with these `headers`.
     pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> Fields {
         let trusted = self.trusted.as_ref().is_some_and(|trusted| trusts(trusted, peer.ip()));
         let before = |name: &HeaderName| headers.get_all(name).iter().filter(move |_| trusted);

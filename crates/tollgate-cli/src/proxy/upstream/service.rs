@@ -25,7 +25,7 @@ use crate::proxy::log_line::{self, RareLine};
 /// How long an idle connection remains open.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A response head of up to this many bytes can always be read. hyper refuses a much larger head.
+/// A response head of up to this many bytes is always accepted. hyper refuses a much larger head.
 const MAX_HEAD: u32 = 64 << 10;
 
 /// The settings of the upstream.
@@ -35,7 +35,7 @@ pub(crate) struct UpstreamSettings {
     pub(crate) http2: bool,
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
-    /// How long the body of a response may stall.
+    /// How long a response body may stall.
     pub(crate) idle_timeout: Duration,
 }
 
@@ -158,8 +158,8 @@ impl Fault {
     }
 }
 
-/// Returns whether the client's body has caused the error. hyper also reports the end of a
-/// connection's task as a user error. Such an error has no other hyper error as its cause.
+/// Returns whether the client's body caused the error. hyper also reports a user error if a
+/// connection's task has ended, but that error is not caused by another hyper error.
 fn is_of_client(error: &hyper::Error) -> bool {
     error.is_user() && error.source().is_some_and(|cause| cause.is::<hyper::Error>())
 }
@@ -275,10 +275,9 @@ impl Upstream {
     /// Returns whether a failed request may be sent again, provided that its body is unread.
     ///
     /// Any request may be repeated if the upstream reports that it has not begun to process the
-    /// request. A request with an idempotent method may also be repeated in a second case: its
-    /// connection is older than the request, and ended without a byte of a response. The upstream
-    /// may then have closed the connection because it was idle. On a new connection, the request
-    /// itself may have caused the failure.
+    /// request. An idempotent request may also be repeated if its connection is older than the
+    /// request and ended without a byte of a response, because the upstream may have closed an idle
+    /// connection. On a new connection, the request itself may have caused the failure.
     fn may_repeat(&self, error: &legacy::Error, method: &Method, motion: &Motion) -> bool {
         let http2 = causes(error).find_map(|error| error.downcast_ref::<h2::Error>());
         let is_repeatable = method.is_idempotent();
@@ -286,9 +285,9 @@ impl Upstream {
             Some(error) if error.is_remote() && error.is_reset() => {
                 return error.reason() == Some(h2::Reason::REFUSED_STREAM);
             }
-            // The stream is later than the last stream in the GOAWAY, so the upstream has not begun
-            // the request. However, hyper reports the GOAWAY for any stream if the GOAWAY arrives
-            // while hyper hands over the request. In that case, hyper has not polled the body.
+            // Normally, the stream is later than the last stream in the GOAWAY, so the upstream has
+            // not begun the request. However, if the GOAWAY arrives while hyper hands over the
+            // request, hyper reports it for any stream, and has not polled the body.
             Some(error) if error.is_remote() && error.is_go_away() => {
                 return is_repeatable || motion.waits_for_client();
             }

@@ -1,5 +1,5 @@
-//! Tunnels for WebSockets. Such a connection no longer uses HTTP, and its bytes are copied
-//! unchanged in both directions.
+//! Tunnels for WebSockets. A tunnel no longer uses HTTP; its bytes are copied unchanged in both
+//! directions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,12 @@ const WEBSOCKET: &str = "websocket";
 /// The maximum time for which a tunnel may be silent.
 const SILENCE: Duration = Duration::from_secs(60 * 60);
 
-/// Returns whether a request asks for a WebSocket. The proxy does not pass on upgrades to other
-/// protocols. A server may ignore an upgrade, and an upgrade to h2c would bypass the limits because
-/// h2c carries further HTTP requests. The proxy also does not pass on an upgrade if the request has
-/// a body. Servers disagree about where the new protocol begins after a body.
+/// Returns whether a request asks for a WebSocket.
+///
+/// The proxy ignores upgrades to other protocols, as any server may. An upgrade to h2c, for
+/// example, would bypass the limits, because h2c carries further HTTP requests. The proxy also
+/// ignores an upgrade if the request has a body, because servers disagree about where the new
+/// protocol begins after a body.
 pub(crate) fn is_wanted<B: Body>(request: &Request<B>) -> bool {
     let headers = request.headers();
     request.method() == Method::GET
@@ -48,7 +50,8 @@ pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, activity: Option<Arc<
         open.inc();
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
         tokio::select! {
-            // If one side fails, the tunnel ends. Nobody could receive a report of the error.
+            // If one side fails, the tunnel ends. The error is ignored, because nobody could
+            // receive it.
             _ = tokio::io::copy_bidirectional(&mut client, &mut upstream) => {}
             () = silent(activity) => {}
         }
@@ -56,7 +59,7 @@ pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, activity: Option<Arc<
     });
 }
 
-/// Waits until nothing has moved for too long.
+/// Waits until no byte has moved for too long.
 async fn silent(activity: Option<Arc<Activity>>) {
     let Some(activity) = activity else { return std::future::pending().await };
     activity.tunnel();

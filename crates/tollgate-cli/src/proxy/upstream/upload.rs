@@ -1,5 +1,5 @@
-//! The body of a request to the upstream. [`Motion`] records whether the body moves. If nobody has
-//! read the body, the body can be taken back.
+//! The body of a request to the upstream. [`Motion`] records whether the body moves. An unread body
+//! can be taken back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -65,8 +65,8 @@ impl Upload {
         Self { body: Some(body), motion, bytes, unread: None }
     }
 
-    /// Returns a receiver for the unread body. If the upload is dropped before any of its body was
-    /// read, the body is sent to this receiver.
+    /// Returns a receiver. If the upload is dropped before any of its body was read, the body is
+    /// sent to the receiver.
     pub(crate) fn back(&mut self) -> oneshot::Receiver<Self> {
         let (unread, back) = oneshot::channel();
         self.unread = Some(unread);

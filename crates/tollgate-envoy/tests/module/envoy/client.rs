@@ -95,7 +95,7 @@ impl Client {
         Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
     }
 
-    /// Sends a request of a case.
+    /// Sends a case's request.
     pub(super) async fn ask(&mut self, asked: &Asked, port: u16) -> Answer {
         let path = std::str::from_utf8(&asked.path).unwrap();
         // In HTTP/2, the target must include a host.

@@ -37,7 +37,7 @@ impl Tally {
     }
 }
 
-/// Sends the requests of a single client over several connections, for as long as `goes_on` returns
+/// Sends a single client's requests over several connections, for as long as `goes_on` returns
 /// true.
 async fn load(
     port: u16,
@@ -141,7 +141,7 @@ fn reloads_under_load_keep_the_count() {
 const KEYS: u64 = 50_000;
 
 /// Sends one request for each of these key numbers over a single connection. Returns the number of
-/// admitted requests. In a test build, this function costs a fraction of hyper's client.
+/// admitted requests. In a test build, this function costs a fraction of what hyper's client costs.
 fn one_by_one(port: u16, numbers: Range<u64>) -> u64 {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     stream.set_nodelay(true).unwrap();

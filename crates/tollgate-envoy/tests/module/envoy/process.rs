@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Returns the paths of all versions of Envoy, the newest first.
+/// Returns the paths of all Envoy versions, newest first.
 pub(super) fn programs() -> Vec<PathBuf> {
     let paths = std::env::var("TOLLGATE_ENVOY").expect("TOLLGATE_ENVOY names the programs: run `make envoy`");
     paths.split(':').map(PathBuf::from).collect()
