@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Algorithm, Limiter, Quota};
 
-/// The maximum length of the name of a limit or a class, in bytes.
+/// The maximum length of a limit's name or a class's name, in bytes.
 const MAX_NAME: usize = 128;
 const SHORTEST_DEADLINE: Duration = Duration::from_millis(1);
 const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
@@ -125,9 +125,9 @@ impl<L> SharedBuilder<L> {
     /// With [`max_unsynced`](SharedBuilder::max_unsynced), the default is a denial
     /// ([`WhenUnavailable::Deny`]).
     ///
-    /// The local limiter is also charged for this machine's requests that the store admits. It
-    /// therefore knows the traffic when it has to decide. The store never learns which requests the
-    /// local limiter has admitted. With [`WhenUnavailable::Allow`], a
+    /// The local limiter is also charged for this machine's requests that the store admits, so it
+    /// knows the traffic when it has to decide. The store never learns which requests the local
+    /// limiter has admitted. With [`WhenUnavailable::Allow`], a
     /// [`SharedInFlight`](crate::SharedInFlight) returns permits that are not counted.
     ///
     /// ```
@@ -254,10 +254,11 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     ///
     /// Only [`SharedLimiter::force`] and [`SharedReservation::commit`] create debts, because they
     /// charge tokens that are already spent. A check never creates a debt. [`Builder::max_debt`]
-    /// describes for each algorithm how a debt ends. The setting applies to every class of callers.
-    /// Machines that share a limit should use the same value, because each machine judges by its
-    /// own value. In a bucket, a machine with a smaller `max_debt` counts a debt only up to that
-    /// value.
+    /// describes how a debt ends in each algorithm.
+    ///
+    /// The setting applies to every class of callers. Machines that share a limit should use the
+    /// same value, because each machine judges by its own value. With a bucket, a machine with a
+    /// smaller `max_debt` counts a debt only up to that value.
     ///
     /// `build` returns an error if the sum of the debt and the capacity is too large for the
     /// store's numbers. It also returns an error for any debt with a sliding log or with
@@ -280,8 +281,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 
     /// Leases up to `tokens` tokens of a key in advance, and spends them without a round trip. All
-    /// machines together never admit more than the limit. `tokens` may be 1 to half of the
-    /// capacity. The [crate's page](crate) describes the costs of a lease.
+    /// machines together never admit more than the limit. `tokens` may be any number from 1 to half
+    /// of the capacity. The [crate's page](crate) describes the costs of a lease.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -299,7 +300,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// Counts requests on this machine, and reports the counts to the store in the background. On
     /// each machine, a key never has more than `tokens` tokens that the store has not confirmed. N
     /// machines together therefore admit at most the limit plus (N - 1) x `tokens`, even while the
-    /// store is unreachable. No check waits while the limit and `tokens` both have room. Only
+    /// store is unreachable. No check waits as long as both the limit and `tokens` have room. Only
     /// windows support this mode. `tokens` may be 1 to 262,143, and at most the limit. See the
     /// [crate's page](crate).
     ///
@@ -432,9 +433,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 }
 
-/// Sets the lease of a rule, and returns the lease. If the quota is too small for the lease and
-/// `shrinks` is true, the rule receives the largest lease that its quota allows. Returns `None` if
-/// the quota allows no lease.
+/// Sets a rule's lease and returns it. If the quota is too small for the lease and `shrinks` is
+/// true, uses the largest lease that the quota allows. Returns `None` if the quota allows no lease.
 fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, Refused> {
     loop {
         match rule.lease(lease) {

@@ -59,10 +59,11 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// the request claims.
 ///
 /// Machines share the classes that have the same name. The default class is the same for all
-/// machines, whatever its [name](crate::SharedBuilder::default_class). If machines have different
-/// quotas for a class, each machine judges by its own quota, but counts the tokens charged by all
-/// machines. A machine with a smaller quota therefore denies first. The same holds for leases and
-/// unsynchronized counts, with one exception. With
+/// machines, whatever its [name](crate::SharedBuilder::default_class).
+///
+/// If machines have different quotas for a class, each machine judges by its own quota, but counts
+/// the tokens charged by all machines. A machine with a smaller quota therefore denies first. The
+/// same holds for leases and unsynchronized counts, with one exception: with
 /// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines with different *periods* do not
 /// count each other's tokens, so each of these quotas can be used up in full.
 ///
@@ -129,8 +130,8 @@ impl<K: ?Sized> SharedLimiter<K> {
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// Returns the names of the key that this handle is bound to. If there is no such key, returns
-    /// the names of `key`.
+    /// Returns the names of the key that this handle is bound to, or the names of `key` if it is
+    /// not bound to one.
     fn names(&self, key: &K) -> (Name, Cow<'_, str>) {
         match self.key.as_deref() {
             Some(BoundKey { names: (name, text), .. }) => (*name, Cow::Borrowed(text)),
@@ -193,7 +194,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Returns this limit for one key. The result limits a single resource, whose key is `()`.
     ///
-    /// The key's name is then computed only once, however often the key is used. Limits of
+    /// The key's name is then computed only once, however often the key is used. Limits with
     /// different key types become limits of one type, so a
     /// [`SharedReservationSet`](crate::SharedReservationSet) accepts them together.
     ///
@@ -295,11 +296,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// A refund is never repeated, because the store may have executed it.
     ///
     /// In a bucket, a late refund may give back tokens that belong to other requests, as
-    /// [`Limiter::refund`](tollgate::Limiter::refund) describes. The number of these tokens is at
-    /// most the number that earlier decisions gave back while this decision was held. During a
-    /// roll-out, for example, machines may have different quotas for one key. The store does not
-    /// know under which quota a decision has refilled. All the tokens of a refund may then belong
-    /// to other requests.
+    /// [`Limiter::refund`](tollgate::Limiter::refund) describes. It gives back at most as many of
+    /// these tokens as earlier decisions gave back while this decision was held.
+    ///
+    /// If machines have different quotas for one key, for example during a roll-out, all tokens of
+    /// a refund may belong to other requests, because the store does not know under which quota the
+    /// decision's tokens have refilled.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -333,9 +335,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt, it has no remaining
     /// tokens, and its requests are denied. Each denial contains the time at which the request
     /// would pass. A refund can't give back a forced charge. Use a [reservation](Self::reserve) to
-    /// settle a cost more precisely. If the store does not answer, this method charges the local
-    /// limiter of [`WhenUnavailable`](crate::WhenUnavailable). That charge may create a debt of up
-    /// to the local limiter's share of `max_debt`.
+    /// settle a cost more precisely.
+    ///
+    /// If the store does not answer, this method charges the local limiter of
+    /// [`WhenUnavailable`](crate::WhenUnavailable). That charge may create a debt of up to the
+    /// local limiter's share of `max_debt`.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -368,9 +372,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// - While the store is unreachable, a machine that has not called this method admits what
     ///   [`WhenUnavailable`](crate::WhenUnavailable) allows.
     ///
-    /// Older versions of this crate, from before pauses existed, treat the state of a paused key as
-    /// broken. Machines that run these versions decide the key's requests as if the store were
-    /// unreachable.
+    /// Versions of this crate without pauses treat the state of a paused key as broken. Machines
+    /// that run these versions decide the key's requests as if the store were unreachable.
     ///
     /// # Errors
     ///

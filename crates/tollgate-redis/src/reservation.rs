@@ -20,9 +20,9 @@
 //! 3. A settlement gives back at most the tokens that were charged for the estimate, and only once.
 //!    It uses the limit's own refund, which judges by the time of the charge. A late settlement
 //!    therefore gives back as many tokens as a late refund.
-//! 4. Until a reservation is settled, ordinary checks have admitted all of `charged`. Open
-//!    reservations therefore never exceed the limit's bound, however many there are on any number
-//!    of machines. Only `commit` may go into debt.
+//! 4. Before a reservation is settled, all of its `charged` tokens were admitted by ordinary
+//!    checks. Open reservations therefore never exceed the limit's bound, whatever their number and
+//!    the number of machines. Only `commit` may go into debt.
 //!
 //! Tokens charged for growth are not given back: they were spent when they were charged, and one
 //! guard stores only one decision.
@@ -145,7 +145,7 @@ impl SharedReservation {
         })
     }
 
-    /// Makes a drop of the reservation give back all tokens that were not recorded.
+    /// Makes the reservation give back all unrecorded tokens when it is dropped.
     ///
     /// Call this method only if the work costs nothing before its tokens are recorded. Otherwise, a
     /// caller could gain by giving up early. A process that dies gives nothing back.
@@ -180,13 +180,13 @@ impl SharedReservation {
     /// Spends `tokens`. Reserved tokens are spent first, in this process and without waiting.
     /// Missing tokens are then charged to the limit.
     ///
-    /// If the future is dropped while it waits for the store, it records nothing. Tokens that the
-    /// store may have charged stay charged.
+    /// If the future is dropped while it waits for the store, it records nothing, but the store may
+    /// have charged the tokens, which then stay charged.
     ///
     /// # Errors
     ///
     /// Returns [`Denied`] if the tokens are not available; stop the work then. The failed call
-    /// records and charges nothing, and earlier records stay.
+    /// records and charges nothing, and earlier records are kept.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -242,8 +242,10 @@ impl SharedReservation {
     ///
     /// If the store does not answer, nothing is given back. A missing difference is then charged to
     /// the local limiter, if there is one. Neither step is repeated, because the store may have
-    /// executed it. The future does nothing until it is polled. Dropping it before that drops the
-    /// reservation.
+    /// executed it.
+    ///
+    /// The future does nothing until it is polled. If it is dropped before that, the reservation is
+    /// dropped as well.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -254,7 +256,8 @@ impl SharedReservation {
     /// # }
     /// ```
     pub async fn commit(mut self, actual: u64) -> Settlement {
-        // This flag is set first, so that a dropped future does not settle the reservation again.
+        // This flag is set first, so that the reservation is not settled again if the future is
+        // dropped.
         self.is_settled = true;
         let charged = self.charged;
         if actual < charged {
@@ -307,10 +310,10 @@ impl fmt::Debug for SharedReservation {
     }
 }
 
-/// Reservations from several shared limits, which are made, recorded and settled together.
+/// Reservations against several shared limits, which are made, recorded and settled together.
 ///
-/// Each limit counts in its own unit. A cost is therefore a function of the limit's index. Dropping
-/// the set drops the [`SharedReservation`] of each limit.
+/// Each limit counts in its own unit, so a cost is a function of the limit's index. Dropping the
+/// set drops the [`SharedReservation`] of each limit.
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 #[derive(Debug)]
 pub struct SharedReservationSet(Vec<SharedReservation>);
@@ -320,10 +323,12 @@ impl SharedReservationSet {
     /// [`SharedLimiter::for_key`] returns the limit of one key.
     ///
     /// The limits are charged one after the other, in the given order, and may be on different
-    /// servers. If one limit denies, the charges of the others are given back before this method
-    /// returns. Until then, other callers can't use these tokens, so the limit that denies most
-    /// often should be the first. If a limit's store does not answer, the limit gives nothing back.
-    /// If the future is dropped while it waits, charged tokens stay charged.
+    /// servers. If one limit denies, the charges to the others are given back before this method
+    /// returns. Until then, other callers can't use these tokens, so put the limit that denies most
+    /// often first.
+    ///
+    /// If a limit's store does not answer, the limit gives nothing back. If the future is dropped
+    /// while it waits, charged tokens stay charged.
     ///
     /// # Errors
     ///
