@@ -105,7 +105,7 @@ impl Client {
         Self::builder(url).build()
     }
 
-    /// Starts the configuration of a client of one server.
+    /// Starts the configuration of a client for one server.
     pub fn builder(url: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(Addresses::One(url.into()))
     }

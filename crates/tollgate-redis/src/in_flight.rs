@@ -11,15 +11,15 @@
 //! most as many permits as the limit allows. There are three temporary exceptions:
 //!
 //! - Work may continue although its permit is no longer held, because the permit could not be
-//!   renewed for a whole lifetime. Until the work ends, each of these permits may be one above the
-//!   limit. (A machine that was suspended while its clock stood still notices the loss at its next
-//!   renewal.)
+//!   renewed for a whole lifetime. Until the work ends, each such permit may exceed the limit by
+//!   one. (If a machine was suspended and its clock stopped, the machine notices the loss at its
+//!   next renewal.)
 //! - The fallback grants permits while the store does not answer. N machines may hold up to N times
 //!   the local limit, until the permits are dropped.
 //! - The store may forget permits, because it has lost its data or its clock has jumped ahead by a
 //!   lifetime. The store learns of these permits again when they are renewed, within a third of a
 //!   lifetime. Until then, the store may grant the same number of permits again. If the store's
-//!   clock steps back, the permits of dead processes return later by the same time.
+//!   clock steps back, the permits of dead processes become free later by the same amount of time.
 
 mod permit;
 

@@ -77,9 +77,9 @@ pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<Limit>,
     /// The index of the class in `limit`.
     class: usize,
-    /// The time of all operations, in place of the limit's clock.
+    /// The time at which all operations run, instead of the limit's clock.
     now: Option<Tick>,
-    /// The key of all operations, in place of their argument.
+    /// The key that all operations use, instead of their argument.
     key: Option<Arc<BoundKey>>,
     keys: PhantomData<fn(&K)>,
 }
@@ -367,8 +367,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     ///   have already leased: at most twice `lease` for each machine, until its leases end.
     /// - With [`max_unsynced`](crate::SharedBuilder::max_unsynced), another machine receives the
     ///   pause when it next reports the key to the store. Until then, it admits at most
-    ///   `max_unsynced` tokens. A machine that has received a pause obeys it until its end, even if
-    ///   another machine resets the key.
+    ///   `max_unsynced` tokens. A machine that has received a pause obeys it until the pause ends,
+    ///   even if another machine resets the key.
     /// - While the store is unreachable, a machine that has not called this method admits what
     ///   [`WhenUnavailable`](crate::WhenUnavailable) allows.
     ///

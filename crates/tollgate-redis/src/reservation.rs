@@ -84,7 +84,7 @@ use tollgate::{Decision, Denied, Settlement};
 /// ```
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 pub struct SharedReservation {
-    /// The limit, at one key.
+    /// The limit for one key.
     limiter: SharedLimiter<()>,
     charge: Decision,
     /// The number of tokens that `record` may spend without asking the store: the estimate and all

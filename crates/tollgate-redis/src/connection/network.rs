@@ -356,7 +356,7 @@ impl Network {
         let is_connected = failure.is_none();
         match failure {
             None => node.breaker.close(),
-            // Another task may have connected meanwhile.
+            // Another task may have connected in the meantime.
             Some(reason) if !matches!(node.find(), Found::Connected(_)) => drop(node.fail(reason)),
             Some(_) => {}
         }

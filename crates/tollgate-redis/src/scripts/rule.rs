@@ -13,7 +13,7 @@ use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Outcome, Quot
 
 /// Integers below this number, and sums of two of them, are exact as doubles.
 const EXACT: u64 = 1 << 52;
-/// The limit of the divisors in the scripts' long division.
+/// The upper bound of the divisors in the scripts' long division.
 const DIVISOR: u64 = 1 << 49;
 /// The maximum number of admissions in a log. A script visits all admissions that have left the
 /// window, and the server answers no other client during that time.

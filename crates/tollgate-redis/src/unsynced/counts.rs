@@ -159,7 +159,7 @@ impl State {
         }
     }
 
-    /// Removes windows that no longer count, once in each window.
+    /// Removes windows that no longer count. Runs once in each window.
     pub(crate) fn sweep(self: &Arc<Self>, window: u64) {
         // A caller may pass a time far ahead of the times that other callers pass.
         let window = window.min(self.now() / self.period);

@@ -113,8 +113,8 @@ impl Count {
         }
     }
 
-    /// Admits `cost` tokens if the total stays within `limit` and at most `most` tokens are then
-    /// unsynchronized.
+    /// Admits `cost` tokens if the known admissions stay within `limit` and at most `most` tokens
+    /// are then unsynchronized.
     pub fn admit(&self, cost: u64, limit: u64, most: u64) -> Result<Fields, Full> {
         self.update(|fields| {
             if fields.present().saturating_add(cost) > limit {

@@ -1,4 +1,4 @@
-//! [`TokenPool`]: the tokens of one key that were leased in advance.
+//! [`TokenPool`]: the tokens leased in advance for one key.
 //!
 //! # State
 //!
