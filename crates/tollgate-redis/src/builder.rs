@@ -145,8 +145,8 @@ impl<L> SharedBuilder<L> {
 
     /// Sets the maximum number of keys for which this machine stores state, in each class; the
     /// default is a million. In a [`SharedInFlight`](crate::SharedInFlight), this number limits how
-    /// many keys have a permit, and the local limiter denies further keys. The number of keys in
-    /// the store has no such limit.
+    /// many keys have a permit, and the local limiter denies further keys. The store itself has no
+    /// such limit.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -161,9 +161,9 @@ impl<L> SharedBuilder<L> {
         Self { max_keys, ..self }
     }
 
-    /// Writes each key in escaped form into the name of its entry in the store, so that an operator
-    /// can find the entry. A key of more than 200 characters is still written as a hash. By
-    /// default, every name contains a hash and does not reveal its key.
+    /// Writes each key, in escaped form, into the name of its store entry, so that an operator can
+    /// find the entry. Keys of more than 200 characters are still written as a hash. By default,
+    /// every name contains a hash and does not reveal the key.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -281,8 +281,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 
     /// Leases up to `tokens` tokens of a key in advance, and spends them without a round trip. All
-    /// machines together never admit more than the limit. `tokens` may be any number from 1 to half
-    /// of the capacity. The [crate's page](crate) describes the costs of a lease.
+    /// machines together never admit more than the limit. `tokens` may range from 1 to half of the
+    /// capacity. The [crate's page](crate) describes the costs of a lease.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -301,8 +301,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// each machine, a key never has more than `tokens` tokens that the store has not confirmed. N
     /// machines together therefore admit at most the limit plus (N - 1) x `tokens`, even while the
     /// store is unreachable. No check waits as long as both the limit and `tokens` have room. Only
-    /// windows support this mode. `tokens` may be 1 to 262,143, and at most the limit. See the
-    /// [crate's page](crate).
+    /// windows support this mode. `tokens` may range from 1 to 262,143, but may not exceed the
+    /// limit. See the [crate's page](crate).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

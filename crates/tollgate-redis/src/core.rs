@@ -62,7 +62,7 @@ impl Core {
         self.ask_by(self.deadline(), text, op, now).await
     }
 
-    /// Asks the store with a given deadline, for callers that have already waited before this call.
+    /// Asks the store with a given deadline, for callers that have already waited.
     pub(crate) async fn ask_by(
         &self,
         deadline: Instant,

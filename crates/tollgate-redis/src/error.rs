@@ -127,8 +127,9 @@ pub(crate) enum Refused {
          counts can be added up"
     )]
     UnsyncedAlgorithm { algorithm: Algorithm },
-    /// The caller requested both a debt and unsynchronized counts. The counts of all machines add
-    /// up to at most the limit plus the unsynchronized tokens, and a debt would exceed both.
+    /// The caller requested both a debt and unsynchronized counts. The counts of all machines must
+    /// add up to at most the limit plus the unsynchronized tokens, and a debt would exceed this
+    /// sum.
     #[error(
         "max_debt {max_debt} excludes max_unsynced, whose bound a debt would break; allowed: 0; leave one of \
          them out"

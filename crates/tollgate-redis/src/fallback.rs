@@ -26,8 +26,8 @@ pub enum WhenUnavailable {
     Allow,
     /// Denies the request, without a retry time.
     Deny,
-    /// Decides with a limiter on this machine. The limiter's quota is a share of the limit's quota.
-    /// The share is above 0 and at most 1, and the local quota is at least one token.
+    /// Decides with a limiter on this machine, whose quota is a share of the limit's quota. The
+    /// share is above 0 and at most 1, and the local quota is at least one token.
     ///
     /// The limiter is also charged for all requests that the store admits through this machine, so
     /// it knows the recent traffic when it has to decide. Refunds to the store do not reach the

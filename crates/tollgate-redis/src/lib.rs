@@ -40,10 +40,10 @@
 //!
 //! Each algorithm is a script that computes with integers and measures time in microseconds of the
 //! server's clock. The script makes the same decisions as the in-process rule. Tests send the same
-//! requests to both and compare all figures. A bucket counts in whole fractions of a token, so its
-//! rate is never rounded. Windows start at multiples of the period since the Unix epoch. A sliding
-//! log is a sorted set, and its limit is at most 100,000. Charged tokens stay charged when the
-//! quota changes.
+//! requests to both and compare all figures. A bucket counts in units of a fraction of a token, so
+//! its rate is never rounded. Windows start at multiples of the period since the Unix epoch. A
+//! sliding log is a sorted set, and its limit is at most 100,000. Charged tokens stay charged when
+//! the quota changes.
 //!
 //! If the server's clock steps back, buckets and logs continue from the later time. A window judges
 //! requests as if they arrived at the window's start.

@@ -93,7 +93,8 @@ struct Limit {
 
 /// The key that a handle is bound to.
 struct BoundKey {
-    /// The bytes that identify the key. Its names in other classes are computed from these bytes.
+    /// The bytes that identify the key. The key's names in other classes are computed from these
+    /// bytes.
     bytes: Vec<u8>,
     names: (Name, String),
 }
@@ -130,8 +131,8 @@ impl<K: ?Sized> SharedLimiter<K> {
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// Returns the names of the key that this handle is bound to, or the names of `key` if it is
-    /// not bound to one.
+    /// Returns the names of the key that this handle is bound to, or the names of `key` if the
+    /// handle is not bound to a key.
     fn names(&self, key: &K) -> (Name, Cow<'_, str>) {
         match self.key.as_deref() {
             Some(BoundKey { names: (name, text), .. }) => (*name, Cow::Borrowed(text)),
@@ -352,8 +353,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().force(Request { name, text: &text, cost: tokens }, self.now).await
     }
 
-    /// Pauses `key` for `time`. Until the pause ends, no machine admits requests of this key in the
-    /// class of this handle.
+    /// Pauses `key` for `time`. Until the pause ends, no machine admits requests of this key in
+    /// this handle's class.
     ///
     /// During the pause, checks and peeks are denied, and their answers report when the same
     /// request would pass. The pause ends by itself and changes nothing else: afterwards the key
@@ -394,9 +395,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().pause(Request { name, text: &text, cost: 0 }, time, self.now).await
     }
 
-    /// Deletes the state of `key` in the class of this handle, both in the store and on this
-    /// machine, and ends the key's [pause](Self::pause). Tokens that other machines have leased
-    /// stay leased. After a reset, do not refund charges that were made before the reset.
+    /// Deletes the state of `key` in this handle's class, both in the store and on this machine,
+    /// and ends the key's [pause](Self::pause). Tokens that other machines have leased stay leased.
+    /// After a reset, do not refund charges that were made before the reset.
     ///
     /// # Errors
     ///
@@ -461,8 +462,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         &self.own_class().core.client
     }
 
-    /// Returns the statistics of all classes together, counted since the limiter was built. This
-    /// method visits every key that has state on this machine.
+    /// Returns the combined statistics of all classes since the limiter was built. This method
+    /// visits every key that has state on this machine.
     ///
     /// ```
     /// # use tollgate::Quota;

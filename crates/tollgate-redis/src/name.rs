@@ -140,7 +140,7 @@ impl Naming {
         Self { prefix, readable }
     }
 
-    /// Returns the common prefix of the names of all keys of the limit.
+    /// Returns the prefix that the names of all the limit's keys share.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -1,4 +1,4 @@
-//! Reservations of a shared limit, for work whose cost is known only at the end.
+//! Reservations against a shared limit, for work whose cost is known only at the end.
 //!
 //! A reservation consists of a charge in the store and a guard in this process. The store keeps no
 //! list of reservations. Reserved tokens are charged like any other cost, and the guard contains
@@ -36,7 +36,7 @@ use std::ops::Deref;
 use tokio::runtime::Handle;
 use tollgate::{Decision, Denied, Settlement};
 
-/// Tokens of a shared limit, charged for work whose cost is known later.
+/// Tokens charged to a shared limit for work whose cost is known later.
 ///
 /// Created by [`SharedLimiter::reserve`]. A reservation owns all its data, so a task or a response
 /// body can own the reservation.
@@ -50,11 +50,10 @@ use tollgate::{Decision, Denied, Settlement};
 ///
 /// # Refunds on drop
 ///
-/// A drop can't wait for the store. If tokens have to be returned to the store, a task sends the
-/// request within the limit's deadline. The task runs in the runtime in which the tokens were
-/// reserved. If that runtime ends earlier or the process dies, all reserved tokens stay spent, even
-/// with `release_on_drop`. They become available again like the tokens of every charge, when the
-/// bucket refills or the window ends.
+/// A drop can't wait for the store, so a task returns any tokens within the limit's deadline. The
+/// task runs in the runtime in which the tokens were reserved. If that runtime ends earlier or the
+/// process dies, all reserved tokens stay spent, even with `release_on_drop`. Like the tokens of
+/// every charge, they become available again when the bucket refills or the window ends.
 ///
 /// # What each algorithm and mode can do
 ///
@@ -320,7 +319,7 @@ pub struct SharedReservationSet(Vec<SharedReservation>);
 
 impl SharedReservationSet {
     /// Reserves an estimate from each of several shared limits, either from all or from none.
-    /// [`SharedLimiter::for_key`] returns the limit of one key.
+    /// [`SharedLimiter::for_key`] returns the limit for one key.
     ///
     /// The limits are charged one after the other, in the given order, and may be on different
     /// servers. If one limit denies, the charges to the others are given back before this method

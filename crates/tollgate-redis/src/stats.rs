@@ -58,7 +58,7 @@ pub struct SharedStats {
     pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unsent: u64,
-    /// The number of tokens that this machine has leased and not yet spent, for all keys together.
+    /// The number of tokens that this machine has leased but not yet spent, for all keys together.
     /// Expired leases do not count.
     pub leased: u64,
     /// The number of tokens that this machine has admitted but the store has not yet confirmed, for

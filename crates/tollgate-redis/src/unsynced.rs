@@ -20,8 +20,8 @@
 //! unconfirmed, so there are at most `max_unsynced` of them. ∎
 //!
 //! The proof requires a total that never loses anything, but the store may lose everything when it
-//! is killed. A machine therefore remembers the highest count of the other machines that it has
-//! received, and always reports all its admissions in the window, not the difference.
+//! is killed. A machine therefore remembers the highest count that it has received for the other
+//! machines, and always reports all its admissions in the window, not the difference.
 //!
 //! A machine reports all counts of the current windows again in two cases: when it has a new
 //! connection, and when an answer shows that the store knew less than the machine had reported. A

@@ -1,5 +1,5 @@
 //! Queues for rate limits, and for limits on the requests in flight. The callers of one key proceed
-//! in order, each as soon as its tokens or its permit are available.
+//! in order, each as soon as its tokens or permit become available.
 //!
 //! A check of [tollgate](https://docs.rs/tollgate) returns an answer immediately. This crate is for
 //! callers that would rather wait, such as jobs, writers, and clients of a third-party API.
@@ -54,7 +54,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! A permit is returned when it is dropped. Its key's first waiter is then woken. Nobody knows in
+//! When a permit is dropped, it is returned, and its key's first waiter is woken. Nobody knows in
 //! advance when a permit will be returned, so a wait for a permit is never refused as too long. If
 //! no permit is returned in time, the wait ends with [`WaitError::Expired`], which contains the
 //! number of permits in use.

@@ -72,7 +72,7 @@ pub(crate) enum Place {
     /// The first waiter is another one.
     Behind {
         first: First,
-        /// The sum of the costs of this waiter and of all waiters between the first and this one.
+        /// The total cost of this waiter and of all waiters between the first waiter and this one.
         cost: u64,
     },
     /// The waiter is not in the line, because it was inactive for too long.
@@ -93,7 +93,7 @@ impl Line {
         self.waiters.len()
     }
 
-    /// Returns the sum of the costs of all waiters, or `None` if the line is empty.
+    /// Returns the total cost of all waiters, or `None` if the line is empty.
     pub(crate) fn cost(&self) -> Option<u64> {
         self.waiters.iter().map(|waiter| waiter.cost).reduce(u64::saturating_add)
     }

@@ -1,4 +1,4 @@
-//! The result of a wait: the turn of the caller, or an error.
+//! The result of a wait: the caller's turn, or an error.
 
 use std::ops::Deref;
 use std::time::Duration;

@@ -71,8 +71,8 @@ pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry> {
 }
 
 impl<L, K, S> WaitLayer<L, K, S> {
-    /// Creates a layer whose requests wait in `queue`. The function `key` returns the key of a
-    /// request, such as its host, and the cost of the request.
+    /// Creates a layer whose requests wait in `queue`. The function `key` returns a request's key,
+    /// such as its host, and its cost.
     pub fn new(queue: Arc<WaitQueue<Paced<L>, S>>, key: K) -> Self {
         Self { queue, key, max_wait: None, retries: 0, copy: NoRetry }
     }

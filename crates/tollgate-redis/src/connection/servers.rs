@@ -179,7 +179,7 @@ impl Servers {
         Some(Endpoint::Node { address: address.clone(), client: Box::new(client) })
     }
 
-    /// Returns the address of a server, and the user of the connections to the server.
+    /// Returns a server's address, and the user that the connections to it use.
     pub(crate) fn describe(&self, endpoint: &Endpoint) -> (String, String) {
         let (address, info) = match (self, endpoint) {
             (_, Endpoint::Node { address: (host, port), client }) => {
@@ -226,8 +226,8 @@ impl Servers {
             (Endpoint::Node { client, .. }, _) => Client::clone(client),
             (_, Self::One(client)) => client.clone(),
             _ => {
-                // A new client is built each time. The old client may have found sentinels that no
-                // longer exist.
+                // A new client is built each time, because the old client may have found sentinels
+                // that no longer exist.
                 let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
                 sentinel.async_get_client().await?
             }

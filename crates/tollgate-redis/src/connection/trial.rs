@@ -1,10 +1,10 @@
-//! [`Trial`]: a rehearsal of the checks of a limit. It finds problems that would prevent the store
+//! [`Trial`]: a rehearsal of a limit's checks, which finds problems that would prevent the store
 //! from answering checks.
 //!
 //! A trial runs the limit's own script on a key with the limit's prefix. It charges one token and
 //! then deletes the key, which no client can choose. The trial sends EVALSHA, as checks do. It also
-//! sends EVAL, even if the server already knows the script, because checks use EVAL after a restart
-//! of the server.
+//! sends EVAL, even if the server already knows the script, because checks use EVAL after the
+//! server has restarted.
 
 use super::servers::{Connection, breaks_connection};
 use crate::health::Problem;
@@ -23,7 +23,7 @@ use tollgate::Tick;
 pub(crate) struct Trial {
     /// The name of the limit.
     pub(crate) limit: String,
-    /// The common prefix of the names of the limit's keys.
+    /// The prefix that the names of the limit's keys share.
     pub(crate) prefix: String,
     pub(crate) script: Script,
     /// The arguments of a check of one token.

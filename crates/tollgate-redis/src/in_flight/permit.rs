@@ -55,7 +55,7 @@ pub(super) struct StorePermits {
     pub(super) start: Instant,
 }
 
-/// A value that is dropped once a permit has been returned, wherever the permit was held. The drop
+/// This value is dropped once a permit has been returned, wherever the permit was held. The drop
 /// wakes a caller that waits for a permit.
 pub(crate) type After = Option<Arc<dyn Send + Sync>>;
 
@@ -101,7 +101,8 @@ struct Stored {
     end: Sender<()>,
     task: JoinHandle<()>,
     permits: Arc<StorePermits>,
-    /// The time until which the permit is surely held, in microseconds since the limit was built.
+    /// The time until which the permit is certain to be held, in microseconds since the limit was
+    /// built.
     until: Arc<AtomicU64>,
 }
 
@@ -259,8 +260,8 @@ impl SharedPermit {
         &self.decision
     }
 
-    /// Returns whether the permit is surely held. A permit is surely held if the store has
-    /// confirmed the permit within the last lifetime, or if this machine's limiter has granted it.
+    /// Returns whether the permit is certain to be held, because the store has confirmed it within
+    /// the last lifetime, or because this machine's limiter has granted it.
     ///
     /// The result becomes false when no renewal was answered for a whole lifetime. It becomes true
     /// again when a renewal finds a free permit. If work must never exceed the limit, stop your

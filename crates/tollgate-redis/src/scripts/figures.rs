@@ -44,8 +44,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Computes the figures. `behind` is the difference between the key's time and the earlier time
-    /// of the request.
+    /// Computes the figures. `behind` is how far the request's time is behind the key's time.
     pub(super) fn figures(
         &self,
         outcome: Outcome,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::Tick;
 
-/// The mean time for which counts are gathered before a push. Each pause is random, between half of
-/// this value and one and a half times this value.
+/// The mean time for which counts are gathered before a push. Each pause is a random time from half
+/// of this value to one and a half times this value.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The maximum number of counts in one write.
 const BATCH: usize = 128;

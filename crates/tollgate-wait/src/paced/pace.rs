@@ -29,10 +29,10 @@ use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::time::Duration;
 use tollgate::Tick;
 
-/// Requests that are late by up to this time are compensated for, because timers and busy machines
-/// cause delays.
+/// The maximum lateness of a request for which the pace compensates. Timers and busy machines cause
+/// such delays.
 const SLACK: Duration = Duration::from_millis(20);
-/// How many times faster than an even spread the remaining amount is spent.
+/// How many times faster than evenly the remaining amount is spent.
 const SPREAD: f64 = 4.0;
 /// The first pause after a refusal without a time. Each further refusal in a row doubles the pause.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
