@@ -319,9 +319,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 
     /// Sends this machine's time of day with each request. Use this method if the service does not
-    /// allow scripts to read the server's clock. The machines then agree only as well as their
-    /// clocks. A machine whose clock is behind gains nothing, because its requests are judged at
-    /// the latest time that the key has seen.
+    /// allow scripts to read the server's clock. How well the machines agree then depends on how
+    /// well their clocks agree. A machine whose clock is behind gains nothing, because its requests
+    /// are judged at the latest time that the key has seen.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

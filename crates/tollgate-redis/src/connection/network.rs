@@ -528,8 +528,8 @@ impl Probe {
 }
 
 impl Drop for Probe {
-    /// This also runs when the runtime ends. The next request, in another runtime, then starts a
-    /// new task.
+    /// This also runs when the runtime ends, so the next request, in another runtime, starts a new
+    /// task.
     fn drop(&mut self) {
         self.node.breaker.probed();
         // A request may have found that the new connection has also ended. It could not start a

@@ -334,8 +334,8 @@ impl PushTask {
 }
 
 impl Drop for PushTask {
-    /// This also runs when the runtime ends. The next request, in another runtime, then starts a
-    /// new task.
+    /// This also runs when the runtime ends, so the next request, in another runtime, starts a new
+    /// task.
     fn drop(&mut self) {
         if let Some(state) = self.0.upgrade() {
             // ORDERING: relaxed, as in `push_later`.

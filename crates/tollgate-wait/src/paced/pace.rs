@@ -51,7 +51,7 @@ pub(crate) struct Pace {
     not_before: Tick,
     /// The number of consecutive refusals without a time.
     refusals: u32,
-    /// The number of the last admitted request when the last of these refusals was counted.
+    /// The number of the last request admitted before the latest of these refusals was counted.
     counted: Number,
     limits: Vec<Known>,
 }
