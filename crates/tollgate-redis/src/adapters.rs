@@ -1,5 +1,4 @@
-//! Implementations of other crates' traits for shared limits. The traits belong to the layer of
-//! `tollgate-http` and to the queues of `tollgate-wait`.
+//! Implements the traits of `tollgate-http`'s layer and `tollgate-wait`'s queues for shared limits.
 
 #[cfg(feature = "http")]
 mod http;

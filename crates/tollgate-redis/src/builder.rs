@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Algorithm, Limiter, Quota};
 
-/// The maximum length of the name of a limit or a class, in bytes.
+/// The maximum length of a limit's name or a class's name, in bytes.
 const MAX_NAME: usize = 128;
 const SHORTEST_DEADLINE: Duration = Duration::from_millis(1);
 const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
@@ -125,9 +125,9 @@ impl<L> SharedBuilder<L> {
     /// With [`max_unsynced`](SharedBuilder::max_unsynced), the default is a denial
     /// ([`WhenUnavailable::Deny`]).
     ///
-    /// The local limiter is also charged for this machine's requests that the store admits. It
-    /// therefore knows the traffic when it has to decide. The store never learns which requests the
-    /// local limiter has admitted. With [`WhenUnavailable::Allow`], a
+    /// The local limiter is also charged for this machine's requests that the store admits, so it
+    /// knows the traffic when it has to decide. The store never learns which requests the local
+    /// limiter has admitted. With [`WhenUnavailable::Allow`], a
     /// [`SharedInFlight`](crate::SharedInFlight) returns permits that are not counted.
     ///
     /// ```
@@ -145,8 +145,8 @@ impl<L> SharedBuilder<L> {
 
     /// Sets the maximum number of keys for which this machine stores state, in each class; the
     /// default is a million. In a [`SharedInFlight`](crate::SharedInFlight), this number limits how
-    /// many keys have a permit, and the local limiter denies further keys. The number of keys in
-    /// the store has no such limit.
+    /// many keys have a permit, and the local limiter denies further keys. The store itself has no
+    /// such limit.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -161,9 +161,9 @@ impl<L> SharedBuilder<L> {
         Self { max_keys, ..self }
     }
 
-    /// Writes each key in escaped form into the name of its entry in the store, so that an operator
-    /// can find the entry. A key of more than 200 characters is still written as a hash. By
-    /// default, every name contains a hash and does not reveal its key.
+    /// Writes each key, in escaped form, into the name of its store entry, so that an operator can
+    /// find the entry. Keys of more than 200 characters are still written as a hash. By default,
+    /// every name contains a hash and does not reveal the key.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -254,10 +254,11 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     ///
     /// Only [`SharedLimiter::force`] and [`SharedReservation::commit`] create debts, because they
     /// charge tokens that are already spent. A check never creates a debt. [`Builder::max_debt`]
-    /// describes for each algorithm how a debt ends. The setting applies to every class of callers.
-    /// Machines that share a limit should use the same value, because each machine judges by its
-    /// own value. In a bucket, a machine with a smaller `max_debt` counts a debt only up to that
-    /// value.
+    /// describes how a debt ends in each algorithm.
+    ///
+    /// The setting applies to every class of callers. Machines that share a limit should use the
+    /// same value, because each machine judges by its own value. With a bucket, a machine with a
+    /// smaller `max_debt` counts a debt only up to that value.
     ///
     /// `build` returns an error if the sum of the debt and the capacity is too large for the
     /// store's numbers. It also returns an error for any debt with a sliding log or with
@@ -280,7 +281,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 
     /// Leases up to `tokens` tokens of a key in advance, and spends them without a round trip. All
-    /// machines together never admit more than the limit. `tokens` may be 1 to half of the
+    /// machines together never admit more than the limit. `tokens` may range from 1 to half of the
     /// capacity. The [crate's page](crate) describes the costs of a lease.
     ///
     /// ```
@@ -299,9 +300,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// Counts requests on this machine, and reports the counts to the store in the background. On
     /// each machine, a key never has more than `tokens` tokens that the store has not confirmed. N
     /// machines together therefore admit at most the limit plus (N - 1) x `tokens`, even while the
-    /// store is unreachable. No check waits while the limit and `tokens` both have room. Only
-    /// windows support this mode. `tokens` may be 1 to 262,143, and at most the limit. See the
-    /// [crate's page](crate).
+    /// store is unreachable. No check waits as long as both the limit and `tokens` have room. Only
+    /// windows support this mode. `tokens` may range from 1 to 262,143, but may not exceed the
+    /// limit. See the [crate's page](crate).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -318,9 +319,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 
     /// Sends this machine's time of day with each request. Use this method if the service does not
-    /// allow scripts to read the server's clock. The machines then agree only as well as their
-    /// clocks. A machine whose clock is behind gains nothing, because its requests are judged at
-    /// the latest time that the key has seen.
+    /// allow scripts to read the server's clock. How well the machines agree then depends on how
+    /// well their clocks agree. A machine whose clock is behind gains nothing, because its requests
+    /// are judged at the latest time that the key has seen.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -432,9 +433,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 }
 
-/// Sets the lease of a rule, and returns the lease. If the quota is too small for the lease and
-/// `shrinks` is true, the rule receives the largest lease that its quota allows. Returns `None` if
-/// the quota allows no lease.
+/// Sets a rule's lease and returns it. If the quota is too small for the lease and `shrinks` is
+/// true, uses the largest lease that the quota allows. Returns `None` if the quota allows no lease.
 fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, Refused> {
     loop {
         match rule.lease(lease) {

@@ -13,13 +13,15 @@
 //! request waits for the new connection, as the very first request does.
 //!
 //! Three events open a server's [`Breaker`](crate::connection::breaker::Breaker): a failed attempt
-//! to connect, a connection lost during a request, and three late answers in a row. The server's
-//! requests then end immediately, and one task probes the server. A probe opens a new connection
-//! and waits for the answer to a PING; the new connection also replaces a half-open connection.
-//! Meanwhile another PING waits on the old connection, and is answered if the server had only
-//! stopped responding. Each node of a cluster has its own breaker, so that a node that is down does
-//! not affect the others. Before the client probes a node, it asks the other nodes whether the node
-//! has a successor.
+//! to connect, a connection lost during a request, and three late answers in a row. Requests to
+//! this server then fail immediately, and one task probes the server.
+//!
+//! Each probe opens a new connection, which also replaces a half-open one, and waits for the answer
+//! to a PING. Another PING waits on the old connection; it is answered if the server was merely
+//! stalled, not down.
+//!
+//! In a cluster, each node has its own breaker, so a node that is down does not affect the others.
+//! Before the client probes a node, it asks the other nodes whether the node has a successor.
 
 use crate::connection::network::{Network, Target};
 #[cfg(not(feature = "tls"))]
@@ -39,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// The maximum number of redirections that a request follows between the nodes of a cluster.
+/// The maximum number of times that a request is redirected between cluster nodes.
 const HOPS: usize = 4;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -84,10 +86,10 @@ enum Command<'c> {
 }
 
 impl Client {
-    /// Creates a client of one server. The address is
+    /// Creates a client for one server. The address is
     /// `redis://[user][:password@]host[:port][/database]`. For TLS, it starts with `rediss://`. For
-    /// a Unix socket, it is `redis+unix:///path`. Percent-encode the characters of the user and the
-    /// password that have a meaning in an address: `%23` for `#`, `%40` for `@`.
+    /// a Unix socket, it is `redis+unix:///path`. In the user and the password, percent-encode
+    /// characters that have a meaning in an address: write `%23` for `#` and `%40` for `@`.
     ///
     /// # Errors
     ///
@@ -103,13 +105,13 @@ impl Client {
         Self::builder(url).build()
     }
 
-    /// Starts the configuration of a client of one server.
+    /// Starts the configuration of a client for one server.
     pub fn builder(url: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(Addresses::One(url.into()))
     }
 
-    /// Starts the configuration of a client of the master called `name`. The given sentinels watch
-    /// the master and provide its host. `url` specifies the user, the password, the database and
+    /// Starts the configuration of a client for the master called `name`. The given sentinels watch
+    /// the master and report its host. `url` specifies the user, the password, the database and
     /// whether to use TLS.
     pub fn sentinel<S: Into<String>>(
         name: impl Into<String>,
@@ -120,11 +122,11 @@ impl Client {
         ClientBuilder::new(Addresses::Sentinel { name: name.into(), sentinels, url: url.into() })
     }
 
-    /// Starts the configuration of a client of a cluster. `nodes` contains the addresses of some of
-    /// the cluster's nodes. All nodes have the same password.
+    /// Starts the configuration of a client for a cluster. `nodes` contains the addresses of some
+    /// of the cluster's nodes. All nodes must have the same password.
     ///
-    /// While a node is down, the store does not answer for the node's keys until a replica takes
-    /// over. With `cluster-require-full-coverage yes`, the server's default, the cluster meanwhile
+    /// If a node goes down, the store does not answer for its keys until a replica takes over.
+    /// Until then, a cluster with `cluster-require-full-coverage yes`, the server's default,
     /// refuses all keys.
     pub fn cluster<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> ClientBuilder {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
@@ -132,10 +134,11 @@ impl Client {
 
     /// Connects now instead of at the first request, and tests the operations that checks use. In a
     /// cluster, the test runs on each primary. For the test, each limit of this client charges one
-    /// token of a key that no caller can choose, and then deletes the key. After this call, limits
-    /// are also tried in the background: a limit is tried when it is built inside a tokio runtime,
-    /// and all limits are tried on each new connection. [`ClientStats::problems`] contains the
-    /// results.
+    /// token of a key that no caller can choose, and then deletes the key.
+    ///
+    /// After this call, limits are also tried in the background: a limit is tried when it is built
+    /// inside a tokio runtime, and all limits are tried on each new connection.
+    /// [`ClientStats::problems`] contains the results.
     ///
     /// ```no_run
     /// # use tollgate::Quota;
@@ -156,10 +159,10 @@ impl Client {
     ///
     /// Returns the first problem that would prevent the store from answering checks: there is no
     /// [connection](StoreProblem::is_unreachable), the user may not use a command or the keys, or
-    /// the server is a read-only replica. The client stays usable. A task continues to try to
-    /// connect, and meanwhile [`WhenUnavailable`](crate::WhenUnavailable) answers checks. The store
-    /// answers as soon as it can. If only some primaries of a cluster can be reached, this method
-    /// returns `Ok`, and `problems` names the others.
+    /// the server is a read-only replica. The client stays usable: a task keeps trying to connect,
+    /// and [`WhenUnavailable`](crate::WhenUnavailable) answers checks until the store can. If some,
+    /// but not all, primaries of a cluster can be reached, this method returns `Ok`, and `problems`
+    /// names the others.
     pub async fn connect(&self) -> Result<(), StoreProblem> {
         let network = &self.network;
         network.connect().await.map_err(StoreProblem)?;
@@ -181,10 +184,11 @@ impl Client {
     }
 
     /// Tests the operations that checks use, like [`connect`](Self::connect), but only over open
-    /// connections. Returns all problems, or an empty result if the store answers all checks. Use
-    /// this method for a readiness endpoint: a client without a connection starts to connect, and
-    /// is ready at a later call. The test needs a few round trips, and ends within four connection
-    /// timeouts and 400 ms.
+    /// connections. Returns all problems, or an empty list if the store answers all checks.
+    ///
+    /// Use this method for a readiness endpoint. A client without a connection starts to connect,
+    /// and is ready at a later call. The test needs a few round trips, and ends within four
+    /// connection timeouts and 400 ms.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -200,7 +204,7 @@ impl Client {
     }
 
     /// Returns the known problems and the state of the connections and their breakers. This method
-    /// does not ask the servers.
+    /// sends nothing to the servers.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -275,7 +279,7 @@ impl Client {
         all
     }
 
-    /// Runs the calls that have these indices. All of their keys are on `node`.
+    /// Runs the calls at these indices. All their keys are on `node`.
     async fn call_node(
         &self,
         node: &Arc<Node>,
@@ -345,7 +349,7 @@ impl Command<'_> {
     }
 }
 
-/// Sends commands in one write. If not all commands are answered in time, returns the error of the
+/// Sends commands in one write. If any command is not answered in time, returns the error from the
 /// write, or `None` if the fate of the commands is unknown.
 async fn send_all<T>(
     connection: &Connection,
@@ -376,8 +380,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Trusts certificates that are signed by this certificate, in PEM. They replace the
-    /// certificates that the system trusts.
+    /// Trusts certificates signed by this PEM certificate, instead of the certificates that the
+    /// system trusts.
     ///
     /// Requires the feature `tls`.
     #[cfg(feature = "tls")]

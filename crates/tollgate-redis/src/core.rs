@@ -1,4 +1,4 @@
-//! The parts shared by all modes of a shared limit: asking the store, and the fallback.
+//! The parts that all modes of a shared limit use: requests to the store, and the fallback.
 
 use crate::client::Client;
 use crate::connection::trial::Trial;
@@ -56,13 +56,13 @@ impl Core {
         self.client_clock.then(system_time)
     }
 
-    /// Asks the store within the deadline of the limit. Uses the time `now`, or the limit's own
-    /// clock if `now` is `None`.
+    /// Asks the store within the limit's deadline. Uses the time `now`, or the limit's own clock if
+    /// `now` is `None`.
     pub(crate) async fn ask(&self, text: &str, op: Op<'_>, now: Option<Tick>) -> Result<Answer, Failure> {
         self.ask_by(self.deadline(), text, op, now).await
     }
 
-    /// Asks the store with a given deadline, for callers that have already waited before this call.
+    /// Asks the store with a given deadline, for callers that have already waited.
     pub(crate) async fn ask_by(
         &self,
         deadline: Instant,

@@ -4,7 +4,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tollgate::{Algorithm, ConfigError, Quota};
 
-/// A refused setting of a shared limit or of a client. The refusal happens before anything is sent.
+/// The error returned if a setting of a shared limit or a client is refused, before anything is
+/// sent.
 ///
 /// The text names the refused value, the allowed range and the fix.
 ///
@@ -24,8 +25,8 @@ use tollgate::{Algorithm, ConfigError, Quota};
 pub struct SharedError(pub(crate) Refused);
 
 impl SharedError {
-    /// Returns the name of the refused setting. This is a method of a builder, or one of the
-    /// arguments `name`, `quota`, `limit` and `url`.
+    /// Returns the name of the refused setting: a builder method, or one of the arguments `name`,
+    /// `quota`, `limit` and `url`.
     pub fn setting(&self) -> &'static str {
         self.0.setting()
     }
@@ -126,8 +127,9 @@ pub(crate) enum Refused {
          counts can be added up"
     )]
     UnsyncedAlgorithm { algorithm: Algorithm },
-    /// The caller requested both a debt and unsynchronized counts. The counts of all machines add
-    /// up to at most the limit plus the unsynchronized tokens, and a debt would exceed both.
+    /// The caller requested both a debt and unsynchronized counts. The counts of all machines must
+    /// add up to at most the limit plus the unsynchronized tokens, and a debt would exceed this
+    /// sum.
     #[error(
         "max_debt {max_debt} excludes max_unsynced, whose bound a debt would break; allowed: 0; leave one of \
          them out"

@@ -26,13 +26,15 @@ pub enum WhenUnavailable {
     Allow,
     /// Denies the request, without a retry time.
     Deny,
-    /// Decides with a limiter on this machine. The limiter's quota is a share of the limit's quota.
-    /// The share is above 0 and at most 1, and the local quota is at least one token. The limiter
-    /// is also charged for all requests that the store admits through this machine. It therefore
-    /// knows the recent traffic when it has to decide. Refunds to the store do not reach the
-    /// limiter, so it may deny a request that the store would admit. The store does not learn which
-    /// requests the limiter admits. A key may therefore use its share here, and then the whole
-    /// limit as soon as the store answers again.
+    /// Decides with a limiter on this machine, whose quota is a share of the limit's quota. The
+    /// share is above 0 and at most 1, and the local quota is at least one token.
+    ///
+    /// The limiter is also charged for all requests that the store admits through this machine, so
+    /// it knows the recent traffic when it has to decide. Refunds to the store do not reach the
+    /// limiter, so it may deny a request that the store would admit.
+    ///
+    /// The store does not learn which requests the limiter admits. A key may therefore use up its
+    /// share here, and then the whole limit as soon as the store answers again.
     ///
     /// The limiter uses the limit's algorithm if a table can store its state. Otherwise, a sliding
     /// window replaces a sliding log, and a token bucket replaces a sliding window that is too
@@ -131,7 +133,7 @@ impl Fallback {
         }
     }
 
-    /// Pauses the key in the local limiter, if there is one and it has room for the pause.
+    /// Pauses the key in the local limiter, if the limiter exists and has room for the pause.
     pub(crate) fn pause(&self, name: &Name, time: Duration) {
         if let Self::Local(limiter) = self {
             let _ = limiter.pause(name, time);

@@ -43,8 +43,8 @@ impl StoreProblem {
         )
     }
 
-    /// Returns true if the store answers checks in spite of this problem. Either the server's
-    /// memory is full, or the server may forget states when its memory is full.
+    /// Returns true if the store answers checks in spite of this problem. This is the case if the
+    /// server's memory is full, or if the server may forget states when its memory is full.
     pub fn is_warning(&self) -> bool {
         self.0.is_warning()
     }
@@ -69,7 +69,7 @@ pub(crate) enum Problem {
          `ACL SETUSER {user} ~{keys}`"
     )]
     Keys { server: String, user: String, keys: String, limit: String },
-    /// The server is a replica that refuses writes, but an admission is a write.
+    /// The server is a replica. Replicas refuse writes, and every admission is a write.
     #[error("{server} is a read-only replica, and an admission is a write; connect to its primary")]
     Replica { server: String },
     /// The server answers the limit's script with some other error.

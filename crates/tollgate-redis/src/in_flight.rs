@@ -6,20 +6,20 @@
 //!
 //! # Bound
 //!
-//! One script on one key grants a permit, and only while fewer permits than the limit are in use.
-//! At any moment, the number of permits for which [`SharedPermit::is_held`] is true is therefore at
-//! most the limit, counted across all machines. There are three temporary exceptions:
+//! A script grants a permit only while fewer permits than the limit are in use, and each script
+//! runs on a single key. Across all machines, [`SharedPermit::is_held`] is therefore true for at
+//! most as many permits as the limit allows. There are three temporary exceptions:
 //!
 //! - Work may continue although its permit is no longer held, because the permit could not be
-//!   renewed for a whole lifetime. Until the work ends, each of these permits may be one above the
-//!   limit. (A machine that was suspended while its clock stood still notices the loss at its next
-//!   renewal.)
+//!   renewed for a whole lifetime. Until the work ends, each such permit may exceed the limit by
+//!   one. (If a machine was suspended and its clock stopped, the machine notices the loss at its
+//!   next renewal.)
 //! - The fallback grants permits while the store does not answer. N machines may hold up to N times
 //!   the local limit, until the permits are dropped.
 //! - The store may forget permits, because it has lost its data or its clock has jumped ahead by a
 //!   lifetime. The store learns of these permits again when they are renewed, within a third of a
 //!   lifetime. Until then, the store may grant the same number of permits again. If the store's
-//!   clock steps back, the permits of dead processes return later by the same time.
+//!   clock steps back, the permits of dead processes become free later by the same amount of time.
 
 mod permit;
 
@@ -40,12 +40,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::{Chargeable, DecisionSource, Denied, InFlight, Permit, Quota};
 
-/// The letter of this kind of state in the names of keys.
+/// The letter that marks this kind of state in key names.
 const LETTER: char = 'p';
 const SHORTEST_LIFETIME: Duration = Duration::from_millis(100);
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// The minimum lifetime, as a multiple of the deadline. It leaves time for another renewal after a
-/// late renewal.
+/// The minimum lifetime, as a multiple of the deadline. If a renewal is late, there is still time
+/// for another one.
 const DEADLINES_IN_LIFETIME: u32 = 6;
 /// The commands of the script, besides TIME.
 const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "zrem", "pttl", "pexpire"];
@@ -75,8 +75,8 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 ///
 /// Keys are named like the keys of a [`SharedLimiter`](crate::SharedLimiter). The state of a key is
 /// one sorted set, so clusters need no special care. The set expires one second after the last
-/// lifetime has ended. All times are read from the server's clock. If machines used their own
-/// clocks, and the clocks differed, the machines would end each other's permits.
+/// lifetime has ended. All times are read from the server's clock, because machines whose own
+/// clocks differ would end each other's permits.
 ///
 /// A `SharedInFlight` is a handle that is cheap to clone.
 pub struct SharedInFlight<K: ?Sized> {
@@ -156,7 +156,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     }
 
     /// Returns how many permits of `key` are in use on all machines. If the store does not answer,
-    /// only the permits of this machine are counted.
+    /// counts the permits of this machine alone.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -202,9 +202,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
     /// Sets how long a permit is held without being renewed: 100 ms to a day, and at least six
     /// deadlines. The default is 30 s.
     ///
-    /// If a process dies, its permits stay taken for this time. If the store is unreachable for
-    /// longer than this time, a permit is no longer held. Each permit is renewed after each third
-    /// of its lifetime.
+    /// Each permit is renewed after each third of its lifetime. The permits of a dead process
+    /// become free at the end of their lifetime. If the store is unreachable for a whole lifetime,
+    /// a permit is no longer held.
     ///
     /// ```
     /// # use std::time::Duration;

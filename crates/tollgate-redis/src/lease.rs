@@ -13,32 +13,32 @@
 //! after the token is spent. A window's lease ends with the window that counted it. It does not
 //! matter which machine spends the tokens, or when. A machine that stops has spent fewer tokens. ∎
 //!
-//! This machine measures `e` from a moment before it requested the lease. A lease therefore ends on
-//! this machine no later than in the store.
+//! This machine measures a lease's end `e` from a moment before it requested the lease. On this
+//! machine, the lease therefore ends no later than in the store.
 //!
 //! # Costs and limitations
 //!
-//! - If a machine leases tokens and does not spend them, no machine can use them. These are up to
-//!   twice `lease` tokens of a key for each machine, until the lease ends. A lease lasts as long as
-//!   its tokens take to refill, at least 50 ms and at most 10 s; a window's lease lasts until the
-//!   window ends. A lease is at most half of the tokens that are left in the store. Leases start
-//!   small and double while the key returns within a second, so a rarely used key leases almost
-//!   nothing.
+//! - Tokens that a machine has leased but not spent are unavailable to all other machines until the
+//!   lease ends. For each key, these are up to twice `lease` tokens on each machine. A lease lasts
+//!   as long as its tokens take to refill, at least 50 ms and at most 10 s; a window's lease lasts
+//!   until the window ends. A lease is at most half of the tokens that are left in the store.
+//!   Leases start small and double while the key returns within a second, so a rarely used key
+//!   leases almost nothing.
 //! - If the answer to a lease is lost, its tokens are lost as well, and the next lease starts small
 //!   again. Cancelling a request does not cancel its lease.
 //! - A bucket or a log is charged ahead of time for the leases that it grants, so its last few
 //!   tokens are never leased.
-//! - After the store has denied a cost, this machine denies the cost until the retry time. It does
-//!   so for at most a second, and only until it gives tokens back itself. Meanwhile it does not
+//! - After the store has denied a cost, this machine denies the cost until the retry time, but for
+//!   at most a second, and only until it gives tokens back itself. During this time, it does not
 //!   notice refunds made by other machines. Except with a fixed window, the denial lasts for at
 //!   least a quarter of a lease's time. Without this minimum, each token would cost a round trip
 //!   when a key is at its limit, where tokens return one by one.
 //! - A leaky queue grants no leases. It assigns a turn to each request, and only the store knows
 //!   that turn.
-//! - Time is measured by this machine's monotonic clock, which stands still during sleep on some
-//!   machines. A machine that wakes up may spend a lease that has already ended in the store.
+//! - Time is measured by this machine's monotonic clock, which stops during sleep on some machines.
+//!   A machine that wakes up may spend a lease that has already ended in the store.
 //! - A decision made on this machine reports the `remaining` and `reset_after` of the store's last
-//!   answer, less the tokens that were spent since then.
+//!   answer, less the tokens spent since then.
 
 use crate::core::{Core, Request};
 use crate::name::Name;
@@ -85,7 +85,7 @@ struct State {
     rested_at: AtomicU64,
 }
 
-/// Returns `time` in whole ticks, limited to the most ticks that a lease can represent.
+/// Returns `time` in whole ticks, capped at the maximum that a lease can represent.
 fn ticks(time: Duration) -> u64 {
     u64::try_from(time.as_nanos() / u128::from(TICK)).unwrap_or(LAST).min(LAST)
 }
@@ -96,8 +96,8 @@ struct Cell {
     pool: TokenPool,
     /// Notified when the store has answered.
     answered: Notify,
-    /// The cost that is denied without asking the store, and the end of the denial: `until << 24 |
-    /// cost`, or 0 if there is no denial.
+    /// The cost that this machine denies without a request to the store, and the end of this
+    /// denial: `until << 24 | cost`, or 0 if there is no denial.
     denied: AtomicU64,
     /// The retry time reported by the store, which may be much later than `until`.
     retry_at: AtomicU64,
@@ -109,8 +109,8 @@ struct Cell {
     reset_at: AtomicU64,
 }
 
-/// The right to ask the store. Dropping it wakes all callers that wait for the answer, even if the
-/// task fails.
+/// The right to ask the store. Dropping this value wakes all callers that wait for the answer, even
+/// if the task fails.
 struct AskPermit(Arc<Cell>);
 
 impl Drop for AskPermit {
@@ -143,13 +143,14 @@ impl Leases {
         let core = &state.core;
         if request.cost == 0 || request.cost > core.rule.capacity() {
             // A request for no tokens asks for the state, which only the store knows. A request
-            // that never passes must not receive a remembered denial, because such a denial ends.
+            // that can never pass must not receive a remembered denial, which reports when to
+            // retry.
             return core.check(request, None).await;
         }
         let deadline = core.deadline();
         let Some(cell) = state.cell(&request.name) else { return core.check(request, None).await };
-        // Other requests may keep spending the leased tokens before this request. This request then
-        // asks the store directly while there is still time.
+        // If other requests keep spending the leased tokens first, this request asks the store
+        // directly while there is still time.
         let patience = deadline - core.deadline / 2;
         loop {
             let answered = cell.answered.notified();
@@ -186,7 +187,7 @@ impl Leases {
         }
     }
 
-    /// Forgets that the store has denied a key. Called after tokens of the key were refunded.
+    /// Forgets that the store has denied a key. Called after a refund to the key.
     pub(crate) fn ask_again(&self, name: &Name) {
         if let Some(cell) = self.state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
             // ORDERING: relaxed, as in `denied_for`.
@@ -269,9 +270,9 @@ impl State {
         });
     }
 
-    /// Asks the store for `cost` tokens and a lease. The caller must own the right to ask, and the
-    /// task returns that right when it ends. The task is separate, so that cancelling the request
-    /// does not lose the lease.
+    /// Asks the store for `cost` tokens and a lease. The caller must own the right to ask. A
+    /// separate task sends the request, so that cancelling the caller's request does not lose the
+    /// lease. The task returns the right to ask when it ends.
     fn ask(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
@@ -319,7 +320,8 @@ impl State {
     }
 }
 
-/// The right to sweep. Dropping it returns the right, even if the runtime ends before the sweep.
+/// The right to sweep. Dropping this value returns the right, even if the runtime ends before the
+/// sweep.
 struct Sweep(Arc<State>);
 
 impl Drop for Sweep {

@@ -40,10 +40,10 @@
 //!
 //! Each algorithm is a script that computes with integers and measures time in microseconds of the
 //! server's clock. The script makes the same decisions as the in-process rule. Tests send the same
-//! requests to both and compare all figures. A bucket counts in whole fractions of a token, so its
-//! rate is never rounded. Windows start at multiples of the period since the Unix epoch. A sliding
-//! log is a sorted set, and its limit is at most 100,000. Charged tokens stay charged when the
-//! quota changes.
+//! requests to both and compare all figures. A bucket counts in units of a fraction of a token, so
+//! its rate is never rounded. Windows start at multiples of the period since the Unix epoch. A
+//! sliding log is a sorted set, and its limit is at most 100,000. Charged tokens stay charged when
+//! the quota changes.
 //!
 //! If the server's clock steps back, buckets and logs continue from the later time. A window judges
 //! requests as if they arrived at the window's start.
@@ -65,12 +65,13 @@
 //!
 //! [`SharedLimiter::reserve`] charges an estimate, or is denied and charges nothing. `record`
 //! spends the reserved tokens in this process, and reports when to stop. `commit` settles the
-//! reservation: it refunds unspent tokens, or charges missing tokens. This charge may create a debt
-//! of up to [`max_debt`](SharedBuilder::max_debt). [`SharedReservationSet`] reserves from several
-//! limits, either from all or from none. The store keeps no list of reservations. If a process
-//! dies, its reserved tokens therefore count as spent, and become available again as the bucket
-//! refills or when the window ends. [`SharedReservation`] lists how many tokens each algorithm and
-//! mode gives back.
+//! reservation: it refunds unspent tokens, or charges missing tokens, which may create a debt of up
+//! to [`max_debt`](SharedBuilder::max_debt). [`SharedReservationSet`] reserves from several limits,
+//! either from all or from none.
+//!
+//! The store keeps no list of reservations. If a process dies, its reserved tokens therefore count
+//! as spent, and become available again as the bucket refills or when the window ends.
+//! [`SharedReservation`] lists how many tokens each algorithm and mode gives back.
 //!
 //! # Requests in flight
 //!
@@ -96,11 +97,11 @@
 //!
 //! A circuit breaker opens after three late answers in a row, or after a connection is lost during
 //! a request. Checks then end immediately, while one task probes the server until it answers. The
-//! task pauses for random times between its probes, and the pauses grow up to a second and a half.
-//! The store therefore decides again:
+//! pauses between its probes are random, and grow to at most a second and a half. The store decides
+//! again:
 //!
-//! - at once, if the server had only stopped responding and the connection is intact, because the
-//!   task also listens on the old connection;
+//! - at once, if the server had merely stalled and the connection is intact, because the task also
+//!   listens on the old connection;
 //! - within about two seconds, if the server was restarted or the network was cut. This time
 //!   consists of a pause of up to 1.5 s and an attempt to connect, which takes up to two
 //!   [connection timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster, the task
@@ -113,7 +114,7 @@
 //! the test: each limit runs its script on a key with the limit's own prefix. A [`StoreProblem`]
 //! names the command, the keys or the setting at fault, and the fix. An unreachable server is not a
 //! mistake in the settings: the client tries the limits once it has connected. A limit built after
-//! `connect` is tried when it is built.
+//! `connect` is tried immediately.
 //!
 //! - If the server restricts its users, the client's user needs access to the keys and to these
 //!   commands:

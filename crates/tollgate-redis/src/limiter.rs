@@ -59,10 +59,11 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// the request claims.
 ///
 /// Machines share the classes that have the same name. The default class is the same for all
-/// machines, whatever its [name](crate::SharedBuilder::default_class). If machines have different
-/// quotas for a class, each machine judges by its own quota, but counts the tokens charged by all
-/// machines. A machine with a smaller quota therefore denies first. The same holds for leases and
-/// unsynchronized counts, with one exception. With
+/// machines, whatever its [name](crate::SharedBuilder::default_class).
+///
+/// If machines have different quotas for a class, each machine judges by its own quota, but counts
+/// the tokens charged by all machines. A machine with a smaller quota therefore denies first. The
+/// same holds for leases and unsynchronized counts, with one exception: with
 /// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines with different *periods* do not
 /// count each other's tokens, so each of these quotas can be used up in full.
 ///
@@ -76,9 +77,9 @@ pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<Limit>,
     /// The index of the class in `limit`.
     class: usize,
-    /// The time of all operations, in place of the limit's clock.
+    /// The time at which all operations run, instead of the limit's clock.
     now: Option<Tick>,
-    /// The key of all operations, in place of their argument.
+    /// The key that all operations use, instead of their argument.
     key: Option<Arc<BoundKey>>,
     keys: PhantomData<fn(&K)>,
 }
@@ -92,7 +93,8 @@ struct Limit {
 
 /// The key that a handle is bound to.
 struct BoundKey {
-    /// The bytes that identify the key. Its names in other classes are computed from these bytes.
+    /// The bytes that identify the key. The key's names in other classes are computed from these
+    /// bytes.
     bytes: Vec<u8>,
     names: (Name, String),
 }
@@ -129,8 +131,8 @@ impl<K: ?Sized> SharedLimiter<K> {
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// Returns the names of the key that this handle is bound to. If there is no such key, returns
-    /// the names of `key`.
+    /// Returns the names of the key that this handle is bound to, or the names of `key` if the
+    /// handle is not bound to a key.
     fn names(&self, key: &K) -> (Name, Cow<'_, str>) {
         match self.key.as_deref() {
             Some(BoundKey { names: (name, text), .. }) => (*name, Cow::Borrowed(text)),
@@ -193,7 +195,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Returns this limit for one key. The result limits a single resource, whose key is `()`.
     ///
-    /// The key's name is then computed only once, however often the key is used. Limits of
+    /// The key's name is then computed only once, however often the key is used. Limits with
     /// different key types become limits of one type, so a
     /// [`SharedReservationSet`](crate::SharedReservationSet) accepts them together.
     ///
@@ -295,11 +297,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// A refund is never repeated, because the store may have executed it.
     ///
     /// In a bucket, a late refund may give back tokens that belong to other requests, as
-    /// [`Limiter::refund`](tollgate::Limiter::refund) describes. The number of these tokens is at
-    /// most the number that earlier decisions gave back while this decision was held. During a
-    /// roll-out, for example, machines may have different quotas for one key. The store does not
-    /// know under which quota a decision has refilled. All the tokens of a refund may then belong
-    /// to other requests.
+    /// [`Limiter::refund`](tollgate::Limiter::refund) describes. It gives back at most as many of
+    /// these tokens as earlier decisions gave back while this decision was held.
+    ///
+    /// If machines have different quotas for one key, for example during a roll-out, all tokens of
+    /// a refund may belong to other requests, because the store does not know under which quota the
+    /// decision's tokens have refilled.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -333,9 +336,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt, it has no remaining
     /// tokens, and its requests are denied. Each denial contains the time at which the request
     /// would pass. A refund can't give back a forced charge. Use a [reservation](Self::reserve) to
-    /// settle a cost more precisely. If the store does not answer, this method charges the local
-    /// limiter of [`WhenUnavailable`](crate::WhenUnavailable). That charge may create a debt of up
-    /// to the local limiter's share of `max_debt`.
+    /// settle a cost more precisely.
+    ///
+    /// If the store does not answer, this method charges the local limiter of
+    /// [`WhenUnavailable`](crate::WhenUnavailable). That charge may create a debt of up to the
+    /// local limiter's share of `max_debt`.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -348,8 +353,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().force(Request { name, text: &text, cost: tokens }, self.now).await
     }
 
-    /// Pauses `key` for `time`. Until the pause ends, no machine admits requests of this key in the
-    /// class of this handle.
+    /// Pauses `key` for `time`. Until the pause ends, no machine admits requests of this key in
+    /// this handle's class.
     ///
     /// During the pause, checks and peeks are denied, and their answers report when the same
     /// request would pass. The pause ends by itself and changes nothing else: afterwards the key
@@ -363,14 +368,13 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     ///   have already leased: at most twice `lease` for each machine, until its leases end.
     /// - With [`max_unsynced`](crate::SharedBuilder::max_unsynced), another machine receives the
     ///   pause when it next reports the key to the store. Until then, it admits at most
-    ///   `max_unsynced` tokens. A machine that has received a pause obeys it until its end, even if
-    ///   another machine resets the key.
+    ///   `max_unsynced` tokens. A machine that has received a pause obeys it until the pause ends,
+    ///   even if another machine resets the key.
     /// - While the store is unreachable, a machine that has not called this method admits what
     ///   [`WhenUnavailable`](crate::WhenUnavailable) allows.
     ///
-    /// Older versions of this crate, from before pauses existed, treat the state of a paused key as
-    /// broken. Machines that run these versions decide the key's requests as if the store were
-    /// unreachable.
+    /// Versions of this crate without pauses treat the state of a paused key as broken. Machines
+    /// that run these versions decide the key's requests as if the store were unreachable.
     ///
     /// # Errors
     ///
@@ -391,9 +395,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().pause(Request { name, text: &text, cost: 0 }, time, self.now).await
     }
 
-    /// Deletes the state of `key` in the class of this handle, both in the store and on this
-    /// machine, and ends the key's [pause](Self::pause). Tokens that other machines have leased
-    /// stay leased. After a reset, do not refund charges that were made before the reset.
+    /// Deletes the state of `key` in this handle's class, both in the store and on this machine,
+    /// and ends the key's [pause](Self::pause). Tokens that other machines have leased stay leased.
+    /// After a reset, do not refund charges that were made before the reset.
     ///
     /// # Errors
     ///
@@ -458,8 +462,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         &self.own_class().core.client
     }
 
-    /// Returns the statistics of all classes together, counted since the limiter was built. This
-    /// method visits every key that has state on this machine.
+    /// Returns the combined statistics of all classes since the limiter was built. This method
+    /// visits every key that has state on this machine.
     ///
     /// ```
     /// # use tollgate::Quota;

@@ -1,10 +1,12 @@
 //! The name of a key in the store.
 //!
 //! A name is `tollgate:<limit>:<letter>:<32 hexadecimal digits>`. A named class of callers adds
-//! `<class>:` before the digits. The digits are the first half of the key's SHA-256. A weaker hash
-//! is not enough, because untrusted clients choose the keys. With a weaker hash, a client could
-//! construct a key that collides with another client's key. The letter is the kind of state. After
-//! a change of the algorithm, a limit therefore never reads the state of the old algorithm.
+//! `<class>:` before the digits. The digits are the first half of the key's SHA-256. Untrusted
+//! clients choose the keys; if the hash were weaker, a client could construct a key that collides
+//! with another client's key.
+//!
+//! The letter is the kind of state. If a limit's algorithm changes, the limit therefore never reads
+//! the state of the old algorithm.
 
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -138,7 +140,7 @@ impl Naming {
         Self { prefix, readable }
     }
 
-    /// Returns the common prefix of the names of all keys of the limit.
+    /// Returns the prefix that the names of all the limit's keys share.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -168,8 +170,8 @@ impl Naming {
     }
 }
 
-/// Appends `bytes` to `text`. Letters, digits and a few signs stay unchanged. All other bytes
-/// become %xx, including those with a special meaning in a name or for a cluster.
+/// Appends `bytes` to `text`. Letters, digits and a few signs are kept. All other bytes become %xx,
+/// including bytes with a special meaning in a name or for a cluster.
 fn escape(bytes: &[u8], text: &mut String) {
     for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-_.@/+".contains(&byte) {

@@ -1,4 +1,4 @@
-//! Reservations of a shared limit, for work whose cost is known only at the end.
+//! Reservations against a shared limit, for work whose cost is known only at the end.
 //!
 //! A reservation consists of a charge in the store and a guard in this process. The store keeps no
 //! list of reservations. Reserved tokens are charged like any other cost, and the guard contains
@@ -20,9 +20,9 @@
 //! 3. A settlement gives back at most the tokens that were charged for the estimate, and only once.
 //!    It uses the limit's own refund, which judges by the time of the charge. A late settlement
 //!    therefore gives back as many tokens as a late refund.
-//! 4. Until a reservation is settled, ordinary checks have admitted all of `charged`. Open
-//!    reservations therefore never exceed the limit's bound, however many there are on any number
-//!    of machines. Only `commit` may go into debt.
+//! 4. Before a reservation is settled, all of its `charged` tokens were admitted by ordinary
+//!    checks. Open reservations therefore never exceed the limit's bound, whatever their number and
+//!    the number of machines. Only `commit` may go into debt.
 //!
 //! Tokens charged for growth are not given back: they were spent when they were charged, and one
 //! guard stores only one decision.
@@ -36,7 +36,7 @@ use std::ops::Deref;
 use tokio::runtime::Handle;
 use tollgate::{Decision, Denied, Settlement};
 
-/// Tokens of a shared limit, charged for work whose cost is known later.
+/// Tokens charged to a shared limit for work whose cost is known later.
 ///
 /// Created by [`SharedLimiter::reserve`]. A reservation owns all its data, so a task or a response
 /// body can own the reservation.
@@ -50,11 +50,10 @@ use tollgate::{Decision, Denied, Settlement};
 ///
 /// # Refunds on drop
 ///
-/// A drop can't wait for the store. If tokens have to be returned to the store, a task sends the
-/// request within the limit's deadline. The task runs in the runtime in which the tokens were
-/// reserved. If that runtime ends earlier or the process dies, all reserved tokens stay spent, even
-/// with `release_on_drop`. They become available again like the tokens of every charge, when the
-/// bucket refills or the window ends.
+/// A drop can't wait for the store, so a task returns any tokens within the limit's deadline. The
+/// task runs in the runtime in which the tokens were reserved. If that runtime ends earlier or the
+/// process dies, all reserved tokens stay spent, even with `release_on_drop`. Like the tokens of
+/// every charge, they become available again when the bucket refills or the window ends.
 ///
 /// # What each algorithm and mode can do
 ///
@@ -84,7 +83,7 @@ use tollgate::{Decision, Denied, Settlement};
 /// ```
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 pub struct SharedReservation {
-    /// The limit, at one key.
+    /// The limit for one key.
     limiter: SharedLimiter<()>,
     charge: Decision,
     /// The number of tokens that `record` may spend without asking the store: the estimate and all
@@ -145,7 +144,7 @@ impl SharedReservation {
         })
     }
 
-    /// Makes a drop of the reservation give back all tokens that were not recorded.
+    /// Makes the reservation give back all unrecorded tokens when it is dropped.
     ///
     /// Call this method only if the work costs nothing before its tokens are recorded. Otherwise, a
     /// caller could gain by giving up early. A process that dies gives nothing back.
@@ -180,13 +179,13 @@ impl SharedReservation {
     /// Spends `tokens`. Reserved tokens are spent first, in this process and without waiting.
     /// Missing tokens are then charged to the limit.
     ///
-    /// If the future is dropped while it waits for the store, it records nothing. Tokens that the
-    /// store may have charged stay charged.
+    /// If the future is dropped while it waits for the store, it records nothing, but the store may
+    /// have charged the tokens, which then stay charged.
     ///
     /// # Errors
     ///
     /// Returns [`Denied`] if the tokens are not available; stop the work then. The failed call
-    /// records and charges nothing, and earlier records stay.
+    /// records and charges nothing, and earlier records are kept.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -242,8 +241,10 @@ impl SharedReservation {
     ///
     /// If the store does not answer, nothing is given back. A missing difference is then charged to
     /// the local limiter, if there is one. Neither step is repeated, because the store may have
-    /// executed it. The future does nothing until it is polled. Dropping it before that drops the
-    /// reservation.
+    /// executed it.
+    ///
+    /// The future does nothing until it is polled. If it is dropped before that, the reservation is
+    /// dropped as well.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -254,7 +255,8 @@ impl SharedReservation {
     /// # }
     /// ```
     pub async fn commit(mut self, actual: u64) -> Settlement {
-        // This flag is set first, so that a dropped future does not settle the reservation again.
+        // This flag is set first, so that the reservation is not settled again if the future is
+        // dropped.
         self.is_settled = true;
         let charged = self.charged;
         if actual < charged {
@@ -307,23 +309,25 @@ impl fmt::Debug for SharedReservation {
     }
 }
 
-/// Reservations from several shared limits, which are made, recorded and settled together.
+/// Reservations against several shared limits, which are made, recorded and settled together.
 ///
-/// Each limit counts in its own unit. A cost is therefore a function of the limit's index. Dropping
-/// the set drops the [`SharedReservation`] of each limit.
+/// Each limit counts in its own unit, so a cost is a function of the limit's index. Dropping the
+/// set drops the [`SharedReservation`] of each limit.
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 #[derive(Debug)]
 pub struct SharedReservationSet(Vec<SharedReservation>);
 
 impl SharedReservationSet {
     /// Reserves an estimate from each of several shared limits, either from all or from none.
-    /// [`SharedLimiter::for_key`] returns the limit of one key.
+    /// [`SharedLimiter::for_key`] returns the limit for one key.
     ///
     /// The limits are charged one after the other, in the given order, and may be on different
-    /// servers. If one limit denies, the charges of the others are given back before this method
-    /// returns. Until then, other callers can't use these tokens, so the limit that denies most
-    /// often should be the first. If a limit's store does not answer, the limit gives nothing back.
-    /// If the future is dropped while it waits, charged tokens stay charged.
+    /// servers. If one limit denies, the charges to the others are given back before this method
+    /// returns. Until then, other callers can't use these tokens, so put the limit that denies most
+    /// often first.
+    ///
+    /// If a limit's store does not answer, the limit gives nothing back. If the future is dropped
+    /// while it waits, charged tokens stay charged.
     ///
     /// # Errors
     ///

@@ -58,16 +58,16 @@ pub struct SharedStats {
     pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unsent: u64,
-    /// The number of tokens that this machine has leased and not yet spent, for all keys together.
+    /// The number of tokens that this machine has leased but not yet spent, for all keys together.
     /// Expired leases do not count.
     pub leased: u64,
-    /// The number of tokens that this machine has admitted and the store has not confirmed, for all
-    /// keys together.
+    /// The number of tokens that this machine has admitted but the store has not yet confirmed, for
+    /// all keys together.
     pub unsynced: u64,
     /// The part of `unsynced` that was sent to the store and is not yet confirmed.
     pub unsynced_sent: u64,
-    /// The maximum number of unconfirmed tokens of any one key. This machine may now add up to this
-    /// number to an overshoot.
+    /// The largest number of unconfirmed tokens of any one key. At the moment, this machine can add
+    /// at most this number to an overshoot.
     pub most_unsynced: u64,
 }
 

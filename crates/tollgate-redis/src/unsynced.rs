@@ -7,20 +7,21 @@
 //! # Bound
 //!
 //! In each window, N machines admit at most the limit plus (N - 1) x `max_unsynced` tokens. This
-//! bound holds for any traffic, whether or not the store is reachable. *Proof.* Each machine judged
-//! its last admission based on an answer from the store. Let the machine's *knowledge* be the
-//! moment at which the store gave that answer. Let X be the machine with the latest knowledge, `k`.
-//! X judged by the sum of two numbers. The first is a total of everything that the store had
-//! counted at `k`, including X's own share. The second is everything else that X had admitted.
-//! Therefore X's admissions, together with the admissions that other machines had reported to the
-//! store until `k`, are within the limit. Any other machine Y received no answer later than `k`
-//! before its last admission. Consider the tokens that Y had admitted by then and that the store
-//! had not counted at `k`. All of them were unconfirmed at that moment, so they are at most
-//! `max_unsynced`. ∎
+//! bound holds for any traffic, whether or not the store is reachable.
 //!
-//! The proof requires a total that never loses anything. A machine stores the highest count of the
-//! others that it has received. The store may lose everything when it is killed. A machine
-//! therefore always reports all its admissions of the window, and not the difference.
+//! *Proof.* Each machine judged its last admission based on an answer from the store. Let the
+//! machine's *knowledge* be the moment at which the store gave that answer. Let X be the machine
+//! with the latest knowledge, `k`. X judged by the sum of two numbers. The first is a total of
+//! everything that the store had counted at `k`, including X's own share. The second is everything
+//! else that X had admitted. Therefore X's admissions, together with the admissions that other
+//! machines had reported to the store until `k`, are within the limit. Any other machine Y received
+//! no answer later than `k` before its last admission. Consider the tokens that Y has admitted in
+//! total and that the store had not counted at `k`. At Y's last admission, all of them were
+//! unconfirmed, so there are at most `max_unsynced` of them. ∎
+//!
+//! The proof requires a total that never loses anything, but the store may lose everything when it
+//! is killed. A machine therefore remembers the highest count that it has received for the other
+//! machines, and always reports all its admissions in the window, not the difference.
 //!
 //! A machine reports all counts of the current windows again in two cases: when it has a new
 //! connection, and when an answer shows that the store knew less than the machine had reported. A
@@ -28,33 +29,36 @@
 //! next connection leads to the same server process, that process has lost nothing. The next
 //! connection then does not count as new.)
 //!
-//! In both cases, the machine then waits two seconds for the others to report again. They may take
-//! that long to notice that the store is back. Until then, the machine does not treat an answer as
-//! a confirmation. It spends the rest of its `max_unsynced`, and receives no more.
+//! In both cases, the machine then waits two seconds for the other machines to report again,
+//! because they may take that long to notice that the store is back. Until then, the machine does
+//! not treat an answer as a confirmation. It spends the rest of its `max_unsynced`, and receives no
+//! more.
 //!
-//! The bound therefore holds when a server is killed and restarts empty. The condition is that all
-//! machines that have admissions in the window reach the server within these two seconds. A new
-//! machine does not know of a loss. Behind the connection of a cluster or a proxy, a machine
-//! notices a loss only if it has reported something before. A restarted process counts as another
-//! machine, and forgets the admissions that it had not reported.
+//! The bound therefore holds even if a server is killed and restarts empty, provided that all
+//! machines with admissions in the window reach the server within these two seconds.
+//!
+//! A new machine does not know of a loss. With a cluster or a proxy, a machine notices a loss only
+//! if it has reported something before. A restarted process counts as another machine, and forgets
+//! the admissions that it had not reported.
 //!
 //! A reset deletes the key in the store, and this machine's admissions. Other machines treat the
 //! deletion as a loss.
 //!
 //! After a window has ended, its counts are still reported to that window, because the sliding
-//! window weighs them. They are dropped once the next window has also ended, because they then no
-//! longer count.
+//! window weighs them. They are dropped once the next window has also ended and they no longer
+//! count.
 //!
 //! Windows follow the store's time. Each answer contains that time, and this machine's clock
 //! continues from it.
 //!
 //! # What a request waits for
 //!
-//! A request does not wait while the limit and `max_unsynced` have room. This also holds for new
-//! keys, which count from zero, within the bound. If `max_unsynced` is used up, the check waits for
-//! the store's answer, up to its deadline, before it is denied. If there is no connection,
-//! [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (These admissions
-//! are not included in the bound.) A request that costs more than `max_unsynced` asks the store.
+//! A request does not wait as long as both the limit and `max_unsynced` have room. This also holds
+//! for new keys, which count from zero within the bound. If `max_unsynced` is used up, the check
+//! waits for the store's answer, up to its deadline, before it is denied. If there is no
+//! connection, [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (These
+//! admissions are not included in the bound.) A request that costs more than `max_unsynced` asks
+//! the store.
 
 mod counts;
 mod push;
@@ -85,8 +89,8 @@ fn script() -> Script {
     Script::new(include_str!("scripts/counts.lua"))
 }
 
-/// Returns the trial of a limit with unsynchronized counts. If checks send the time, the trial
-/// sends `now`.
+/// Returns the trial of a limit with unsynchronized counts. If checks send the time, `now` is the
+/// time that the trial sends.
 pub(crate) fn trial(limit: &str, naming: &Naming, period: u64, now: Option<Tick>) -> Arc<Trial> {
     let window = core::system_time().as_nanos() / 1000 / period;
     let script = script();
@@ -222,9 +226,8 @@ impl Unsynced {
         }
     }
 
-    /// Returns the decision of a check without taking anything. The decision follows from the
-    /// counts known to this machine. If too much is unconfirmed and the store is unreachable, the
-    /// fallback decides.
+    /// Returns the decision of a check, based on the counts known to this machine, without taking
+    /// anything. If too much is unconfirmed and the store is unreachable, the fallback decides.
     pub(crate) fn peek(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
         let (known, unsynced) = self.known(request, now);
         let Core { client, fallback, rule, .. } = &*self.state.core;
@@ -235,8 +238,8 @@ impl Unsynced {
         known
     }
 
-    /// Returns the decision of a check, judged by the counts known to this machine. Also returns
-    /// how many tokens of the window the store has not confirmed.
+    /// Returns the decision of a check, based on the counts known to this machine, and how many
+    /// tokens in the window the store has not confirmed.
     fn known(&self, request: Request<'_>, now: Option<Tick>) -> (Decision, u64) {
         let state = &self.state;
         let now = state.at(now);

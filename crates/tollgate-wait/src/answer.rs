@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 /// The maximum number of limits read from one response.
 pub(crate) const MAX_LIMITS: usize = 8;
 
-/// The server's limits and the time of the next call, as described by a response.
+/// The server's limits, and how long to wait before the next call, as described by a response.
 ///
 /// Reading never fails. A field in an unknown form is ignored, and a negative time is treated as
 /// zero. If one field contains several times, the longest time counts.
@@ -56,19 +56,19 @@ pub struct Answer {
     /// True if the server refused the request for now, with the status 429 or 503.
     pub is_refusal: bool,
     /// How long to wait before calling the server again, according to the `Retry-After` field of a
-    /// response whose status is 400 or higher. A date is compared with the `Date` of the response,
-    /// or with the time of reception if there is no `Date`. The result is zero for a negative
+    /// response whose status is 400 or higher. A date is compared with the response's `Date`, or
+    /// with the time of reception if the response has no `Date`. The result is zero for a negative
     /// number or a date in the past.
     pub retry_after: Option<Duration>,
     /// The limits that the response describes.
     pub limits: Vec<ServerLimit>,
 }
 
-/// A limit of a server, as described by a response. Values that the response omits are `None`.
+/// A server's limit, as described by a response. Values that the response omits are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerLimit {
-    /// The name of the limit in the response, with its partition key if there is one. Limits in the
+    /// The limit's name in the response, followed by its partition key if it has one. Limits in the
     /// older fields have no name in the response, so they are named after the field.
     pub name: String,
     /// The quota, which is the amount of `unit` that the server admits in `window`.
@@ -77,8 +77,8 @@ pub struct ServerLimit {
     pub window: Option<Duration>,
     /// The remaining amount.
     pub remaining: Option<u64>,
-    /// How long it takes until more remains. For some servers, this is the time until any amount
-    /// becomes available. For others, it is the time until the whole quota is available.
+    /// How long it takes until more remains. On some servers, this is the time until any amount
+    /// becomes available; on others, it is the time until the whole quota is available.
     pub reset: Option<Duration>,
     /// The unit counted by the limit, if the limit does not count requests. The unit is the `qu` of
     /// `RateLimit-Policy`, or `tokens`.

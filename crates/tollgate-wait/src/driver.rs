@@ -9,12 +9,12 @@
 //!                                                                 sleep, ask again
 //! ```
 //!
-//! A waiter that lost its place because it did not act returns to the same place as soon as it is
-//! polled.
+//! If a waiter has lost its place because it did not act, it returns to the same place as soon as
+//! it is polled.
 //!
 //! If a wait fails or is dropped, the destructor of `Waiter` removes the waiter from the line and
-//! calls the next waiter. The future awaits nothing between the charge and its end, so dropping the
-//! future never loses a charge (except for limits that take time to answer).
+//! calls the next waiter. After the charge, the future completes without awaiting anything, so
+//! dropping the future never loses a charge (except for limits that take time to answer).
 
 use crate::limiter::Waitable;
 use crate::line::{First, NO_TICKET, Place, Ticket};
@@ -32,7 +32,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource, Outcome, Quota};
 
-/// One wait, with the limiter, the key, the cost, and the maximum duration of the wait.
+/// One wait: its limiter, key, cost and maximum duration.
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
     pub(crate) lines: &'w Arc<Lines>,
     pub(crate) settings: &'w Settings,
@@ -93,8 +93,8 @@ where
                     .await
                 }
                 Place::Behind { first, cost } => {
-                    // A waiter checks on the first waiter when its own turn should have arrived.
-                    // After that, it checks once in each interval of `patience`.
+                    // A waiter checks on the first waiter when its own turn is overdue, and then
+                    // once in each interval of `patience`.
                     let mut watch = self.settings.patience;
                     if !own_turn_is_over {
                         watch = watch.max(time_of(&self.limiter.quota(self.key), cost));
@@ -140,8 +140,8 @@ where
         WaitError::Expired { max_wait, in_flight: self.limiter.in_flight(self.key).await }
     }
 
-    /// Checks the limiter immediately if the key has no waiters. If the key has waiters, or if the
-    /// check is denied and a wait can help, this method takes the last place in the line.
+    /// Checks the limiter immediately if the key has no waiters. Takes the last place in the line
+    /// if the key has waiters, or if the check is denied and a wait can help.
     async fn enter(&self) -> Result<Entered<'_, L::Turn>, WaitError> {
         loop {
             let seen = self.lines.cost(|| self.id(), self.settings.patience);
@@ -163,8 +163,8 @@ where
                     _ => {}
                 }
             }
-            // If a caller has joined in the meantime, the wait is longer, so it is computed again.
-            // Each repetition means that another caller has obtained a place.
+            // If another caller has joined in the meantime, the wait is longer and is computed
+            // again. Each repetition means that another caller has taken a place.
             if let Joined::Waits(waiter) = self.lines.join(self.id(), self.cost, seen, self.settings)? {
                 return Ok(Entered::Waits(waiter));
             }
@@ -184,8 +184,8 @@ where
         }
         let all = before.saturating_add(self.cost);
         loop {
-            // While the key has waiters, its bucket is never full. The tokens beyond the capacity
-            // therefore become available at the bucket's rate.
+            // While the key has waiters, its bucket is never full, so the tokens beyond the
+            // capacity become available at the bucket's rate.
             let asked = all.min(capacity);
             let at_once = self.limiter.peek_n(self.key, asked).await;
             // A limiter that replaces a store has a smaller capacity than the store. A quota may
@@ -205,7 +205,7 @@ where
         }
     }
 
-    /// Returns the id of the key's line. For a rate, the id is not computed while no key has
+    /// Returns the id of the key's line. For a rate, this method is not called while no key has
     /// waiters.
     fn id(&self) -> LineId {
         self.lines.id(self.key)
@@ -216,7 +216,7 @@ where
         poll_fn(|cx| Poll::Ready(waiter.look(cx.waker()))).await
     }
 
-    /// Returns how long a denied request waits, or `None` if the time at which it would pass is
+    /// Returns how long a denied request must wait, or `None` if the time at which it would pass is
     /// unknown.
     fn wait_of(&self, decision: &Decision) -> Result<Option<Duration>, WaitError> {
         let cost = self.cost;
@@ -226,8 +226,7 @@ where
                 if cost > capacity {
                     Err(WaitError::Never { cost, capacity })
                 } else if cost > self.limiter.quota_of(self.key, decision).capacity() {
-                    // The store can admit this cost, but the limiter that replaces the store never
-                    // can.
+                    // The store can admit this cost, but the limiter that replaces it never can.
                     Err(WaitError::NoRetryTime)
                 } else {
                     // The quota was raised after the decision was made.

@@ -1,5 +1,5 @@
 //! Queues for rate limits, and for limits on the requests in flight. The callers of one key proceed
-//! in order, each as soon as its tokens or its permit are available.
+//! in order, each as soon as its tokens or permit become available.
 //!
 //! A check of [tollgate](https://docs.rs/tollgate) returns an answer immediately. This crate is for
 //! callers that would rather wait, such as jobs, writers, and clients of a third-party API.
@@ -54,16 +54,18 @@
 //! # fn main() {}
 //! ```
 //!
-//! A permit is returned when it is dropped. Its key's first waiter is then woken. Nobody knows in
-//! advance when a permit will be returned, so a wait for a permit is never refused as too long.
-//! Instead it ends with [`WaitError::Expired`], which contains the number of permits in use. A
-//! permit that is never dropped ([`std::mem::forget`], a task that hangs) lowers the limit of its
-//! key until [`InFlight::reset`](tollgate::InFlight::reset) is called.
+//! When a permit is dropped, it is returned, and its key's first waiter is woken. Nobody knows in
+//! advance when a permit will be returned, so a wait for a permit is never refused as too long. If
+//! no permit is returned in time, the wait ends with [`WaitError::Expired`], which contains the
+//! number of permits in use.
+//!
+//! A permit that is never dropped, for example after [`std::mem::forget`] or in a task that hangs,
+//! lowers the limit of its key until [`InFlight::reset`](tollgate::InFlight::reset) is called.
 //!
 //! # Guarantees
 //!
 //! - *Order.* The waiters of one key proceed in the order in which they arrived, whatever their
-//!   costs are. A costly waiter does not starve behind cheap ones.
+//!   costs are. A waiter with a high cost is not starved by cheaper ones.
 //! - *Leaving costs nothing.* A waiter is charged when its turn arrives. If its future is dropped
 //!   earlier, no token is charged, and the turn passes to the next waiter. (A shared limit may have
 //!   charged a request that was in transit when the future was dropped.)
@@ -72,8 +74,8 @@
 //!   buckets, and an estimate for windows and logs. A cost above the capacity of the quota fails
 //!   with [`WaitError::Never`].
 //! - *An unreachable store.* While the store of a shared limit is unreachable, a local limiter with
-//!   a share of the quota replaces it. Waits are then computed at the rate of the local limiter. A
-//!   cost that the store could admit, but the local limiter never can, fails with
+//!   a share of the quota replaces it. Waits are then computed at the local limiter's rate. If the
+//!   store could admit a cost, but the local limiter never can, the wait fails with
 //!   [`WaitError::NoRetryTime`].
 //! - *One charge.* A wait returns a [`Turn`], which is the decision of a charge that was already
 //!   made, or a permit that is already taken. Do not check again.
@@ -112,12 +114,13 @@
 //!
 //! # Servers with limits of their own
 //!
-//! `WaitLayer`, with the feature `tower`, is a layer for HTTP clients such as those of hyper and
+//! With the feature `tower`, `WaitLayer` is a layer for HTTP clients such as those of hyper and
 //! reqwest. Each request waits for its turn among the requests with the same key, which is usually
 //! the host. The layer reads the server's limits from each response, and pauses a key that the
-//! server refuses. It can also resend a refused request if that is safe. `Paced`, with the feature
-//! `http`, is the limiter below the layer, for other clients and for threads. `Answer` parses the
-//! fields of a response.
+//! server refuses. It can also resend a refused request if that is safe.
+//!
+//! With the feature `http`, `Paced` is the limiter below the layer, for other clients and for
+//! threads, and `Answer` parses a response's fields.
 //!
 //! # Sleeping
 //!
@@ -129,13 +132,13 @@
 //! # How it works
 //!
 //! A waiter has a place in the line of its key. Only the first waiter checks the limiter. If the
-//! check is denied, the waiter sleeps for the `retry_after` of the denial, or until a permit is
+//! check is denied, the waiter sleeps until the denial's `retry_after` has passed or a permit is
 //! returned, and checks again. When the waiter is admitted, it leaves the line and wakes the second
 //! waiter.
 //!
-//! The other waiters sleep until they are woken. Each of them also has a timer, which detects a
-//! first waiter that does not act. If the first waiter has not acted between the start and the end
-//! of the timer, it is removed from the line until it is polled.
+//! The other waiters sleep until they are woken. Each of them also has a timer, in case the first
+//! waiter does not act. If the first waiter has not acted from the start to the end of this timer,
+//! it is removed from the line until it is polled.
 //!
 //! The lines are divided into 64 shards, each behind a mutex, so waiters of different keys rarely
 //! contend. A mutex is held only during operations on one line, and never while the limiter is
@@ -149,8 +152,8 @@
 //! - `tokio`: queues sleep with tokio's timer, unless they are created with another sleeper.
 //! - `stream`: streams and sinks that are slowed down to a limit.
 //! - `http`: parses the limits in server responses, and adds a limiter that obeys them.
-//! - `tower`: a layer for HTTP clients. Requests wait for their turn and obey the limits of
-//!   servers. This feature includes `http`.
+//! - `tower`: a layer for HTTP clients. Requests wait for their turn and obey the servers' limits.
+//!   This feature includes `http`.
 
 #[cfg(feature = "http")]
 mod answer;

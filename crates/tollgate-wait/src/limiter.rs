@@ -11,20 +11,21 @@ use std::time::Duration;
 use tollgate::store::{Accepts, Equivalent, Store};
 use tollgate::{Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLimiter};
 
-/// A limiter that callers can wait for. The implementations are [`Limiter`], [`SingleLimiter`]
-/// (whose key is `()`), [`InFlight`], and references to and `Arc`s of these limiters. With the
-/// feature `wait` of `tollgate-redis`, its `SharedLimiter` and `SharedInFlight` also implement the
-/// trait.
+/// A limiter that callers can wait for. This trait is implemented for [`Limiter`],
+/// [`SingleLimiter`] (whose key is `()`) and [`InFlight`], and for references to these limiters and
+/// `Arc`s of them. `SharedLimiter` and `SharedInFlight` implement it if the feature `wait` of
+/// `tollgate-redis` is on.
 ///
 /// A pair of a rate and a limit on the requests in flight is also a limiter. The first member is
-/// charged the cost of the request, and the second member provides one permit. A request takes from
-/// both members or from neither.
+/// charged the request's cost, and the second member provides one permit. A request takes from both
+/// members or from neither.
 pub trait Waitable<Q: ?Sized> {
-    /// The value that a caller receives in its turn: a [`Turn`] for a rate, or a permit. A permit
-    /// is returned when it is dropped.
+    /// The value that a caller receives when its turn arrives: a [`Turn`] for a rate, or a permit.
+    /// A permit is returned when it is dropped.
     type Turn;
 
-    /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after it is returned.
+    /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after the permit is
+    /// returned.
     fn take(
         &self,
         key: &Q,
@@ -35,8 +36,8 @@ pub trait Waitable<Q: ?Sized> {
     /// Returns the answer that [`take`](Self::take) would return, without taking anything.
     fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send;
 
-    /// Returns the quota of `key`. Its capacity is the maximum that one request can take. The quota
-    /// of permits has a period of zero, because permits do not refill at a rate.
+    /// Returns the quota of `key`. The quota's capacity is the maximum that one request can take.
+    /// The quota of permits has a period of zero, because permits do not refill at a rate.
     fn quota(&self, key: &Q) -> Quota;
 
     /// Returns the quota that applied to `answer`. The result differs from [`quota`](Self::quota)
@@ -124,8 +125,7 @@ where
         ready(self.empty_permit(key).peek_n(permits))
     }
 
-    /// Returns a quota of all permits with a period of zero, because permits do not refill at a
-    /// rate.
+    /// Returns a quota of all permits. Its period is zero, because permits do not refill at a rate.
     fn quota(&self, _: &Q) -> Quota {
         Quota::new(self.limit(), Duration::ZERO)
     }

@@ -1,22 +1,22 @@
-//! The line of one key as a plain value. It contains the waiters in order, and determines which
-//! waiter is to be woken.
+//! The line of one key as a plain value. It contains the waiters in order, and decides which waiter
+//! to wake.
 //!
 //! Invariants:
 //!
 //! 1. Tickets ascend from the first waiter to the last. A waiter that has lost its place returns to
-//!    the place determined by its ticket, so no waiter that arrived later is before it.
-//! 2. A waiter that becomes the first is *called* by the same change of the line. The change
-//!    records a new last act, ends the waiter's sleep, and returns its waker to the caller. A
-//!    waiter that returns to the first place acts by returning. If the first waiter sleeps, it is
-//!    called again when a permit of the key is returned. A call is remembered until the first
-//!    waiter looks, which it does before it checks the limiter. A call during the check therefore
-//!    makes it check again.
+//!    the place determined by its ticket, so no waiter that arrived later is ahead of it.
+//! 2. The change to the line that makes a waiter the first also *calls* this waiter: it records a
+//!    new last act, ends the waiter's sleep, and returns the waiter's waker to the caller. A waiter
+//!    that returns to the first place acts by returning. A sleeping first waiter is called again
+//!    when a permit of the key is returned. A call is remembered until the first waiter looks,
+//!    which happens before each check of the limiter, so a call during a check causes another
+//!    check.
 //! 3. The first waiter loses its place only if it has stopped acting. There are two ways to detect
-//!    this. First, another waiter reads the first waiter's last act as a [`First`]. It then sleeps
-//!    for the sum of the first waiter's sleep and the patience, and finds that the last act is
-//!    still the same. Second, the act is older than this sum according to the system clock. No two
-//!    acts in a line have the same number. (The system clock alone is not sufficient, because it
-//!    does not advance with the timers of a runtime whose time is paused.)
+//!    this. First, another waiter reads the first waiter's last act as a [`First`], sleeps for the
+//!    sum of the first waiter's sleep and the patience, and finds that the last act is still the
+//!    same. Second, according to the system clock, the last act is older than this sum. No two acts
+//!    in a line have the same number. (The system clock alone is not sufficient, because it does
+//!    not advance with the timers of a runtime whose time is paused.)
 //! 4. No waker is cloned, dropped or woken here. The caller holds the lock, and these operations
 //!    run user code, which may drop another waiter. Wakers are only swapped, and returned to the
 //!    caller.
@@ -26,7 +26,7 @@ use std::mem;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The number of a waiter, from 1. No ticket is issued twice.
+/// The number of a waiter, starting at 1. No ticket is issued twice.
 pub(crate) type Ticket = u64;
 
 /// The ticket of a caller that is not in any line.
@@ -72,7 +72,7 @@ pub(crate) enum Place {
     /// The first waiter is another one.
     Behind {
         first: First,
-        /// The sum of the costs of this waiter and of all waiters between the first and this one.
+        /// The total cost of this waiter and of all waiters between the first waiter and this one.
         cost: u64,
     },
     /// The waiter is not in the line, because it was inactive for too long.
@@ -93,13 +93,13 @@ impl Line {
         self.waiters.len()
     }
 
-    /// Returns the sum of the costs of all waiters, or `None` if the line is empty.
+    /// Returns the total cost of all waiters, or `None` if the line is empty.
     pub(crate) fn cost(&self) -> Option<u64> {
         self.waiters.iter().map(|waiter| waiter.cost).reduce(u64::saturating_add)
     }
 
-    /// Adds a waiter at the place determined by its ticket. A new waiter receives the last place,
-    /// while a returning waiter may receive an earlier one.
+    /// Adds a waiter at the place determined by its ticket. This is the last place for a new
+    /// waiter, but may be an earlier place for a returning waiter.
     pub(crate) fn join(&mut self, ticket: Ticket, cost: u64) {
         let at = self.waiters.partition_point(|other| other.ticket < ticket);
         self.acts += 1;
@@ -108,8 +108,8 @@ impl Line {
     }
 
     /// Returns the place of the waiter with `ticket`. The first waiter acts by looking. For any
-    /// other waiter, the line stores `waker`, which wakes the waiter when it becomes the first. The
-    /// previous waker is returned in `waker`.
+    /// other waiter, the line stores `waker`, which will wake the waiter when it becomes the first,
+    /// and returns the previous waker in `waker`.
     pub(crate) fn look(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> Place {
         let Some(at) = self.find(ticket) else { return Place::Lost };
         if at == 0 {
@@ -122,9 +122,9 @@ impl Line {
         Place::Behind { first: self.first(), cost }
     }
 
-    /// Returns true if the waiter with `ticket`, which sleeps as the first waiter, must look again.
-    /// It must look again if it was called or has lost its place. Otherwise the line stores
-    /// `waker`, and returns the previous waker in `waker`.
+    /// Returns true if the waiter with `ticket`, which sleeps as the first waiter, must look again,
+    /// because it was called or has lost its place. Otherwise the line stores `waker`, and returns
+    /// the previous waker in `waker`.
     pub(crate) fn is_called(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
         let Some(at) = self.find(ticket) else { return true };
         if at == 0 && self.waiters[0].is_called {

@@ -13,15 +13,15 @@
 //! | one thread | 634 (624 to 666) | 652 (641 to 741) | 588 (573 to 656) |
 //! | two threads, a key each | 4,034 (3,841 to 4,315) | 1,062 (1,006 to 1,155) | 876 (824 to 919) |
 //!
-//! The locks of scc do not belong to single keys either. They belong to buckets of 32 keys, and
-//! there are only two buckets while few keys have waiters. In addition, scc acquires locks inside a
-//! per-thread epoch guard, which is stored in a thread-local. If that thread-local were dropped
-//! before another one that contains a waiter, dropping the waiter would abort the process
+//! scc's locks do not belong to single keys either, but to buckets of 32 keys, and there are just
+//! two buckets while few keys have waiters. In addition, scc acquires locks inside a per-thread
+//! epoch guard, which is stored in a thread-local. If another thread-local contained a waiter and
+//! were dropped after this one, dropping the waiter would abort the process
 //! (`a_waiter_in_a_thread_local_leaves_when_the_thread_ends`). Finally, the models run the shards
 //! unchanged, whereas scc would have to be replaced.
 //!
-//! The map of a shard is a `BTreeMap`, which keeps no memory for removed lines. The shards of a
-//! queue occupy 8 KiB.
+//! Each shard's map is a `BTreeMap`, which keeps no memory for removed lines. A queue's shards
+//! occupy 8 KiB.
 //!
 //! # States of a line
 //!
@@ -34,29 +34,30 @@
 //!
 //! 1. A shard contains an entry for a line if and only if the line has waiters. Only
 //!    [`Shard::change`] accesses a line, and it restores this invariant before the shard is
-//!    unlocked. Therefore no waiter can join a line that another thread removes, and a key without
-//!    waiters occupies no memory.
+//!    unlocked. Therefore no waiter can join a line while another thread removes it, and a key
+//!    without waiters occupies no memory.
 //! 2. The id of a line determines its shard, and every function locks one shard at a time. A thread
 //!    that holds a lock never waits, wakes no waiter and calls no user code (invariant 4 of
 //!    `line.rs`). The locks therefore cannot deadlock. [`Lines::removed`] runs wakers and their
-//!    destructors after the unlock. They may therefore call any function of the queue again, even
-//!    for the same key.
+//!    destructors after the unlock, so these may call any function of the queue again, even for the
+//!    same key.
 //! 3. A turn is never lost. The critical section that removes the first waiter also takes the waker
-//!    of the next waiter. The critical section of [`Waiter::look`] that finds a waiter behind
-//!    another one also stores its waker. If the look happens before the removal, the removal finds
-//!    the waker and wakes the waiter. If the look happens after the removal, it finds the waiter in
-//!    the first place.
+//!    of the next waiter. If [`Waiter::look`] finds a waiter behind another one, it stores the
+//!    waiter's waker in the same critical section. If the look happens before the removal, the
+//!    removal finds the waker and wakes the waiter. If the look happens after the removal, it finds
+//!    the waiter in the first place.
 //! 4. A returned permit is never overlooked. [`Lines::wake`] takes the lock after the permit is
 //!    returned. A waiter enters its line, under the lock, before it checks the limiter as the first
 //!    waiter. If the wake takes the lock first, the check finds the permit. If the waiter takes the
 //!    lock first, the wake finds the waiter. This is true for any memory orderings in the limiter.
 //!    The wake does not read the count of waiters, because it could read the count too early.
-//! 5. Tickets ascend in a shard, under its lock, and outlive the lines. Therefore a returning
-//!    waiter is placed before all later waiters, even if its line was absent in the meantime.
+//! 5. A shard issues ascending tickets under its lock, and continues the numbers when lines are
+//!    removed. A returning waiter is therefore placed ahead of all later waiters, even if its line
+//!    was absent in the meantime.
 //! 6. `waiting` is at least the number of waiters in all lines. It is raised before a waiter enters
 //!    a line. It is lowered after the waiter has left, but before the next waiter is woken. The
-//!    bound on all waiters therefore also bounds the memory of the lines. The count that a woken
-//!    caller reads does not include the waiter that woke it.
+//!    limit on the number of waiters therefore also limits the memory of the lines, and a woken
+//!    caller reads a count that does not include the waiter that woke it.
 
 mod sync;
 
@@ -150,8 +151,8 @@ impl Lines {
     }
 
     /// Returns how many tokens the waiters in the line will take, or `None` if the line has no
-    /// waiters. If the first waiter is late by more than `patience`, it is not counted, because it
-    /// loses its place.
+    /// waiters. If the first waiter is late by more than `patience`, it loses its place and is not
+    /// counted.
     pub(crate) fn cost(&self, id: impl FnOnce() -> LineId, patience: Duration) -> Option<u64> {
         if self.waiting() == 0 {
             return None;
@@ -161,7 +162,7 @@ impl Lines {
         cost
     }
 
-    /// Takes the last place in the line. Fails if the waiters in the line now require more tokens
+    /// Takes the last place in the line, unless the waiters in the line now require more tokens
     /// than `seen`.
     pub(crate) fn join(
         &self,
@@ -236,8 +237,8 @@ pub(crate) struct Waiter<'l> {
 }
 
 impl Waiter<'_> {
-    /// Returns to the place that the waiter has lost, in front of all waiters that arrived later.
-    /// The bounds are not checked again, because they were checked when the waiter joined.
+    /// Returns to the place that the waiter has lost, ahead of all waiters that arrived later. The
+    /// bounds are not checked again, because they were checked when the waiter joined.
     pub(crate) fn come_back(&self) {
         // ORDERING: relaxed, because this count publishes no other data.
         self.lines.waiting.0.fetch_add(1, Relaxed);

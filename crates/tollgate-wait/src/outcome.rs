@@ -1,13 +1,14 @@
-//! The result of a wait: the turn of the caller, or an error.
+//! The result of a wait: the caller's turn, or an error.
 
 use std::ops::Deref;
 use std::time::Duration;
 use tollgate::Decision;
 
-/// The turn of a caller that has waited. Its tokens are charged, and the caller may go ahead.
+/// The turn of a caller that has waited. The caller's tokens are charged, and the caller may
+/// proceed.
 ///
-/// A `Turn` dereferences to the [`Decision`] of the charge, so it can be passed to a refund. Unlike
-/// a decision, a turn may be ignored.
+/// A `Turn` dereferences to the charge's [`Decision`], so it can be passed to a refund. Unlike a
+/// decision, a turn may be ignored.
 ///
 /// ```
 /// # use tollgate::{Quota, SingleLimiter};
@@ -65,8 +66,8 @@ pub enum WaitError {
     Expired {
         /// The maximum wait that the caller allowed.
         max_wait: Duration,
-        /// The number of the key's permits that were in use at the end of the wait; `None` for a
-        /// rate. A permit that is never dropped is always counted.
+        /// How many of the key's permits were in use at the end of the wait; `None` for a rate.
+        /// Permits that are never dropped are included.
         in_flight: Option<u64>,
     },
 
@@ -94,8 +95,7 @@ pub enum WaitError {
 
     /// The time at which a retry would pass is unknown. There are three possible reasons: the
     /// limiter has no space for this key, the store of a shared limit did not answer, or the
-    /// limiter that replaces the store can never admit the cost. (In the last case, the store can
-    /// admit the cost.)
+    /// limiter that replaces the store can never admit the cost, although the store can.
     #[error(
         "the limiter has no retry time: it is full of other keys (raise its `max_keys`, or choose another \
          `WhenFull`), or its store is unreachable (retry later, or raise the share of its `WhenUnavailable`)"

@@ -25,10 +25,10 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 ///   a second. Each further refusal in a row doubles this time, up to a minute.
 /// - If a response contains the remaining amount of a limit, at most this many requests follow
 ///   until the limit's time ends, and they are spread over this time. Processes that use the same
-///   limit share the remaining amount without any communication. If there are several limits, the
-///   slowest one counts.
-/// - The key returns to the quota of the inner limiter after the limit's time and one more window
-///   have passed, unless a response has repeated the limit.
+///   limit share the remaining amount without any communication. If a response contains several
+///   limits, the slowest one counts.
+/// - The key returns to the inner limiter's quota one window after the limit's time, unless a
+///   response has repeated the limit.
 ///
 /// A limiter with a generous quota for each host is a good inner limiter, because it alone applies
 /// until the first response.
@@ -85,8 +85,8 @@ impl<L> Paced<L> {
         }
     }
 
-    /// Sets the maximum pause, and the maximum time and window of a limit. The default is an hour.
-    /// If a server requests a longer pause, it is called again after this time.
+    /// Sets the maximum duration of pauses, and of the times and windows of limits. The default is
+    /// an hour. If a server requests a longer pause, it is called again after this maximum.
     #[must_use]
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;
@@ -94,8 +94,8 @@ impl<L> Paced<L> {
     }
 
     /// Sets the maximum number of keys that have a pace at the same time, rounded up to a multiple
-    /// of 16. The default is 65,536. Each further key replaces the key whose pace ends first. A key
-    /// occupies about 200 bytes.
+    /// of 16. The default is 65,536. Beyond this number, each new key replaces the key whose pace
+    /// ends first. A key occupies about 200 bytes.
     #[must_use]
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
@@ -140,13 +140,13 @@ impl<L> Paced<L> {
     }
 
     /// Updates the pace of `key` from the response to the request with this
-    /// [`number`](Self::number). The remaining amount in the response does not include later
+    /// [`number`](Self::number). The response's remaining amount does not account for later
     /// requests.
     ///
     /// # Progress
     ///
     /// This method takes a lock, shared by a 16th of the keys, for a few instructions. If there is
-    /// no space for another key, it holds the lock while it visits all of these keys.
+    /// no space for another key, the method holds the lock while it visits all keys in that 16th.
     pub fn learn<Q>(&self, key: &Q, answer: &Answer, number: u64)
     where
         L: Waitable<Q>,
@@ -246,9 +246,9 @@ where
             None => None,
         };
         let turn = self.limiter.take(key, cost, next).await;
-        // While the inner limiter was checked, which takes time for a shared limiter, the server
-        // may have refused another request. The caller then keeps its place in the queue, and the
-        // tokens are lost.
+        // The server may have refused another request during the check of the inner limiter, which
+        // takes time if that limiter is shared. In this case, the caller keeps its place in the
+        // queue, and the tokens are lost.
         let pause = self.paused_for(key);
         if turn.is_ok() && !pause.is_zero() {
             return Err(self.held_back(cost, self.limiter.quota(key).capacity(), pause));

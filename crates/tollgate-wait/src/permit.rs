@@ -5,8 +5,8 @@ use crate::lines::{LineId, Lines};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A permit for which a caller has waited. When this value is dropped, the permit is returned. Then
-/// the first waiter of its key is woken to take a permit.
+/// A permit for which a caller has waited. When this value is dropped, the permit is returned, and
+/// the first waiter of its key is then woken to take a permit.
 ///
 /// ```
 /// use tollgate::InFlight;

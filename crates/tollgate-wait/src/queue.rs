@@ -17,9 +17,10 @@ use std::time::Duration;
 /// [The crate's page](crate) lists the guarantees. `L` is a [`Limiter`](tollgate::Limiter), a
 /// [`SingleLimiter`](tollgate::SingleLimiter) (whose only key is `()`), an
 /// [`InFlight`](tollgate::InFlight), or a shared limiter. It may also be a pair of a rate and a
-/// limit on the requests in flight. A reference to any of these, or an `Arc` of one, also works. If
-/// two `WaitQueue`s use one limiter, their orders are independent. `S` creates the sleeps of the
-/// async methods.
+/// limit on the requests in flight. References to these limiters and `Arc`s of them also work. `S`
+/// creates the sleeps of the async methods.
+///
+/// If two `WaitQueue`s use one limiter, each queue has its own order.
 ///
 /// A wait returns the [`Waitable::Turn`] of the limiter. That value is a [`Turn`](crate::Turn) for
 /// a rate, or a permit, such as [`Held<Permit>`](crate::Held) for an `InFlight`.
@@ -61,8 +62,8 @@ impl<L> WaitQueue<L> {
 
 impl<L, S> WaitQueue<L, S> {
     /// Creates a queue in front of `limiter` whose async methods sleep with `sleep`. The function
-    /// `sleep` receives a duration, which may be as long as [`Duration::MAX`]. It returns a future
-    /// that is ready after this duration.
+    /// `sleep` receives a duration of up to [`Duration::MAX`], and returns a future that is ready
+    /// after this duration.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -102,31 +103,30 @@ impl<L, S> WaitQueue<L, S> {
     /// second.
     ///
     /// If this time is shorter than the delays of a busy runtime, or than a check of a shared
-    /// limit, waiters lose their places. The limit still holds. Note that a container stops when it
-    /// has exhausted its processor quota. It stops for up to one period of the quota, usually 100
-    /// ms, or for several periods if it has many threads.
+    /// limit, waiters lose their places, but the limit still holds. Note that a container that has
+    /// exhausted its processor quota is stopped for up to one period of the quota, usually 100 ms,
+    /// or for several periods if it has many threads.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
     }
 
-    /// Adds a random time from zero to `jitter` to each sleep of the first waiter. Many processes
-    /// with the same limit then do not call at the same instant. The default is zero. Because of
-    /// the jitter, a wait may expire although it was accepted as just in time.
+    /// Adds a random time from zero to `jitter` to each sleep of the first waiter. Jitter prevents
+    /// many processes with the same limit from calling at the same instant. The default is zero. A
+    /// wait that was accepted with no time to spare may expire because of the jitter.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.settings.jitter = jitter;
         self
     }
 
-    /// Sets the maximum sleep of the first waiter of a key. After this time, it checks the limiter
-    /// again. The default is one second, and the minimum is a millisecond.
+    /// Sets the maximum time for which the first waiter of a key sleeps before it checks the
+    /// limiter again. The default is one second, and the minimum is a millisecond.
     ///
-    /// After this time, the first waiter detects changes that do not wake it. Such changes are a
-    /// refund, a reset, a larger quota, and a returned permit that was taken without the queue. In
-    /// a shared limit, they also include any change on another machine. Each key with waiters
-    /// causes one check in each interval.
+    /// These checks detect changes that do not wake the first waiter: a refund, a reset, a larger
+    /// quota, a returned permit that was taken without the queue, and, for a shared limit, any
+    /// change on another machine. Each key with waiters causes one check in each interval.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -169,14 +169,15 @@ impl<L, S> WaitQueue<L, S> {
     ///
     /// # Errors
     ///
-    /// Returns [`WaitError::Full`] if too many callers wait, and [`WaitError::NoRetryTime`] if the
-    /// limiter has no space for the key, or replaces an unreachable store.
+    /// Returns [`WaitError::Full`] if too many callers are waiting. Returns
+    /// [`WaitError::NoRetryTime`] if the limiter has no space for the key, or replaces an
+    /// unreachable store.
     ///
     /// # Progress
     ///
     /// If no caller waits and the token is available, this method performs a single check.
-    /// Otherwise, it repeatedly takes a lock for a few instructions. This lock guards a 64th of the
-    /// queue's keys. Dropping the future at any point charges no token.
+    /// Otherwise, it repeatedly takes a lock, shared by a 64th of the queue's keys, for a few
+    /// instructions. Dropping the future at any point charges no token.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -221,16 +222,18 @@ impl<L, S> WaitQueue<L, S> {
 
     /// Waits until `key` has `cost` tokens, but at most for `max_wait`, and takes them.
     ///
-    /// With a `max_wait` of zero, the call does not wait. It performs a check that overtakes no
-    /// waiter.
+    /// With a `max_wait` of zero, this method performs a check that overtakes no waiter, and does
+    /// not wait.
     ///
     /// # Errors
     ///
     /// Returns [`WaitError::TooLong`] immediately if the wait would take longer than `max_wait`.
     /// Returns [`WaitError::Expired`] after `max_wait` if no permit was returned, if the turn was
     /// late, or if other callers took tokens without waiting. Also returns the errors of
-    /// [`until_n`](Self::until_n). If a check of a shared limit is in progress when `max_wait`
-    /// ends, the call may exceed `max_wait` by the deadline of that check.
+    /// [`until_n`](Self::until_n).
+    ///
+    /// If a check of a shared limit is in progress when `max_wait` ends, the call may exceed
+    /// `max_wait` by that check's deadline.
     ///
     /// # Progress
     ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The bounds on the number of waiters, and the intervals of the first waiter.
+/// The limits on the number of waiters, and the first waiter's intervals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) max_waiters: usize,

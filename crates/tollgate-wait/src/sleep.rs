@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-/// The sleeper of the async methods of a [`WaitQueue`](crate::WaitQueue). The implementations are
-/// [`TokioSleep`] and functions that return a future. The future must be ready after the given
-/// time.
+/// Creates the sleeps of a [`WaitQueue`](crate::WaitQueue)'s async methods. The trait is
+/// implemented for [`TokioSleep`] and for functions that return a future. The future must be ready
+/// after the given time.
 ///
 /// [`WaitQueue::with_sleep`](crate::WaitQueue::with_sleep) accepts such a function for any other
 /// runtime, for example a function that returns an `async_io::Timer`. Threads require no sleeper.
@@ -30,8 +30,8 @@ impl<S: Fn(Duration) -> F, F: Future<Output = ()>> Sleep for S {
     }
 }
 
-/// Sleeps with tokio's timer. This type implements [`Sleep`] only with the feature `tokio`. Without
-/// this feature, a queue therefore has only the methods for threads.
+/// Sleeps with tokio's timer. This type implements [`Sleep`] if the feature `tokio` is on. Without
+/// this feature, a queue with this sleeper offers no async methods, just the methods for threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokioSleep;
 

@@ -8,9 +8,9 @@ use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use std::hash::Hash;
 
 impl<L, S> WaitQueue<L, S> {
-    /// Returns a stream of the items of `stream`. Each item is returned after its turn for `key`.
-    /// While `stream` has no item, no token is taken. If the wait for an item fails, the error
-    /// replaces the item.
+    /// Returns a stream that yields each item of `stream` after the item's turn for `key`. While
+    /// `stream` has no item, no token is taken. If the wait for an item fails, the error replaces
+    /// the item.
     ///
     /// ```
     /// use futures_util::{StreamExt, stream};
@@ -35,8 +35,8 @@ impl<L, S> WaitQueue<L, S> {
         stream.then(async |item| self.until_ready(key).await.map(|_| item))
     }
 
-    /// Returns a sink that forwards each item to `sink` after its turn for `key`. If the wait for
-    /// an item fails, the item is dropped and the error is returned.
+    /// Returns a sink that forwards each item to `sink` after the item's turn for `key`. If the
+    /// wait for an item fails, the item is dropped and the error is returned.
     ///
     /// ```
     /// use futures_util::{SinkExt, sink};

@@ -1,5 +1,5 @@
-//! An executor for one future on a waiting thread. Its timers are times at which the thread is
-//! unparked.
+//! An executor that runs one future on a waiting thread. A timer is a time at which the thread
+//! wakes up.
 
 use std::cell::Cell;
 use std::future::Future;

@@ -1,9 +1,9 @@
 //! A tower layer for HTTP clients. Requests wait for their turn, and obey the limits in the
 //! server's responses.
 //!
-//! All clones share the queue through an `Arc`, and a request waits in the future of its call. If
-//! the service waited in `poll_ready` instead, one request would block all other requests of its
-//! connection, and each clone would have its own limit.
+//! All clones share the queue through an `Arc`, and each request waits in the future that `call`
+//! returns. If the service waited in `poll_ready` instead, one request would block all other
+//! requests of its connection, and each clone would have its own limit.
 
 mod retry;
 
@@ -27,11 +27,11 @@ use tollgate::Tick;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A layer for HTTP clients. Each request waits for its turn. Each response updates the pace of its
-/// key before the next request of this key is sent.
+/// A layer for HTTP clients. Each request waits for its turn, and each response updates the pace of
+/// its key before the next request with this key is sent.
 ///
-/// The layer contains a queue in front of a [`Paced`] limiter; see there for the rules of the pace.
-/// The layer can also [resend](Self::retries) refused requests.
+/// The layer contains a queue in front of a [`Paced`] limiter, whose documentation describes the
+/// rules of the pace. The layer can also [resend](Self::retries) refused requests.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -71,26 +71,27 @@ pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry> {
 }
 
 impl<L, K, S> WaitLayer<L, K, S> {
-    /// Creates a layer whose requests wait in `queue`. The function `key` returns the key of a
-    /// request, such as its host, and the cost of the request.
+    /// Creates a layer whose requests wait in `queue`. The function `key` returns a request's key,
+    /// such as its host, and its cost.
     pub fn new(queue: Arc<WaitQueue<Paced<L>, S>>, key: K) -> Self {
         Self { queue, key, max_wait: None, retries: 0, copy: NoRetry }
     }
 }
 
 impl<L, K, S, C> WaitLayer<L, K, S, C> {
-    /// Sets the maximum time from a call until its request is sent for the last time. If the turn
-    /// of a request cannot arrive by then, the call fails immediately. If a refused request cannot
-    /// get its next turn by then, it is not sent again, and the caller receives the refusal.
+    /// Sets the maximum time from a call until its request is sent for the last time. If the
+    /// request's turn cannot arrive within this time, the call fails immediately. If a refused
+    /// request cannot get its next turn within this time, it is not sent again, and the caller
+    /// receives the refusal.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
     }
 
-    /// Resends a request that the server refuses with the status 429 or 503. The request is resent
-    /// up to `retries` times, each time in a new turn. `copy` copies a request, or returns `None`
-    /// if the request is not safe to repeat. [`idempotent`] is such a function for requests whose
-    /// body can be cloned.
+    /// Resends a request up to `retries` times if the server refuses it with the status 429 or 503.
+    /// The request waits for a new turn each time. The function `copy` copies a request, or returns
+    /// `None` if the request is not safe to repeat. For requests whose body can be cloned,
+    /// [`idempotent`] is such a function.
     ///
     /// Errors of the inner service are not retried. By default, no request is sent again.
     ///
@@ -165,7 +166,7 @@ impl<I: fmt::Debug, L, K, S, C> fmt::Debug for WaitService<I, L, K, S, C> {
 /// Why a call through a [`WaitService`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitServiceError<E> {
-    /// The turn of the request did not arrive. The inner service was not called.
+    /// The request's turn did not arrive. The inner service was not called.
     Wait(WaitError),
     /// The inner service returned an error.
     Service(E),

@@ -31,8 +31,8 @@ impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedLimiter<K> {
     }
 }
 
-/// A request acquires one permit. After the store has confirmed the return of a permit, the next
-/// waiter on this machine wakes. The waiter therefore finds the permit in the store.
+/// A request acquires one permit. The next waiter on this machine wakes after the store has
+/// confirmed that a permit was returned, so the waiter finds the permit in the store.
 impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedInFlight<K> {
     type Turn = SharedPermit;
 
@@ -49,7 +49,7 @@ impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedInFlight<K> {
         peeked(if is_free { Outcome::Allowed } else { Outcome::Denied }, permits)
     }
 
-    /// Returns a quota of one permit at a time. No rate refills this quota.
+    /// Returns a quota of one permit. Its period is zero, because permits do not refill at a rate.
     fn quota(&self, _: &K) -> Quota {
         Quota::new(1, Duration::ZERO)
     }
@@ -59,7 +59,7 @@ impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedInFlight<K> {
     }
 }
 
-/// Returns the answer to a request that asks for permits but acquires none.
+/// Returns the answer to a request that acquires no permits.
 fn peeked(outcome: Outcome, permits: u64) -> Decision {
     Decision::from(DecisionParts {
         outcome,

@@ -14,14 +14,14 @@
 //! ```
 //!
 //! The state is one word, which is changed by compare-and-swap, so no caller waits. While the
-//! breaker is open or starting, one task probes. The pauses between probes double and are random,
-//! so that many machines do not return together. The breaker keeps the length of the next pause
-//! until a request is answered. If a server answers only probes, it is therefore probed less and
-//! less often.
+//! breaker is open or starting, one task probes the server. The pauses between its probes double,
+//! and are randomized so that many machines do not return together. An answered probe does not
+//! shorten the next pause; an answered request does. A server that answers probes but no requests
+//! is therefore probed less and less often.
 //!
-//! If a silent server resumes, it answers the PING that waits on its old connection, and the answer
-//! ends the pause. Many machines may then return together, but they do not send more requests than
-//! before.
+//! If a stalled server resumes, it answers the PING that waits on its old connection, and this
+//! answer ends the pause. Many machines may then return together, but they do not send more
+//! requests than before.
 
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use std::time::Duration;
@@ -74,8 +74,8 @@ impl Breaker {
 
     /// Records an answer that arrived in time.
     pub(crate) fn answered(&self) {
-        // ORDERING: relaxed, as in `pass`. The state is written only after a late answer, because
-        // every request runs this code.
+        // ORDERING: relaxed, as in `pass`. Every request runs this code, so it writes the state
+        // only if an earlier answer was late.
         let late = self.state.load(Relaxed);
         if late != 0 && late < OPEN {
             // ORDERING: relaxed, as in `pass`.

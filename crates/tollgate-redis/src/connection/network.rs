@@ -35,7 +35,7 @@ pub(crate) struct Network {
     refreshing: AtomicBool,
     /// Whether a limit reports its counts again to a store that may have lost them.
     tells_again: AtomicBool,
-    /// The number of connections that were opened to servers that may have lost data.
+    /// The number of connections opened to servers that may have lost data.
     connections: AtomicU64,
     /// How often breakers have opened for nodes that no longer exist.
     opened: AtomicU64,
@@ -80,8 +80,8 @@ impl Network {
         }
     }
 
-    /// Connects now to each server that has keys. If no server can be reached, returns the reason
-    /// for the first server. Tasks continue to try the servers that can't be reached.
+    /// Connects now to each server that has keys. If no server can be reached, returns the first
+    /// server's problem. Background tasks keep trying the unreachable servers.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Problem> {
         self.try_from_now_on();
         let map = self.map();
@@ -98,8 +98,8 @@ impl Network {
         }
     }
 
-    /// Adds limits, which are tried while they are in use. If other limits were tried before, the
-    /// new limits are tried now, in the background.
+    /// Adds limits to be tried while they are in use. If earlier limits were already tried, the new
+    /// limits are tried now, in the background.
     pub(crate) fn try_too<'t>(self: &Arc<Self>, limits: impl IntoIterator<Item = &'t Arc<Trial>>) {
         limits.into_iter().for_each(|limit| self.trials.add(limit));
         // ORDERING: relaxed, as in `try_from_now_on`. Without a runtime, the limits are tried with
@@ -110,8 +110,8 @@ impl Network {
         }
     }
 
-    /// From now on, recognizes servers that have lost nothing. A limit calls this method if it
-    /// reports its counts again to every server that may have lost them.
+    /// Makes this client recognize servers that have lost nothing. Called by limits that report
+    /// their counts again to every server that may have lost them.
     pub(crate) fn tell_again(&self) {
         // ORDERING: relaxed; nothing else depends on this flag.
         self.tells_again.store(true, Relaxed);
@@ -203,9 +203,9 @@ impl Network {
         }
     }
 
-    /// Returns how many connections were opened. A connection is not counted if it replaces a
-    /// connection that has ended while idle, and leads to the same process. If the number changes,
-    /// the store may have lost data.
+    /// Returns how many connections have been opened. A connection that replaces an idle one and
+    /// leads to the same server process is not counted. If the number changes, the store may have
+    /// lost data.
     pub(crate) fn connections(&self) -> u64 {
         // ORDERING: relaxed; this is only a counter.
         self.connections.load(Relaxed)
@@ -356,7 +356,7 @@ impl Network {
         let is_connected = failure.is_none();
         match failure {
             None => node.breaker.close(),
-            // Another task may have connected meanwhile.
+            // Another task may have connected in the meantime.
             Some(reason) if !matches!(node.find(), Found::Connected(_)) => drop(node.fail(reason)),
             Some(_) => {}
         }
@@ -468,8 +468,8 @@ struct Probe {
 impl Probe {
     async fn run(self) {
         let breaker = &self.node.breaker;
-        // A server that had only stopped responding answers over its old connection as soon as it
-        // resumes. Waiting for that answer costs nothing.
+        // If a server had merely stalled, it answers over its old connection once it resumes.
+        // Waiting for that answer costs nothing.
         let last = self.node.last_connection();
         let goes_on = async {
             match &last {
@@ -513,8 +513,8 @@ impl Probe {
                     let node = Arc::clone(&self.node);
                     tokio::spawn(async move {
                         let found = client.try_node(&node, &connection).await;
-                        // If the connection has ended meanwhile, it is replaced, and the new
-                        // connection is tried.
+                        // If the connection has ended in the meantime, a new connection replaces it
+                        // and is tried.
                         if !connection.has_ended() {
                             node.found(found);
                         }
@@ -528,12 +528,12 @@ impl Probe {
 }
 
 impl Drop for Probe {
-    /// This also runs when the runtime ends. The next request, in another runtime, then starts a
-    /// new task.
+    /// This also runs when the runtime ends, so the next request, in another runtime, starts a new
+    /// task.
     fn drop(&mut self) {
         self.node.breaker.probed();
-        // If a request found that the new connection has also ended, the request could not start a
-        // task before this moment.
+        // A request may have found that the new connection has also ended. It could not start a
+        // task until now.
         self.node.changed.notify_waiters();
     }
 }

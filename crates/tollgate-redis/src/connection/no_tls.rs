@@ -1,4 +1,4 @@
-//! The replacement for TLS if the feature `tls` is off. It refuses addresses that request TLS.
+//! Stands in for TLS if the feature `tls` is off, and refuses addresses that request TLS.
 
 use crate::error::Refused;
 use redis::sentinel::SentinelClientBuilder;

@@ -13,7 +13,7 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) breaker: Breaker,
     connection: ArcSwapOption<Connection>,
-    /// Why the breaker is open: the last answer of the server, or the error of the last attempt to
+    /// Why the breaker is open: the server's last answer, or the error from the last attempt to
     /// connect.
     reason: ArcSwapOption<String>,
     /// The results of the last trial.

@@ -58,7 +58,7 @@ pub(crate) enum Servers {
         sentinels: Vec<ConnectionInfo>,
         master: ConnectionInfo,
     },
-    /// The named nodes. These nodes report the other nodes to the client.
+    /// The nodes that the caller named. They report the cluster's other nodes to the client.
     Cluster {
         seeds: Vec<ConnectionInfo>,
         tls: Tls,
@@ -179,7 +179,7 @@ impl Servers {
         Some(Endpoint::Node { address: address.clone(), client: Box::new(client) })
     }
 
-    /// Returns the address of a server, and the user of the connections to the server.
+    /// Returns a server's address, and the user that the connections to it use.
     pub(crate) fn describe(&self, endpoint: &Endpoint) -> (String, String) {
         let (address, info) = match (self, endpoint) {
             (_, Endpoint::Node { address: (host, port), client }) => {
@@ -226,8 +226,8 @@ impl Servers {
             (Endpoint::Node { client, .. }, _) => Client::clone(client),
             (_, Self::One(client)) => client.clone(),
             _ => {
-                // A new client is built each time. The old client may have found sentinels that no
-                // longer exist.
+                // A new client is built each time, because the old client may have found sentinels
+                // that no longer exist.
                 let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
                 sentinel.async_get_client().await?
             }
@@ -287,9 +287,8 @@ fn parse(url: &str) -> Result<ConnectionInfo, Refused> {
         ),
     };
     let info = url.into_connection_info().map_err(|error| refused(&error))?;
-    // The part after the first `/`, `?` or `#` is not the host. If this part contains an `@`, one
-    // of these characters has split a password, and the first half of the password would be treated
-    // as the host.
+    // The host ends at the first `/`, `?` or `#`. If an `@` follows this character, the character
+    // is part of a password, and the first half of the password would be treated as the host.
     let rest = url.split_once("://").and_then(|(_, rest)| rest.split_once(['/', '?', '#']));
     match info.addr() {
         ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
@@ -343,9 +342,9 @@ impl Connection {
 
     /// Returns whether the connection has ended, as far as the connection's task has noticed.
     ///
-    /// The task that reads and writes ends with its connection, and a request then fails
-    /// immediately. While the task lives, the PING has no effect: the task either drops it unsent
-    /// because nobody waits for the answer, or sends it to no purpose.
+    /// A connection's task ends together with the connection. After that, a request fails
+    /// immediately. While the task runs, the PING is harmless: nobody waits for the answer, so the
+    /// task either drops the PING unsent or sends it without effect.
     pub(crate) fn has_ended(&self) -> bool {
         let ping = redis::cmd("PING");
         self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())

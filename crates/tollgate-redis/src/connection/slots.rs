@@ -16,7 +16,7 @@ const SLOTS: u16 = 16_384;
 pub(crate) struct SlotMap {
     /// Contains at least one node.
     nodes: Vec<Arc<Node>>,
-    /// The index of the node of each slot, or `None` if the first node has all keys.
+    /// For each slot, the index of its node; `None` if the first node has all keys.
     slots: Option<Box<[u16]>>,
 }
 
@@ -54,8 +54,8 @@ impl SlotMap {
         number.is_some_and(|number| self.slots.as_ref().map_or(number == 0, |slots| slots.contains(&number)))
     }
 
-    /// Calls `key` many times, and returns the first result that is on this node. Returns `None` if
-    /// there is no such result.
+    /// Calls `key` until it returns a key that is on this node. Returns `None` after many failed
+    /// attempts.
     pub(crate) fn key_on(&self, node: &Arc<Node>, mut key: impl FnMut() -> String) -> Option<String> {
         // To find one of 16,384 slots, far fewer attempts are enough.
         (0..200_000).map(|_| key()).find(|key| {
@@ -79,9 +79,8 @@ impl SlotMap {
         Self { nodes, slots: self.slots.clone() }
     }
 
-    /// Returns the map that a server's ranges describe. Nodes without slots stay while they are
-    /// connected, because slots may be migrating to them. If no range contains a slot, the slot
-    /// stays with its node.
+    /// Returns the map that a server's ranges describe. Nodes without slots are kept while they are
+    /// connected, because slots may be migrating to them. A slot outside all ranges keeps its node.
     pub(crate) fn updated(&self, ranges: &[Range], servers: &Servers) -> Option<Self> {
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         let mut slots = vec![u16::MAX; usize::from(SLOTS)].into_boxed_slice();

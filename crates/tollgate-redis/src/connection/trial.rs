@@ -1,10 +1,10 @@
-//! [`Trial`]: a rehearsal of the checks of a limit. It finds problems that would prevent the store
+//! [`Trial`]: a rehearsal of a limit's checks, which finds problems that would prevent the store
 //! from answering checks.
 //!
-//! A trial runs the limit's own script on a key with the limit's prefix. It charges one token, and
-//! then deletes the key. No client can choose this key. The trial sends EVALSHA, as checks do. It
-//! also sends an EVAL even if the server knows the script, because a restarted server does not know
-//! the script.
+//! A trial runs the limit's own script on a key with the limit's prefix. It charges one token and
+//! then deletes the key, which no client can choose. The trial sends EVALSHA, as checks do. It also
+//! sends EVAL, even if the server already knows the script, because checks use EVAL after the
+//! server has restarted.
 
 use super::servers::{Connection, breaks_connection};
 use crate::health::Problem;
@@ -23,7 +23,7 @@ use tollgate::Tick;
 pub(crate) struct Trial {
     /// The name of the limit.
     pub(crate) limit: String,
-    /// The common prefix of the names of the limit's keys.
+    /// The prefix that the names of the limit's keys share.
     pub(crate) prefix: String,
     pub(crate) script: Script,
     /// The arguments of a check of one token.
@@ -85,7 +85,7 @@ impl Trials {
 }
 
 impl Trial {
-    /// Returns the trial of a limit with the script of `rule`. If `now` is given, the limit's
+    /// Returns the trial of a limit that runs the script of `rule`. If `now` is given, the limit's
     /// checks send the time.
     pub(crate) fn of(limit: &str, naming: &Naming, rule: &Rule, now: Option<Tick>) -> Arc<Self> {
         let call = rule.call("", Op::Check { cost: 1, lease: 0 }, now);
@@ -117,7 +117,7 @@ impl Trial {
         format!("{}trial-{number:016x}", self.prefix)
     }
 
-    /// Tries the limit on a key with the limit's prefix. The key is deleted at the end.
+    /// Tries the limit on a key with the limit's prefix, and deletes the key at the end.
     async fn run(&self, connection: &Connection, key: &str, tried: &Tried<'_>) -> Vec<Problem> {
         let mut problems = Vec::new();
         let call = Call::with(&self.script, key, self.args.clone());
@@ -140,7 +140,8 @@ impl Trial {
             Ok(_) => {}
             Err(error) => problems.extend(self.problem(&error, "eval", tried)),
         }
-        // If a script may not run a command, the error of the script does not name the command.
+        // If the user may not run a command of the script, the script's error does not name that
+        // command.
         match by_script {
             Some(Problem::Script { .. }) if !problems.is_empty() => {}
             Some(problem) if !problems.contains(&problem) => problems.insert(0, problem),
@@ -164,14 +165,14 @@ impl Trial {
         }
     }
 
-    /// Returns the problem that an error of `command` indicates. Returns `None` if the key has
+    /// Returns the problem indicated by an error from `command`. Returns `None` if the key has
     /// moved.
     fn problem(&self, error: &RedisError, command: &str, tried: &Tried<'_>) -> Option<Problem> {
         let (server, reason) = (tried.server.to_owned(), error.to_string());
         let limit = self.limit.clone();
         Some(match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => return None,
-            // A refusal of the keys names the keys in its text, and no command.
+            // If the user may not access the keys, the text mentions the keys but no command.
             ErrorKind::Server(ServerErrorKind::NoPerm) if reason.contains(" command") => {
                 self.refused(command, tried)
             }

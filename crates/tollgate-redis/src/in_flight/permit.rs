@@ -2,8 +2,8 @@
 //!
 //! Each permit has a task that requests, renews and removes an entry in the store. The entry
 //! therefore has a single owner from the first request, whatever happens to the caller. The task
-//! removes the entry if the caller stops waiting or the answer is late. A drop only has to wake the
-//! task.
+//! removes the entry if the caller stops waiting or the answer is late. Dropping a permit merely
+//! wakes the task.
 //!
 //! ```text
 //! asks -> denied                      there is no entry
@@ -13,16 +13,16 @@
 //! held -> over                        removes the entry, when the permit is dropped or released
 //! ```
 //!
-//! If the store does not answer the removal, the task repeats the request until it does. These
-//! repetitions are needed because an open breaker sends nothing, and because a lifetime may be much
-//! longer than an outage of the store.
+//! If the store does not answer the removal, the task repeats the request until the store answers.
+//! It cannot give up, because an open breaker sends nothing, and because a lifetime may be much
+//! longer than a store outage.
 //!
 //! # Invariants
 //!
-//! 1. Each entry has a unique name. Removing an entry, once or twice, in time or late, therefore
-//!    removes no other entry.
-//! 2. `until` is measured from a moment before the renewal is sent. A permit therefore counts as
-//!    held on this machine no longer than in the store.
+//! 1. Each entry has a unique name. A removal, even if late or repeated, therefore never removes
+//!    another entry.
+//! 2. `until` is measured from a moment before the renewal is sent. This machine therefore never
+//!    treats a permit as held for longer than the store does.
 //! 3. An entry has at most one request under way. A renewal therefore never follows the removal,
 //!    unless a connection is lost between them; the entry then ends with its lifetime.
 
@@ -55,7 +55,7 @@ pub(super) struct StorePermits {
     pub(super) start: Instant,
 }
 
-/// A value that is dropped once a permit has been returned, wherever the permit was held. The drop
+/// This value is dropped once a permit has been returned, wherever the permit was held. The drop
 /// wakes a caller that waits for a permit.
 pub(crate) type After = Option<Arc<dyn Send + Sync>>;
 
@@ -69,8 +69,8 @@ struct StoreEntry {
     _after: After,
 }
 
-/// A permit for one request of a key in flight, out of the permits that all machines share. The
-/// permit is held until it is dropped.
+/// A permit for one request in flight. All machines share the permits of a key. A permit is held
+/// until it is dropped.
 ///
 /// Created by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). A permit owns all its
 /// data, so a task or a response body can own the permit.
@@ -82,12 +82,12 @@ struct StoreEntry {
 /// runtime ends, or the store stays unreachable, the permit becomes free at the end of its
 /// lifetime.
 ///
-/// A permit that is never dropped is held as long as its process runs, for example after
-/// [`std::mem::forget`] or in a task that hangs.
+/// A permit that is never dropped, for example after [`std::mem::forget`] or in a task that hangs,
+/// is held as long as its process runs.
 #[must_use = "a permit that is dropped at once is given back"]
 pub struct SharedPermit {
     decision: Decision,
-    /// The permit that this machine's limiter granted for the same request. The limiter therefore
+    /// The permit that this machine's limiter granted for the same request, so that the limiter
     /// knows the traffic when it has to decide.
     local: Option<Permit>,
     stored: Option<Stored>,
@@ -101,7 +101,8 @@ struct Stored {
     end: Sender<()>,
     task: JoinHandle<()>,
     permits: Arc<StorePermits>,
-    /// The time until which the permit is surely held, in microseconds since the limit was built.
+    /// The time until which the permit is certain to be held, in microseconds since the limit was
+    /// built.
     until: Arc<AtomicU64>,
 }
 
@@ -259,12 +260,12 @@ impl SharedPermit {
         &self.decision
     }
 
-    /// Returns whether the permit is surely held. A permit is surely held if the store has
-    /// confirmed the permit within the last lifetime, or if this machine's limiter has granted it.
+    /// Returns whether the permit is certain to be held, because the store has confirmed it within
+    /// the last lifetime, or because this machine's limiter has granted it.
     ///
     /// The result becomes false when no renewal was answered for a whole lifetime. It becomes true
-    /// again when a renewal finds a free permit. If too much work must never run at the same time,
-    /// stop your work when the result is false.
+    /// again when a renewal finds a free permit. If work must never exceed the limit, stop your
+    /// work when the result is false.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -283,7 +284,7 @@ impl SharedPermit {
     }
 
     /// Returns the permit. Waits until the store has answered or the deadline has passed. If the
-    /// store has not answered, a background task asks the store again.
+    /// store has not answered by then, a background task repeats the request.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;

@@ -92,8 +92,8 @@ impl Class {
 
     pub(crate) async fn reset(&self, name: Name, text: &str) -> Result<(), StoreProblem> {
         let deleted = self.core.client.delete(text, self.core.deadline()).await;
-        // This machine's state is reset after the deletion. Tokens that were leased or pushed
-        // before the deletion belong to the deleted state.
+        // This machine's state is reset after the deletion, because tokens leased or pushed before
+        // the deletion belong to the deleted state.
         self.core.fallback.reset(&name);
         match &self.mode {
             Mode::Exact => {}
@@ -143,7 +143,8 @@ impl Class {
         }
     }
 
-    /// Adds the tokens of the class that this machine has leased or not yet synchronized.
+    /// Adds the class's tokens that this machine has leased but not spent, or admitted but not yet
+    /// synchronized.
     pub(crate) fn add_to(&self, stats: &mut SharedStats) {
         match &self.mode {
             Mode::Exact => {}

@@ -44,8 +44,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Computes the figures. `behind` is the difference between the key's time and the earlier time
-    /// of the request.
+    /// Computes the figures. `behind` is how far the request's time is behind the key's time.
     pub(super) fn figures(
         &self,
         outcome: Outcome,
@@ -117,8 +116,8 @@ impl Windows {
         }
     }
 
-    /// Returns the offset into the pair's window after which `cost` fits. Returns `None` if the
-    /// cost does not fit before the window ends.
+    /// Returns the first moment in the pair's window at which `cost` fits, in microseconds after
+    /// the window's start. Returns `None` if the cost does not fit before the window ends.
     fn fits_after(&self, pair: Pair, cost: u128) -> Option<u128> {
         let free = self.limit.checked_sub(pair.present)?.checked_sub(cost)?;
         if pair.previous <= free || !self.sliding {

@@ -11,14 +11,14 @@ use smallvec::SmallVec;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Outcome, Quota, SingleLimiter, Tick};
 
-/// Doubles below this number are exact and leave room for one sum.
+/// Integers below this number, and sums of two of them, are exact as doubles.
 const EXACT: u64 = 1 << 52;
-/// The limit of the divisors in the scripts' long division.
+/// The upper bound of the divisors in the scripts' long division.
 const DIVISOR: u64 = 1 << 49;
 /// The maximum number of admissions in a log. A script visits all admissions that have left the
-/// window, and the server answers no other client meanwhile.
+/// window, and the server answers no other client during that time.
 const LOG: u64 = 100_000;
-/// How long the store keeps a state that no longer counts, because the clocks of servers differ.
+/// How long the store keeps a state after it stops counting, because the clocks of servers differ.
 const GRACE_MS: u64 = 1000;
 
 /// The bounds on how long leased tokens may be spent, in microseconds.
@@ -28,7 +28,7 @@ const LONGEST_HOLD: u64 = 10_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A token is `unit` units, and each microsecond refills `leak` units. Up to `most` tokens may
-    /// be missing: the burst and the debt.
+    /// be missing: the burst plus the maximum debt.
     Bucket {
         unit: u64,
         leak: u64,
@@ -36,7 +36,8 @@ enum Kind {
         most: u64,
         queue: bool,
     },
-    /// `period` is in microseconds. Up to `most` tokens may be taken: the limit and the debt.
+    /// `period` is in microseconds. Up to `most` tokens may be taken: the limit plus the maximum
+    /// debt.
     Window {
         period: u64,
         limit: u64,
@@ -57,8 +58,7 @@ pub(crate) enum Op<'d> {
     Check { cost: u64, lease: u64 },
     /// Returns the decision of a check without charging.
     Peek { cost: u64 },
-    /// Charges tokens that are already spent: as many of `tokens` as the room and the maximum debt
-    /// allow.
+    /// Charges tokens that are already spent, up to the remaining tokens plus the maximum debt.
     Force { tokens: u64 },
     /// Gives back `tokens` of the tokens that a decision took.
     Refund { decision: &'d Decision, tokens: u64 },
@@ -133,9 +133,9 @@ impl Rule {
             }
         };
         self.hold = u64::try_from(hold).unwrap_or(LONGEST_HOLD);
-        // Tokens may refill one by one. After a denial, this machine must not ask the store for
-        // each of these tokens. The pause lets several tokens refill, but never so many that the
-        // bucket would be full.
+        // After a denial, tokens may refill one by one, and this machine must not ask the store for
+        // each of them. The pause lets several tokens refill, but never so many that the bucket
+        // would be full.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => {
@@ -168,7 +168,7 @@ impl Rule {
         }
     }
 
-    /// Returns the letter that names this kind of state in the names of keys.
+    /// Returns the letter that marks this kind of state in key names.
     pub(crate) fn letter(&self) -> char {
         match self.kind {
             Kind::Bucket { .. } => 'b',
@@ -188,7 +188,7 @@ impl Rule {
         }
     }
 
-    /// Returns the call of the script. If there is no `now`, the script uses the server's time.
+    /// Returns the script call. If there is no `now`, the script uses the server's time.
     pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op<'_>, now: Option<Tick>) -> Call<'s> {
         let name = match op {
             Op::Check { .. } => "check",
@@ -363,7 +363,7 @@ impl Kind {
     }
 
     fn bucket(quota: Quota, queue: bool) -> Result<Self, Refused> {
-        // The time of one token, period / limit in microseconds, as a fraction.
+        // The time per token, which is period / limit in microseconds, as a fraction.
         let (nanos, rate) = (quota.period().as_nanos(), u128::from(quota.tokens()) * 1000);
         let common = gcd(nanos, rate);
         let (unit, leak) = (nanos / common, rate / common);

@@ -6,8 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 use tollgate::Tick;
 
-/// The answer of a script. The values are stored inline, up to the maximum number that a script
-/// returns.
+/// A script's answer. The values are stored inline, up to the maximum number that a script returns.
 pub(crate) type Reply = SmallVec<[i64; 8]>;
 
 /// A script and its digest. A server that has already run the script recognizes the digest.

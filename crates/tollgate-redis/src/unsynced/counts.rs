@@ -42,9 +42,9 @@ pub(crate) struct State {
     pub(crate) pushing: AtomicBool,
     /// Its times are in microseconds since `start`.
     pub(crate) recovery: Recovery,
-    /// The pauses known to this machine, at the store's times. This limiter has no other use.
+    /// The pauses known to this machine, in the store's time. This limiter has no other use.
     pub(crate) pauses: Limiter<Name>,
-    /// Whether any key has ever been paused. If not, checks need not look for pauses.
+    /// Whether any key has ever been paused. If none has, checks need not look for pauses.
     pub(crate) has_paused: AtomicBool,
 }
 
@@ -90,8 +90,8 @@ impl State {
         now.or_else(|| self.core.now()).map_or_else(|| self.now(), |now| now.as_nanos() / 1000)
     }
 
-    /// Adjusts the clock to an answer, which shows that the store's time was `now` at some moment
-    /// after `sent`.
+    /// Adjusts the clock to an answer. The store's time was `now` at some moment between `sent` and
+    /// this call.
     pub(crate) fn adjust_clock(&self, now: u64, sent: u64) {
         let (earliest, latest) = (now.saturating_sub(self.elapsed()), now.saturating_sub(sent));
         // ORDERING: relaxed, as in `now`.
@@ -120,7 +120,7 @@ impl State {
         self.counts.peek_with(&key, |_, count| Arc::clone(count))
     }
 
-    /// Returns the admissions of the previous window that this machine knows of.
+    /// Returns the known admissions in the previous window.
     pub(crate) fn before(&self, name: Name, window: u64) -> u64 {
         if !self.sliding {
             return 0;
@@ -159,7 +159,7 @@ impl State {
         }
     }
 
-    /// Removes windows that no longer count, once in each window.
+    /// Removes windows that no longer count. Runs once in each window.
     pub(crate) fn sweep(self: &Arc<Self>, window: u64) {
         // A caller may pass a time far ahead of the times that other callers pass.
         let window = window.min(self.now() / self.period);

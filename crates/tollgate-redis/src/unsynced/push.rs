@@ -11,16 +11,16 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::Tick;
 
-/// The mean time for which counts are gathered before a push. Each pause is random, between half of
-/// this value and one and a half times this value.
+/// The mean time for which counts are gathered before a push. Each pause is a random time from half
+/// of this value to one and a half times this value.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The maximum number of counts in one write.
 const BATCH: usize = 128;
 /// How long the store keeps an idle state.
 pub(crate) const GRACE_MS: u64 = 1000;
 
-/// The right to push a count. Dropping it queues the count again if the store has not confirmed the
-/// count.
+/// The right to push a count. Dropping this value queues the count again if the store has not
+/// confirmed it.
 pub(crate) struct PushPermit<'s> {
     state: &'s State,
     count: &'s Arc<Counted>,
@@ -28,8 +28,8 @@ pub(crate) struct PushPermit<'s> {
 }
 
 impl<'s> PushPermit<'s> {
-    /// Creates the permit of a caller to which [`Count::push`](crate::words::count::Count::push)
-    /// gave the right to push.
+    /// Creates the permit for a caller that has acquired the right with
+    /// [`Count::push`](crate::words::count::Count::push).
     pub(crate) fn new(state: &'s State, count: &'s Arc<Counted>) -> Self {
         Self { state, count, answered: false }
     }
@@ -184,7 +184,7 @@ impl State {
         self.woken.notify_one();
     }
 
-    /// Queues one count that the store could lose. A machine without requests thereby also notices
+    /// Queues one count that the store could lose, so that a machine without requests also notices
     /// a new connection.
     fn push_one_again(&self) {
         self.counts.iter_sync(|_, count| {
@@ -196,8 +196,8 @@ impl State {
         });
     }
 
-    /// Returns true if it is too soon to treat an answer as a confirmation. Other machines then
-    /// still have to repeat their reports of counts that the store has lost.
+    /// Returns true if it is too soon to treat an answer as a confirmation, because other machines
+    /// may still have to repeat their reports of counts that the store has lost.
     fn recovers(&self) -> bool {
         self.recovery.is_on(self.elapsed())
     }
@@ -240,8 +240,8 @@ impl State {
         }
     }
 
-    /// Asks the store for `cost` tokens. Returns whether they were granted, and the number of
-    /// tokens that are then present.
+    /// Asks the store for `cost` tokens. Returns whether they were granted, and the resulting
+    /// number of tokens.
     pub(crate) async fn take(
         &self,
         mut permit: PushPermit<'_>,
@@ -315,8 +315,7 @@ impl PushTask {
         loop {
             let Some(state) = self.0.upgrade() else { return };
             if state.dirty.is_empty() {
-                // The wait has a timeout because the limiter can end only while this task does not
-                // own it.
+                // The wait has a timeout because the limiter cannot end while this task owns it.
                 if timeout(INTERVAL * 10, state.woken.notified()).await.is_err() {
                     state.push_one_again();
                 }
@@ -335,8 +334,8 @@ impl PushTask {
 }
 
 impl Drop for PushTask {
-    /// This also runs when the runtime ends. The next request, in another runtime, then starts a
-    /// new task.
+    /// This also runs when the runtime ends, so the next request, in another runtime, starts a new
+    /// task.
     fn drop(&mut self) {
         if let Some(state) = self.0.upgrade() {
             // ORDERING: relaxed, as in `push_later`.

@@ -18,8 +18,8 @@
 //! # Invariants
 //!
 //! 1. local + in flight is at most `max_unsynced`.
-//! 2. A compare-and-swap admits a token by adding the token to local. It does so only if total, in
-//!    flight, local and this token are together within the limit.
+//! 2. A compare-and-swap admits a token by adding the token to local. It does so only if total + in
+//!    flight + local + 1 is within the limit.
 //! 3. The admissions of this machine are confirmed + in flight + local, except for tokens given
 //!    back. Each report to the store contains that sum. It therefore does not matter how often a
 //!    report is sent, or whether the store has received the last report.
@@ -113,8 +113,8 @@ impl Count {
         }
     }
 
-    /// Admits `cost` tokens if they stay within `limit` and at most `most` tokens are then
-    /// unsynchronized.
+    /// Admits `cost` tokens if the known admissions stay within `limit` and at most `most` tokens
+    /// are then unsynchronized.
     pub fn admit(&self, cost: u64, limit: u64, most: u64) -> Result<Fields, Full> {
         self.update(|fields| {
             if fields.present().saturating_add(cost) > limit {
@@ -170,7 +170,7 @@ impl Count {
             Ok::<_, ()>(Fields { in_flight: 0, total: others.saturating_add(own), ..fields })
         });
         // ORDERING: release side of *confirmed*. This value is stored last. A reader that saw it
-        // sooner would count tokens twice: in flight and as confirmed.
+        // earlier would count tokens twice: as in flight and as confirmed.
         self.confirmed.store(own, Release);
     }
 

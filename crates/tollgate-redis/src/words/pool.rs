@@ -1,4 +1,4 @@
-//! [`TokenPool`]: the tokens of one key that were leased in advance.
+//! [`TokenPool`]: the tokens leased in advance for one key.
 //!
 //! # State
 //!
@@ -18,15 +18,14 @@
 //!    before the lease's time has ended.
 //! 2. Only the owner of the right to ask the store stores a lease, by a compare-and-swap. The new
 //!    lease replaces a lease that is spent or has ended. If there is no such lease, because tokens
-//!    were given back meanwhile, the new tokens are added to one of the leases. They then expire at
-//!    the earlier of the two times.
-//! 3. A token goes back only into a lease that expires no later than the lease from which the token
-//!    came.
+//!    were given back in the meantime, the new tokens are added to one of the leases, and all
+//!    tokens of this lease then expire at the earlier of the two times.
+//! 3. A token is given back only to a lease that expires no later than the token's original lease.
 //!
 //! # Progress
 //!
 //! Spending and filling are lock-free, because a failed compare-and-swap means that another one has
-//! succeeded. If a caller finds no tokens while another caller asks the store, it waits for that
+//! succeeded. A caller that finds no tokens while another caller asks the store waits for that
 //! answer, as it would for its own.
 //!
 //! # Orderings
@@ -102,8 +101,8 @@ impl TokenPool {
         self.both(Relaxed).map(|lease| lease.at(now)).iter().sum()
     }
 
-    /// Returns the indices of the leases. The first index is the lease that has tokens and expires
-    /// first.
+    /// Returns the indices of both leases. The lease that expires first, among those with tokens,
+    /// is listed first.
     fn order(&self, now: u64) -> [usize; 2] {
         let [first, second] = self.both(Relaxed);
         let is_later = second.at(now) > 0 && (first.at(now) == 0 || second.until < first.until);
@@ -134,9 +133,9 @@ impl TokenPool {
 
     /// Adds a lease. Requires the right to ask.
     ///
-    /// Tokens of the replaced lease may have been spent until this moment, whatever the time was at
-    /// the call. The arrival time is therefore read again after the lease has been stored, and no
-    /// tokens can be given back until then.
+    /// Until the new lease is stored, tokens of the replaced lease may be spent, even after the
+    /// time of this call. The arrival time is therefore read again after the new lease has been
+    /// stored, and no tokens can be given back until then.
     pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) {
         // ORDERING: relaxed, because this store precedes the store of the lease, the release side
         // of *filled*.
@@ -168,13 +167,13 @@ impl TokenPool {
         }
     }
 
-    /// Puts back tokens that were spent at `spent`, if their lease is still known and has not
+    /// Gives back tokens that were spent at `spent`, if their lease is still known and has not
     /// ended.
     pub fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
         // ORDERING: acquire side of *filled*.
         let both = self.both(Acquire);
-        // Of the leases that were valid at `spent`, this code chooses the lease that expires first.
-        // The tokens therefore expire no later than under the lease from which they came.
+        // Of the leases that were valid at `spent`, this code chooses the lease that expires first,
+        // so the tokens expire no later than they would have in their original lease.
         let until = both.iter().map(|lease| lease.until).filter(|&until| until > spent).min();
         let Some(index) = both.iter().position(|lease| Some(lease.until) == until) else { return false };
         // ORDERING: relaxed, because of the acquire side above: if one of these leases is newer

@@ -22,8 +22,8 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Records an answer over `connection`. If the connection is new, the store behind it may have
-    /// lost everything, and a recovery starts. Returns true if a recovery starts.
+    /// Records an answer over `connection`. If an earlier answer arrived over another connection,
+    /// the store may have lost everything, so this method starts a recovery and returns true.
     pub fn notice(&self, connection: u64, now: u64) -> bool {
         // ORDERING: acquire side of *noticed*.
         let before = self.connection.load(Acquire);

@@ -1,4 +1,5 @@
-//! Fields with one value each. They are older than `RateLimit`, and most servers send them.
+//! Parses fields with one value each, which are older than `RateLimit`. Most servers send these
+//! fields.
 
 use super::structured::{field, quotas};
 use super::{ServerLimit, moment};
@@ -22,8 +23,8 @@ const fn family(
     Family { limit, remaining, reset, unit }
 }
 
-/// The families sent by large servers. If a family has two reset fields, the first one is more
-/// exact.
+/// The families that large services send. If a family has two reset fields, the first one is more
+/// precise.
 const FAMILIES: [Family; 8] = [
     family("ratelimit-limit", "ratelimit-remaining", ["ratelimit-reset", ""], None),
     family(

@@ -1,5 +1,5 @@
-//! `RateLimit` and `RateLimit-Policy`, which are structured fields (RFC 9651). This module parses
-//! the current form of draft-ietf-httpapi-ratelimit-headers, and the form of its version 07.
+//! Parses `RateLimit` and `RateLimit-Policy`, which are structured fields (RFC 9651), in the
+//! current form of draft-ietf-httpapi-ratelimit-headers and in the form of its version 07.
 
 use super::ServerLimit;
 use http::HeaderMap;
@@ -88,8 +88,8 @@ fn version_7(text: &str) -> Option<ServerLimit> {
     })
 }
 
-/// Adds a limit that has no name. If there is a policy with the same number of tokens, the limit is
-/// merged into this policy.
+/// Adds an unnamed limit. If a policy has the same number of tokens, the limit is merged into that
+/// policy.
 fn add(limits: &mut Vec<ServerLimit>, limit: ServerLimit) {
     match limits.iter_mut().find(|policy| policy.tokens.is_some() && policy.tokens == limit.tokens) {
         Some(policy) => (policy.remaining, policy.reset) = (limit.remaining, limit.reset),

@@ -5,53 +5,53 @@
 //!
 //! 1. *Pause.* No request is sent before `not_before`. This time is set by a refusal with a time,
 //!    or by a backoff.
-//! 2. *Horizon.* A response to request number `n` may report `r` remaining requests until some
-//!    time. Such a response permits the requests up to number `n + r` until this time. Requests are
-//!    numbered as they are admitted. This bound therefore includes the requests after `n`, which
-//!    the server had not counted yet.
-//! 3. *Spread.* The remaining amount is spread over the window of the limit, four times as fast as
-//!    an even spread. Other processes may use the same limit. Each process takes a share of the
+//! 2. *Horizon.* If a response to request number `n` reports `r` remaining requests until some
+//!    time, requests up to number `n + r` are permitted until this time. Requests are numbered as
+//!    they are admitted, so this bound also covers requests after `n` that the server had not
+//!    counted yet.
+//! 3. *Spread.* The remaining amount is spread over the limit's window, four times as fast as an
+//!    even spread. If other processes use the same limit, each process takes a share of the
 //!    remaining amount, so the amount shrinks ever more slowly and is not exceeded. While a quarter
 //!    to a half of the quota remains, the pace is even. A single client of a token bucket stays in
 //!    this range. The remaining amount is assumed to grow by one quota per window, as in a token
 //!    bucket.
-//! 4. *Even.* After the time of the remaining amount, and if a response contains only a quota,
-//!    requests are at most evenly paced. An interval as long as the window then contains at most as
-//!    many requests as the quota.
+//! 4. *Even.* Requests are sent no faster than evenly once the time of the remaining amount has
+//!    passed, or if a response contains a quota but no remaining amount. Any interval as long as
+//!    the window then contains at most as many requests as the quota.
 //! 5. *End.* A limit in a response ends one window after its time. It also lasts for at least one
-//!    window after a pause, so that no burst follows a pause. Each response that repeats the limit
-//!    prolongs it. After the end, only the key's own quota applies.
+//!    window after a pause, so that no burst follows the pause. Each response that repeats the
+//!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
 //!
-//! The newest response counts, according to the number of its request. Every limit ends after a
-//! bounded time: at most the longest pause, plus a window of at most the same length.
+//! The response to the request with the highest number counts. Every limit ends after a bounded
+//! time: at most the longest pause, plus a window of at most the same length.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::time::Duration;
 use tollgate::Tick;
 
-/// Requests that are late by up to this time are compensated for, because timers and busy machines
-/// cause delays.
+/// The maximum lateness of a request for which the pace compensates. Timers and busy machines cause
+/// such delays.
 const SLACK: Duration = Duration::from_millis(20);
-/// How many times faster than an even spread the remaining amount is spent.
+/// How many times faster than evenly the remaining amount is spent.
 const SPREAD: f64 = 4.0;
 /// The first pause after a refusal without a time. Each further refusal in a row doubles the pause.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// The maximum pause after a refusal without a time.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The number of a request of a key. The number is the sum of the costs of all requests admitted up
-/// to and including that request.
+/// The number of a request for a key: the total cost of all requests admitted up to and including
+/// that request.
 pub(crate) type Number = u64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     admitted: Number,
-    /// The sum of the costs of the requests that the inner limiter is checking.
+    /// The total cost of the requests that the inner limiter is checking.
     asking: u64,
     not_before: Tick,
     /// The number of consecutive refusals without a time.
     refusals: u32,
-    /// The number of the last admitted request when the last of these refusals was counted.
+    /// The number of the last request admitted before the latest of these refusals was counted.
     counted: Number,
     limits: Vec<Known>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Pace {
 #[derive(Debug)]
 struct Known {
     name: String,
-    /// The request whose response described the limit, and the time of this response.
+    /// The number of the request whose response described the limit, and the time of this response.
     seen: Number,
     told: Tick,
     tokens: Option<u64>,
@@ -77,7 +77,7 @@ struct Known {
 
 impl Known {
     /// Returns the time between requests of cost 1. If fewer than [`SPREAD`] tokens remain, they
-    /// would soon be exhausted, so they are never spent faster than evenly.
+    /// are never spent faster than evenly, because they would soon be exhausted.
     fn spacing(&self, now: Tick) -> Duration {
         // A window that starts at an arbitrary time can contain one request more than the spacing
         // alone permits.
@@ -97,8 +97,8 @@ impl Known {
     }
 
     /// Returns how long the request with the number `last` must wait, if `admitted` is the last
-    /// admitted request. Each missing response may move the horizon. While responses are missing,
-    /// the horizon is therefore checked again after one spacing.
+    /// admitted request. Each outstanding response may move the horizon, so while responses are
+    /// outstanding, the horizon is checked again after one spacing.
     fn wait(&self, last: Number, admitted: Number, now: Tick) -> Duration {
         if now >= self.ends {
             return Duration::ZERO;
@@ -231,8 +231,8 @@ impl Pace {
             name: limit.name.clone(),
             seen: number,
             told: now,
-            // A quota of 0 tokens would have no pace, but does not permit an immediate request
-            // either.
+            // A quota of 0 tokens would have no pace, although it does not permit an immediate
+            // request either.
             tokens: limit.tokens.map(|tokens| tokens.max(1)),
             window,
             remaining: limit.remaining,
@@ -252,8 +252,8 @@ impl Pace {
         self.ends() <= now && self.asking == 0
     }
 
-    /// Returns the time at which the whole pace ends. A series of refusals is remembered for the
-    /// duration of the longest backoff.
+    /// Returns the time at which the whole pace ends. A series of refusals is remembered for as
+    /// long as the longest backoff.
     pub(crate) fn ends(&self) -> Tick {
         let backoff = if self.refusals > 0 { self.not_before + MAX_BACKOFF } else { self.not_before };
         self.limits.iter().map(|known| known.ends).fold(backoff, Tick::max)

@@ -1,9 +1,9 @@
 //! The paces of all keys for which a server has reported limits or pauses. The paces are divided
 //! into shards, and each shard has a mutex.
 //!
-//! A pace stays in its shard until all its limits and pauses have ended. When a shard is full,
-//! ended paces are removed. If no pace has ended, the pace that ends first is removed. The memory
-//! is therefore bounded, whatever servers send.
+//! A pace is kept until all its limits and pauses have ended. When a shard is full, its ended paces
+//! are removed, or, if no pace has ended, the pace that ends first. The memory is therefore
+//! bounded, whatever servers send.
 
 use super::pace::Pace;
 use std::collections::HashMap;

@@ -3,9 +3,9 @@
 use http::Request;
 
 /// Copies the requests of a [`WaitLayer`](crate::WaitLayer), so that a request can be sent again if
-/// the server refuses it. The implementations are [`NoRetry`] and functions such as [`idempotent`].
-/// Such a function receives a request and returns a copy, or `None` if the request is not safe to
-/// repeat.
+/// the server refuses it. The trait is implemented for [`NoRetry`] and for functions such as
+/// [`idempotent`]. Such a function receives a request, and returns a copy, or `None` if the request
+/// is not safe to repeat.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot copy `{R}`",
     note = "pass to `WaitLayer::retries` a function from `&{R}` to `Option<{R}>`, such as `tollgate_wait::idempotent`"
