@@ -1,5 +1,5 @@
-//! A gateway in front of a model that streams its answers, with budgets of tokens and of requests
-//! for each user, each team and all users. The gateway and a fake model both run here.
+//! A gateway in front of a model that streams its answers. Each user, each team and all users
+//! together have a token budget and a request budget. The gateway and a fake model both run here.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --example gateway -- 127.0.0.1:3000
@@ -37,7 +37,7 @@ struct Asked {
     team: &'static str,
     /// The tokens of the prompt: about one for every four bytes.
     prompt: u64,
-    /// The maximum number of tokens in the answer, in each field that can declare a maximum.
+    /// The maximum length of the answer in tokens, from each field that can declare one.
     declared: [Option<u64>; 2],
 }
 
@@ -74,8 +74,8 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
     let user = || KeyBy::from_fn(|head| asked(head).map(|it| it.user.into()));
     let team = || KeyBy::from_fn(|head| asked(head).map(|it| it.team.into()));
 
-    // Until its cost is known, an answer is charged a cost that most answers do not exceed. This
-    // cost is never more than the request allows.
+    // Until its cost is known, an answer is charged an estimate that most answers do not exceed.
+    // The estimate is never more than the request allows.
     let estimator = Arc::new(Estimator::new(0.9, 100, ["red", "blue"])?);
     let tokens = |limit: Limit| {
         let estimate = RequestCost::estimated(Arc::clone(&estimator), |head| match asked(head) {

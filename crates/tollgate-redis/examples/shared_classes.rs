@@ -30,7 +30,7 @@ impl Service {
         Ok(Self { callers, all })
     }
 
-    /// Charges both the caller in its class and the limit of all callers, or neither.
+    /// Charges the caller under its class and the limit for all callers, or neither of them.
     pub(crate) async fn admit(&self, class: &str, caller: &str) -> Result<(), Denied> {
         // Callers of an unknown class count as free callers.
         let class = self.callers.class(class).unwrap_or_else(|| self.callers.clone());

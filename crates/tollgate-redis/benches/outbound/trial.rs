@@ -65,10 +65,10 @@ pub(crate) struct Report {
     refused: u64,
     refused_after_lowering: u64,
     injected: u64,
-    /// The number of requests that the quotas allowed, without the pauses that injected refusals
-    /// requested.
+    /// The number of requests that the quotas allowed, outside of the pauses requested by injected
+    /// refusals.
     allowed: f64,
-    /// The number of requests that all processes sent, and how many of them were sent after a later
+    /// The number of requests sent by all processes, and how many of them were sent after a later
     /// request.
     sent: u64,
     overtaking: u64,
@@ -80,7 +80,7 @@ impl Report {
         self.refused as f64 / (self.served + self.refused).max(1) as f64
     }
 
-    /// Returns the number of served requests, as a share of the requests that the quotas allowed.
+    /// Returns the number of requests served, as a share of the requests that the quotas allowed.
     pub(crate) fn served_share(&self) -> f64 {
         self.served as f64 / self.allowed
     }
@@ -325,8 +325,8 @@ impl Process {
             (request.headers()["api-key"].to_str().unwrap_or_default().to_owned(), 1)
         };
         let order = Arc::new(Mutex::new(HashMap::<&str, u64>::new()));
-        // If all clients start at once, there is no queue yet. The client that asks the store first
-        // may then receive its answer last.
+        // If all clients started at once, no queue would exist yet, and the client that asks the
+        // store first might receive its answer last.
         let counts_from = Instant::now() + self.warm_up;
         let record = {
             let order = Arc::clone(&order);

@@ -57,7 +57,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         let client = patiently(Client::cluster([format!("redis://limiter:secret@{first}")]));
         client.connect().await.unwrap();
 
-        // The keys cover all slots. They are checked one by one and together.
+        // The keys cover all slots. They are checked both one by one and together.
         for algorithm in Algorithm::ALL {
             let limiter = limiter(&client, algorithm, Duration::from_secs(5));
             let keys: Vec<_> = (0..100).map(|number| format!("{algorithm}{number}")).collect();
@@ -106,7 +106,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         limiter.reset(key).await.unwrap();
         left(LIMIT).await;
         assert_eq!(limiter.stats().unanswered, 0);
-        // By now the client has learned of the moves, so no node redirects it any more.
+        // The client has learned of the moves, so no node redirects it anymore.
         let moved = || -> u64 {
             cluster
                 .nodes()

@@ -95,7 +95,7 @@ fn each_command_that_a_user_lacks_is_named() {
             assert!(text.contains(&format!("`ACL SETUSER limiter +{command}`")), "{text}");
             assert!(text.contains(&server.address().to_string()) && text.contains("`health`"), "{text}");
         }
-        // A limit that no longer exists is not tried, and a limit requires only its own commands.
+        // A dropped limit is not tried, and a limit requires only its own commands.
         drop(limits);
         let _bucket = limiter(&client, Algorithm::TokenBucket);
         set_user(&server, "~tollgate:*", &["-zadd", "-hset"]);
@@ -213,7 +213,7 @@ fn a_read_only_replica_is_refused() {
         }
         replica.command(&["REPLICAOF", "NO", "ONE"]);
         client.connect().await.unwrap();
-        // If a primary becomes a replica, it is tried over the connection that replaces the broken
+        // If a primary becomes a replica, the trial uses the connection that replaces the broken
         // one.
         let limiter = limiter(&client, Algorithm::TokenBucket);
         store_answers(&limiter, "alice").await;

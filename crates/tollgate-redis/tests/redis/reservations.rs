@@ -1,5 +1,5 @@
-//! Reservations of shared limits. They are reserved, recorded, settled and dropped, and their
-//! owners may die.
+//! Reservations against shared limits are made, recorded, settled and dropped, and their owners may
+//! die.
 
 use crate::load::{
     AGES, Limiter, has_burst, on_client, on_each_client, on_each_server, patient, patiently, store_answers,
@@ -27,8 +27,8 @@ fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<S
         .when_unavailable(WhenUnavailable::Deny)
 }
 
-/// Returns limiters of every algorithm. Each has a debt if the algorithm allows one. Each algorithm
-/// has one limiter without leases, and another with leases if the algorithm grants them.
+/// Returns limiters of every algorithm, with a debt if the algorithm allows one. Each algorithm has
+/// a limiter without leases and, if it grants leases, another limiter with them.
 fn limiters(client: &Client, debt: u64) -> Vec<(String, Algorithm, Limiter)> {
     let mut limiters = Vec::new();
     for algorithm in Algorithm::ALL {

@@ -42,8 +42,8 @@ enum Executed {
     Some,
 }
 
-/// Loses the answers. The machine may be so busy that the breaker opens earlier and some requests
-/// are not sent. In that case, repeats the test with another server.
+/// Loses the answers. If the machine is so busy that the breaker opens early and some requests are
+/// not sent, repeats the test with another server.
 async fn lose(mode: Mode, in_one: bool, executed: Executed) {
     while !has_lost(mode, in_one, executed).await {}
 }
@@ -60,8 +60,7 @@ async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
         false => join_all((0..LOST).map(|_| limiter.check("alice"))).await,
     };
     let known = by_store(&ask().await);
-    // On a busy machine, some of these requests may have been late. Their fate is then also
-    // unknown.
+    // On a busy machine, some of these requests may have been late, so their fate is also unknown.
     let before = limiter.stats().unanswered;
     proxy.set(mode);
     assert_eq!(by_store(&ask().await), 0, "{mode:?}");

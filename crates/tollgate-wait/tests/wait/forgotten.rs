@@ -36,7 +36,7 @@ fn come(simulation: &mut Simulation, queue: &Rc<Queue>, starts: &Starts, caller:
     task
 }
 
-/// Spawns `count` waiters at five a second, behind a charge at time 0.
+/// Spawns `count` waiters under a quota of five tokens a second, after a charge at time 0.
 fn waiters(simulation: &mut Simulation, count: u64) -> (Rc<Queue>, Vec<TaskId>, Starts) {
     let queue = queue(simulation, Quota::per_second(5).burst(1), ms(50));
     assert!(queue.limiter().check().is_allowed());
@@ -176,8 +176,8 @@ fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     assert_eq!(*starts.borrow(), [(1, ms(1_311)), (2, ms(1_311))]);
 }
 
-/// A first waiter that acts keeps its place, even if it is denied again and again. This is true for
-/// any order of the timers that end at the same time.
+/// A first waiter that acts keeps its place, even if it is denied again and again, whatever the
+/// order of timers that end at the same time.
 #[test]
 fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
     for seed in 0..20 {
@@ -194,8 +194,8 @@ fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
     }
 }
 
-/// If the queue is the last owner of a waker, this waker may own another waiter. The queue must not
-/// drop the waker under the lock, because the other waiter takes the lock to leave its line.
+/// The queue may be the last owner of a waker, and the waker may own another waiter. The queue must
+/// not drop such a waker under the lock, because the other waiter takes the lock to leave its line.
 #[test]
 fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
     type Held = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;

@@ -10,7 +10,8 @@ use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{is_silent, run, until, until_async};
 
-/// Longer than any expected event takes, but short enough to wait for events that must not happen.
+/// Exceeds the duration of any expected event, but is short enough to show that an event does not
+/// happen.
 const SHORT: Duration = Duration::from_millis(100);
 
 async fn connect(server: &Server, proxy: &FaultProxy) -> RedisResult<MultiplexedConnection> {
