@@ -1,5 +1,5 @@
-//! Races for a place in the table. The table has one line of four slots, so that all keys share it
-//! whatever the seed is.
+//! Races for a place in the table. The table has one line of four slots, so that all keys share the
+//! line whatever the seed is.
 
 mod model;
 
@@ -50,8 +50,8 @@ fn insert_races_insert_of_another_key_and_both_stay() {
     });
 }
 
-/// A batch looks up all its keys before it charges the first, so its view of the keys is older than
-/// that of a single check.
+/// A batch looks up all its keys before it charges the first one, so its view of the keys is older
+/// than the view of a single check.
 #[test]
 fn batch_races_insert_of_its_keys_and_each_is_charged_once() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {

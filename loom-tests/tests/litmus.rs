@@ -1,5 +1,5 @@
-//! Tests of the model checker: outcomes that it must find, outcomes that must stay possible, and
-//! outcomes that must never occur, with the shim's additional access and without it.
+//! Tests of the model checker, with and without the shim's additional access: outcomes that it must
+//! find, outcomes that must stay possible, and outcomes that must never occur.
 
 mod model;
 

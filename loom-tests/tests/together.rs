@@ -192,8 +192,8 @@ fn look_races_eviction_and_the_charge_is_kept() {
     look_races_eviction(&Algorithm::PACKED, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Another request takes the last token of one limit, and the quota of the other limit, a log,
-/// changes while the refused request gives its token back.
+/// Another request takes the last token of one limit. The quota of the other limit, a log, changes
+/// while the refused request gives its token back.
 #[test]
 fn refusal_races_change_of_a_log_and_keeps_no_token() {
     let seen = Seen::default();

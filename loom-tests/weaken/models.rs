@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A test that takes longer counts as one that did not end. The limit is wall clock time on a
-/// machine that may be busy.
+/// A test that takes longer counts as unfinished. The limit is wall-clock time on a machine that
+/// may be busy.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// How a test ended.
@@ -85,7 +85,7 @@ impl Models {
     fn build_files(&mut self, files: BTreeSet<&str>) -> Result<(), Box<dyn Error>> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(self.loom_tests()).env("CARGO_TARGET_DIR", self.folder.join("build"));
-        // A change is one word, so nearly all of the last build still holds.
+        // Each change is a single word, so nearly all of the previous build is reused.
         cargo.env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
         cargo.args(["test", "--release", "--locked", "--no-run", "--quiet", "--message-format=json"]);
         for file in files {

@@ -31,7 +31,8 @@ const FENCES: [&str; 2] = ["fence", "compiler_fence"];
 
 const REMOVED: &str = "removed";
 
-/// The weaker alternatives of an ordering. For a fence, only those that are valid for a fence.
+/// Returns the weaker alternatives of an ordering. For a fence, returns only the orderings that are
+/// valid for a fence.
 fn weaker(ordering: &str, in_fence: bool) -> &'static [&'static str] {
     match (ordering, in_fence) {
         ("AcqRel", _) => &["Acquire", "Release"],
@@ -44,7 +45,7 @@ fn weaker(ordering: &str, in_fence: bool) -> &'static [&'static str] {
 impl Mutant {
     /// The text of the source with this change.
     pub fn applied(&self, text: &str) -> String {
-        // A full path, because the file may not import the weaker ordering.
+        // This is a full path, because the file may not import the weaker ordering.
         let to = match self.to {
             REMOVED => "()".to_owned(),
             ordering => format!("::core::sync::atomic::Ordering::{ordering}"),
@@ -53,7 +54,7 @@ impl Mutant {
     }
 }
 
-/// Finds the sites of a file. Those that are not understood are added to `errors`.
+/// Finds the sites of a file. Sites that cannot be understood are added to `errors`.
 pub fn find(source: &Source, errors: &mut Vec<String>) -> Vec<Site> {
     let mut sites = Vec::new();
     let code = &source.code;
@@ -94,7 +95,7 @@ pub fn find(source: &Source, errors: &mut Vec<String>) -> Vec<Site> {
     sites
 }
 
-/// Is the name at `at` that of a function that is defined there?
+/// Returns whether the name at `at` is the name of a function that is defined there.
 fn defines(code: &str, at: usize) -> bool {
     code[..at].trim_end().ends_with("fn")
 }
@@ -118,13 +119,13 @@ fn call_around(code: &str, at: usize) -> Option<&str> {
     None
 }
 
-/// Where the path begins that ends with the name at `at`: `Ordering::Acquire` at its O.
+/// Returns where the path that ends with the name at `at` begins: at the O of `Ordering::Acquire`.
 fn start_of_path(code: &str, at: usize) -> usize {
     let before = code[..at].trim_end_matches(|c: char| c == ':' || c.is_ascii() && is_name(c as u8));
     if code[..at].ends_with("::") { before.len() } else { at }
 }
 
-/// The `// ORDERING:` note above the statement that `line` is part of.
+/// Returns the `// ORDERING:` note above the statement that contains `line`.
 fn note(source: &Source, line: usize) -> Result<String, &'static str> {
     let lines: Vec<&str> = source.text.lines().take(line - 1).map(str::trim).collect();
     let is_comment = |line: &&str| line.starts_with("//");
