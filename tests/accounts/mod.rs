@@ -1,6 +1,6 @@
 //! Limits that several threads charge in every way at once: alone, several together, in advance,
-//! and by force. Meanwhile new keys find no place, and quotas rise. The time is constant, so
-//! charges of one key commute. Each thread keeps an account of its answers, and in the end the
+//! and by force. At the same time, new keys find no place, and quotas rise. The time is constant,
+//! so charges of one key commute. Each thread keeps an account of its answers. In the end, the
 //! accounts explain where each token is.
 
 use std::collections::{BTreeMap, HashMap};
@@ -75,7 +75,7 @@ pub(crate) struct Scale {
     pub(crate) places: u64,
 }
 
-/// The operations of the threads of a world in addition to charges.
+/// The operations that the threads of a world perform in addition to charges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Does {
     /// The threads refund tokens and force charges.
@@ -91,8 +91,7 @@ pub(crate) struct World<S: Accepts<u64>> {
     does: Does,
     clock: ManualClock,
     limiters: [Arc<Limiter<u64, S>>; 2],
-    /// The quota of each key under a limiter. Only the thread with the number of the limiter raises
-    /// it.
+    /// The quota of each key under a limiter. Only the thread with the limiter's number raises it.
     limits: [AtomicU64; 2],
     /// A limit for all requests that are charged to several limits.
     all: SingleLimiter,
@@ -249,9 +248,9 @@ impl<S: Built> World<S> {
     pub(crate) fn balance(&self, account: Account) -> Events {
         let most = self.scale.threads * self.scale.operations;
         assert_eq!(self.all.peek().remaining(), most - account.all, "{self:?}");
-        // A change of a quota rounds the missing amount up to a grain, and so may a later refund.
-        // These tokens are available a few nanoseconds late, and no other token refills in a
-        // millisecond.
+        // A quota change rounds the missing amount up to a grain, and a later refund may do the
+        // same. The rounded tokens are available a few nanoseconds late. No other token refills
+        // within a millisecond.
         self.clock.advance(Duration::from_millis(1));
         self.each_key(|at, limit, peek| {
             let tokens = account.keys.get(&at).copied().unwrap_or_default();
@@ -271,7 +270,7 @@ impl<S: Built> World<S> {
         account.events
     }
 
-    /// Passes the state of each key to `visit`, with the limiter and the limit.
+    /// Calls `visit` with the state of each key, its limiter and its limit.
     fn each_key(&self, visit: impl Fn((usize, u64), u64, Decision)) {
         for (at, (limiter, limit)) in self.limiters.iter().zip(&self.limits).enumerate() {
             for key in 0..self.scale.keys {
@@ -408,7 +407,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         }
     }
 
-    /// Charges a key of each limiter and the limit for all requests, and possibly takes a permit.
+    /// Charges one key of each limiter and the limit for all requests, and possibly takes a permit.
     fn check_together(&mut self) {
         let world = self.world;
         let (first, second, cost) = (self.any_key().1, self.any_key().1, self.any_cost());
@@ -479,7 +478,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         self.world.downloads.sweep(8);
     }
 
-    /// Raises the quota of the limiter that has the number of this thread.
+    /// Raises the quota of the limiter that has this thread's number.
     fn raise(&mut self) {
         let number = index(self.number);
         let Some(limit) = self.world.limits.get(number) else { return self.sweep() };
