@@ -45,8 +45,8 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Returns the expected answer to a request of `cost` tokens during a pause until `end`. The twin
-/// has no pause.
+/// Returns the expected answer to a request of `cost` tokens during a pause until `end`, computed
+/// from a twin that is not paused.
 fn expected(twin: &Gate<u64>, key: u64, cost: u64, now: Tick, end: Tick) -> (Outcome, Option<Duration>) {
     let then = twin.at(end).peek_n(&key, cost);
     match then.outcome() {
@@ -63,9 +63,9 @@ fn figures(decision: Decision) -> (Outcome, u64, u64, Option<Duration>, Duration
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 2_000 }))]
 
-    /// During a pause nothing is admitted, and each answer states when the request passes.
-    /// Otherwise the limiter decides like a twin that was never paused and did not receive the
-    /// requests during pauses.
+    /// During a pause nothing is admitted, and each answer reports when the request will pass.
+    /// Otherwise the limiter decides like a twin that was never paused and received no requests
+    /// during pauses.
     #[test]
     fn a_pause_holds_and_changes_nothing_else(
         algorithm in prop::sample::select(ALGORITHMS.to_vec()),
@@ -264,7 +264,8 @@ fn a_sweep_forgets_pauses_that_are_over_and_no_others() {
     }
     let full = limiter.stats().bytes;
     let mut now = limiter.at(at(50_000));
-    // Memory is not freed while a thread of another test holds a guard, which may be preempted.
+    // Memory is not freed while a thread of another test holds a guard, and that thread may be
+    // preempted.
     for second in 51..=90 {
         now = limiter.at(at(second * 1_000));
         while now.sweep(4_096) {}
@@ -277,8 +278,8 @@ fn a_sweep_forgets_pauses_that_are_over_and_no_others() {
     assert!(limiter.stats().bytes < full / 2, "{} of {full}", limiter.stats().bytes);
 }
 
-/// Threads check a key while it is paused for a while, again and again: nothing is admitted between
-/// the return of a pause and its end.
+/// While threads check a key, it is paused for a while, again and again. Nothing is admitted
+/// between the return of the call that pauses the key and the end of the pause.
 #[test]
 fn no_thread_is_admitted_during_a_pause() {
     let clock = ManualClock::new();
