@@ -1,7 +1,7 @@
 //! Makes the system refuse `membarrier` to a thread, as sandboxes do.
 
-/// Makes the system refuse the call to this thread and to the threads that it starts. Returns
-/// whether the system refuses it now.
+/// Makes the system refuse the call to this thread and to the threads that this thread starts.
+/// Returns whether the system now refuses the call.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(crate) fn refuse() -> bool {
