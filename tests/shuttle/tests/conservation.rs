@@ -1,4 +1,4 @@
-//! At random schedules, four threads reserve, hold permits, charge several limits at once, force
+//! Under random schedules, four threads reserve, hold permits, charge several limits at once, force
 //! charges, give back and change quotas. In the end the state of every limit agrees with the
 //! answers, as with real threads (`tests/conservation.rs`). `tests/schedules.rs` describes what
 //! shuttle can show.

@@ -1,4 +1,4 @@
-//! At random schedules, four threads perform hundreds of operations on one limiter: charges,
+//! Under random schedules, four threads perform hundreds of operations on one limiter: charges,
 //! refunds, floods of new keys, sweeps, evictions and quota changes, all at once. In the end every
 //! token is accounted for.
 //!

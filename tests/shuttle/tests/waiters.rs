@@ -1,4 +1,4 @@
-//! At random schedules, callers on four threads wait for three keys: some wait to the end, some
+//! Under random schedules, callers on four threads wait for three keys: some wait to the end, some
 //! have a deadline, and some give up. In the end no caller waits, and each charged token was given
 //! to a caller. The queue has two shards here: two of the keys share a mutex, and the third key has
 //! another.
