@@ -50,7 +50,7 @@ fn number<T: FromStr>(name: &str, default: T) -> T {
 
 /// Runs one world to completion.
 fn race<S: Built>(algorithm: Algorithm, seed: u64) -> Events {
-    // Consecutive seeds must not begin with similar numbers.
+    // Consecutive seeds must not lead to similar first numbers.
     let dice = |number: u64| Random((seed << 8 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let world = World::<S>::new(algorithm, SCALE, &mut dice(SCALE.threads));
     let start = StartLine::new(THREADS);

@@ -60,7 +60,7 @@ fn goes_on(clock: &Clock, limiter: &Limiter<u64>) -> Result<(), String> {
     Ok(())
 }
 
-/// The result of `body` in a child of this process.
+/// Returns the result of `body`, run in a child of this process.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn in_a_child(find: impl FnOnce() -> Result<(), String>) -> Result<(), String> {

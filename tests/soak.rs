@@ -39,13 +39,13 @@ const DAY: u64 = 24 * 3_600 * 1_000 * MILLI;
 /// The work of all threads in a round.
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// Many charges of few keys.
+    /// Many charges of a few keys.
     Hot { keys: u64 },
     /// Charges of all keys, and as many charges of keys that are never used again.
     Flood,
     /// Refunds of some charges that were made at this time.
     Refunds,
-    /// Upkeep by all threads.
+    /// All threads perform upkeep.
     Sweep,
     /// One thread clears all keys.
     Clear,
@@ -174,7 +174,7 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
                 let limit = if OWN.contains(&key) { RAISED_OWN } else { RAISED };
                 assert_eq!(peek.capacity(), limit, "key {key} at {now:?}");
             }
-            // A key that gets no place has taken no tokens.
+            // A key without a place has not taken any tokens.
             seen.taken = Some(if peek.source() == DecisionSource::Key {
                 peek.capacity() - peek.remaining()
             } else {
@@ -209,7 +209,7 @@ fn own(quota: Option<Quota>) -> impl Iterator<Item = (&'static u64, Option<Quota
     KEYS.iter().map(move |key| (key, quota))
 }
 
-/// Repeats a change of quotas until there is memory for it.
+/// Repeats a quota change until there is memory for it.
 fn change(attempt: impl Fn() -> Result<(), QuotaError>) {
     while let Err(error) = attempt() {
         assert!(error.is_temporary(), "{error}");
@@ -255,7 +255,7 @@ impl Books {
     }
 }
 
-/// The kilobytes of memory in use, if the system reports them.
+/// Returns the memory in use in kilobytes, if the system reports it.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;

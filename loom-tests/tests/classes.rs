@@ -1,4 +1,4 @@
-//! Races of checks of one key in two classes.
+//! Races between checks of one key in two classes.
 
 mod model;
 

@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_nanos(1);
 
 type Gate = Arc<Limiter<u64, ExactKeys<u64>>>;
 
-/// Keys 1 to `keys`, each charged one token at `NOW`.
+/// Creates a limiter with the keys 1 to `keys`, each charged one token at `NOW`.
 fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     let builder = Limiter::<u64>::builder(Quota::per_second(per_second)).exact_keys().max_keys(max_keys);
     let gate =
@@ -43,7 +43,7 @@ fn sweep(gate: &Gate, now: Tick) {
 /// Checks that every key in the store holds a place: once all keys are idle, a sweep forgets all of
 /// them, and as many new keys fit as before.
 fn all_places_come_back(gate: &Gate, max_keys: u64) {
-    // The first sweep ends a round that may be under way.
+    // The first sweep ends the current round, if there is one.
     sweep(gate, LAST);
     sweep(gate, LAST + GRACE);
     assert_eq!((gate.len(), gate.at(LAST).keys().count()), (0, 0));

@@ -10,11 +10,11 @@ use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 
-/// A table whose slots are one line.
+/// Creates a table whose slots form a single line.
 fn limiter(max_keys: usize, per_second: u64, full: WhenFull) -> Arc<Limiter<u64>> {
     assert!(max_keys <= 2);
     let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys).when_full(full);
-    // No turnover: see `turnover.rs`.
+    // No turnover happens here: see `turnover.rs`.
     Arc::new(builder.grace(Duration::MAX).clock(ManualClock::new()).build().unwrap())
 }
 

@@ -11,7 +11,7 @@ use tollgate::{Algorithm, Chargeable, Decision, ManualClock, ModelLog, Quota, Si
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A log with this many charges of one token.
+/// Creates a log with this many charges of one token.
 fn log(limit: u64, charges: u64) -> Arc<SingleLimiter> {
     let builder = SingleLimiter::builder(Quota::new(limit, PERIOD));
     let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();
@@ -99,7 +99,7 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
             assert_eq!(denied.reset_after(), if denied.remaining() == 1 { PERIOD } else { PERIOD / 2 });
             note.note(denied.remaining());
             writer.join().unwrap();
-            // At the last tick of the window the charge still counts.
+            // The charge still counts at the last tick of the window.
             let last = Tick::from_nanos((NOW + PERIOD * 3 / 2).as_nanos() - 1);
             assert_eq!(log.at(last).peek().remaining(), before + 1);
         });

@@ -104,7 +104,7 @@ fn quota_swap_races_charge_and_none_is_lost_deeply() {
     }
 }
 
-/// Two charges of one key find a change under way.
+/// Two charges of one key meet a change that is in progress.
 fn swap_and_two_charges<S: Built>(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = with_keys_of::<S>(algorithm, 1);

@@ -1,4 +1,4 @@
-//! Races of requests that several limits must allow.
+//! Races between requests that several limits must allow.
 
 mod model;
 

@@ -23,7 +23,7 @@ fn limiter(max_keys: usize, per_second: u64) -> Gate {
     Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(ManualClock::new()).build().unwrap())
 }
 
-/// Keys 1 to `keys`, each charged one token at `NOW`.
+/// Creates a limiter with the keys 1 to `keys`, each charged one token at `NOW`.
 fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     let gate = limiter(max_keys, per_second);
     for key in 1..=keys {
@@ -127,7 +127,7 @@ fn insert_races_seal_deeply() {
 fn turnover_races_batch_and_each_key_is_charged_once() {
     explore(Bound::Preemptions(1), Atomics::Touched, |threads| {
         let gate = limiter(8, 2);
-        // At the time of the clock, like a batch.
+        // These checks use the time of the clock, as a batch does.
         assert!([1, 2].iter().all(|key| gate.check(key).is_allowed()));
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -511,7 +511,7 @@ fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || step(&gate, NOW)
         });
-        // This ends when the turnover is over, wherever the owner is.
+        // This loop ends when the turnover has ended, wherever the owner is.
         while gate.at(NOW).sweep(4) {}
         assert!(gate.at(NOW).check(&1).is_allowed());
         owner.join().unwrap();

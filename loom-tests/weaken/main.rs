@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The sites to weaken, and the tests that must notice.
+/// The sites to weaken, and the tests that must detect each change.
 struct Plan {
     sources: Vec<Source>,
     /// The sites of each source.
@@ -77,7 +77,7 @@ fn place(source: &Source, site: &Site) -> String {
     format!("{}:{} {edges}", source.name, site.line)
 }
 
-/// The number of mutants by result.
+/// The number of mutants for each result.
 #[derive(Default)]
 struct Tally {
     killed: usize,

@@ -7,9 +7,9 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct Site {
     pub line: usize,
-    /// The ordering as the source spells it: `Acquire`, `fence(SeqCst)`.
+    /// The ordering as it appears in the source, such as `Acquire` or `fence(SeqCst)`.
     pub what: String,
-    /// The edges that its note names.
+    /// The edges that the site's note names.
     pub edges: Vec<String>,
     pub mutants: Vec<Mutant>,
 }
@@ -18,9 +18,9 @@ pub struct Site {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mutant {
     pub place: Range<usize>,
-    /// The present text, in short.
+    /// A short form of the present text.
     pub from: &'static str,
-    /// The new text, in short.
+    /// A short form of the new text.
     pub to: &'static str,
 }
 
@@ -43,7 +43,7 @@ fn weaker(ordering: &str, in_fence: bool) -> &'static [&'static str] {
 }
 
 impl Mutant {
-    /// The text of the source with this change.
+    /// Returns the text of the source with this change.
     pub fn applied(&self, text: &str) -> String {
         // This is a full path, because the file may not import the weaker ordering.
         let to = match self.to {
@@ -100,7 +100,7 @@ fn defines(code: &str, at: usize) -> bool {
     code[..at].trim_end().ends_with("fn")
 }
 
-/// The name of the call in whose arguments `at` is.
+/// Returns the name of the call whose arguments contain `at`.
 fn call_around(code: &str, at: usize) -> Option<&str> {
     let bytes = code.as_bytes();
     let mut depth = 0;
@@ -141,7 +141,7 @@ fn note(source: &Source, line: usize) -> Result<String, &'static str> {
     Ok(note.iter().map(|line| line.trim_start_matches(['/', ' '])).collect::<Vec<_>>().join(" "))
 }
 
-/// The names between stars.
+/// Returns the names between asterisks.
 fn edges(note: &str) -> Vec<String> {
     let mut edges = Vec::new();
     for part in note.split('*').skip(1).step_by(2) {

@@ -6,13 +6,13 @@ use std::path::Path;
 
 /// A file of the library.
 pub struct Source {
-    /// Path from the root of the project: `src/rule.rs`.
+    /// The path from the root of the project, such as `src/rule.rs`.
     pub name: String,
     pub text: String,
     /// The text with spaces in place of comments, literals and unit tests, so that everything else
     /// keeps its position.
     with_imports: String,
-    /// `code` with spaces in place of imports, too.
+    /// The same text, with spaces in place of imports as well.
     pub code: String,
 }
 
@@ -64,7 +64,7 @@ impl Source {
         Ok(found)
     }
 
-    /// The number of the line at `at`, from 1.
+    /// Returns the number of the line at `at`, starting from 1.
     pub fn line(&self, at: usize) -> usize {
         self.text[..at].matches('\n').count() + 1
     }
@@ -78,7 +78,7 @@ pub fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The names in `code`, with their places.
+/// Returns the names in `code`, with their positions.
 pub fn names(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -191,7 +191,7 @@ fn end_of_raw(text: &[u8], start: usize) -> usize {
 fn blank_imports(code: &mut [u8]) {
     let text = String::from_utf8(code.to_vec()).expect("whole characters are blanked");
     for (at, _) in names(&text).filter(|(_, name)| *name == "use") {
-        // `use<'a>` says what a type captures.
+        // `use<'a>` specifies the lifetimes that a type captures.
         if !text[at + 3..].trim_start().starts_with('<') {
             let end = find(code, at, b";");
             blank(&mut code[at..end]);

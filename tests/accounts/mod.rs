@@ -68,10 +68,10 @@ pub(crate) struct Scale {
     pub(crate) caps: &'static [usize],
     /// The limit of each key is at least this number, and less than twice this number.
     pub(crate) limit: u64,
-    /// The most tokens of one request.
+    /// The maximum number of tokens for one request.
     pub(crate) cost: u64,
     pub(crate) debt: u64,
-    /// The most permits of a key that are held.
+    /// The maximum number of permits held for one key.
     pub(crate) places: u64,
 }
 
@@ -96,11 +96,11 @@ pub(crate) struct World<S: Accepts<u64>> {
     /// A limit for all requests that are charged to several limits.
     all: SingleLimiter,
     downloads: InFlight<u64>,
-    /// The number of held permits, by key.
+    /// The number of permits held, by key.
     out: Box<[AtomicU64]>,
 }
 
-/// The tokens that a thread has charged and not refunded.
+/// The tokens that a thread has charged and not yet refunded.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tokens {
     kept: i64,
@@ -111,9 +111,9 @@ struct Tokens {
 /// The sum of the answers to a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// The tokens by the number of the limiter and the key.
+    /// The tokens for each limiter, by its number, and each key.
     keys: HashMap<(usize, u64), Tokens>,
-    /// Tokens of the limit for all requests.
+    /// The tokens of the limit for all requests.
     all: u64,
     events: Events,
 }
@@ -143,7 +143,7 @@ pub(crate) const EVENTS: [&str; 14] = [
 struct Held {
     at: (usize, u64),
     reservation: Reservation,
-    /// All tokens that were charged for it.
+    /// All tokens that were charged for the reservation.
     charged: u64,
 }
 
@@ -153,7 +153,7 @@ struct Worker<'w, S: Accepts<u64>, D> {
     dice: D,
     /// The number of the thread.
     number: u64,
-    /// The last key that no other thread or call uses.
+    /// The most recent key that no other thread or call uses.
     fresh: u64,
     account: Account,
     charges: Vec<((usize, u64), Decision)>,
@@ -202,7 +202,7 @@ impl<S: Built> World<S> {
             1 => Does { refunds: false, changes: true },
             _ => Does { refunds: true, changes: true },
         };
-        // A change of a quota may increase a debt.
+        // A quota change may increase a debt.
         let debt = if does.changes || algorithm == Algorithm::SlidingLog { 0 } else { scale.debt };
         let scale = Scale { debt, ..scale };
         let clock = ManualClock::new();
@@ -228,7 +228,7 @@ impl<S: Built> World<S> {
         }
     }
 
-    /// Does the work of one thread, and returns its account.
+    /// Performs one thread's work, and returns its account.
     pub(crate) fn work(&self, number: u64, dice: impl Dice) -> Account {
         let mut worker = Worker {
             world: self,
@@ -258,7 +258,7 @@ impl<S: Built> World<S> {
                 panic!("limiter and key {at:?} of limit {limit} kept {tokens:?}: {peek:?}, {self:?}")
             });
         });
-        // Lost tokens refill in time.
+        // Lost tokens are refilled over time.
         self.clock.advance(4 * DAY);
         self.each_key(|at, limit, peek| {
             assert!(

@@ -6,7 +6,7 @@ use tollgate::{Algorithm, Charge, Clock, Limiter, ManualClock, Quota, SingleLimi
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The number of allocations of this thread while `body` runs.
+/// Returns how many allocations this thread makes while `body` runs.
 fn allocations(body: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     body();
@@ -25,7 +25,7 @@ fn clocks_are_made_and_read_without_allocating() {
     let count = allocations(|| {
         for clock in [Clock::default(), Clock::counter(), Clock::system(), Clock::coarse(MILLISECOND)] {
             let start = clock.now();
-            // This is long enough for several anchors of the guarded counter.
+            // This time is long enough for several anchors of the guarded counter.
             while clock.now().since(start) < 5 * MILLISECOND {}
         }
     });

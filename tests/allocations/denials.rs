@@ -54,7 +54,7 @@ pub(crate) fn is_of_arena(block: *const u8) -> bool {
     (arena..arena + BYTES).contains(&block.addr())
 }
 
-/// The bytes of the arena from `start` on.
+/// Returns the bytes of the arena, beginning at `start`.
 fn bytes_from(start: usize) -> Vec<u8> {
     let mut copy = vec![0; USED.load(Relaxed) - start];
     // SAFETY: these bytes are in the arena, and no other thread writes to it.

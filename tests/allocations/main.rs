@@ -24,7 +24,7 @@ mod resident;
 
 struct Counting;
 
-/// The bytes that the process has allocated and not freed.
+/// The bytes that the process has allocated and not yet freed.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {

@@ -43,7 +43,7 @@ fn logs_stay_small_while_a_thread_is_parked() {
             for million in 0..5 {
                 admit(10_000 + million * 1_000_000..10_000 + (million + 1) * 1_000_000);
                 assert!(log.bytes() <= bound, "{} bytes for a limit of {limit}", log.bytes());
-                // The figures of the allocator agree.
+                // The allocator's figures agree.
                 let live = LIVE.load(Relaxed).saturating_sub(before);
                 assert!(live < bound + 200_000, "{live} bytes more");
             }

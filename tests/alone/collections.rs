@@ -26,7 +26,7 @@ fn taken() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// Returns the least time of ten turns.
+/// Returns the shortest time of ten turns.
 fn least(log: &SingleLimiter, from: &mut u64) -> i64 {
     (0..10).map(|_| turn(log, from)).min().unwrap()
 }

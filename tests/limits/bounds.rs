@@ -35,7 +35,7 @@ const QUOTAS: [Quota; 2] =
 trait Target: Sync {
     /// Charges the key's state, and returns the charge if the request was admitted.
     fn charge(&self, key: u64, cost: u64, now: Tick) -> Option<Decision>;
-    /// Does other work on the limiter meanwhile.
+    /// Performs other work on the limiter during the race.
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 

@@ -42,7 +42,7 @@ fn a_compound_key_can_be_asked_by_its_borrowed_parts() {
     assert!(limiter.check(&Parts(8, "/login")).is_allowed());
 }
 
-/// Keys with one hash: fingerprints would treat them as one key.
+/// Keys that all have the same hash. Fingerprints would treat them as one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Colliding(u64);
 

@@ -283,7 +283,7 @@ fn a_permit_in_a_reservation_comes_back_when_that_is_settled_or_dropped() {
     };
     let mut held = reserve().unwrap();
     assert_eq!(reserve().err().unwrap().index(), Some(1));
-    // The stream takes more tokens, and no second place.
+    // The stream takes more tokens, but no second place.
     held.record(|limit| [30, 1][limit]).unwrap();
     held.record(|limit| [5, 0][limit]).unwrap();
     assert_eq!((gate.in_flight(&7), tokens.peek().remaining()), (1, 64));
@@ -317,7 +317,7 @@ enum Step {
     Clear,
     SetLimit(u64),
     Sweep,
-    /// Milliseconds from the start. The time may also step back.
+    /// The time in milliseconds since the start. It may also step back.
     Time(u64),
 }
 

@@ -44,7 +44,7 @@ fn deeper(check: impl FnOnce(u64)) {
     }
 }
 
-/// A key whose hash needs other checks of the same limiter.
+/// A key whose hash requires other checks of the same limiter.
 #[derive(PartialEq, Eq)]
 struct Nested(u64);
 

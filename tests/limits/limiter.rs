@@ -193,7 +193,7 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     assert_eq!(refused.to_string(), "rate limiter has no room for a new key, or its store did not answer");
 }
 
-/// Both stores, with a hash for keys that an attacker chooses.
+/// Both stores, with a hash meant for keys that an attacker chooses.
 mod hashes {
     use super::*;
     use std::hash::{BuildHasher, Hasher, RandomState};

@@ -35,7 +35,7 @@ trait Target: Sync {
     fn check(&self, cost: u64, now: Tick) -> Option<Answer>;
     fn refund(&self, charge: &Decision, tokens: u64, now: Tick);
     fn reset(&self);
-    /// Does other work on the limiter meanwhile.
+    /// Performs other work on the limiter during the race.
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 
@@ -176,7 +176,7 @@ struct Racer<'r, T> {
     charges: Vec<Held>,
 }
 
-/// The rest of a charge.
+/// What is left of a charge.
 struct Held {
     round: usize,
     /// The stamp of the charge.

@@ -10,7 +10,7 @@ use tollgate::{
     Outcome, Quota, SingleLimiter, Sweeper, Tick, WhenFull, WindowAlign,
 };
 
-/// Numbers around every edge.
+/// Numbers near every boundary.
 fn number() -> impl Strategy<Value = u64> {
     const EDGES: [u64; 12] =
         [0, 1, 2, 3, 32_767, 32_768, 2_000_000_000, 1 << 31, 1 << 32, 1 << 61, 1 << 63, u64::MAX];
@@ -108,7 +108,7 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
         | Refused::LogTooLarge { most, .. } => Some(with_limit(most)),
         Refused::ZeroBurst => Some(quota.burst(1)),
         Refused::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => Some(quota.burst(most)),
-        // If no burst is given, the limit is the burst.
+        // If no burst is specified, the limit is the burst.
         Refused::BurstTooLarge { most, .. } => Some(quota.burst(most)),
         Refused::BurstUnsupported { .. } => Some(Quota::new(quota.tokens(), quota.period())),
         _ => None,

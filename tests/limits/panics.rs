@@ -11,7 +11,7 @@ use tollgate::{DecisionSource, Limiter, ManualClock, Quota};
 
 const MAX_KEYS: usize = 64;
 
-/// A call of a key's code.
+/// A kind of call to a key's code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Call {
     Hash,
@@ -156,7 +156,7 @@ fn a_panic_of_a_key_leaves_a_limiter_of_exact_keys_whole() {
     }
 }
 
-/// Lists keys, one of which panics.
+/// Lists keys while calls to the keys' code panic.
 fn list(limiter: &Limiter<Key, ExactKeys<Key>>, call: Call) {
     limiter.set_key_quota(&Key(1_001), Quota::per_hour(7)).unwrap();
     let panics = with_panics(call, || assert_eq!(limiter.keys().count(), MAX_KEYS))

@@ -8,7 +8,7 @@ use tollgate::{Algorithm, Quota, Tick};
 fn a_charge_of_another_quota_gives_nothing_back_to_a_fresh_word() {
     for algorithm in Algorithm::PACKED {
         let rule = |period| AnyRule::new(algorithm, Quota::new(1, period), Duration::ZERO).unwrap();
-        // The charge ends in the first window of the other quota.
+        // The charge expires in the first window of the other quota.
         let (_, charge) = rule(Duration::from_nanos(10)).decide(Word::FRESH, Tick::ZERO, 1);
         let refunded = rule(Duration::from_secs(1)).refund(Word::FRESH, Tick::ZERO, &charge, 1);
         assert_eq!(refunded, Word::FRESH, "{algorithm}");

@@ -243,7 +243,7 @@ fn a_key_in_debt_is_not_forgotten_before_it_is_paid() {
     }
 }
 
-/// A new quota translates a word in debt.
+/// A quota change translates a word that is in debt.
 #[test]
 fn a_debt_stays_when_the_quota_changes() {
     for algorithm in Algorithm::PACKED {
@@ -252,7 +252,7 @@ fn a_debt_stays_when_the_quota_changes() {
             let builder = Limiter::<u64>::builder(Quota::per_second(limit)).algorithm(algorithm);
             builder.clock(&clock).max_debt(50).build().unwrap()
         };
-        // To a smaller quota: the debt remains.
+        // Under a smaller quota, the debt remains.
         let limiter = build(10);
         assert_eq!(limiter.force(&7, 99), 60);
         limiter.set_quota(Quota::per_second(5)).unwrap();

@@ -96,7 +96,7 @@ enum Step {
     /// A number of 64ths of a period.
     Periods(u64),
     Nanos(u64),
-    /// The retry time of the last denial, or a nanosecond before.
+    /// The retry time of the last denial, or one nanosecond earlier.
     Retry {
         early: bool,
     },
@@ -153,7 +153,7 @@ fn requests() -> impl Strategy<Value = Vec<(Step, Cost)>> {
     prop::collection::vec((step(), cost()), 1..40)
 }
 
-/// Turns steps and costs into times and costs for a case.
+/// Converts steps and costs to times and costs for a case.
 struct Script {
     period: u64,
     limit: u64,
@@ -700,7 +700,7 @@ fn long_run_rates_are_exact_to_a_millionth() {
 /// The last tick is a valid time.
 #[test]
 fn a_charge_that_is_held_until_the_last_tick_says_so_and_can_be_given_back() {
-    // A period whose windows end with the domain of time.
+    // With this period, the last window ends exactly at the end of the domain of time.
     const LENGTH: u64 = 1 << 30;
     for (algorithm, windows) in [(Algorithm::FixedWindow, 1), (Algorithm::SlidingWindow, 2)] {
         let quota = Quota::new(3, Duration::from_nanos(LENGTH));

@@ -49,7 +49,7 @@ enum Step {
     Nanos(u64),
     /// A number of 64ths of a period.
     Periods(u64),
-    /// The retry time of the last denial, or a nanosecond before.
+    /// The retry time of the last denial, or one nanosecond earlier.
     Retry(bool),
     Back(u64),
     To(u64),
@@ -97,7 +97,7 @@ fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), Test
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(&clock);
     let log = builder.build().unwrap();
     let mut oracle = Oracle::new(Algorithm::SlidingLog, quota, 0);
-    // Charges, each with the time at which it counts.
+    // The charges, each with the time at which it counts.
     let mut charges: Vec<(Decision, u64)> = Vec::new();
     let (mut now, mut retry, mut latest) = (DAY, 0, 0);
     let part = |of: u64, parts: u64| u64::try_from(u128::from(of) * u128::from(parts) / 64).unwrap();
@@ -255,7 +255,7 @@ fn refunds_of_charges_at_one_time_are_all_given_back() {
         log.at(Tick::ZERO).refund_n(charge, 5);
     }
     assert_eq!(log.at(Tick::ZERO).peek().remaining(), 1_000);
-    // No more than all charges are given back.
+    // The tokens given back are at most those charged.
     log.at(Tick::ZERO).refund_n(&charges[0], 2);
     assert_eq!(log.at(Tick::ZERO).check_n(1_000).remaining(), 0);
     assert!(!log.at(Tick::ZERO).check().is_allowed());
@@ -346,7 +346,7 @@ fn racing_threads_never_exceed_the_limit_in_any_period() {
         let tokens: u64 = admitted.iter().map(|(_, cost)| cost).sum();
         let most = most_in_a_period(&mut admitted, PERIOD);
         assert!(most <= 500, "{most}");
-        // The log does not admit much less either: 32 periods pass.
+        // The log does not admit far fewer tokens either: 32 periods pass.
         assert!(tokens > 500 * 30, "{tokens}");
     }
 }

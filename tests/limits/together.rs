@@ -1,4 +1,4 @@
-//! Several limits charged together, against a plain count for each.
+//! Compares several limits that are charged together with a plain count for each limit.
 
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -120,7 +120,7 @@ proptest! {
                 if charged {
                     *taken.entry(states[limit]).or_default() += costs[limit];
                 }
-                // A refusal has the figures from before the charge.
+                // A refusal reports the figures from before the charge.
                 prop_assert_eq!(decision.remaining(), left(&taken, limit));
             }
             if let Some(index) = binding {

@@ -289,7 +289,7 @@ fn leaves(tree: &UseTree) -> Vec<(Vec<String>, String)> {
             .into_iter()
             .map(|(rest, name)| ([vec![path.ident.to_string()], rest].concat(), name))
             .map(|(mut path, name)| {
-                // `a::{self}` is `a`.
+                // `a::{self}` imports `a`.
                 path.pop_if(|last| last == "self" && name == "self");
                 let name = if name == "self" { path.last().cloned().unwrap_or(name) } else { name };
                 (path, name)
@@ -359,7 +359,7 @@ fn stripped(mut item: Item) -> Item {
     item
 }
 
-/// Returns whether this attribute concerns users. Documentation is not listed.
+/// Returns whether this attribute affects users. Documentation is not listed.
 fn is_shown(attribute: &Attribute) -> bool {
     ["derive", "non_exhaustive", "must_use", "cfg", "default"]
         .iter()

@@ -45,7 +45,7 @@ struct Source {
 }
 
 impl Source {
-    /// The lines that are code, with their numbers.
+    /// Returns the lines that are code, with their numbers.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.lines.iter().enumerate();
         lines
@@ -95,7 +95,7 @@ fn files_of(folder: &str) -> Vec<Source> {
     sources(folder).into_iter().filter(|source| !is_root(source) && !is_tests(source)).collect()
 }
 
-/// The files of the core.
+/// Returns the files of the core.
 fn library() -> Vec<Source> {
     files_of("src")
 }
@@ -104,7 +104,7 @@ fn folder_of(name: &str) -> String {
     format!("crates/{name}/src")
 }
 
-/// The files of the libraries, which may have atomics.
+/// Returns the files of the libraries, which may have atomics.
 fn libraries() -> Vec<Source> {
     let mut files = library();
     files.extend(files_of(&folder_of("tollgate-http")));

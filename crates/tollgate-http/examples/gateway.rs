@@ -30,12 +30,12 @@ use tollgate_http::{
 const KEYS: [(&str, &str, &str); 3] =
     [("key-alice", "alice", "red"), ("key-bob", "bob", "red"), ("key-carol", "carol", "blue")];
 
-/// The data that `identify` has found about a request.
+/// The data that `identify` has found in a request.
 #[derive(Clone)]
 struct Asked {
     user: &'static str,
     team: &'static str,
-    /// The tokens of the prompt: about one for every four bytes.
+    /// The number of tokens in the prompt: about one for every four bytes.
     prompt: u64,
     /// The maximum length of the answer in tokens, from each field that can declare one.
     declared: [Option<u64>; 2],
@@ -86,7 +86,7 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
         let settle = usage
             .input(RequestCost::from_fn(|head| asked(head).map_or(0, |it| it.prompt)))
             .last_words("\n\ndata: {\"error\":\"the budget of tokens is spent\"}\n\ndata: [DONE]\n\n");
-        // A model that could not be reached has cost nothing.
+        // If the model could not be reached, the request costs nothing.
         limit.cost(estimate).settle(settle).charge_if(|response| response.status().is_success())
     };
     let keyed_by = |name, tokens, by| -> Result<Limit, ConfigError> {

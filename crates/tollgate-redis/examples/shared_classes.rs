@@ -35,11 +35,11 @@ impl Service {
         // Callers of an unknown class count as free callers.
         let class = self.callers.class(class).unwrap_or_else(|| self.callers.clone());
         let limits = [(class.for_key(caller), 1), (self.all.clone(), 1)];
-        // The charge stays after the reservations are dropped.
+        // The charge is kept after the reservations are dropped.
         SharedReservationSet::reserve(limits).await.map(drop)
     }
 
-    /// Sends requests of a caller, and returns how many were admitted.
+    /// Sends a caller's requests, and returns how many were admitted.
     pub(crate) async fn admitted(&self, class: &str, caller: &str, requests: usize) -> usize {
         let mut admitted = 0;
         for _ in 0..requests {

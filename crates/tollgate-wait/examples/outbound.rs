@@ -33,7 +33,7 @@ const BUSY_MILLIS: u32 = 1_000;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    // An empty argument means a response without the field.
+    // With an empty argument, responses do not have the field.
     let retry_after = env::args().nth(1).unwrap_or_else(|| "1".to_owned());
     let server = Arc::new(Server {
         retry_after,

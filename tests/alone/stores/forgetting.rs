@@ -123,7 +123,7 @@ fn without_a_grace_no_two_charges_are_too_close() {
     let quota = Quota::new(1, Duration::from_nanos(INTERVAL));
     let limiter: Gate<u64> = Limiter::builder(quota).clock(ManualClock::new()).grace(Duration::ZERO).gate();
     let (time, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    // ORDERING: relaxed, for all of these; a clock and a flag.
+    // ORDERING: all of these are relaxed, because they are only a clock and a flag.
     let read = || Tick::from_nanos(time.fetch_add(1_000, Relaxed));
     let admitted = Mutex::new(vec![Vec::new(); KEYS]);
     thread::scope(|scope| {
@@ -202,7 +202,7 @@ impl Admitted {
     }
 }
 
-/// Clocks of several callers, which advance, are set back, and jump.
+/// The clocks of several callers. They advance, are set back, and jump.
 struct Clocks {
     random: Random,
     now: u64,
@@ -219,7 +219,7 @@ impl Clocks {
             1 => self.of[caller] = by,
             2..=5 => self.of[caller] /= 2,
             6 => self.now += self.random.below(2 * SECOND),
-            // A single reading is far off.
+            // One clock reading is far off.
             7 if self.random.below(10) == 0 => return Tick::from_nanos(self.now + CENTURY),
             _ => {}
         }

@@ -397,7 +397,7 @@ mod batches {
         assert_eq!(allowed, [true, true, false]);
     }
 
-    /// `Iterator` allows an iterator that begins anew after its end.
+    /// An `Iterator` may start again after it has ended.
     #[test]
     fn an_iterator_that_has_ended_is_not_asked_again() {
         let limiter: Gate<u64> = limiter(Quota::per_hour(1));

@@ -123,7 +123,7 @@ proptest! {
                     asked_now.pause(&key, Duration::from_millis(length)).unwrap();
                     ends[index] = ends[index].max(at(millis + length));
                 }
-                // A limiter may forget a pause only if it is over.
+                // A limiter may forget a pause only after the pause has ended.
                 Act::Sweep => {
                     while asked_now.sweep(1_024) {}
                     while twin_now.sweep(1_024) {}
@@ -232,7 +232,7 @@ fn a_key_without_a_place_is_paused() {
         limiter.at(at(0)).pause(&2, SECOND).unwrap();
         let paused = limiter.at(at(1)).check(&2);
         assert_eq!(paused.outcome(), Outcome::Denied, "{when_full}");
-        // By then the place of the other key is free.
+        // At the retry time, the other key's place is free.
         assert_eq!(paused.retry_after(), Some(Duration::from_millis(999)), "{when_full}");
         assert_eq!(limiter.stats().refused, 0);
     }
@@ -248,7 +248,7 @@ fn as_many_keys_are_paused_as_tracked_and_the_call_says_so() {
     assert!(limiter.at(at(0)).check(&100).is_allowed());
     assert!(pause(5, at(500)).is_ok(), "it is paused already");
     assert!((0..100).all(|key| !limiter.at(at(999)).check(&key).is_allowed()));
-    // The pauses that are over make room.
+    // Pauses that have ended make room.
     let late = at(100_000);
     assert!((200..300).all(|key| pause(key, late).is_ok()));
     assert_eq!(limiter.at(late).check(&200).source(), DecisionSource::Key);

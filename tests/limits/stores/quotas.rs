@@ -76,7 +76,7 @@ proptest! {
             prop_assert_eq!(after.capacity(), next);
             let left = (before + next).saturating_sub(limit);
             if matches!(algorithm, Algorithm::SlidingWindow | Algorithm::SlidingLog) && before == 0 {
-                // After the limit was lowered, more may count than the limit.
+                // After the limit was lowered, more tokens may count than the limit.
                 prop_assert!(after.remaining() <= left);
             } else {
                 prop_assert_eq!(after.remaining(), left, "of {} before", before);
@@ -216,7 +216,7 @@ proptest! {
             let now = Tick::from_nanos(at >> (shift % 64));
             let limit = limit >> (shift / 64 % 64);
             let quota = Quota::new(limit, Duration::from_nanos(period >> (shift / 4_096 % 61)));
-            // Most changes are refused, and then nothing has changed.
+            // Most changes are refused, and a refused change has no effect.
             let _ = limiter.at(now).set_key_quotas([(&7, Some(quota))]);
             if matches!(way, Way::Default) {
                 let _ = limiter.at(now).set_quota(quota);
@@ -435,7 +435,7 @@ fn changes_race_changes_and_none_is_lost() {
     assert_eq!(limiter.peek(&9_999).capacity(), 77);
 }
 
-/// Quotas of single keys take memory, which the limiter counts.
+/// Quotas of individual keys require memory, which the limiter counts.
 #[test]
 fn the_memory_of_quotas_is_counted() {
     let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));

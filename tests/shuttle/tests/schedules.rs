@@ -38,7 +38,7 @@ const OWN: Range<u64> = 2..4;
 const FICKLE: u64 = 4;
 /// The first of the keys that are requested once.
 const FLOOD: u64 = 100;
-/// The counts of one limiter, or of all limiters.
+/// The counts for one limiter, or for all limiters.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     schedules: u64,

@@ -88,7 +88,7 @@ impl Waitable<usize> for Counted {
         _: NextWaiter<'_>,
     ) -> impl Future<Output = Result<Turn, Decision>> + Send {
         let answer = self.limiter.check_n(key, cost);
-        // Relaxed: a count.
+        // Relaxed, because this is only a count.
         self.charged.fetch_add(answer.charged(), Relaxed);
         ready(answer.try_into())
     }

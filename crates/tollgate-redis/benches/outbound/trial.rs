@@ -33,7 +33,7 @@ use tower::{ServiceBuilder, ServiceExt};
 
 const PROCESSES: u32 = 4;
 const WINDOW: Duration = Duration::from_secs(1);
-/// The quotas of a key, in hundredths of the first quota.
+/// The quotas of a key, as percentages of the first quota.
 const CHANGES: [u64; 5] = [100, 50, 150, 75, 125];
 /// How often the server refuses a request for no reason.
 const INJECTED_EVERY: Duration = Duration::from_secs(5);
@@ -110,9 +110,9 @@ struct Counts {
     refused: u64,
     refused_after_lowering: u64,
     injected: u64,
-    /// The pauses that injected refusals requested, in seconds.
+    /// The duration of the pauses requested by injected refusals, in seconds.
     paused: f64,
-    /// The sum of each quota multiplied by its time.
+    /// The sum of all quotas, each multiplied by its duration.
     allowed: f64,
 }
 
@@ -135,7 +135,7 @@ impl Server {
         (self.plan.warm_up..self.plan.warm_up + self.plan.measured).contains(&self.begin.elapsed())
     }
 
-    /// Returns a refusal for no reason, if a refusal is due.
+    /// Returns an injected refusal, if one is due.
     fn inject(&self) -> Option<Response> {
         let mut state = self.state.lock().unwrap();
         if state.injected.elapsed() < INJECTED_EVERY {
@@ -235,7 +235,7 @@ pub(crate) fn run(plan: &Plan, program: impl Fn() -> Command) -> Report {
         let counts = std::mem::take(&mut server.state.lock().unwrap().counts);
         let (keys, paused) = match plan.keys {
             Keys::Own => (f64::from(PROCESSES), counts.paused),
-            // The other processes continue.
+            // The other processes keep running.
             Keys::Shared => (1.0, 0.0),
         };
         Report {
@@ -291,7 +291,7 @@ pub(crate) fn child() -> bool {
         time: Duration::from_secs(seconds.parse().unwrap()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The guess is higher than any quota of the server.
+    // This guess is higher than any quota of the server.
     let own = Quota::per_second(1_000).burst(50);
     let tasks = tokio::task::LocalSet::new();
     runtime.block_on(tasks.run_until(async {

@@ -13,7 +13,7 @@ fn nanos(clock: ClockId) -> u64 {
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
 
-/// A token that was admitted at some moment between these times.
+/// A token that was admitted at some moment between two times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     pub(crate) begin: u64,

@@ -101,7 +101,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         cluster.finish_move(moving);
         left(LIMIT - 15).await;
         cluster.fail_over(&name);
-        // The replica has all data that were replicated.
+        // The replica has all the data that was replicated.
         store_answers(&limiter, key).await;
         limiter.reset(key).await.unwrap();
         left(LIMIT).await;
@@ -190,7 +190,7 @@ fn a_master_that_hangs_takes_no_other_keys_with_it_and_has_a_successor() {
     run(without_one(Program::Redis, Server::stop, Server::resume));
 }
 
-/// A deadline that is met even on a busy machine.
+/// A deadline that even a busy machine meets.
 const LONG: Duration = Duration::from_millis(500);
 
 #[test]
@@ -283,7 +283,7 @@ fn a_cluster_that_is_not_there_costs_no_more_than_a_server_that_is_not() {
         // Few of the checks wait for their deadline.
         assert!(begun.elapsed() < 200 * DEADLINE, "{:?}", begun.elapsed());
         assert!(Client::cluster(Vec::<String>::new()).build().is_err());
-        // If a server is not a cluster, the error states this.
+        // If a server is not part of a cluster, the error states this.
         let server = Server::start();
         let refused = Client::cluster([server.url()]).build().unwrap().connect().await.unwrap_err();
         assert!(refused.to_string().contains("cluster"), "{refused}");

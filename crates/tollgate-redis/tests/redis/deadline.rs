@@ -84,7 +84,7 @@ async fn endure(
     assert!(back < ended.recovery(), "{name}: back after {back:?}");
     ended.assert_timely(DEADLINE);
     match expect {
-        // These checks need microseconds, except while the machine does something else.
+        // These checks take microseconds, unless the machine is busy with other work.
         Expect::Open => {
             assert!(median(&during) < Duration::from_millis(1), "{name}: {:?}", median(&during));
             assert!(share_of_store(&during) < 0.01, "{name}: the fault is none");

@@ -11,7 +11,7 @@ use tollgate_testing::store::server::Server;
 use tollgate_testing::store::setup::Setup;
 use tollgate_testing::store::wait::{run, until_async};
 
-/// The rights that a limiter requires, according to the crate's page.
+/// The rights that a limiter requires, as documented on the crate's page.
 const RIGHTS: &str = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zmscore +zrange +zrangebyscore \
                       +zremrangebyscore +zcount +pexpire +hmget +hkeys +hset +hdel +pttl";
 
@@ -321,7 +321,7 @@ fn a_server_that_comes_up_later_is_tried_then() {
         server.kill();
         let error = client.connect().await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
-        // A task continues to try.
+        // A task keeps trying.
         let problems = client.stats().problems;
         assert_eq!(problems, [error]);
         assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
@@ -428,7 +428,7 @@ fn a_client_connects_to_the_primaries_of_a_cluster_that_are_there() {
         }
         let client = patiently(Client::cluster(cluster.urls()));
         client.connect().await.unwrap();
-        // This primary has the first slot.
+        // This primary serves the first slot.
         let primaries = &cluster.nodes()[..3];
         primaries[0].kill();
         client.connect().await.unwrap();

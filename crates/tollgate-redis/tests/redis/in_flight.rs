@@ -238,7 +238,7 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
     on_client(async |server, client| {
         let patient = jobs(&client, 1);
         assert_eq!(patient.in_flight("alice").await, 0);
-        // The answer is late, and the permit in it is returned.
+        // The answer is late, so the permit that it grants is returned.
         let hasty = builder(&client, 1, LONG).deadline(Duration::from_millis(50)).build().unwrap();
         server.stop();
         assert_eq!(hasty.acquire("alice").await.unwrap_err().decision().source(), DecisionSource::Policy);

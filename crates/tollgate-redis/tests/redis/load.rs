@@ -31,7 +31,7 @@ pub(crate) fn has_burst(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue)
 }
 
-/// Checks until a denial, and returns how many requests were admitted.
+/// Makes checks until one is denied, and returns how many requests were admitted.
 pub(crate) async fn exhaust(limiter: &Limiter, key: &str) -> u64 {
     let mut admitted = 0;
     while limiter.check(key).await.is_allowed() {
@@ -95,7 +95,7 @@ pub(crate) struct Check {
     pub(crate) source: DecisionSource,
 }
 
-/// Tasks that check repeatedly, each with its own key.
+/// Tasks that make checks repeatedly, each with its own key.
 pub(crate) struct Load {
     checks: Arc<Mutex<Vec<Check>>>,
     /// The greatest lateness of a timer.

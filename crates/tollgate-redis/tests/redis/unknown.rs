@@ -77,7 +77,7 @@ async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
         Executed::All => {
             until_async("all were executed", async || counted(&server).await >= known + LOST as u64).await;
         }
-        // By now, every request in flight that can arrive has arrived.
+        // Every request in flight that can arrive has arrived by this time.
         _ => sleep(2 * DEADLINE).await,
     }
     let counted = counted(&server).await;

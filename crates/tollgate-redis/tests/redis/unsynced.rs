@@ -33,7 +33,7 @@ async fn connected(limiter: &SharedLimiter<str>) {
     until_async("it is connected", async || limiter.client().connect().await.is_ok()).await;
 }
 
-/// A number for each window.
+/// One number for each window.
 type Windows = BTreeMap<u64, u64>;
 
 fn add(all: &mut Windows, more: Windows) {
@@ -257,7 +257,7 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
                 assert!(idle.check(key).await.is_allowed());
             }
         }
-        // The busy machine knows nothing about the idle machine's keys.
+        // The busy machine has no information about the idle machine's keys.
         assert_eq!(spend(&busy, 1).await, 1);
         until_async("all is told", async || idle.stats().unsynced + busy.stats().unsynced == 0).await;
         tokio::task::block_in_place(|| server.restart());
@@ -412,7 +412,7 @@ fn a_limiter_goes_on_in_another_runtime_and_with_many_keys() {
     let admitted = Arc::new(AtomicU64::new(0));
     let keys: Arc<Mutex<Vec<String>>> = Arc::default();
     for round in 0..3 {
-        // Each runtime ends in the middle of a push.
+        // Each runtime shuts down in the middle of a push.
         run(async {
             connected(&limiter).await;
             for key in 0..1000 {

@@ -189,7 +189,7 @@ fn nobody_is_told_never_while_the_store_comes_and_goes() {
     });
 }
 
-/// Returns a queue of jobs that never asks again by itself.
+/// Returns a queue of jobs that asks again only when it is woken.
 fn jobs(client: &Client, limit: u64) -> Arc<WaitQueue<SharedInFlight<str>>> {
     let jobs = SharedInFlight::builder(client, "jobs", limit).deadline(Duration::from_secs(5));
     let queue = WaitQueue::new(jobs.lifetime(LONG).build().unwrap());

@@ -264,7 +264,7 @@ fn short_waits_pass_a_leaked_waiter() {
     let (begin, _first) = loop {
         let _ = limiter.check_n(1);
         let mut first = Box::pin(queue.until_ready(&()));
-        // The patience starts after this time.
+        // The patience begins at the end of this time.
         let begin = std::time::Instant::now();
         // On a busy machine, a token may be available again because a millisecond has passed.
         if first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {

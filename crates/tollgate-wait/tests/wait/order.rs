@@ -1,4 +1,4 @@
-//! Tests the order and the times in which waiters proceed.
+//! Tests the order in which waiters proceed, and the times at which they do.
 
 use crate::simulation::{Simulation, Sleep, TaskId};
 use std::cell::RefCell;
