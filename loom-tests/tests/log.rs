@@ -335,7 +335,7 @@ fn charge_and_refund_race_the_same_and_lose_no_token() {
 const OF_CHANGES: [(Bound, Atomics); 2] =
     [(Bound::Preemptions(1), Atomics::Touched), (Bound::Preemptions(2), Atomics::Plain)];
 
-/// Creates a log that can be sealed, after this many charges of one token.
+/// Creates a log that can be sealed, and charges it this many times, one token each.
 fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
     let log = ModelLog::new(Quota::new(limit, PERIOD)).unwrap();
     for _ in 0..charges {
@@ -367,7 +367,7 @@ fn change_races_charge_and_loses_none() {
     }
 }
 
-/// A change seals an empty log, unless the first charge begins the log before.
+/// A change seals an empty log, unless the first charge begins the log before the change.
 #[test]
 fn change_races_the_first_charge_and_one_is_refused() {
     let seen = Seen::default();

@@ -73,8 +73,8 @@ impl Ledger {
 struct Node {
     id: usize,
     next: Link<Node>,
-    /// Written when the node is made and when it is freed. Loom fails if a read of the canary is
-    /// not ordered between these writes.
+    /// The canary is written when the node is made and when it is freed. Loom fails if a read of
+    /// the canary is not ordered between these writes.
     canary: UnsafeCell<u64>,
     ledger: std::sync::Arc<Ledger>,
 }
@@ -230,7 +230,8 @@ fn retire_and_read(halves: Halves, bound: Bound, values: usize) {
         writer.join().unwrap();
         drop_and_count(chain);
     });
-    // When the reader was done, the first value was still there, or was already freed.
+    // After the reader had finished, the first value either still existed or had already been
+    // freed.
     seen.expect(&["0", "1"]);
 }
 

@@ -42,7 +42,7 @@ fn charges_of_two_limits_race(bound: Bound, atomics: Atomics) {
                 });
                 let admitted = asks(&limits, true) + other.join().unwrap();
                 // Both requests may be refused, each because of tokens that the other will give
-                // back. Both may not be allowed.
+                // back. They are never both allowed.
                 assert!(admitted <= 1, "{algorithm}: {admitted} by {sizes:?}");
                 assert_eq!(
                     left(&limits),

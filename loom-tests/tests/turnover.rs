@@ -544,7 +544,8 @@ fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || step(&gate, NOW)
         });
-        // The main thread does not do this, so that the late helper need not preempt it to begin.
+        // Another thread does this, because the late helper would otherwise have to preempt the
+        // main thread to begin.
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {

@@ -37,8 +37,8 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
             assert!(limiter.stats().bytes <= 4 * array(MAX_KEYS) + 2_048, "{}", limiter.stats().bytes);
         }
     };
-    // First inserts ten times as many keys as there is room for, all in use. Then inserts as many
-    // keys that are soon idle, so that the table turns over all the time.
+    // First inserts ten times as many keys as there is room for, all in use. Then inserts the same
+    // number of keys that soon become idle, so that the table turns over all the time.
     for key in 0..10 * MAX_KEYS as u64 {
         let known = limiter.at(Tick::ZERO).check(&key).source() == DecisionSource::Key;
         assert_eq!(known, key < MAX_KEYS as u64);

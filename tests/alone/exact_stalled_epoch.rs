@@ -1,5 +1,5 @@
 //! A thread stalls while it reads the index of exact keys, under a guard of scc. scc reclaims
-//! memory by a process-wide epoch.
+//! memory using a process-wide epoch.
 
 use crate::with_exact_keys::store::{Gate, IntoGate};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! On real threads, no trailing interval admits more than its algorithm's documentation states,
-//! judged by the times of the admissions.
+//! On real threads, no trailing interval admits more than the algorithm's bound, judged by the
+//! times of the admissions.
 //!
 //! Four threads request far more than they may have, at times that advance, stand still and are
 //! stale, from a limiter that turns over all the time. The admissions of each key are sorted by

@@ -232,8 +232,8 @@ fn a_refund_of_what_took_no_place_ends_no_permit() {
         permit.refund(&nothing);
         assert_eq!((permit.count(), gate.in_flight(&1)), (2, 2), "{nothing:?}");
     }
-    // While the permit is held, the request needs no other place. Its refund gives back only the
-    // rate's token.
+    // While the permit is held, the request needs no other place. Refunding the request gives back
+    // only the rate's token.
     let rate = SingleLimiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     let mut charges = [Charge::new(&permit, 0), Charge::new(&rate, 1)];
     assert!(check_all(&mut charges).is_ok());

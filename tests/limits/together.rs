@@ -388,7 +388,7 @@ fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     assert!(wide.is_idle());
 }
 
-/// Threads ask both limits in opposite orders. The charges equal the admitted requests, never
+/// Threads ask both limits in opposite orders. The charges equal the admitted requests and never
 /// exceed a limit, and no token is lost.
 #[test]
 fn races_admit_no_more_than_any_limit_and_lose_nothing() {
@@ -527,8 +527,7 @@ fn many_limits_are_charged_all_or_none() {
     }
 }
 
-/// Charges that were asked before are asked anew, whichever limit denies, and whether or not it is
-/// looked at.
+/// Charges can be asked again, whichever limit denies, and whether or not that limit is looked at.
 #[test]
 fn charges_may_be_asked_again() {
     for denying in 0..3 {

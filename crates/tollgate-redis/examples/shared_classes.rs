@@ -30,7 +30,8 @@ impl Service {
         Ok(Self { callers, all })
     }
 
-    /// Charges the caller under its class and the limit for all callers, or neither of them.
+    /// Charges two limits, or neither: the caller's limit in its class, and the limit for all
+    /// callers.
     pub(crate) async fn admit(&self, class: &str, caller: &str) -> Result<(), Denied> {
         // Callers of an unknown class count as free callers.
         let class = self.callers.class(class).unwrap_or_else(|| self.callers.clone());

@@ -446,8 +446,8 @@ fn the_memory_of_quotas_is_counted() {
     assert!((120..400).contains(&each), "{each} bytes");
 }
 
-/// A change takes effect at its own time. It does not wait until its key is next used, and it does
-/// not take the time of a call that only looks.
+/// A change takes effect at its own time, not at the time of the key's next use. A call that only
+/// looks does not change this.
 #[test]
 fn a_change_takes_effect_at_its_own_time() {
     for &algorithm in ALGORITHMS {

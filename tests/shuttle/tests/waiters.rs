@@ -10,9 +10,9 @@
 //! and of the limiter's atomics. Time is constant until a waiter sleeps. A sleep that is shorter
 //! than the patience advances the clock.
 //!
-//! The first waiter sleeps for longer while no permit is free, and so does any other waiter. Here
-//! such a sleep never ends, and only the waker wakes the waiter when its turn begins. A lost wake
-//! is therefore a deadlock, which shuttle reports.
+//! All waiters except the first sleep for longer than the patience, and so does the first while no
+//! permit is free. Here such a sleep never ends, and only the waker wakes the waiter when its turn
+//! begins. A lost wake is therefore a deadlock, which shuttle reports.
 //!
 //! `make shuttle SEED=n` runs the schedules of one seed again.
 

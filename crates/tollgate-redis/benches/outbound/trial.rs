@@ -313,7 +313,7 @@ struct Process {
     time: Duration,
 }
 
-/// The number of a call, in the order in which calls start.
+/// The sequence number of a call, in the order in which calls start.
 #[derive(Clone, Copy)]
 struct Call(u64);
 

@@ -66,8 +66,8 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
         let took = begun.elapsed();
         println!("10,000 checks at a time took {took:?}");
         // The checks are created and dropped one by one, which takes longer than the deadline on a
-        // busy machine. If each check waited for the one before it, they would wait for 10,000
-        // deadlines.
+        // busy machine. If each check waited for the previous one, the whole batch would take
+        // 10,000 deadlines.
         assert!(took < 200 * DEADLINE, "{took:?}");
         let begun = Instant::now();
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;

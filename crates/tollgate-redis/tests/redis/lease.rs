@@ -89,7 +89,7 @@ struct Run {
 }
 
 impl Run {
-    /// Returns true if most checks found no tokens, so that nearly all of the limit must have been
+    /// Returns true if most checks found no tokens, so nearly all of the limit must have been
     /// admitted. On a very busy machine, there are too few checks for that.
     fn is_greedy(&self) -> bool {
         let is_greedy = self.denied > self.admitted.len();
@@ -311,8 +311,8 @@ fn without_a_store_only_leases_are_spent() {
             let rest = spend(&machines, 1200).await;
             let (all, held) = (before + after + rest, leased(&machines));
             assert!(all <= 1000, "{mode:?}: {before} {after} {rest}");
-            // At most the charges and leases of requests that reached the store during the fault
-            // are lost.
+            // No more is lost than the charges and leases of requests that reached the store during
+            // the fault.
             let lost = 1000 - all - held;
             assert!(lost <= 21 * calls, "{mode:?}: {lost} lost in {calls} calls, {held} held");
             println!("{mode:?}: {lost} lost in {calls} calls, {held} held");

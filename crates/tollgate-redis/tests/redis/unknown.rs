@@ -48,7 +48,7 @@ async fn lose(mode: Mode, in_one: bool, executed: Executed) {
     while !has_lost(mode, in_one, executed).await {}
 }
 
-/// Returns true if all requests whose answers were to be lost were sent.
+/// Returns true if every request whose answer should be lost was sent.
 async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
     let server = Server::start();
     let proxy = FaultProxy::start(server.address()).await;

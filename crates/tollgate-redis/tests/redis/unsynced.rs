@@ -112,8 +112,8 @@ fn counted(server: &Server) -> Windows {
     shares
 }
 
-/// Runs several processes under demand above the limit, and runs `happen` meanwhile. Returns the
-/// admissions and the denials in each window.
+/// Runs several processes whose demand exceeds the limit, and runs `happen` at the same time.
+/// Returns the admissions and the denials in each window.
 fn run_processes(
     algorithm: Algorithm,
     period: Duration,
@@ -195,7 +195,8 @@ fn in_calm_each_window_is_filled_and_the_bound_holds() {
 #[test]
 fn in_calm_windows_that_slide_are_filled_nearly_and_the_bound_holds() {
     let windows = run_processes(Algorithm::SlidingWindow, 2 * SECOND, 5, SECOND, async |_, _| {});
-    // Apart from its error, the estimate admits the limit about once in each period.
+    // Apart from its error, the estimate admits about as many requests in each period as the limit
+    // allows.
     let inner = inner(&windows);
     let sum: u64 = inner.iter().sum();
     assert!(sum >= LIMIT * inner.len() as u64 * 7 / 10, "{windows:?}");

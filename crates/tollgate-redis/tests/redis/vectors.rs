@@ -81,8 +81,8 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let is_class = seed % 3 == 2;
     let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 2 * (seed % 4) };
     let there: SharedLimiter<str> =
-        // The deadline is long because the server may be late on a busy machine. The fallback would
-        // then decide.
+        // The deadline is long because the server may be late on a busy machine. With a shorter
+        // deadline, the fallback would decide.
         SharedLimiter::builder(client, name, if is_class { Quota::per_hour(3) } else { quota })
             .class(if is_class { "paid" } else { "other" }, quota)
             .algorithm(algorithm)

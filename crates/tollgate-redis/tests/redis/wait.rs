@@ -136,7 +136,7 @@ fn a_wait_is_told_at_the_rate_of_the_share_that_stands_in() {
 }
 
 /// The local share has four tokens, and the store has eight. With leases they have 30 and 60,
-/// because a smaller burst would be too small for leases.
+/// because leases require a larger burst.
 #[test]
 fn nobody_is_told_never_while_the_store_comes_and_goes() {
     on_server(async |server| {
@@ -290,7 +290,8 @@ fn a_permit_that_another_machine_gives_back_is_found_at_the_interval() {
     });
 }
 
-/// Either both are charged or none, by the store and while the store is unreachable.
+/// The rate and the permit are charged together or not at all, whether the store or its fallback
+/// decides.
 #[test]
 fn a_shared_rate_and_a_shared_permit_are_taken_together() {
     on_client(async |server, client| {

@@ -278,7 +278,7 @@ impl Waitable<()> for Shared {
 }
 
 /// If a limiter with half of the quota answers, waiters wait at half of the rate, even if the sum
-/// of their costs is above its capacity.
+/// of their costs is above this limiter's capacity.
 #[test]
 fn the_wait_behind_a_stand_in_is_told_at_its_rate() {
     let mut random = fastrand::Rng::with_seed(13);
@@ -303,8 +303,8 @@ fn the_wait_behind_a_stand_in_is_told_at_its_rate() {
 }
 
 /// Whatever the store and the quota do, a waiter receives `Never` only if its cost is above the
-/// quota's capacity. It receives `NoRetryTime` only if the store could admit the cost and its
-/// replacement cannot.
+/// quota's capacity. A waiter receives `NoRetryTime` only if the store could admit the cost but the
+/// store's replacement could not.
 #[test]
 fn never_is_told_only_where_no_state_can_pay() {
     let mut random = fastrand::Rng::with_seed(14);

@@ -45,8 +45,7 @@ fn waiters(simulation: &mut Simulation, count: u64) -> (Rc<Queue>, Vec<TaskId>, 
     (queue, tasks, starts)
 }
 
-/// If the future of the first waiter is leaked, it delays the second waiter only until the second
-/// waiter's own turn.
+/// If the first waiter's future is leaked, the second waiter is delayed only until its own turn.
 #[test]
 fn a_leaked_waiter_delays_nobody_past_its_own_turn() {
     let mut simulation = Simulation::new(1);
@@ -155,8 +154,8 @@ fn a_waiter_that_lost_its_place_can_leave() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// If a waiter removes the leaked first waiter, it wakes the new first waiter, even if that is
-/// another waiter.
+/// A waiter that removes the leaked first waiter wakes the new first waiter, even if the new first
+/// waiter is a different one.
 #[test]
 fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     let mut simulation = Simulation::new(6);
@@ -235,7 +234,7 @@ fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
 fn a_waiter_that_sleeps_is_not_passed_because_another_came_back() {
     let mut simulation = Simulation::new(8);
     let queue = queue(&simulation, Quota::per_second(1).burst(10), ms(100));
-    // The next check of the costly waiter is long after the other waiters' patience has ended.
+    // The costly waiter's next check happens long after the other waiters' patience has ended.
     let queue = Rc::new(Rc::into_inner(queue).unwrap().recheck(ms(60_000)));
     assert!(queue.limiter().check_n(10).is_allowed());
     let starts = Starts::default();

@@ -30,7 +30,7 @@ fn jobs(limit: u64) -> Jobs {
     InFlight::builder(limit).build().unwrap()
 }
 
-/// The callers in the order in which they started to work, with the times of these starts.
+/// The callers in the order in which they started to work, and their starting times.
 type Begun = Rc<RefCell<Vec<(u64, Duration)>>>;
 
 /// Spawns a caller that waits for its turn and then works for some time.
