@@ -51,8 +51,8 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         for node in cluster.nodes() {
             node.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "+@all"]);
         }
-        // The client knows one node, which reports the others. The client asks them as the same
-        // user.
+        // The client knows one node, which reports the others. The client queries these nodes as
+        // the same user.
         let first = cluster.nodes()[0].address();
         let client = patiently(Client::cluster([format!("redis://limiter:secret@{first}")]));
         client.connect().await.unwrap();
