@@ -1,4 +1,4 @@
-//! Turns the library's atomics into loom's: see `src/sync.rs`.
+//! Replaces the library's atomics with loom's: see `src/sync.rs`.
 
 fn main() {
     println!("cargo:rustc-cfg=tollgate_loom");

@@ -1,10 +1,12 @@
-//! Four threads charge, reserve, hold permits, charge several limits at once, force charges, refund
-//! and change quotas, for a chosen time. In the end the answers account for every token, as under
-//! random schedules (`tests/shuttle/tests/conservation.rs`).
+//! For a chosen time, four threads charge, reserve, hold permits, charge several limits at once,
+//! force charges, refund and change quotas. In the end the answers account for every token, as
+//! under random schedules (`tests/shuttle/tests/conservation.rs`).
 //!
 //! Meanwhile a fifth thread constantly retires chunks of a log, so that eras of reclamation end and
-//! walks restart during all other operations. `TOLLGATE_STRESS_SECONDS` is the duration (`make
-//! stress` sets 60); the default is a few seconds. `TOLLGATE_STRESS_SEED` is the first seed.
+//! walks restart during all other operations.
+//!
+//! `TOLLGATE_STRESS_SECONDS` is the duration (`make stress` sets 60); the default is a few seconds.
+//! `TOLLGATE_STRESS_SEED` is the first seed.
 
 mod accounts;
 
@@ -48,7 +50,7 @@ fn number<T: FromStr>(name: &str, default: T) -> T {
 
 /// Runs one world to completion.
 fn race<S: Built>(algorithm: Algorithm, seed: u64) -> Events {
-    // Consecutive seeds must not begin with similar numbers.
+    // Consecutive seeds must not lead to similar first numbers.
     let dice = |number: u64| Random((seed << 8 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let world = World::<S>::new(algorithm, SCALE, &mut dice(SCALE.threads));
     let start = StartLine::new(THREADS);
@@ -67,7 +69,7 @@ fn race<S: Built>(algorithm: Algorithm, seed: u64) -> Events {
     world.balance(sum)
 }
 
-/// Retires memory until `is_done` is set, and thereby ends an era of reclamation for every 32 KiB.
+/// Retires memory until `is_done` is set, and thereby ends an era of reclamation every 32 KiB.
 fn end_eras(is_done: &AtomicBool) {
     let quota = Quota::new(8, Duration::from_micros(8));
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(ManualClock::new());

@@ -1,8 +1,10 @@
-//! A process that forks. The child has only the thread that forked. In the child every clock
-//! advances, and a limiter that denied a key before the fork admits the key after its
-//! `retry_after`. Limiters without exact keys insert, evict and free memory in the child, whatever
-//! the other threads of the parent were doing. This test is built without the test harness, because
-//! a child would also be a copy of the harness.
+//! A process forks. The child has only the thread that forked. In the child, every clock advances,
+//! and a limiter that denied a key before the fork admits the key after its `retry_after`. Limiters
+//! without exact keys insert, evict and free memory in the child, whatever the parent's other
+//! threads were doing.
+//!
+//! This test is built without the test harness, because the child would also be a copy of the
+//! harness.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 use std::process::ExitCode;
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, SingleLimiter};
 
 /// How long the child watches its clock: longer than all resolutions below, and ten times the
-/// finest.
+/// finest resolution.
 const WATCHED: Duration = Duration::from_millis(120);
 
 /// Twice the coarsest timer tick of a kernel.
@@ -30,8 +32,8 @@ const FORKS: usize = 100;
 /// The first of the keys that only children check.
 const OF_CHILDREN: u64 = 1 << 40;
 
-/// The most bytes that a log of eight admissions may keep, whichever threads held a guard when the
-/// process forked.
+/// The maximum number of bytes that a log of eight admissions may keep, whichever threads held a
+/// guard when the process forked.
 const MOST_BYTES: usize = 200_000;
 
 /// Checks that `clock` advances in this process as the system's clock does, and that a limiter with
@@ -58,7 +60,7 @@ fn goes_on(clock: &Clock, limiter: &Limiter<u64>) -> Result<(), String> {
     Ok(())
 }
 
-/// The result of `body` in a child of this process.
+/// Returns the result of `body`, run in a child of this process.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn in_a_child(find: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
@@ -126,7 +128,7 @@ fn works(busy: &Busy) -> Result<(), String> {
     Ok(())
 }
 
-/// Forks while other threads are in calls of the limiters that the child then uses.
+/// Forks while other threads are inside calls to the limiters that the child uses afterwards.
 #[cfg(target_os = "linux")]
 fn children_work_while_others_did() -> Result<(), String> {
     let (busy, is_done) = (Busy::new(), AtomicBool::new(false));

@@ -1,6 +1,6 @@
-//! All operations that use `unsafe`, with workloads small enough for Miri (`make miri`): tables
-//! that grow and turn over, exact keys, logs, reclamation and permits, with two threads each. Other
-//! tests check the answers, but this test also counts each token.
+//! Runs all operations that use `unsafe`, with workloads small enough for Miri (`make miri`):
+//! tables that grow and turn over, exact keys, logs, reclamation and permits, with two threads
+//! each. Other tests check the answers, but this test also counts each token.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +14,7 @@ use tollgate::{
 /// Two requests a minute.
 const QUOTA: Quota = Quota::new(2, Duration::from_secs(60));
 
-/// The number of keys of which the threads request more tokens than are available.
+/// The number of keys for which the threads request more tokens than are available.
 const KNOWN: u64 = 4;
 
 fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {
@@ -25,8 +25,8 @@ fn at(minutes: u32) -> Tick {
     Tick::ZERO + minutes * Duration::from_secs(60)
 }
 
-/// Charges known keys and new keys from two threads, so that the table grows, turns over and
-/// forgets keys. Meanwhile one of the threads changes quotas and clears keys.
+/// Charges known and new keys from two threads, so that the table grows, turns over and forgets
+/// keys. Meanwhile one of the threads changes quotas and clears keys.
 fn charge_from_two_threads<S: Accepts<u64> + Sync>(limiter: &Limiter<u64, S>) {
     let charge_known = |now| (0..KNOWN).map(|key| limiter.at(now).check(&key).charged()).sum::<u64>();
     for round in 1..3 {

@@ -1,7 +1,8 @@
-//! Checks in a process to which the system refuses `membarrier`, as sandboxes and other systems do:
-//! the checks run a fence instead, and memory is freed as usual. This test is built without the
-//! test harness, because the refusal applies to threads that start after it, and because
-//! allocations are counted for the whole process.
+//! Checks in a process to which the system refuses `membarrier`, as sandboxes and other systems do.
+//! The checks run a fence instead, and memory is freed as usual.
+//!
+//! This test is built without the test harness, because the refusal applies only to threads that
+//! start after it, and because allocations are counted for the whole process.
 
 mod membarrier;
 
@@ -72,7 +73,7 @@ fn tables_grow_and_give_their_memory_back() {
         }
     });
     assert_eq!(limiter.len(), 60_000);
-    // Insertions of new keys help with the turnover, and so do sweeps.
+    // Both insertions of new keys and sweeps help with the turnover.
     for key in 100_000..100_400 {
         assert!(limiter.at(Tick::ZERO).check(&key).is_allowed());
         limiter.at(Tick::ZERO).sweep(64);

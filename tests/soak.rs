@@ -1,14 +1,17 @@
-//! All kinds of load, from all cores, for a chosen time: floods, clears, sweeps, refunds, changes
-//! of quotas, jumps of the clock. In the end every token is accounted for, and the memory has not
-//! grown.
+//! Runs all kinds of load, from all cores, for a chosen time: floods, clears, sweeps, refunds,
+//! quota changes, and jumps of the clock. In the end every token is accounted for, and the memory
+//! has not grown.
 //!
 //! The time is constant within a round, so that charges of one key commute and the admissions of
 //! each key are known. Between rounds, the time advances, jumps, and steps back by no more than the
-//! grace. In a round of changes, one thread changes the default quota, and then the quotas of some
-//! keys. Meanwhile the other threads charge keys that were just cleared, and keys that are used
-//! only once. The counted keys have a known state in the end: the limit minus the charges, because
-//! the limit only rises while they are charged. `TOLLGATE_SOAK_SECONDS` is the duration (`make soak
-//! MINUTES=10`), a second by default.
+//! grace.
+//!
+//! In a round of changes, one thread changes the default quota, and then the quotas of some keys.
+//! Meanwhile the other threads charge keys that were just cleared, and keys that are used only
+//! once. The final state of the counted keys is known: it is the limit minus the charges, because
+//! the limit only rises while the keys are charged.
+//!
+//! `TOLLGATE_SOAK_SECONDS` is the duration (`make soak MINUTES=10`), a second by default.
 
 use std::ops::Range;
 use std::thread;
@@ -26,8 +29,8 @@ const MAX_KEYS: usize = 4_000;
 const MILLI: u64 = 1_000_000;
 const GRACE: Duration = Duration::from_secs(1);
 const QUOTA: Quota = Quota::new(3, Duration::from_millis(300));
-/// The keys that get their own quotas, and the values to which all limits are raised in steps of
-/// one.
+/// The keys that receive their own quotas, and the values to which all limits are raised in steps
+/// of one.
 const OWN: Range<u64> = 0..10;
 const RAISED: u64 = 7;
 const RAISED_OWN: u64 = 11;
@@ -36,34 +39,34 @@ const DAY: u64 = 24 * 3_600 * 1_000 * MILLI;
 /// The work of all threads in a round.
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// Many charges of few keys.
+    /// Many charges of a few keys.
     Hot { keys: u64 },
     /// Charges of all keys, and as many charges of keys that are never used again.
     Flood,
     /// Refunds of some charges that were made at this time.
     Refunds,
-    /// Upkeep by all threads.
+    /// All threads perform upkeep.
     Sweep,
     /// One thread clears all keys.
     Clear,
-    /// One thread raises the common quota, another thread raises the own quotas of some keys, and
-    /// all threads charge keys.
+    /// One thread raises the common quota, another raises some keys' own quotas, and all threads
+    /// charge keys.
     Raise,
     /// One thread peeks at each key, restores the quotas, and clears all keys.
     Restore,
 }
 
-/// The decisions that one thread got for a key in one round.
+/// The decisions that one thread received for a key in one round.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     asked: u64,
     admitted: u64,
     refunded: u64,
-    /// The most tokens that were missing from the key's limit, according to the decisions.
+    /// The maximum number of tokens missing from the key's limit, according to the decisions.
     taken: Option<u64>,
 }
 
-/// The plan that all threads follow: the next round, and its time.
+/// The plan that all threads follow. It contains the next round and the time of this round.
 struct Plan {
     random: Random,
     now: u64,
@@ -76,8 +79,8 @@ struct Plan {
 impl Plan {
     fn next(&mut self, round: u64) -> (Load, Tick) {
         if let Some(load) = self.next.pop() {
-            // The keys of the limiter have reached this time, and the keys of the oracles have not,
-            // so no later round returns to this time.
+            // The limiter's keys have reached this time, but the oracles' keys have not. No later
+            // round returns to this time.
             self.latest += 2 * u64::try_from(GRACE.as_nanos()).unwrap();
             return (load, Tick::from_nanos(self.now));
         }
@@ -148,7 +151,7 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
     }
 
     fn raise(&mut self, now: Tick) {
-        // In any order of these calls, no key's limit is ever lowered.
+        // In any order of these calls, no key's limit is lowered.
         let steps = if self.thread == 0 { QUOTA.tokens() + 1..=RAISED } else { RAISED + 1..=RAISED_OWN };
         for limit in steps {
             (0..500).for_each(|_| self.charge(KEYS as u64, now));
@@ -160,7 +163,7 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
                 _ => {}
             }
         }
-        // The quotas of these charges are replaced before the charges could be refunded.
+        // The quotas of these charges are replaced before the charges can be refunded.
         self.charges.clear();
     }
 
@@ -171,7 +174,7 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
                 let limit = if OWN.contains(&key) { RAISED_OWN } else { RAISED };
                 assert_eq!(peek.capacity(), limit, "key {key} at {now:?}");
             }
-            // A key that gets no place has taken no tokens.
+            // A key without a place has not taken any tokens.
             seen.taken = Some(if peek.source() == DecisionSource::Key {
                 peek.capacity() - peek.remaining()
             } else {
@@ -206,7 +209,7 @@ fn own(quota: Option<Quota>) -> impl Iterator<Item = (&'static u64, Option<Quota
     KEYS.iter().map(move |key| (key, quota))
 }
 
-/// Repeats a change of quotas until there is memory for it.
+/// Repeats a quota change until there is memory for it.
 fn change(attempt: impl Fn() -> Result<(), QuotaError>) {
     while let Err(error) = attempt() {
         assert!(error.is_temporary(), "{error}");
@@ -219,7 +222,7 @@ struct Books {
     /// The charges of the previous round.
     charges: Vec<Vec<Decision>>,
     admitted: u64,
-    /// The tokens that were taken from each key while quotas were raised.
+    /// The tokens taken from each key while quotas were raised.
     raised: Vec<u64>,
     raises: u64,
 }
@@ -252,7 +255,7 @@ impl Books {
     }
 }
 
-/// The kilobytes of memory in use, if the system reports them.
+/// Returns the memory in use in kilobytes, if the system reports it.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
@@ -325,7 +328,7 @@ fn soak<S: Store + Accepts<u64> + Send + Sync>(
     let (early, late) = memory.split_at(memory.len() / 2);
     let (early, late) = (early.iter().max(), late.iter().max());
     println!("at most {most} bytes by its own count; {early:?}, then {late:?} kilobytes of the process");
-    // The number of charges in the books varies, and the allocator keeps some of the freed memory.
+    // The number of recorded charges varies, and the allocator keeps some of the freed memory.
     assert!(late <= early.map(|early| early + early / 16 + 1_024).as_ref(), "memory grows: {memory:?}");
 }
 

@@ -1,7 +1,7 @@
-//! A table that is far too small for its keys, under load from all cores: 64 slots, 10,000 keys.
+//! A table that is far too small for its keys, under load from all cores: 64 slots for 10,000 keys.
 //!
 //! The time is constant while the threads race, and advances between the rounds. Charges of one key
-//! at one time commute, so the admissions of each key are exactly known. `TOLLGATE_STRESS_SECONDS`
+//! at one time commute, so the admissions of each key are known exactly. `TOLLGATE_STRESS_SECONDS`
 //! is the duration (`make stress` sets 60).
 
 use std::sync::Barrier;
@@ -16,10 +16,10 @@ const KEYS: usize = 10_000;
 const MAX_KEYS: usize = 40;
 const CHECKS: usize = 2_000;
 
-/// The decisions that one thread got for a key in one round.
+/// The decisions that one thread received for a key in one round.
 #[derive(Clone, Copy, Default)]
 struct Round {
-    /// The checks that the key's own word answered, and the number of admitted ones.
+    /// The checks that were answered by the key's own word, and how many of them were admitted.
     asked: u64,
     admitted: u64,
 }
@@ -30,7 +30,7 @@ fn random(state: &mut u64) -> usize {
     (*state >> 33) as usize
 }
 
-/// Half of the checks are for one of 30 keys, so that some keys are always in use. The other checks
+/// Half of the checks are for one of 30 keys, so that some keys are always in use. The other half
 /// are for any key.
 fn check_all(limiter: &Limiter<usize>, now: Tick, state: &mut u64, seen: &mut [Round]) {
     for _ in 0..CHECKS {

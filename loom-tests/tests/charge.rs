@@ -126,9 +126,9 @@ fn charge_races_reset_and_comes_before_or_after_it() {
     }
 }
 
-/// Charges after the reset stay charged. (They take more tokens than the charge before the reset.
-/// If they took as many at the same time, the word would be the same as before the reset, and the
-/// two could not be distinguished.)
+/// Charges after the reset stay charged. They take more tokens than the charge before the reset. If
+/// they took as many tokens at the same time, the word would be the same as before the reset, and
+/// the two words could not be distinguished.
 #[test]
 fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     for algorithm in Algorithm::PACKED {
@@ -191,16 +191,21 @@ fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
             gate.at(NOW).refund_n(&charge, 1);
             note.note(gate.at(NOW).peek().remaining());
         });
-        // 0: three charges happened after the reset, and the reset number of the refunded charge is
-        // from before the end of the reset, so it was not given back. 1: it was given back, or one
-        // charge happened before the reset. 2: one charge happened before the reset and another was
-        // given back, or two charges happened before the reset. The result is never 3.
+        // The outcomes are:
+        //
+        // - 0: three charges happened after the reset. The reset number of the refunded charge is
+        //   from before the end of the reset, so its token was not given back.
+        // - 1: its token was given back, or one charge happened before the reset.
+        // - 2: one charge happened before the reset and another was given back, or two charges
+        //   happened before the reset.
+        //
+        // The result is never 3.
         seen.expect(&["0", "1", "2"]);
     }
 }
 
-/// A thread reads the clock, stalls, and commits late, while time passes. By the times of the
-/// charges, two of them are never closer than the quota allows.
+/// A thread reads the clock, stalls, and commits late, while time passes. Judged by the charges'
+/// times, no two charges are closer than the quota allows.
 #[test]
 fn stale_clock_races_charge_and_never_doubles_the_rate() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::LeakyQueue] {
@@ -221,7 +226,8 @@ fn stale_clock_races_charge_and_never_doubles_the_rate() {
             }
             note.note((mine.is_allowed(), other.is_allowed()));
         });
-        // A thread that read the clock too early may be denied, but never both threads.
+        // A thread that read the clock too early may be denied, but at least one thread is
+        // admitted.
         seen.expect(&["(false, true)", "(true, false)", "(true, true)"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Races of checks of one key in two classes.
+//! Races between checks of one key in two classes.
 
 mod model;
 
@@ -15,7 +15,7 @@ fn tiers(algorithm: Algorithm, [free, paid]: [u64; 2]) -> Arc<Tiers> {
     Arc::new(builder.build().unwrap())
 }
 
-/// Checks the key once in each of these classes. Returns how many requests were admitted.
+/// Checks the key once in each of these classes, and returns how many requests were admitted.
 fn asks(limiter: &Tiers, classes: [&str; 2]) -> [u64; 2] {
     classes.map(|class| u64::from(limiter.class(class).unwrap().at(Tick::ZERO).check(&7).is_allowed()))
 }

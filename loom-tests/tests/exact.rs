@@ -1,10 +1,10 @@
 //! Races of the store of exact keys: sealing, charging, unlinking, and inserting again.
 //!
 //! These models run the library's own code for cells, places and rounds, compiled for loom. Only
-//! the index is a stand-in (see `src/sync/index.rs`), because scc is not built for loom: a list
-//! behind loom's mutex, which does each lookup, insertion and removal in one step. Threads switch
-//! anywhere between these steps, so every order of the protocol's edges is explored. The internal
-//! steps of scc are not explored.
+//! the index is a stand-in (see `src/sync/index.rs`), because scc is not built for loom. The
+//! stand-in is a list behind loom's mutex, which does each lookup, insertion and removal in one
+//! step. Threads may switch between any two of these steps, so the models explore every order of
+//! the protocol's edges, but not scc's internal steps.
 
 mod model;
 
@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_nanos(1);
 
 type Gate = Arc<Limiter<u64, ExactKeys<u64>>>;
 
-/// Keys 1 to `keys`, each charged one token at `NOW`.
+/// Creates a limiter with the keys 1 to `keys`, each charged one token at `NOW`.
 fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     let builder = Limiter::<u64>::builder(Quota::per_second(per_second)).exact_keys().max_keys(max_keys);
     let gate =
@@ -40,10 +40,10 @@ fn sweep(gate: &Gate, now: Tick) {
     while gate.at(now).sweep(1) {}
 }
 
-/// Checks that every key in the store holds a place: once all keys are idle, a sweep forgets all
-/// keys, and as many new keys fit as before.
+/// Checks that every key in the store holds a place: once all keys are idle, a sweep forgets all of
+/// them, and as many new keys fit as before.
 fn all_places_come_back(gate: &Gate, max_keys: u64) {
-    // The first sweep ends a round that may be under way.
+    // The first sweep ends the current round, if there is one.
     sweep(gate, LAST);
     sweep(gate, LAST + GRACE);
     assert_eq!((gate.len(), gate.at(LAST).keys().count()), (0, 0));
@@ -79,11 +79,11 @@ fn eviction_races_charge_and_loses_none() {
     eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// The time from which a key is idle if all its tokens were charged at `NOW`.
+/// The time at which a key becomes idle if all its tokens were charged at `NOW`.
 const IDLE: Tick = Tick::from_nanos(6_000_000_000);
 
-/// A thread was stopped after it had read the clock. Meanwhile the key is forgotten, or is about to
-/// be forgotten.
+/// A thread stops after reading the clock, and charges its key late. Meanwhile the key is
+/// forgotten, or is about to be forgotten.
 #[test]
 fn eviction_races_late_charge_of_an_exact_key() {
     let seen = Seen::default();
@@ -102,8 +102,7 @@ fn eviction_races_late_charge_of_an_exact_key() {
     seen.expect(&["false", "true"]);
 }
 
-/// While one thread inserts a key, another thread inserts the same key, and the key is forgotten
-/// again.
+/// A thread inserts a key while another thread inserts the same key and forgets it again.
 #[test]
 fn insertion_races_a_whole_life_of_its_key() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
@@ -128,7 +127,7 @@ fn insertion_races_a_whole_life_of_its_key() {
     });
 }
 
-/// An idle key with one token is evicted while it returns in two threads.
+/// An idle key with one token is evicted while two threads request it again.
 fn eviction_and_inserts(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(4, 1, 1);
@@ -210,11 +209,11 @@ fn places_come_and_go(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || sweep(&gate, LATER)
         });
-        // There are as many keys as places, but some keys may be too early for the last places.
+        // There are as many keys as places, but some keys may arrive too early to find a place.
         let mine: Vec<_> = (3..=4).map(|key| gate.at(LATER).check(&key)).collect();
         other.join().unwrap();
         let tracked = mine.iter().filter(|decision| decision.source() == DecisionSource::Key).count();
-        // An idle key may also be left, if the sweeper saw too late that a round had begun.
+        // An idle key may also remain if the sweeper saw too late that a round had begun.
         assert!((tracked..=3).contains(&gate.at(LATER).keys().count()));
         all_places_come_back(&gate, 3);
     })
@@ -228,8 +227,8 @@ fn places_are_popped_by_two(bound: Bound, atomics: Atomics) -> Explored {
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
-                // This key is inserted and evicted, so its place is given back, on top of another
-                // place.
+                // This key is inserted and evicted, so its place is pushed on top of another
+                // returned place.
                 let _ = gate.at(LATER).check(&3);
                 sweep(&gate, LAST);
             }

@@ -36,13 +36,13 @@ fn gate<S: Built>(limit: u64) -> (ManualClock, Gate<S>) {
     (clock, Arc::new(S::build(builder)))
 }
 
-/// Takes permits until there are no more, and gives them back. Returns how many there were.
+/// Takes permits until none is left, and gives them back. Returns how many permits there were.
 fn free<S: Built>(gate: &InFlight<u64, S>, limit: u64) -> u64 {
     let held: Vec<_> = (0..=limit).map_while(|_| gate.acquire(&1).ok()).collect();
     held.len() as u64
 }
 
-/// The key is in the store, with no permit in use, or it is new.
+/// The key is new, or it is in the store with no permit in use.
 fn last_permit<S: Built>(bound: Bound, atomics: Atomics, is_known: bool) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -171,8 +171,8 @@ fn release_races_reset_and_gives_back_nothing_of_others() {
     reset::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// A permit that a reset has made void is returned while its key is forgotten and then requested
-/// again, at the time at which the void permit was taken.
+/// A reset has made a permit void. The permit is returned while its key is forgotten and then
+/// requested again, at the time at which the void permit was taken.
 fn reset_and_eviction<S: Built>(bound: Bound) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -195,8 +195,8 @@ fn reset_and_eviction<S: Built>(bound: Bound) {
         note.note(gate.stats().evicted > 0);
         drop(mine);
     });
-    // In some executions the key was forgotten first, and in some it was moved with the permit that
-    // was taken.
+    // In some executions, the key was forgotten first. In others, it was moved together with the
+    // permit taken.
     seen.expect(&["false", "true"]);
 }
 
@@ -206,9 +206,9 @@ fn late_release_races_eviction_and_gives_back_nothing_of_others() {
     reset_and_eviction::<ExactKeys<u64>>(Bound::Preemptions(2));
 }
 
-/// Two requests need a token of a rate and the last place. One of them passes or, if each lacks a
-/// token or permit that the other is about to give back, none. A refused request was charged to
-/// neither limit.
+/// Two requests each need a token of a rate and the last place. One of them passes. Neither passes
+/// if each lacks a token or permit that the other is about to give back. A refused request was
+/// charged to neither limit.
 #[test]
 fn requests_race_for_the_last_place_and_a_rate() {
     let seen = Seen::default();
@@ -256,8 +256,8 @@ fn two_threads_give_one_permit_back_once() {
     });
 }
 
-/// Two threads take a permit with one guard. The guard holds one charge, and the other charge is
-/// given back.
+/// Two threads take a permit with one guard. The guard holds one of the two charges, and the other
+/// charge is given back.
 #[test]
 fn two_threads_take_one_permit_once() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {

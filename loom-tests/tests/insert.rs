@@ -1,5 +1,5 @@
-//! Races for a place in the table. The table has one line of four slots, so that all keys share it
-//! whatever the seed is.
+//! Races for a place in the table. The table has one line of four slots, so that all keys share the
+//! line whatever the seed is.
 
 mod model;
 
@@ -10,11 +10,11 @@ use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 
-/// A table whose slots are one line.
+/// Creates a table whose slots form a single line.
 fn limiter(max_keys: usize, per_second: u64, full: WhenFull) -> Arc<Limiter<u64>> {
     assert!(max_keys <= 2);
     let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys).when_full(full);
-    // No turnover: see `turnover.rs`.
+    // No turnover happens here: see `turnover.rs`.
     Arc::new(builder.grace(Duration::MAX).clock(ManualClock::new()).build().unwrap())
 }
 
@@ -50,8 +50,8 @@ fn insert_races_insert_of_another_key_and_both_stay() {
     });
 }
 
-/// A batch looks up all its keys before it charges the first, so its view of the keys is older than
-/// that of a single check.
+/// A batch looks up all its keys before it charges the first one, so its view of the keys is older
+/// than the view of a single check.
 #[test]
 fn batch_races_insert_of_its_keys_and_each_is_charged_once() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {

@@ -1,11 +1,12 @@
 //! Every execution of a race on one key has a legal order.
 //!
-//! The checker is the checker of the library's own tests (`crates/tollgate-testing/src/oracle`),
-//! with two limiters without threads: the oracle and the rule. The stamps here are not loom's
-//! atomics, so they order nothing. A denial may then miss a refund that has returned, as the
-//! documentation of `Limiter` describes under *What a denial rests on*. The models below show that
-//! this occurs, that the figures of a denial may also lack a charge, and that nothing else is
-//! missed.
+//! The models use the checker of the library's own tests (`crates/tollgate-testing/src/oracle`),
+//! with two single-threaded limiters: the oracle and the rule.
+//!
+//! The stamps are not loom's atomics here, so they order nothing. A denial may therefore miss a
+//! refund that has returned, as the documentation of `Limiter` describes under *What a denial rests
+//! on*. The models below show that this occurs, that the figures of a denial may also lack a
+//! charge, and that nothing else is missed.
 
 mod model;
 
@@ -94,7 +95,7 @@ impl Part {
     }
 }
 
-/// Does the history have a legal order, by the oracle and by the rule?
+/// Returns whether the history has a legal order, according to both the oracle and the rule.
 fn is_legal(algorithm: Algorithm, per_second: u64, history: &[Event], denials: Denials) -> bool {
     let quota = Quota::per_second(per_second);
     let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
@@ -104,8 +105,8 @@ fn is_legal(algorithm: Algorithm, per_second: u64, history: &[Event], denials: D
     verdict
 }
 
-/// Finds a legal order, with no more freedom than `Limiter` documents. `seen` records whether that
-/// freedom was needed.
+/// Asserts that there is a legal order, with no more freedom than `Limiter` documents. `seen`
+/// records whether that freedom was needed.
 #[track_caller]
 fn assert_legal(algorithm: Algorithm, per_second: u64, recorder: &Recorder, seen: &Seen) {
     let history = recorder.history();
@@ -188,8 +189,8 @@ fn charge_races_reset_in_a_legal_order() {
     }
 }
 
-/// A denial may also miss a charge, which changes the remaining tokens that it reports, but not
-/// that it is a denial.
+/// A denial may also miss a charge. It then reports a different number of remaining tokens, but it
+/// is still a denial.
 #[test]
 fn charge_races_denial_and_only_its_figures_may_be_a_moment_old() {
     for algorithm in PACKED {
@@ -227,7 +228,7 @@ fn charge_and_step(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Expl
         let (gate, recorder) = (Arc::new(builder.build().unwrap()), Recorder::default());
         let check = |part: &Part, gate: &Limiter<u64>| part.check(1, NOW, || gate.at(NOW).check(&1));
         let first = check(&recorder.of(0, BEFORE), &gate);
-        // The third key begins the turnover, of which nothing is done yet.
+        // The third key begins the turnover. No chunk has been moved yet.
         for key in 2..=3 {
             assert!(gate.at(NOW).check(&key).is_allowed());
         }
@@ -262,7 +263,7 @@ fn charge_races_turnover_in_a_legal_order_deeply() {
     }
 }
 
-/// An idle exact key is sealed, unlinked and forgotten while it returns in both threads.
+/// An idle exact key is sealed, unlinked and forgotten while both threads request it again.
 fn eviction_and_charge(algorithm: Algorithm, bound: Bound, atomics: Atomics) {
     let (seen, evicted) = (Seen::default(), Seen::default());
     let notes = (seen.clone(), evicted.clone());
@@ -300,7 +301,7 @@ fn eviction_races_charge_in_a_legal_order() {
     }
 }
 
-/// A fixed window that is broken on purpose: its number and its count are two atomics.
+/// A fixed window that is broken on purpose, because its number and its count are two atomics.
 struct TornWindow {
     number: loom::sync::atomic::AtomicU64,
     count: loom::sync::atomic::AtomicU64,

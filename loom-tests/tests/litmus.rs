@@ -1,5 +1,5 @@
-//! Tests of the model checker: outcomes that it must find, outcomes that must stay possible, and
-//! outcomes that must never occur, with the shim's additional access and without it.
+//! Tests of the model checker, with and without the shim's additional access: outcomes that it must
+//! find, outcomes that must stay possible, and outcomes that must never occur.
 
 mod model;
 
@@ -8,7 +8,7 @@ use model::{Atomics, Bound, Seen, explore, explore_any};
 use tollgate::sync::Atomic;
 use tollgate::sync::Ordering::{self, Acquire, Relaxed, Release};
 
-/// A thread that loads and then exchanges, against a reader.
+/// One thread loads and then exchanges, while another thread reads.
 fn read_races_load_then_exchange(atomics: Atomics) -> (usize, Seen) {
     let seen = Seen::default();
     let note = seen.clone();

@@ -1,5 +1,5 @@
-//! Races on a sliding log: charges, the growth of the log, refunds, resets, evictions and changes
-//! of quota. Chunks have four slots here, or twice as many (see `src/log/chunk.rs`).
+//! Races on a sliding log: charges, the growth of the log, refunds, resets, evictions and quota
+//! changes. Chunks have four or eight slots here (see `src/log/chunk.rs`).
 
 mod model;
 
@@ -11,7 +11,7 @@ use tollgate::{Algorithm, Chargeable, Decision, ManualClock, ModelLog, Quota, Si
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A log with this many charges of one token.
+/// Creates a log with this many charges of one token.
 fn log(limit: u64, charges: u64) -> Arc<SingleLimiter> {
     let builder = SingleLimiter::builder(Quota::new(limit, PERIOD));
     let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();
@@ -78,7 +78,7 @@ fn two_charges_at_one_instant_both_count() {
 }
 
 /// A thread checks the log while another thread charges and may be stopped anywhere. The check
-/// finds the whole charge, or nothing of it.
+/// finds all of the charge or none of it.
 #[test]
 fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
     for before in [1, 4] {
@@ -90,8 +90,8 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
                 let log = Arc::clone(&log);
                 move || assert!(log.at(NOW + PERIOD / 2).check_n(2).is_allowed())
             });
-            // The cost is too high whether the writer has charged or not, but the time of the next
-            // admission depends on it.
+            // The cost is too high whether the writer has charged or not, but the writer's charge
+            // decides the time of the next admission.
             let denied = log.at(NOW + PERIOD / 2).check_n(before + 3);
             assert!(!denied.is_allowed());
             assert!([1, 3].contains(&denied.remaining()));
@@ -99,7 +99,7 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
             assert_eq!(denied.reset_after(), if denied.remaining() == 1 { PERIOD } else { PERIOD / 2 });
             note.note(denied.remaining());
             writer.join().unwrap();
-            // At the last tick of the window the charge still counts.
+            // The charge still counts at the last tick of the window.
             let last = Tick::from_nanos((NOW + PERIOD * 3 / 2).as_nanos() - 1);
             assert_eq!(log.at(last).peek().remaining(), before + 1);
         });
@@ -128,7 +128,7 @@ fn stale_charge_races_charge_and_is_counted_late() {
     });
 }
 
-/// Charges happen in a new window, in which the old chunks are retired.
+/// The charges are in a new window, so they retire the old chunks.
 #[test]
 fn retirement_races_charge_and_loses_no_token() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
@@ -200,7 +200,7 @@ fn refund_races_a_check_that_never_sees_more_room_than_there_is() {
             let log = Arc::clone(&log);
             move || log.at(half).refund_n(&charge, 3)
         });
-        // The first charge has left the window, and three tokens are given back meanwhile.
+        // The first charge has left the window. Three tokens are given back meanwhile.
         let check = log.at(NOW + PERIOD).check_n(4);
         assert!([0, 1, 4].contains(&check.remaining()), "{check:?}");
         refunder.join().unwrap();
@@ -260,7 +260,7 @@ fn three_charges_race_for_two_tokens_of_a_growing_log() {
     });
 }
 
-/// A thread that sees an admission sees the admissions before it, of any thread. The first two
+/// A thread that sees an admission sees all admissions before it, made by any thread. The first two
 /// threads are not joined.
 #[test]
 fn an_admission_shows_all_before_it() {
@@ -275,7 +275,8 @@ fn an_admission_shows_all_before_it() {
         };
         let (first, second, third) = (charge(1), charge(2), charge(3));
         let third = third.join().unwrap();
-        // The third thread has not read the slot of the first thread, but the search reads it.
+        // The third thread has not read the first thread's slot, but the search of this peek reads
+        // it.
         let shown = log.at(after(1) + PERIOD).peek().remaining();
         if [first.join().unwrap(), second.join().unwrap(), third] == [8, 7, 6] {
             // Two of the four admissions have left the window.
@@ -330,11 +331,11 @@ fn charge_and_refund_race_the_same_and_lose_no_token() {
     });
 }
 
-/// The bounds of a race with a change of quota, which has many accesses.
+/// The exploration bounds for races with a quota change, which have many accesses.
 const OF_CHANGES: [(Bound, Atomics); 2] =
     [(Bound::Preemptions(1), Atomics::Touched), (Bound::Preemptions(2), Atomics::Plain)];
 
-/// A log that can be sealed, with this many charges of one token.
+/// Creates a log that can be sealed, and charges it this many times, one token each.
 fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
     let log = ModelLog::new(Quota::new(limit, PERIOD)).unwrap();
     for _ in 0..charges {
@@ -346,7 +347,7 @@ fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
 /// A charge happens before the change, or is decided under the new quota.
 #[test]
 fn change_races_charge_and_loses_none() {
-    // An empty slot, and a full row, where both make the log grow.
+    // The next slot is empty, or the row is full, so that both threads make the log grow.
     for (before, (bound, atomics)) in [1, 3, 4].into_iter().flat_map(|n| OF_CHANGES.map(|by| (n, by))) {
         let seen = Seen::default();
         let note = seen.clone();
@@ -366,7 +367,7 @@ fn change_races_charge_and_loses_none() {
     }
 }
 
-/// A change seals a log that has not begun, unless the first charge begins the log before.
+/// A change seals an empty log, unless the first charge begins the log before the change.
 #[test]
 fn change_races_the_first_charge_and_one_is_refused() {
     let seen = Seen::default();
@@ -386,8 +387,8 @@ fn change_races_the_first_charge_and_one_is_refused() {
     seen.expect(&["None", "Some(2)"]);
 }
 
-/// A log is evicted before its first charge, or it keeps that charge. The evicting thread may have
-/// found the log empty before.
+/// A log is either evicted before its first charge, or keeps that charge. The evicting thread may
+/// have found the log empty before the charge.
 #[test]
 fn eviction_races_the_first_charge_and_one_is_refused() {
     let seen = Seen::default();
@@ -407,7 +408,7 @@ fn eviction_races_the_first_charge_and_one_is_refused() {
     seen.expect(&["false", "true"]);
 }
 
-/// The row of four is full when both threads begin, or one charge fills it.
+/// The row of four slots is full when both threads begin, or one charge fills it.
 #[test]
 fn change_races_growth_and_each_charge_counts_once() {
     for before in [3, 4, 7] {
@@ -421,8 +422,8 @@ fn change_races_growth_and_each_charge_counts_once() {
             });
             let [first, second] = [(); 2].map(|()| log.check_at(1, NOW).unwrap());
             changer.join().unwrap();
-            // No charge is decided under the old quota once a charge was decided under the new
-            // quota.
+            // Once a charge was decided under the new quota, no charge is decided under the old
+            // one.
             assert!(first.capacity() >= second.capacity());
             assert_eq!(first.charged() + second.charged(), 2);
             assert_eq!(log.peek_at(1, NOW).unwrap().remaining(), 11 - before - 2);
@@ -470,7 +471,7 @@ fn change_races_reset_and_the_reset_counts() {
     }
 }
 
-/// The charges are out of the old window but not of the new window. An eviction under the old quota
+/// The charges have left the old window, but not the new one. An eviction under the old quota
 /// happens before the change, and nothing is decided under the new quota based on evicted charges.
 #[test]
 fn change_races_eviction_and_one_of_them_comes_first() {
@@ -494,8 +495,8 @@ fn change_races_eviction_and_one_of_them_comes_first() {
     }
 }
 
-/// The charges are out of the old window but not of the new window. A charge under the old quota,
-/// which retires them, happens before all decisions under the new quota.
+/// The charges have left the old window, but not the new one. A charge under the old quota retires
+/// them, and happens before all decisions under the new quota.
 #[test]
 fn change_to_a_longer_period_races_charge_and_one_of_them_comes_first() {
     let seen = Seen::default();
@@ -511,7 +512,7 @@ fn change_to_a_longer_period_races_charge_and_one_of_them_comes_first() {
         let other = charger.join().unwrap();
         // A charge under the old quota does not find charges under the new quota.
         assert!(if other.is_allowed() { other.remaining() == 1 } else { mine == 1 });
-        // If mine has found the charges that the other was about to retire, it may be denied
+        // If my check has found the charges that the other was about to retire, it may be denied
         // although there is room.
         assert_eq!(log.peek_at(1, NOW + PERIOD).unwrap().remaining(), 1 - mine);
         note.note(other.charged());
@@ -519,11 +520,11 @@ fn change_to_a_longer_period_races_charge_and_one_of_them_comes_first() {
     seen.expect(&["0", "4"]);
 }
 
-/// Eviction: a key is forgotten only if it is idle, and an admitted charge is not forgotten with
-/// it.
+/// Eviction: a key is forgotten only if it is idle, and no admitted charge is forgotten with the
+/// key.
 #[test]
 fn seal_of_an_idle_log_races_charge_and_loses_none() {
-    // With five and more charges, the sealed log keeps one small chunk.
+    // With five or more charges, the sealed log keeps one small chunk.
     for before in [1, 4, 5] {
         let seen = Seen::default();
         let note = seen.clone();
@@ -572,7 +573,7 @@ fn change_of_quota_races_charge_and_never_grants_more_than_the_larger() {
     }
 }
 
-/// A refund during a change of quota is never lost, and never counted twice.
+/// A refund during a quota change is never lost, and never counted twice.
 #[test]
 fn refund_races_a_change_of_quota_and_counts_once() {
     for (bound, atomics) in OF_CHANGES {

@@ -1,5 +1,5 @@
-//! A pointer that is set once, with the real code of `src/reclaim/once.rs`. Any thread that finds
-//! the value sees all of it, and if two threads set a value, both get the value of the first.
+//! A pointer that is set once, using the real code of `src/reclaim/once.rs`. Any thread that finds
+//! the value sees all of it. If two threads set a value, both receive the first one.
 
 #[cfg(not(crossbeam_loom))]
 compile_error!("run cargo from `loom-tests/` and without RUSTFLAGS: see `.cargo/config.toml`");
@@ -17,7 +17,8 @@ use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use once::OnceLink;
 
-/// A value that is written after it was made. Loom reports a read that may happen before the write.
+/// A value that is written after its creation. Loom reports a read that may happen before the
+/// write.
 struct Value(UnsafeCell<u64>);
 
 // SAFETY: loom checks each access to the cell.

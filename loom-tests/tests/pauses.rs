@@ -91,7 +91,7 @@ fn pause_races_check_and_holds_for_the_next() {
     pause_and_check::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A pause that is over is forgotten while the key is paused again.
+/// A pause that has ended is forgotten while the key is paused again.
 fn pause_and_eviction<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = gate::<S>();

@@ -1,7 +1,6 @@
-//! Races of a change of quotas with charges, insertions, evictions and other changes, in both
-//! stores.
+//! Races of quota changes with charges, insertions, evictions and other changes, in both stores.
 //!
-//! In the table a change is a turnover into an array with other rules. With exact keys, each thread
+//! In the table, a change is a turnover into an array with new rules. With exact keys, each thread
 //! that uses a state moves the state to the next version.
 
 mod model;
@@ -26,7 +25,7 @@ fn per_second(limit: u64) -> Quota {
 
 type Gate<S> = Arc<Limiter<u64, S>>;
 
-/// Keys 1 to `keys`, each charged one token of two at `NOW`.
+/// Creates a limiter with the keys 1 to `keys`, each charged one token of two at `NOW`.
 fn with_keys<S: Built>(keys: u64) -> Gate<S> {
     with_keys_of::<S>(Algorithm::TokenBucket, keys)
 }
@@ -105,7 +104,7 @@ fn quota_swap_races_charge_and_none_is_lost_deeply() {
     }
 }
 
-/// Two charges of one key find a change under way.
+/// Two charges of one key meet a change that is in progress.
 fn swap_and_two_charges<S: Built>(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = with_keys_of::<S>(algorithm, 1);
@@ -132,7 +131,7 @@ fn quota_swap_races_two_charges_and_each_counts_once_deeply() {
     swap_and_two_charges::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Two threads set quotas. One of the quotas holds, and taken tokens stay taken.
+/// Two threads set quotas. One of the two quotas wins, and tokens already taken stay taken.
 fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = with_keys::<S>(1);
@@ -174,8 +173,8 @@ fn quota_swap_races_quota_swap_and_one_of_them_holds_deeply() {
 }
 
 /// A key is requested for the first time, for `cost` tokens, while the quota is raised from two to
-/// three. One quota decides: a request that the old quota refuses is not admitted under the new
-/// quota without a charge.
+/// three. A single quota decides: a request that the old quota refuses is not admitted under the
+/// new quota without a charge.
 fn swap_and_insert<S: Built>(cost: u64, way: Way, bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -300,7 +299,7 @@ fn eviction_races_charge_of_a_sliding_log_and_loses_none() {
     seen.expect(&["0", "1"]);
 }
 
-/// A check judges by the rule that the limiter was built with, or finds that state frozen. Each
+/// A check uses the rule that the limiter was built with, or finds that rule's state frozen. Each
 /// charge is counted under the quota that holds in the end.
 #[test]
 fn change_of_one_limiter_races_charges_and_counts_each() {

@@ -1,17 +1,17 @@
-//! Reclamation, with the real code of `src/reclaim`. A replaced value is freed once, and not while
-//! a guard is held that may see it.
+//! Reclamation, using the real code of `src/reclaim`. A replaced value is freed once, and never
+//! while a guard that may see it is held.
 //!
 //! The other models have their own links, which free nothing early, because the table combined with
-//! the real reclamation has too many schedules. Therefore these models cover a chain of links
-//! alone, used in the same order as by the table: a value is linked behind the first value, the
-//! root advances to it, and the first value is retired.
+//! the real reclamation has too many schedules. The models here cover only a chain of links, used
+//! in the same order as by the table: a value is linked behind the first value, the root advances
+//! to the new value, and the first value is retired.
 //!
 //! Guards are made by `pin`, as in the library, with participants that belong to loom's threads.
 //! Loom's blind spot (see `src/sync.rs`) is closed everywhere: the atomics of participants and bags
 //! are touched, and a touch precedes each use of a link, whose pointer comes from crossbeam-epoch.
 //!
-//! The two halves of the barrier are fences here, which compensate for orderings that are too weak.
-//! Therefore the models of the edges *new era*, *left* and *handed on*, which do not need the
+//! The two halves of the barrier are fences here. These fences compensate for orderings that are
+//! too weak, so the models of the edges *new era*, *left* and *handed on*, which do not need the
 //! barrier, also run without it.
 //!
 //! A model that fails here may have accessed freed memory, so the rest of its output is not
@@ -73,8 +73,8 @@ impl Ledger {
 struct Node {
     id: usize,
     next: Link<Node>,
-    /// Written when the node is made and when it is freed. Loom fails if a read of the canary is
-    /// not ordered between these writes.
+    /// The canary is written when the node is made and when it is freed. Loom fails if a read of
+    /// the canary is not ordered between these writes.
     canary: UnsafeCell<u64>,
     ledger: std::sync::Arc<Ledger>,
 }
@@ -149,8 +149,8 @@ impl Chain {
         node.next()
     }
 
-    /// Reads along the chain from the root under this guard, and reads each value once more at the
-    /// end. Returns the first value.
+    /// Reads along the chain from the root under this guard, and then reads each value once more.
+    /// Returns the first value.
     fn read(&self, guard: &Guard) -> Result<usize, Retry> {
         let first = self.load(guard)?;
         let (mut at, mut seen) = (first, [first; 4]);
@@ -166,8 +166,8 @@ impl Chain {
         end.map(|_| first.id)
     }
 
-    /// Links a next value behind the first, unless another thread did, and advances the root to it.
-    /// Returns true if this thread advanced the root, and thus retired the first value.
+    /// Links a value behind the first one, unless another thread has done so, and advances the root
+    /// to it. Returns true if this thread advanced the root, and thus retired the first value.
     fn replace(&self) -> bool {
         under_guard(|guard| {
             let first = self.load(guard)?;
@@ -188,8 +188,8 @@ impl Chain {
     }
 }
 
-/// Drops the chain as a table is dropped. Checks that each value was freed once, and that no value
-/// was freed earlier while it was in use.
+/// Drops the chain in the same way as a table is dropped. Checks that each value was freed once,
+/// and that no value was freed while it was in use.
 fn drop_and_count(chain: Arc<Chain>) {
     let Chain { root, bag, ledger, .. } = Arc::try_unwrap(chain).ok().unwrap();
     drop(root);
@@ -209,8 +209,8 @@ fn explore(bound: Bound, halves: Halves, body: impl Fn(&Threads) + Sync + Send +
     })
 }
 
-/// A thread retires this many values, one after the other, and collects, while another thread reads
-/// along the chain.
+/// One thread retires this many values, one after the other, and collects. Meanwhile another thread
+/// reads along the chain.
 fn retire_and_read(halves: Halves, bound: Bound, values: usize) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -230,7 +230,8 @@ fn retire_and_read(halves: Halves, bound: Bound, values: usize) {
         writer.join().unwrap();
         drop_and_count(chain);
     });
-    // When the reader was done, the first value was still there, or was already freed.
+    // After the reader had finished, the first value either still existed or had already been
+    // freed.
     seen.expect(&["0", "1"]);
 }
 
@@ -240,8 +241,8 @@ fn nothing_is_freed_under_a_guard() {
     retire_and_read(Halves::Alike, Bound::Preemptions(2), 1);
 }
 
-/// The second value is reached from the first, which is already retired, and is itself retired
-/// meanwhile.
+/// The first value is already retired, and leads to the second value, which is retired while it is
+/// read.
 #[test]
 fn nothing_is_freed_that_is_reached_from_a_retired_value() {
     retire_and_read(Halves::Fences, Bound::Preemptions(2), 2);
@@ -256,9 +257,9 @@ fn nothing_is_freed_under_a_guard_deeply() {
     }
 }
 
-/// A guard is held while values are linked and retired. The values found under the guard are still
-/// there. Once the era of the guard has ended, no value is found, neither from the root nor from a
-/// value that was found before.
+/// A guard is held while values are linked and retired. The values found under the guard stay
+/// readable. Once the guard's era has ended, no value is found, neither from the root nor from a
+/// value found before.
 #[test]
 fn nothing_is_freed_under_a_guard_that_goes_on() {
     let seen = Seen::default();
@@ -292,8 +293,8 @@ fn nothing_is_freed_under_a_guard_that_goes_on() {
     seen.expect(&["(Err(Retry), [0, 1])", "(Err(Retry), [1, 1])", "(Ok(()), [0, 1])", "(Ok(()), [1, 1])"]);
 }
 
-/// A thread that has read a later era finds the values unlinked that were retired in an earlier
-/// era. This model runs without the barrier, which is not needed.
+/// A thread that has read a later era finds that the values retired in an earlier era are unlinked.
+/// This model runs without the barrier, which is not needed.
 #[test]
 fn who_reads_a_new_era_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
@@ -322,8 +323,8 @@ fn who_reads_a_new_era_finds_what_was_retired_unlinked() {
     seen.expect(&["false", "true"]);
 }
 
-/// A thread that drops a guard of the old era and makes another finds the values unlinked that were
-/// retired in the old era.
+/// A thread that drops a guard of the old era and makes another finds that the values retired in
+/// the old era are unlinked.
 #[test]
 fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
@@ -354,8 +355,8 @@ fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     seen.expect(&["false", "true"]);
 }
 
-/// Reads under a guard happen before any thread sees that the guard is dropped. This model runs
-/// without the barrier.
+/// Reads under a guard happen before any thread sees that the guard has been dropped. This model
+/// runs without the barrier.
 #[test]
 fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
     let seen = Seen::default();
@@ -366,8 +367,8 @@ fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
         let first = chain.load(&guard).unwrap();
         let writer = threads.spawn({
             let chain = Arc::clone(&chain);
-            // The collection began after the guard was made, so it sees the guard, or sees that the
-            // guard is dropped.
+            // The collection began after the guard was made, so it sees either the guard or that
+            // the guard has been dropped.
             move || {
                 assert!(chain.replace());
                 chain.collect();
@@ -452,7 +453,7 @@ fn the_second_guard_goes_on_when_the_first_is_dropped() {
     });
 }
 
-/// A guard keeps no value that only an earlier guard of its thread has met.
+/// A guard does not keep a value that only an earlier guard of its thread has met.
 #[test]
 fn a_renewed_guard_lets_go_of_what_it_had_loaded() {
     let seen = Seen::default();
@@ -522,8 +523,8 @@ fn participants_are_handed_on_while_values_are_retired_deeply() {
     hand_on_and_retire(Bound::Preemptions(2));
 }
 
-/// A participant whose thread has ended is taken over, and the reads under its guards happened
-/// before. This model runs without the barrier.
+/// A participant is taken over after its thread has ended. The reads under its earlier guards
+/// happened before the takeover. This model runs without the barrier.
 #[test]
 fn a_participant_is_handed_on_with_all_that_was_read_there() {
     let seen = Seen::default();
@@ -558,8 +559,8 @@ fn a_participant_is_handed_on_with_all_that_was_read_there() {
 }
 
 /// A thread holds one guard more than it has participants. The participant of that guard is left
-/// while the guard is held. It is taken over only when the guard is dropped, and the reads under
-/// the guard happened before. This model runs without the barrier.
+/// while the guard is held. It is taken over only after the guard is dropped, and the reads under
+/// the guard happened before the takeover. This model runs without the barrier.
 #[test]
 fn a_participant_that_is_left_under_a_guard_is_taken_over_after_it() {
     let seen = Seen::default();
@@ -637,7 +638,7 @@ fn two_retire(halves: Halves, bound: Bound) {
         note.note((retired, chain.ledger.freed(0)));
         drop_and_count(chain);
     });
-    // The number of retired values, and whether the first of them is freed by now.
+    // The number of retired values, and whether the first of them has been freed.
     seen.expect(&["(1, 0)", "(1, 1)", "(2, 0)", "(2, 1)"]);
 }
 
@@ -653,7 +654,7 @@ fn two_retire_and_each_value_is_freed_once_deeply() {
     two_retire(Halves::Alike, Bound::Preemptions(2));
 }
 
-/// More values wait than a collection looks at, and two threads collect. One thread looks at the
+/// More values wait than one collection examines, and two threads collect. One thread examines the
 /// values that the other leaves, and no value is lost or freed twice.
 #[test]
 fn a_long_bag_is_shared_and_each_value_is_freed_once() {

@@ -1,4 +1,4 @@
-//! Races of reservations and forced charges with charges, turnovers, changes of quota and clears.
+//! Races of reservations and forced charges with charges, turnovers, quota changes and clears.
 
 mod model;
 
@@ -45,13 +45,13 @@ fn reservation_races_charge_and_the_sum_is_exact() {
             assert_eq!(limit.peek().remaining(), 4 - charged, "{algorithm}");
             note.note((grown, charged));
         });
-        // The reservation has grown and the other request was refused; it has grown and the other
-        // request was charged after the commit; or it has not grown.
+        // Either the reservation has not grown, or it has grown and the other request was refused
+        // or was charged after the commit.
         seen.expect_among(&["(false, 3)", "(true, 2)"]);
     }
 }
 
-/// Two forced charges and a check. Together they take the room and the debt, and no more.
+/// Two forced charges and a check. Together they use up the room and the debt, and no more.
 #[test]
 fn forced_charge_races_charge_and_the_debt_is_bounded() {
     for algorithm in Algorithm::PACKED {
@@ -124,9 +124,9 @@ fn quota<S: Built>(bound: Bound) {
         let settled = held.commit(9);
         changing.join().unwrap();
         let more = gate.force(&1, 9);
-        // 4 tokens and the debt before the change, or 5 tokens and the debt after it. The
-        // translation of a debt rounds up to whole tokens or more, so nothing may be left of the
-        // token that the change adds.
+        // The charges add up to 4 tokens and the debt before the change, or to 5 tokens and the
+        // debt after it. The translation rounds a debt up to whole tokens or further, so nothing
+        // may be left of the token that the change adds.
         assert!((6..=7).contains(&settled.charged) && (6..=7).contains(&(settled.charged + more)));
         assert_eq!(gate.peek(&1).remaining(), 0);
     });
@@ -138,7 +138,7 @@ fn settlement_races_a_change_of_quota_and_none_is_lost() {
     quota::<ExactKeys<u64>>(Bound::Preemptions(2));
 }
 
-/// A clear happens while a reservation is released. The refund is void, or happened first.
+/// The limiter is cleared while a reservation is released. The refund is void, or happened before.
 #[test]
 fn release_races_clear_and_gives_back_nothing_that_is_void() {
     explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
@@ -157,7 +157,7 @@ fn release_races_clear_and_gives_back_nothing_that_is_void() {
     });
 }
 
-/// A reservation that is dropped after a record gives back the rest once.
+/// If a reservation is dropped after a record, the rest is given back once.
 #[test]
 fn drop_races_charge_and_keeps_what_was_recorded() {
     explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {

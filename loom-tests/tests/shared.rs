@@ -1,8 +1,8 @@
 //! The words of shared limits: leased tokens, and counts that are reported to the store.
 //!
 //! These are the words of `crates/tollgate-redis`, compiled for the model checker by
-//! `loom-tests/shared`. There is no store: the thread with the right to query the store acts
-//! immediately, as if the store had answered.
+//! `loom-tests/shared`. There is no store: when a thread obtains the right to query the store, it
+//! acts immediately, as if the store had answered.
 
 mod model;
 
@@ -20,8 +20,7 @@ fn two_leases(tokens: u64) -> Arc<TokenPool> {
     pool
 }
 
-/// Two threads take tokens out of two leases, each of which has fewer tokens than the threads
-/// request.
+/// Two threads take tokens from two leases. Each lease has fewer tokens than the threads request.
 #[test]
 fn spends_race_and_no_token_is_spent_twice() {
     let seen = Seen::default();
@@ -41,8 +40,8 @@ fn spends_race_and_no_token_is_spent_twice() {
     seen.expect(&["6"]);
 }
 
-/// A new lease arrives while a token of the last lease is spent and given back. The token is in one
-/// lease or spent, and if it is in the new lease, it expires with the old lease.
+/// A new lease arrives while a token of the last lease is spent and given back. The token is either
+/// spent or in one of the leases. If it is in the new lease, it still expires with the old lease.
 fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -60,8 +59,8 @@ fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
             let pool = Arc::clone(&pool);
             move || {
                 assert!(pool.ask());
-                // The thread read the clock before the token was spent, and installs the lease
-                // after that.
+                // The thread read the clock before the token was spent, and installed the lease
+                // afterwards.
                 let times = [5, 8].map(std::cell::Cell::new);
                 let clock = || times[0].replace(times[1].get());
                 pool.fill(5, 20, clock);
@@ -111,8 +110,8 @@ fn askers_race_and_one_at_a_time_asks() {
     seen.expect(&["1", "2"]);
 }
 
-/// A task that reports to the store. It has the right to do so, and checks once more after it has
-/// given back the right. Returns the last reported number.
+/// A task with the right to report to the store. It checks once more after giving back the right.
+/// Returns the last reported number.
 fn tell(count: &Count) -> u64 {
     let mut told = 0;
     while count.push() {
@@ -126,8 +125,8 @@ fn tell(count: &Count) -> u64 {
     told
 }
 
-/// Two threads admit a request, and each makes sure that the store gets a report: the thread
-/// reports itself, or the other thread reports.
+/// Two threads admit a request, and each ensures that the store receives a report, from itself or
+/// from the other thread.
 fn admit_and_tell(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -146,7 +145,7 @@ fn admit_and_tell(bound: Bound, atomics: Atomics) -> Explored {
         assert_eq!(told.iter().max(), Some(&2));
         note.note(told.iter().min());
     });
-    // The other thread reported nothing, its own token before, or the same number once more.
+    // The other thread reported nothing, its own token earlier, or the same number once more.
     seen.expect(&["Some(0)", "Some(1)", "Some(2)"]);
     explored
 }
@@ -179,8 +178,8 @@ fn admissions_race_and_none_is_beyond_the_limit() {
     });
 }
 
-/// Tokens of other machines are received twice concurrently, beside an answer and in the answer.
-/// Their tokens and ours count once.
+/// Tokens of other machines are received twice at the same time: in an answer, and separately from
+/// it. Their tokens and ours count once.
 #[test]
 fn learning_races_confirming_and_counts_no_token_twice() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
@@ -199,7 +198,7 @@ fn learning_races_confirming_and_counts_no_token_twice() {
     });
 }
 
-/// Two threads get a reply over a new connection. Neither treats the reply as a confirmation,
+/// Two threads receive a reply over a new connection. Neither treats the reply as a confirmation,
 /// whichever thread notices the connection first.
 #[test]
 fn connections_are_noticed_with_the_time_to_recover() {

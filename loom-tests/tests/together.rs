@@ -1,4 +1,4 @@
-//! Races of requests that several limits must allow.
+//! Races between requests that several limits must allow.
 
 mod model;
 
@@ -42,7 +42,7 @@ fn charges_of_two_limits_race(bound: Bound, atomics: Atomics) {
                 });
                 let admitted = asks(&limits, true) + other.join().unwrap();
                 // Both requests may be refused, each because of tokens that the other will give
-                // back. Both may not be allowed.
+                // back. They are never both allowed.
                 assert!(admitted <= 1, "{algorithm}: {admitted} by {sizes:?}");
                 assert_eq!(
                     left(&limits),
@@ -192,8 +192,8 @@ fn look_races_eviction_and_the_charge_is_kept() {
     look_races_eviction(&Algorithm::PACKED, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Another request takes the last token of one limit, and the quota of the other limit, a log,
-/// changes while the refused request gives its token back.
+/// Another request takes the last token of one limit. The quota of the other limit, a log, changes
+/// while the refused request gives its token back.
 #[test]
 fn refusal_races_change_of_a_log_and_keeps_no_token() {
     let seen = Seen::default();

@@ -23,7 +23,7 @@ fn limiter(max_keys: usize, per_second: u64) -> Gate {
     Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(ManualClock::new()).build().unwrap())
 }
 
-/// Keys 1 to `keys`, each charged one token at `NOW`.
+/// Creates a limiter with the keys 1 to `keys`, each charged one token at `NOW`.
 fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     let gate = limiter(max_keys, per_second);
     for key in 1..=keys {
@@ -68,7 +68,7 @@ fn turnover_races_charge_never_admits_twice() {
     turnover_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// Two threads turn the same array over, and a third charges a key that is moved.
+/// Two threads turn over the same array, and a third charges a key that is moved.
 fn two_helpers(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 2);
@@ -93,7 +93,7 @@ fn charge_races_move_with_two_helpers() {
     two_helpers(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Two threads insert two new keys. The second key finds no place and begins the turnover.
+/// Two threads insert two new keys. The second key does not find a place and begins the turnover.
 fn inserts_and_seals(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 1);
@@ -120,14 +120,14 @@ fn insert_races_seal_deeply() {
     inserts_and_seals(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A batch has a new key and a known key, while another new key causes a turnover of the array. The
-/// batch has looked up both keys in that array before it charges the first, and may itself turn the
-/// array over before it charges the second.
+/// A batch with a new key and a known key runs while another new key causes a turnover of the
+/// array. The batch has looked up both keys in that array before it charges the first key. It may
+/// turn the array over itself before it charges the second key.
 #[test]
 fn turnover_races_batch_and_each_key_is_charged_once() {
     explore(Bound::Preemptions(1), Atomics::Touched, |threads| {
         let gate = limiter(8, 2);
-        // At the time of the clock, like a batch.
+        // These checks use the time of the clock, as a batch does.
         assert!([1, 2].iter().all(|key| gate.check(key).is_allowed()));
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -171,7 +171,7 @@ fn insert_races_insert_of_one_key_in_a_turnover_deeply() {
     one_key_twice(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// An idle key is evicted while it returns: it has one burst, not two.
+/// An idle key is evicted while it returns. It gets one burst, not two.
 fn eviction_and_charge(bound: Bound, atomics: Atomics) -> Seen {
     let seen = Seen::default();
     let note = seen.clone();
@@ -202,7 +202,7 @@ fn eviction_races_charge_and_gives_one_burst_deeply() {
     eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// The time from which a key is idle if all its tokens were charged at `NOW`.
+/// The time at which a key becomes idle if all its tokens were charged at `NOW`.
 const IDLE: Tick = Tick::from_nanos(6_000_000_000);
 
 /// A late thread charges a key at `NOW`, a time at which the key is throttled.
@@ -212,8 +212,8 @@ fn comes_late(gate: &Gate, key: u64) -> bool {
     late.is_allowed()
 }
 
-/// A thread was stopped after it had read the clock. Meanwhile the key is forgotten, or is about to
-/// be forgotten.
+/// A thread stops after reading the clock, and charges its key late. Meanwhile the key is
+/// forgotten, or is about to be forgotten.
 #[test]
 fn eviction_races_late_charge_and_grants_nothing() {
     let seen = Seen::default();
@@ -394,8 +394,8 @@ fn promotion_races_charge_of_a_moved_key() {
     });
 }
 
-/// At the cap, idle keys make room for new keys. The full policy applies to new keys without room,
-/// and the cap is never exceeded.
+/// At the cap, idle keys make room for new keys. If there is no room, the full policy applies to
+/// new keys. The cap is never exceeded.
 fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(2, 1, 2);
@@ -421,16 +421,16 @@ fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
     two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Plain);
 }
 
-/// Makes a limiter whose array is being turned over, with none of its chunks done: one chunk if two
-/// keys fill the array, two chunks if four keys fill it. The last key began the turnover.
+/// Creates a limiter whose array is being turned over, with none of its chunks done. The array has
+/// one chunk if two keys fill it, and two chunks if four keys fill it. The last key began the
+/// turnover.
 fn turning_over(per_second: u64, keys: u64) -> Gate {
     let gate = with_keys(16, per_second, keys + 1);
     assert_eq!(gate.len() as u64, keys + 1);
     gate
 }
 
-/// Does a step of the turnover that is under way, or begins another turnover and does its first
-/// step.
+/// Performs a step of the current turnover, or begins another turnover and performs its first step.
 fn step(gate: &Gate, now: Tick) {
     let _ = gate.at(now).sweep(4);
 }
@@ -511,7 +511,7 @@ fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || step(&gate, NOW)
         });
-        // This ends when the turnover is over, wherever the owner is.
+        // This loop ends when the turnover has ended, wherever the owner is.
         while gate.at(NOW).sweep(4) {}
         assert!(gate.at(NOW).check(&1).is_allowed());
         owner.join().unwrap();
@@ -544,7 +544,8 @@ fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || step(&gate, NOW)
         });
-        // Not the main thread, so that the late helper need not preempt it to begin.
+        // Another thread does this, because the late helper would otherwise have to preempt the
+        // main thread to begin.
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
@@ -573,7 +574,7 @@ fn late_helper_meets_a_reused_key_deeply() {
     late_helper(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Clearing resets a key to the state of a new key, even while the key is moved to the next array.
+/// Clearing resets a key to a new key's state, even while the key is moved to the next array.
 fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(1, 2);

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 /// The entry of an edge in the ledgers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Edge {
-    /// Each of its orderings is needed by at least one of these.
+    /// Each of the edge's orderings is needed by at least one of these tests.
     pub tests: Vec<String>,
     /// The reason why the edge has no test, if it has none.
     pub reason: Option<String>,
 }
 
-/// The edges of all ledgers, by name. Faults in a ledger are added to `errors`.
+/// Returns the edges of all ledgers, by name. Faults in a ledger are added to `errors`.
 pub fn read(sources: &[Source], errors: &mut Vec<String>) -> BTreeMap<String, Edge> {
     let mut edges = BTreeMap::new();
     for source in sources {
@@ -53,7 +53,7 @@ pub fn read(sources: &[Source], errors: &mut Vec<String>) -> BTreeMap<String, Ed
     edges
 }
 
-/// The cells of a line of a table in a doc comment.
+/// Returns the cells of one line of a table in a doc comment.
 fn cells(line: &str) -> Option<Vec<&str>> {
     let line = line.trim_start();
     let line = line.strip_prefix("//!").or_else(|| line.strip_prefix("///"))?;

@@ -1,4 +1,4 @@
-//! Weakens each ordering of the library, one at a time, and demands that a model notices.
+//! Weakens each ordering of the library, one at a time, and checks that a model fails.
 //!
 //! Run it with `make weaken`; arguments select sites by a part of their printed form, such as
 //! `src/rule.rs` or `*link*`. A site is an ordering stronger than relaxed, or a fence, in the code
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The sites to weaken, and the tests that must notice.
+/// The sites to weaken, and the tests that must detect each change.
 struct Plan {
     sources: Vec<Source>,
     /// The sites of each source.
@@ -60,7 +60,7 @@ impl Plan {
         files.flat_map(|(source, sites)| sites.iter().map(move |site| (source, site)))
     }
 
-    /// The tests that the ledgers name for the edges of a site.
+    /// Returns the tests that the ledgers name for the edges of a site.
     fn tests(&self, site: &Site) -> BTreeSet<&str> {
         site.edges.iter().flat_map(|edge| &self.edges[edge].tests).map(String::as_str).collect()
     }
@@ -77,7 +77,7 @@ fn place(source: &Source, site: &Site) -> String {
     format!("{}:{} {edges}", source.name, site.line)
 }
 
-/// The number of mutants by result.
+/// The number of mutants for each result.
 #[derive(Default)]
 struct Tally {
     killed: usize,
@@ -149,7 +149,7 @@ fn run(chosen: &[String]) -> Result<bool, Box<dyn Error>> {
     Ok(survived == 0 && timed_out == 0 && errors.is_empty())
 }
 
-/// Runs the tests until one fails, and returns what to print of that.
+/// Runs the tests until one fails, and returns the text to print for the result.
 fn verdict(models: &Models, tests: &[&str], tally: &mut Tally) -> Result<String, Box<dyn Error>> {
     let mut late = Vec::new();
     for &test in tests {

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A test that takes longer counts as one that did not end. The limit is wall clock time on a
-/// machine that may be busy.
+/// A test that takes longer counts as unfinished. The limit is wall-clock time on a machine that
+/// may be busy.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// How a test ended.
@@ -35,9 +35,9 @@ impl fmt::Display for Outcome {
 /// The copy of the tree, and the programs built from it.
 pub struct Models {
     folder: PathBuf,
-    /// The file that holds each test: `turnover`.
+    /// The file that contains each test, such as `turnover`.
     files: BTreeMap<String, String>,
-    /// The program of each such file, as it was built last.
+    /// The most recently built program of each of these files.
     programs: BTreeMap<String, PathBuf>,
 }
 
@@ -45,7 +45,7 @@ impl Models {
     /// Copies the library and its models from `root`, and builds them.
     pub fn copy(root: &Path) -> Result<Self, Box<dyn Error>> {
         let program = std::env::current_exe()?;
-        // It is `release/weaken` of the target directory.
+        // The copy is in `release/weaken` of the target directory.
         let target = program.ancestors().nth(2).ok_or("there is a target directory")?;
         let folder = target.join("weaken");
         let _ = fs::remove_dir_all(folder.join("tree"));
@@ -66,7 +66,7 @@ impl Models {
         Ok(models)
     }
 
-    /// Is there a test of that name?
+    /// Returns whether there is a test of that name.
     pub fn has(&self, test: &str) -> bool {
         self.files.contains_key(test)
     }
@@ -85,7 +85,7 @@ impl Models {
     fn build_files(&mut self, files: BTreeSet<&str>) -> Result<(), Box<dyn Error>> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(self.loom_tests()).env("CARGO_TARGET_DIR", self.folder.join("build"));
-        // A change is one word, so nearly all of the last build still holds.
+        // Each change is a single word, so nearly all of the previous build is reused.
         cargo.env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
         cargo.args(["test", "--release", "--locked", "--no-run", "--quiet", "--message-format=json"]);
         for file in files {
@@ -100,14 +100,14 @@ impl Models {
             let Some((_, rest)) = message.split_once(r#""executable":""#) else { continue };
             let program = PathBuf::from(rest.split('"').next().unwrap_or_default());
             let name = program.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-            // Cargo appends a hash.
+            // Cargo appends a hash to the name.
             let file = name.rsplit_once('-').map_or(name, |(file, _)| file);
             self.programs.insert(file.to_owned(), program);
         }
         Ok(())
     }
 
-    /// Runs one test. Returns its result and how long it took.
+    /// Runs one test. Returns its result and its duration.
     pub fn run(&self, test: &str) -> Result<(Outcome, Duration), Box<dyn Error>> {
         let log = self.folder.join("test.log");
         let file = File::create(&log)?;

@@ -7,9 +7,9 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct Site {
     pub line: usize,
-    /// The ordering as the source spells it: `Acquire`, `fence(SeqCst)`.
+    /// The ordering as it appears in the source, such as `Acquire` or `fence(SeqCst)`.
     pub what: String,
-    /// The edges that its note names.
+    /// The edges that the site's note names.
     pub edges: Vec<String>,
     pub mutants: Vec<Mutant>,
 }
@@ -18,9 +18,9 @@ pub struct Site {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mutant {
     pub place: Range<usize>,
-    /// The present text, in short.
+    /// A short form of the present text.
     pub from: &'static str,
-    /// The new text, in short.
+    /// A short form of the new text.
     pub to: &'static str,
 }
 
@@ -31,7 +31,8 @@ const FENCES: [&str; 2] = ["fence", "compiler_fence"];
 
 const REMOVED: &str = "removed";
 
-/// The weaker alternatives of an ordering. For a fence, only those that are valid for a fence.
+/// Returns the weaker alternatives of an ordering. For a fence, returns only the orderings that are
+/// valid for a fence.
 fn weaker(ordering: &str, in_fence: bool) -> &'static [&'static str] {
     match (ordering, in_fence) {
         ("AcqRel", _) => &["Acquire", "Release"],
@@ -42,9 +43,9 @@ fn weaker(ordering: &str, in_fence: bool) -> &'static [&'static str] {
 }
 
 impl Mutant {
-    /// The text of the source with this change.
+    /// Returns the text of the source with this change.
     pub fn applied(&self, text: &str) -> String {
-        // A full path, because the file may not import the weaker ordering.
+        // This is a full path, because the file may not import the weaker ordering.
         let to = match self.to {
             REMOVED => "()".to_owned(),
             ordering => format!("::core::sync::atomic::Ordering::{ordering}"),
@@ -53,7 +54,7 @@ impl Mutant {
     }
 }
 
-/// Finds the sites of a file. Those that are not understood are added to `errors`.
+/// Finds the sites of a file. Sites that cannot be understood are added to `errors`.
 pub fn find(source: &Source, errors: &mut Vec<String>) -> Vec<Site> {
     let mut sites = Vec::new();
     let code = &source.code;
@@ -94,12 +95,12 @@ pub fn find(source: &Source, errors: &mut Vec<String>) -> Vec<Site> {
     sites
 }
 
-/// Is the name at `at` that of a function that is defined there?
+/// Returns whether the name at `at` is the name of a function that is defined there.
 fn defines(code: &str, at: usize) -> bool {
     code[..at].trim_end().ends_with("fn")
 }
 
-/// The name of the call in whose arguments `at` is.
+/// Returns the name of the call whose arguments contain `at`.
 fn call_around(code: &str, at: usize) -> Option<&str> {
     let bytes = code.as_bytes();
     let mut depth = 0;
@@ -118,13 +119,13 @@ fn call_around(code: &str, at: usize) -> Option<&str> {
     None
 }
 
-/// Where the path begins that ends with the name at `at`: `Ordering::Acquire` at its O.
+/// Returns where the path that ends with the name at `at` begins: at the O of `Ordering::Acquire`.
 fn start_of_path(code: &str, at: usize) -> usize {
     let before = code[..at].trim_end_matches(|c: char| c == ':' || c.is_ascii() && is_name(c as u8));
     if code[..at].ends_with("::") { before.len() } else { at }
 }
 
-/// The `// ORDERING:` note above the statement that `line` is part of.
+/// Returns the `// ORDERING:` note above the statement that contains `line`.
 fn note(source: &Source, line: usize) -> Result<String, &'static str> {
     let lines: Vec<&str> = source.text.lines().take(line - 1).map(str::trim).collect();
     let is_comment = |line: &&str| line.starts_with("//");
@@ -140,7 +141,7 @@ fn note(source: &Source, line: usize) -> Result<String, &'static str> {
     Ok(note.iter().map(|line| line.trim_start_matches(['/', ' '])).collect::<Vec<_>>().join(" "))
 }
 
-/// The names between stars.
+/// Returns the names between asterisks.
 fn edges(note: &str) -> Vec<String> {
     let mut edges = Vec::new();
     for part in note.split('*').skip(1).step_by(2) {

@@ -1,4 +1,4 @@
-//! A source file, and the part of it that is code of the library.
+//! A source file, and the part of it that is the library's code.
 
 use std::fs;
 use std::io;
@@ -6,13 +6,13 @@ use std::path::Path;
 
 /// A file of the library.
 pub struct Source {
-    /// Path from the root of the project: `src/rule.rs`.
+    /// The path from the root of the project, such as `src/rule.rs`.
     pub name: String,
     pub text: String,
-    /// The text with spaces in place of comments, literals and unit tests, so that all else keeps
-    /// its position.
+    /// The text with spaces in place of comments, literals and unit tests, so that everything else
+    /// keeps its position.
     with_imports: String,
-    /// `code` with spaces in place of imports, too.
+    /// The same text, with spaces in place of imports as well.
     pub code: String,
 }
 
@@ -26,8 +26,8 @@ impl Source {
         Self { name, text, with_imports, code: whole(code) }
     }
 
-    /// The lines of imports that give one of these names another, or import what `Ordering` holds
-    /// unseen.
+    /// Returns the lines of imports that rename one of these names, or that import the contents of
+    /// `Ordering` without naming them.
     pub fn renamed_imports(&self, renamed: &[&str]) -> Vec<usize> {
         let code = &self.with_imports;
         let imports = names(code).filter(|(_, name)| *name == "use").map(|(at, _)| {
@@ -42,7 +42,8 @@ impl Source {
         imports.filter(|(_, import)| hides(import)).map(|(at, _)| self.line(at)).collect()
     }
 
-    /// The files of the core and of shared limits, without unit tests in a file of their own.
+    /// Returns the files of the core and of shared limits. Unit tests in separate files are left
+    /// out.
     pub fn library(root: &Path) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         let mut folders = ["src", "crates/tollgate-redis/src"].map(|folder| root.join(folder)).to_vec();
@@ -63,7 +64,7 @@ impl Source {
         Ok(found)
     }
 
-    /// The number of the line at `at`, from 1.
+    /// Returns the number of the line at `at`, starting from 1.
     pub fn line(&self, at: usize) -> usize {
         self.text[..at].matches('\n').count() + 1
     }
@@ -77,7 +78,7 @@ pub fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The names in `code`, with their places.
+/// Returns the names in `code`, with their positions.
 pub fn names(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -93,7 +94,7 @@ pub fn names(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where the bracket that opens at `open` is closed, in code without literals.
+/// Returns the position of the bracket that closes the bracket at `open`, in code without literals.
 pub fn closing(code: &[u8], open: usize) -> usize {
     let mut depth = 0;
     for (at, byte) in code.iter().enumerate().skip(open) {
@@ -117,7 +118,7 @@ fn blank(text: &mut [u8]) {
     }
 }
 
-/// The position of `end` at or after `from`, or the end of the text.
+/// Returns the position of `end` at or after `from`, or the end of the text.
 fn find(text: &[u8], from: usize, end: &[u8]) -> usize {
     let found = text[from..].windows(end.len()).position(|part| part == end);
     found.map_or(text.len(), |at| from + at)
@@ -164,7 +165,7 @@ fn end_of_string(text: &[u8], start: usize) -> usize {
     at + 1
 }
 
-/// The end of a character, or `start` if it is a lifetime that begins there.
+/// Returns the end of a character, or `start` if a lifetime begins there.
 fn end_of_character(text: &[u8], start: usize) -> usize {
     if text.get(start + 1) == Some(&b'\\') {
         return find(text, start + 3, b"'") + 1;
@@ -176,7 +177,7 @@ fn end_of_character(text: &[u8], start: usize) -> usize {
     }
 }
 
-/// The end of a raw string, or `start` if none begins there.
+/// Returns the end of a raw string, or `start` if no raw string begins there.
 fn end_of_raw(text: &[u8], start: usize) -> usize {
     let hashes = text[start + 1..].iter().take_while(|byte| **byte == b'#').count();
     let quote = start + 1 + hashes;
@@ -190,7 +191,7 @@ fn end_of_raw(text: &[u8], start: usize) -> usize {
 fn blank_imports(code: &mut [u8]) {
     let text = String::from_utf8(code.to_vec()).expect("whole characters are blanked");
     for (at, _) in names(&text).filter(|(_, name)| *name == "use") {
-        // `use<'a>` says what a type captures.
+        // `use<'a>` specifies the lifetimes that a type captures.
         if !text[at + 3..].trim_start().starts_with('<') {
             let end = find(code, at, b";");
             blank(&mut code[at..end]);

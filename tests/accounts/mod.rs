@@ -1,6 +1,6 @@
 //! Limits that several threads charge in every way at once: alone, several together, in advance,
-//! and by force. Meanwhile new keys find no place, and quotas rise. The time is constant, so
-//! charges of one key commute. Each thread keeps an account of its answers, and in the end the
+//! and by force. At the same time, new keys find no place, and quotas rise. The time is constant,
+//! so charges of one key commute. Each thread keeps an account of its answers. In the end, the
 //! accounts explain where each token is.
 
 use std::collections::{BTreeMap, HashMap};
@@ -68,14 +68,14 @@ pub(crate) struct Scale {
     pub(crate) caps: &'static [usize],
     /// The limit of each key is at least this number, and less than twice this number.
     pub(crate) limit: u64,
-    /// The most tokens of one request.
+    /// The maximum number of tokens for one request.
     pub(crate) cost: u64,
     pub(crate) debt: u64,
-    /// The most permits of a key that are held.
+    /// The maximum number of permits held for one key.
     pub(crate) places: u64,
 }
 
-/// The operations of the threads of a world in addition to charges.
+/// The operations that the threads of a world perform in addition to charges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Does {
     /// The threads refund tokens and force charges.
@@ -91,17 +91,16 @@ pub(crate) struct World<S: Accepts<u64>> {
     does: Does,
     clock: ManualClock,
     limiters: [Arc<Limiter<u64, S>>; 2],
-    /// The quota of each key under a limiter. Only the thread with the number of the limiter raises
-    /// it.
+    /// The quota of each key under a limiter. Only the thread with the limiter's number raises it.
     limits: [AtomicU64; 2],
     /// A limit for all requests that are charged to several limits.
     all: SingleLimiter,
     downloads: InFlight<u64>,
-    /// The number of held permits, by key.
+    /// The number of permits held, by key.
     out: Box<[AtomicU64]>,
 }
 
-/// The tokens that a thread has charged and not refunded.
+/// The tokens that a thread has charged and not yet refunded.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tokens {
     kept: i64,
@@ -112,9 +111,9 @@ struct Tokens {
 /// The sum of the answers to a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// The tokens by the number of the limiter and the key.
+    /// The tokens for each limiter, by its number, and each key.
     keys: HashMap<(usize, u64), Tokens>,
-    /// Tokens of the limit for all requests.
+    /// The tokens of the limit for all requests.
     all: u64,
     events: Events,
 }
@@ -144,7 +143,7 @@ pub(crate) const EVENTS: [&str; 14] = [
 struct Held {
     at: (usize, u64),
     reservation: Reservation,
-    /// All tokens that were charged for it.
+    /// All tokens that were charged for the reservation.
     charged: u64,
 }
 
@@ -154,7 +153,7 @@ struct Worker<'w, S: Accepts<u64>, D> {
     dice: D,
     /// The number of the thread.
     number: u64,
-    /// The last key that no other thread or call uses.
+    /// The most recent key that no other thread or call uses.
     fresh: u64,
     account: Account,
     charges: Vec<((usize, u64), Decision)>,
@@ -203,7 +202,7 @@ impl<S: Built> World<S> {
             1 => Does { refunds: false, changes: true },
             _ => Does { refunds: true, changes: true },
         };
-        // A change of a quota may increase a debt.
+        // A quota change may increase a debt.
         let debt = if does.changes || algorithm == Algorithm::SlidingLog { 0 } else { scale.debt };
         let scale = Scale { debt, ..scale };
         let clock = ManualClock::new();
@@ -229,7 +228,7 @@ impl<S: Built> World<S> {
         }
     }
 
-    /// Does the work of one thread, and returns its account.
+    /// Performs one thread's work, and returns its account.
     pub(crate) fn work(&self, number: u64, dice: impl Dice) -> Account {
         let mut worker = Worker {
             world: self,
@@ -249,9 +248,9 @@ impl<S: Built> World<S> {
     pub(crate) fn balance(&self, account: Account) -> Events {
         let most = self.scale.threads * self.scale.operations;
         assert_eq!(self.all.peek().remaining(), most - account.all, "{self:?}");
-        // A change of a quota rounds the missing amount up to a grain, and so may a later refund.
-        // These tokens are available a few nanoseconds late, and no other token refills in a
-        // millisecond.
+        // A quota change rounds the missing amount up to a grain, and a later refund may do the
+        // same. The rounded tokens are available a few nanoseconds late. No other token refills
+        // within a millisecond.
         self.clock.advance(Duration::from_millis(1));
         self.each_key(|at, limit, peek| {
             let tokens = account.keys.get(&at).copied().unwrap_or_default();
@@ -259,7 +258,7 @@ impl<S: Built> World<S> {
                 panic!("limiter and key {at:?} of limit {limit} kept {tokens:?}: {peek:?}, {self:?}")
             });
         });
-        // Lost tokens refill in time.
+        // Lost tokens are refilled over time.
         self.clock.advance(4 * DAY);
         self.each_key(|at, limit, peek| {
             assert!(
@@ -271,7 +270,7 @@ impl<S: Built> World<S> {
         account.events
     }
 
-    /// Passes the state of each key to `visit`, with the limiter and the limit.
+    /// Calls `visit` with the state of each key, its limiter and its limit.
     fn each_key(&self, visit: impl Fn((usize, u64), u64, Decision)) {
         for (at, (limiter, limit)) in self.limiters.iter().zip(&self.limits).enumerate() {
             for key in 0..self.scale.keys {
@@ -408,7 +407,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         }
     }
 
-    /// Charges a key of each limiter and the limit for all requests, and possibly takes a permit.
+    /// Charges one key of each limiter and the limit for all requests, and possibly takes a permit.
     fn check_together(&mut self) {
         let world = self.world;
         let (first, second, cost) = (self.any_key().1, self.any_key().1, self.any_cost());
@@ -479,7 +478,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         self.world.downloads.sweep(8);
     }
 
-    /// Raises the quota of the limiter that has the number of this thread.
+    /// Raises the quota of the limiter that has this thread's number.
     fn raise(&mut self) {
         let number = index(self.number);
         let Some(limit) = self.world.limits.get(number) else { return self.sweep() };

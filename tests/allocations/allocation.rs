@@ -1,4 +1,4 @@
-//! The only memory that a call of a limiter allocates is the next part of its table.
+//! The only memory that a call to a limiter allocates is the next part of the limiter's table.
 
 use crate::{ALLOCATIONS, alone};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use tollgate::{Algorithm, Charge, Clock, Limiter, ManualClock, Quota, SingleLimi
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The number of allocations of this thread while `body` runs.
+/// Returns how many allocations this thread makes while `body` runs.
 fn allocations(body: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     body();
@@ -25,7 +25,7 @@ fn clocks_are_made_and_read_without_allocating() {
     let count = allocations(|| {
         for clock in [Clock::default(), Clock::counter(), Clock::system(), Clock::coarse(MILLISECOND)] {
             let start = clock.now();
-            // This is long enough for several anchors of the guarded counter.
+            // This time is long enough for several anchors of the guarded counter.
             while clock.now().since(start) < 5 * MILLISECOND {}
         }
     });
@@ -37,14 +37,14 @@ fn checks_of_known_keys_refunds_and_floods_allocate_nothing() {
     let _alone = alone();
     for algorithm in Algorithm::PACKED {
         let builder = Limiter::builder(Quota::per_hour(3)).algorithm(algorithm);
-        // The time is constant, so that the grace below does not end on a busy machine.
+        // The time is constant, so the grace below does not end, even on a busy machine.
         let builder = builder.max_keys(100).when_full(WhenFull::Share).clock(ManualClock::new());
         let limiter: Limiter<String> = builder.build().unwrap();
         let single = SingleLimiter::builder(Quota::per_hour(3)).algorithm(algorithm).build().unwrap();
         let names: Vec<String> = (0..300).map(|n| format!("client {n}")).collect();
         let mut decisions = Vec::with_capacity(names.len());
-        // New keys make the table grow to its cap. After a turnover the table is full for the grace
-        // of a second, in which the remaining keys find no place.
+        // New keys make the table grow to its cap. After a turnover, the table stays full for the
+        // grace of a second, and the remaining keys find no place.
         let together = |name: &str| {
             let key = limiter.for_key(name);
             let _ = check_all(&mut [Charge::new(&key, 1), Charge::new(&single, 1)]);

@@ -1,15 +1,15 @@
-//! A thread to which the system refuses `membarrier` after other threads have begun to rely on it.
-//! Guards without a fence may be invisible to that thread, so it frees nothing.
+//! The system refuses `membarrier` to a thread after other threads have begun to rely on it. Guards
+//! without a fence may be invisible to this thread, so it frees nothing.
 
 use crate::{alone, membarrier};
 use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
 
-/// The admissions of one thread, which fill 2,500 chunks of more than 150 bytes.
+/// The number of admissions that one thread makes. They fill 2,500 chunks of more than 150 bytes.
 const ADMISSIONS: u64 = 20_000;
 
-/// More than the bytes that the log and the next collections keep, and less than all these chunks.
+/// More than the bytes kept by the log and the next collections, and less than all these chunks.
 const LITTLE: usize = 100_000;
 
 /// Much more than `LITTLE`, and less than all these chunks.

@@ -1,4 +1,4 @@
-//! A denial writes nothing: no byte of a limiter changes, for any kind of limiter.
+//! A denial writes nothing: it changes no byte of a limiter of any kind.
 //!
 //! An arena holds all memory that the limiters of a test allocate, and is compared byte by byte.
 //! The arena never frees memory, so the memory that a collection frees is compared as well.
@@ -54,7 +54,7 @@ pub(crate) fn is_of_arena(block: *const u8) -> bool {
     (arena..arena + BYTES).contains(&block.addr())
 }
 
-/// The bytes of the arena from `start` on.
+/// Returns the bytes of the arena, beginning at `start`.
 fn bytes_from(start: usize) -> Vec<u8> {
     let mut copy = vec![0; USED.load(Relaxed) - start];
     // SAFETY: these bytes are in the arena, and no other thread writes to it.
@@ -72,7 +72,7 @@ fn bytes_from(start: usize) -> Vec<u8> {
 /// Runs `make`, and then `deny` a thousand times, and asserts that `deny` changes no memory that
 /// `make` has allocated. No other test runs meanwhile.
 fn assert_writes_nothing<T>(what: &str, make: impl FnOnce() -> T, deny: impl Fn(&T)) {
-    // Threads of earlier tests, which may still be ending, have written below this offset.
+    // Threads of earlier tests may still be ending. They have written only below this offset.
     let start = USED.load(Relaxed);
     INSIDE.set(true);
     let made = Box::new(make());
@@ -166,8 +166,8 @@ fn a_denial_of_an_exact_key_writes_nothing() {
     }
 }
 
-/// The test also runs after a change of the quota, and while a thread is stopped in a check, which
-/// keeps retired memory from being freed.
+/// The test also runs after a quota change, and while a thread is stopped in a check, which keeps
+/// retired memory from being freed.
 #[test]
 fn a_denial_of_a_single_limiter_writes_nothing() {
     let _alone = alone();
@@ -215,7 +215,7 @@ fn a_denial_of_several_limits_of_a_class_or_of_a_permit_writes_nothing() {
     });
 }
 
-/// A new key that finds no place is counted, which is a write, but the shared state is not written.
+/// A new key that finds no place is counted, which is a write. The shared state is not written.
 #[test]
 fn a_denial_by_the_shared_state_writes_its_count_alone() {
     let _alone = alone();

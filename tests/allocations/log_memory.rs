@@ -1,4 +1,4 @@
-//! A sliding log allocates memory as it is used, and frees it.
+//! A sliding log allocates its memory only as it is used, and frees it again.
 
 use crate::{ALLOCATIONS, LIVE, LIVE_HERE, alone};
 use std::sync::Arc;
@@ -23,14 +23,13 @@ fn live_above(before: isize) -> usize {
 #[test]
 fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     let _alone = alone();
-    // The participants of this thread are created first: one for the walk over the states, and one
-    // for their logs.
+    // The participants of this thread are created first: one for walking the states, and one for
+    // their logs.
     let _ = log(&ManualClock::new()).bytes();
     let clock = ManualClock::new();
     let before = LIVE_HERE.get();
     let log = log(&clock);
-    // The memory of the rule, which a change of the quota replaces, and of the first chunk of the
-    // log.
+    // The memory of the rule, which a quota change replaces, and of the log's first chunk.
     let unused = live_above(before);
     assert_eq!(log.bytes() - size_of::<SingleLimiter>(), unused);
     assert!(unused < 500, "{unused}");
@@ -43,7 +42,7 @@ fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     assert!(log.at(Tick::ZERO).check_n(90_000).is_allowed());
     assert!(live_above(before) < unused + 300, "{}", live_above(before));
 
-    // The log takes memory in proportion to its admissions, at every size.
+    // The log's memory is proportional to its admissions, at every size.
     for used in 5..10_000_u64 {
         assert!(log.at(Tick::ZERO).check().is_allowed());
         let bytes = usize::try_from(used).unwrap() * 24 + 2_000;
@@ -60,8 +59,8 @@ fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     }
     assert_eq!(ALLOCATIONS.get(), allocations);
 
-    // One admission after an idle period retires all of this memory, and the following admissions
-    // free it, a part at a time.
+    // After an idle period, one admission retires all of this memory. The following admissions free
+    // it, a part at a time.
     let later = Tick::ZERO + 3 * SECOND;
     for _ in 0..200 {
         assert!(log.at(later).check().is_allowed());
@@ -69,7 +68,7 @@ fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     assert!(log.bytes() < 200 * 24 + 1_000, "{}", log.bytes());
     assert!(live_above(before) < 20_000, "{}", live_above(before));
 
-    // A log that is at its limit for many periods holds at most three times the admissions of one
+    // If a log is at its limit for many periods, it holds at most three times the admissions of one
     // period.
     let mut most = 0;
     for n in 0..1_000_000_u64 {
@@ -82,7 +81,7 @@ fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     println!("at most {most} bytes for 100,000 admissions in a period");
 }
 
-/// One chunk is retired every eight admissions, and no call is `sweep`.
+/// One chunk is retired every eight admissions, and no call is made to `sweep`.
 #[test]
 fn small_chunks_of_a_log_are_freed_without_a_sweep() {
     let _alone = alone();
@@ -90,7 +89,7 @@ fn small_chunks_of_a_log_are_freed_without_a_sweep() {
     let small = builder.clock(ManualClock::new()).build().unwrap();
     let before = LIVE_HERE.get();
     for second in 0..10_000 {
-        // The bound covers the chunks that wait for the next collection, and as many again.
+        // The bound covers the chunks that wait for the next collection, and the same number again.
         assert!((0..8).all(|_| small.at(Tick::ZERO + second * SECOND).check().is_allowed()));
         assert!(live_above(before) < 200 * 200, "{} bytes after {second} seconds", live_above(before));
     }
@@ -120,8 +119,8 @@ fn a_log_is_freed_by_the_last_of_its_threads() {
             drop(log);
         });
     }
-    // A thread is joined before its thread-locals are dropped. If each round leaked a log, that
-    // would be six hundred thousand bytes.
+    // A thread is joined before its thread-locals are dropped. If each round leaked a log, the
+    // leaks would add up to six hundred thousand bytes.
     let deadline = Instant::now() + 60 * SECOND;
     while LIVE.load(Relaxed).saturating_sub(before) >= 20_000 {
         assert!(Instant::now() < deadline, "{} bytes are left", LIVE.load(Relaxed).saturating_sub(before));

@@ -1,5 +1,6 @@
-//! The memory that limiters allocate, free and write, as counted by the allocator of this program
-//! and by the system. The tests run one at a time, because both count for the whole process.
+//! Tests of the memory that limiters allocate, free and write, as counted by this program's
+//! allocator and by the system. The tests run one at a time, because both count for the whole
+//! process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -23,7 +24,7 @@ mod resident;
 
 struct Counting;
 
-/// The bytes that the process has allocated and not freed.
+/// The bytes that the process has allocated and not yet freed.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {

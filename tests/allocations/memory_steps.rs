@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, Tick};
 
-/// The resident pages of this process. The file stays open, because it is read very often.
+/// The number of resident pages of this process. The file stays open because it is read very often.
 fn pages(statm: &File) -> i64 {
     let mut text = [0; 128];
     let length = statm.read_at(&mut text, 0).unwrap();
@@ -47,9 +47,9 @@ fn page_size() -> usize {
     usize::try_from(size).unwrap()
 }
 
-/// A table of this many keys takes 15 megabytes, which are allocated and freed while the table
-/// grows, forgets keys and shrinks. No call allocates or frees as much in one step, because that
-/// would stall the call for milliseconds.
+/// A table of this many keys occupies 15 megabytes, which are allocated and freed while the table
+/// grows, forgets keys and shrinks. No call allocates or frees that much in one step, because the
+/// call would stall for milliseconds.
 #[test]
 fn no_call_takes_or_gives_back_a_large_table_at_once() {
     const KEYS: u64 = 300_000;
@@ -81,7 +81,7 @@ fn no_call_takes_or_gives_back_a_large_table_at_once() {
     println!("{most} pages at once at the most, {} given back at once, {left} of {full} in all", -least);
     assert!(left > 2_500, "{left} of {full} pages: were they the table's?");
     // The allocator keeps tables of less than 512 KiB. (The system counts pages for each processor,
-    // and adds up the counts from time to time.)
+    // and only occasionally adds up the counts.)
     const FEW: i64 = 256 + 128;
     assert!(most < FEW && least > -FEW, "{most} pages taken at once, {} given back", -least);
 }
@@ -96,8 +96,8 @@ fn refuse() -> bool {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let call = u32::try_from(libc::SYS_madvise).unwrap();
     let number = |n: libc::c_int| u32::try_from(n).unwrap();
-    // The arguments of the call, eight bytes each, follow its number, the kind of system and the
-    // caller's address. This is the offset of the low half of the third argument.
+    // The arguments of the call are eight bytes each. They follow the call's number, the kind of
+    // system and the caller's address. This is the offset of the low half of the third argument.
     let advice = 16 + 2 * 8 + if cfg!(target_endian = "big") { 4 } else { 0 };
     let mut filter = [
         step(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),

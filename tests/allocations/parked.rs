@@ -20,7 +20,7 @@ fn log_at_most(limit: usize) -> usize {
 /// The bytes of a chunk without its slots.
 const CHUNK: usize = 256;
 
-/// The most retired bytes that wait for the next collection and for the collection after it.
+/// The maximum number of retired bytes that wait for the next collection and the one after it.
 const WAITING: usize = 2 * (32 << 10);
 
 #[test]
@@ -43,7 +43,7 @@ fn logs_stay_small_while_a_thread_is_parked() {
             for million in 0..5 {
                 admit(10_000 + million * 1_000_000..10_000 + (million + 1) * 1_000_000);
                 assert!(log.bytes() <= bound, "{} bytes for a limit of {limit}", log.bytes());
-                // The figures of the allocator agree.
+                // The allocator's figures agree.
                 let live = LIVE.load(Relaxed).saturating_sub(before);
                 assert!(live < bound + 200_000, "{live} bytes more");
             }
@@ -54,7 +54,7 @@ fn logs_stay_small_while_a_thread_is_parked() {
     }
 }
 
-/// The memory of a large log that was in use when a thread was parked is freed when the thread
+/// A large log was in use when a thread was parked. The log's memory is freed when the thread
 /// continues.
 #[test]
 fn a_burst_is_given_back_when_the_parked_thread_goes_on() {
@@ -128,8 +128,8 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
         let clock = ManualClock::new();
         let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys).clock(&clock);
         let (limiter, other): (Limiter<u64>, _) = (builder.build().unwrap(), other());
-        // The bound is four arrays at the cap, with three slots for two keys, as the page of
-        // `table` states.
+        // The bound is four arrays at the cap, with three slots for every two keys, as documented
+        // in `table`.
         let bound = 4 * (max_keys * 24 + max_keys * 3 / 32 + 1_088) + size_of::<Limiter<u64>>();
         while_a_thread_is_stopped(if is_own { &limiter } else { &other }, || {
             for key in 0..300_000 {
@@ -148,8 +148,8 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
     }
 }
 
-/// Quotas change one after the other: the quotas of tables, of existing exact keys, and of keys
-/// that were never used.
+/// Quotas change one after the other: those of tables, of existing exact keys, and of keys never
+/// used before.
 #[test]
 fn quotas_change_while_a_thread_is_parked() {
     let _alone = alone();
@@ -183,8 +183,8 @@ fn quotas_change_while_a_thread_is_parked() {
     assert_eq!((table.check(&7).capacity(), exact.peek(&150).capacity()), (99_902, 10_001 + 99_950 % 7));
 }
 
-/// A `clear` does not close a table without memory for the next one: new keys find a place, however
-/// often the table is cleared while a thread is parked.
+/// A `clear` never closes a table that has no memory for the next one. New keys find a place,
+/// however often the table is cleared while a thread is parked.
 #[test]
 fn a_clear_beside_a_parked_thread_leaves_room_for_new_keys() {
     let _alone = alone();

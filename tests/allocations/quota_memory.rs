@@ -1,5 +1,5 @@
-//! A change of a quota leaves no memory behind, for any kind of limiter, and `bytes` includes the
-//! memory that waits to be freed.
+//! A quota change leaves no memory behind, for any kind of limiter, and `bytes` includes the memory
+//! that waits to be freed.
 
 use crate::{LIVE, alone};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,11 +11,12 @@ use tollgate::{
 
 const CHANGES: u64 = 5_000;
 
-/// The bytes that may wait for a collection: 32 KiB for the next collection, as much for the one
+/// The bytes that may wait for a collection: 32 KiB for the next collection, the same for the one
 /// after it, and the memory that the table keeps for its next turnover.
 const WAITING: usize = 96 << 10;
 
-/// Changes a quota many times. At most the bytes that may wait are left, and `bytes` includes them.
+/// Changes a quota many times. Asserts that no more bytes are left than may wait for a collection,
+/// and that `bytes` includes them.
 fn assert_leaves_nothing(what: &str, change: impl Fn(u64), bytes: impl Fn() -> usize) {
     (0..200).for_each(&change);
     let (live, told) = (LIVE.load(Relaxed), bytes());
@@ -31,7 +32,7 @@ fn quota(n: u64) -> Quota {
     Quota::per_hour(10 + n % 7)
 }
 
-/// Changes the quota of a limiter whose keys are partly inserted and evicted.
+/// Changes the quota of a limiter while some of its keys are inserted and evicted.
 fn assert_keys_leave_nothing<S: Store + Accepts<u64>>(
     what: &str,
     build: impl FnOnce(Builder<Limiter<u64>>) -> Limiter<u64, S>,

@@ -15,7 +15,7 @@ fn resident() -> usize {
 }
 
 /// The bytes of an array for this number of keys, as documented in `table` and `Limiter`: a small
-/// table has two slots for each key, and a larger table has three slots for two keys.
+/// table has two slots for each key, and a larger table has three slots for every two keys.
 fn array(max_keys: usize) -> usize {
     let slots = if max_keys > 11_000 { max_keys * 3 / 2 } else { max_keys * 2 };
     slots * 16 + max_keys * 3 / 32 + 1_024
@@ -37,8 +37,8 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
             assert!(limiter.stats().bytes <= 4 * array(MAX_KEYS) + 2_048, "{}", limiter.stats().bytes);
         }
     };
-    // First ten times as many keys as there is room for, all in use; then as many keys that are
-    // soon idle, so that the table turns over all the time.
+    // First inserts ten times as many keys as there is room for, all in use. Then inserts the same
+    // number of keys that soon become idle, so that the table turns over all the time.
     for key in 0..10 * MAX_KEYS as u64 {
         let known = limiter.at(Tick::ZERO).check(&key).source() == DecisionSource::Key;
         assert_eq!(known, key < MAX_KEYS as u64);
@@ -55,8 +55,8 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
     assert!(most >= array(MAX_KEYS), "{most} bytes: does this test still look at the table?");
 }
 
-/// One thread allocates an array, and another thread frees it. An allocator that keeps freed memory
-/// for the thread that allocated it would hold a multiple of the memory in use.
+/// One thread allocates an array, and another thread frees it. If an allocator kept freed memory
+/// for the thread that allocated it, it would hold several times the memory in use.
 #[test]
 fn limiters_that_threads_churn_stay_near_the_formula() {
     const LIMITERS: usize = 16;

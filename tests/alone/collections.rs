@@ -1,6 +1,6 @@
-//! The cost of collecting freed memory, for the check that runs the collection: it grows with the
-//! sum of the guards and the examined values, not with their product. A collection frees a part at
-//! a time.
+//! The cost of a collection for the check that runs it. This cost grows with the sum of the guards
+//! and the examined values, not with their product. A collection frees a part of the retired memory
+//! at a time.
 
 use crate::guards::Stopped;
 use rustix::time::{ClockId, clock_gettime};
@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
-/// Returns a log of eight admissions. Each eighth admission begins a new chunk and retires another.
+/// Returns a log of eight admissions. Every eighth admission begins a new chunk and retires
+/// another.
 fn log() -> SingleLimiter {
     let builder = SingleLimiter::builder(Quota::new(8, Duration::from_nanos(8_000)));
     builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap()
@@ -25,13 +26,14 @@ fn taken() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// Returns the least time of ten turns.
+/// Returns the shortest time of ten turns.
 fn least(log: &SingleLimiter, from: &mut u64) -> i64 {
     (0..10).map(|_| turn(log, from)).min().unwrap()
 }
 
-/// Returns the least time of up to three hundred turns, because other work on the machine may slow
-/// ten turns in a row. Stops at the first turn that takes less than 1.5 times as long as `before`.
+/// Returns the shortest time of up to three hundred turns, because other work on the machine may
+/// slow ten turns in a row. Stops at the first turn that takes less than 1.5 times as long as
+/// `before`.
 fn least_beside(log: &SingleLimiter, from: &mut u64, before: i64) -> i64 {
     let mut least = i64::MAX;
     for _ in 0..300 {
@@ -58,14 +60,12 @@ fn guards_of_others_hardly_slow_a_log() {
     let _alone = crate::alone();
     let (log, mut from) = (log(), 1_000_000);
     let alone = least(&log, &mut from);
-    // Another thread holds all the guards, because a fifth guard of one thread takes longer to
-    // create.
+    // Another thread holds all the guards, because creating a thread's fifth guard takes longer.
     let stopped = Stopped::under_guards(other(), 1_024);
     let beside = least_beside(&log, &mut from, alone);
     drop(stopped);
     println!("{alone} ns alone, {beside} ns beside 1,024 guards");
-    // The log would be four times as slow if each collection visited its values once for each
-    // guard.
+    // The log would be four times as slow if each collection visited its values once per guard.
     assert!(2 * beside < 3 * alone, "{beside} ns beside 1,024 guards, {alone} ns alone");
 }
 

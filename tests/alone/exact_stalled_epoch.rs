@@ -1,13 +1,13 @@
-//! A thread that stalls while it reads the index of exact keys, under a guard of scc. scc reclaims
-//! memory by an epoch of the whole process.
+//! A thread stalls while it reads the index of exact keys, under a guard of scc. scc reclaims
+//! memory using a process-wide epoch.
 
 use crate::with_exact_keys::store::{Gate, IntoGate};
 use std::time::Duration;
 use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 /// A thread that is stopped within a lookup of scc keeps unlinked cells from being freed. New keys
-/// then get the policy before memory grows without a bound, and known keys are not affected. The
-/// store recovers when the thread resumes.
+/// are then handled by the policy before memory grows without a bound, and known keys are not
+/// affected. The store recovers when the thread resumes.
 #[test]
 fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     let _alone = crate::alone();
@@ -26,7 +26,8 @@ fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
         most = most.max(limiter.stats().bytes);
     }
     println!("{most} bytes at the most");
-    // The bound allows 69,536 cells of 80 bytes, and a tenth of that for the index and the places.
+    // The bound allows 69,536 cells of 80 bytes, and a tenth of this memory for the index and the
+    // places.
     assert!(most < 6_200_000, "{most} bytes");
     assert!(refused > 100_000, "{refused}: else this test shows nothing");
     let known = limiter.at(at(200_000)).check_n(&u64::MAX, 100);

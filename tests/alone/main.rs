@@ -1,7 +1,7 @@
-//! Tests that run one at a time, because guards are registered for the whole process, and so is
-//! scc's epoch. If a thread of another test is preempted under a guard, it keeps retired memory
-//! from being freed. New keys could then get the answer of a full table, or a size could be larger.
-// Each test of both stores is compiled twice, once with each store.
+//! Tests that run one at a time, because guards and scc's epoch are process-wide. If a thread of
+//! another test were preempted under a guard, retired memory would not be freed. New keys could
+//! then receive the answer of a full table, or a size could be larger. Each test of both stores is
+//! compiled twice, once with each store.
 #![allow(clippy::duplicate_mod)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,11 +1,11 @@
-//! Logs that a change of quota replaces while threads walk through them.
+//! Logs that a quota change replaces while threads walk through them.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
 
-/// A thread that walks over the versions of a state also walks through its log. Neither walk
-/// reaches memory that the other threads have freed meanwhile.
+/// A thread that walks through the versions of a state also walks through its log. Neither walk
+/// reaches memory that other threads have freed in the meantime.
 #[test]
 fn logs_are_replaced_and_freed_while_threads_walk_through_them() {
     let _alone = crate::alone();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 use tollgate::{Algorithm, Charge, Limiter, ManualClock, Quota, check_all};
 
-/// Each algorithm is tested with and without an own quota of a key, because new keys enter the
-/// table in several ways.
+/// Each algorithm is tested both with a quota of the key's own and without one, because new keys
+/// enter the table in several ways.
 #[test]
 fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
     let _alone = crate::alone();
@@ -34,8 +34,8 @@ fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
     }
 }
 
-/// Charges of known keys do the upkeep that new keys would do: one charge in 2048 does it. Charges
-/// of several limits together also do it, although they find their keys in another way.
+/// Charges of known keys do the upkeep that new keys would otherwise do: one charge in 2048 does
+/// it. Charges of several limits together also do it, although they find their keys in another way.
 #[test]
 fn a_table_that_is_far_too_large_shrinks_while_only_a_known_key_comes() {
     let _alone = crate::alone();

@@ -36,7 +36,7 @@ fn under_guards(limiter: &Limiter<u64>, guards: usize, inside: &dyn Fn()) {
     let _ = limiter.check(&Within { limiter, more: guards - 1, inside });
 }
 
-/// A thread that is stopped inside checks until this value is dropped. The stopped thread writes
+/// A thread that is stopped inside checks until this value is dropped. While stopped, it writes
 /// nothing.
 pub(crate) struct Stopped {
     goes_on: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! The keys of the benchmarks follow their distribution, and have the same order in every run.
+//! The keys of the benchmarks follow their distribution and come in the same order in every run.
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../benches/workload/keys.rs"]

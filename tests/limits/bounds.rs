@@ -1,5 +1,5 @@
-//! No trailing interval admits more than its algorithm states, by the times of the admissions of
-//! real threads.
+//! On real threads, no trailing interval admits more than the algorithm's bound, judged by the
+//! times of the admissions.
 //!
 //! Four threads request far more than they may have, at times that advance, stand still and are
 //! stale, from a limiter that turns over all the time. The admissions of each key are sorted by
@@ -33,9 +33,9 @@ const QUOTAS: [Quota; 2] =
 
 /// A limiter from which threads request tokens.
 trait Target: Sync {
-    /// Returns a charge of the key's state, if the request was admitted.
+    /// Charges the key's state, and returns the charge if the request was admitted.
     fn charge(&self, key: u64, cost: u64, now: Tick) -> Option<Decision>;
-    /// Does other work on the limiter meanwhile.
+    /// Performs other work on the limiter during the race.
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 
@@ -85,8 +85,8 @@ impl Target for CheckThenAct {
 /// An admission of a key.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
-    /// The time at which the admission counts: a window counts a stale time at the beginning of the
-    /// window that the key has reached.
+    /// Returns the time at which the admission counts. A window counts a stale time at the
+    /// beginning of the window that the key has reached.
     at: u64,
     cost: u64,
     /// The time at which the request may start.
@@ -129,8 +129,8 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
                     admitted.push((key, Admitted::new(&decision, algorithm, period)));
                 }
             }
-            // The pause is mostly shorter than the time of a token, and now and then so long that
-            // the key is idle.
+            // Most pauses are shorter than the time of a token. A few are so long that the key
+            // becomes idle.
             time += match times.below(50) {
                 0 => 40 * MILLI,
                 _ => times.below(GRACE),
@@ -151,8 +151,8 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
     (0..KEYS).map(of_key).collect()
 }
 
-/// Returns the largest excess of the tokens in any interval between two of these times over the
-/// refill at the rate, times the period. Times ascend.
+/// Considers every interval between two of these times, which ascend. Returns the largest excess of
+/// an interval's tokens over the refill at the rate, multiplied by the period.
 fn most_beyond_the_rate(times: impl IntoIterator<Item = (u64, u64)>, limit: i128, period: i128) -> i128 {
     let (mut taken, mut best_start, mut most) = (0, i128::MIN, i128::MIN);
     for (at, cost) in times {
@@ -163,7 +163,8 @@ fn most_beyond_the_rate(times: impl IntoIterator<Item = (u64, u64)>, limit: i128
     most
 }
 
-/// Returns the most that was admitted between two times as far apart as `span`, both included.
+/// Returns the maximum number of tokens admitted between two times that are `span` apart, both
+/// included.
 fn most_within(admitted: &[Admitted], span: u64) -> u64 {
     let (mut first, mut sum, mut most) = (0, 0, 0);
     for last in admitted {
@@ -177,13 +178,12 @@ fn most_within(admitted: &[Admitted], span: u64) -> u64 {
     most
 }
 
-/// Returns the fault in the admissions of a key, which includes too few admissions to show
-/// anything.
+/// Returns the fault in a key's admissions. Too few admissions to show anything are also a fault.
 fn verdict(algorithm: Algorithm, quota: Quota, admitted: &[Admitted]) -> Result<(), String> {
     let period = u64::try_from(quota.period().as_nanos()).unwrap();
     let (limit, nanos) = (i128::from(quota.tokens()), i128::from(period));
     if algorithm.has_windows() {
-        // The bound is stepped: just below a whole number of periods it is tightest.
+        // The bound is stepped, and it is tightest just below a whole number of periods.
         for periods in 1..=5 {
             let most = most_within(admitted, periods * period - 1);
             let bound = quota.tokens() * (periods + 1);
@@ -261,7 +261,7 @@ fn no_interval_of_a_single_limiter_exceeds_its_bound() {
     every_interval_is_within_its_bound(build, |_| ());
 }
 
-/// A broken limiter must exceed the bounds: otherwise this test would show nothing.
+/// A broken limiter must exceed the bounds. Otherwise this test would prove nothing.
 #[test]
 fn a_limiter_that_checks_and_then_acts_exceeds_the_bound_of_every_algorithm() {
     for algorithm in PACKED {

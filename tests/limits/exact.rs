@@ -42,7 +42,7 @@ fn a_compound_key_can_be_asked_by_its_borrowed_parts() {
     assert!(limiter.check(&Parts(8, "/login")).is_allowed());
 }
 
-/// Keys with one hash: fingerprints would treat them as one key.
+/// Keys that all have the same hash. Fingerprints would treat them as one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Colliding(u64);
 
@@ -158,13 +158,13 @@ fn cells_that_are_forgotten_are_freed() {
         assert_eq!(limiter.at(now).check(&key).source(), DecisionSource::Key, "{:?}", limiter.stats());
         most = most.max(limiter.stats().bytes);
     }
-    // Cells have 80 bytes: all of them would take 40 megabytes. Some cells wait longer while
-    // another test of this process holds a guard.
+    // Cells have 80 bytes, so all of them would occupy 40 megabytes. Some cells are freed later
+    // while another test of this process holds a guard.
     assert!(most < 6_000_000, "{most} bytes");
     assert!(limiter.stats().evicted > 490_000);
 }
 
-/// A log takes memory as it is used, and gives the memory back when its key is forgotten.
+/// A log allocates memory as it is used, and frees the memory when its key is forgotten.
 #[test]
 fn logs_of_exact_keys_give_their_memory_back() {
     let clock = ManualClock::new();

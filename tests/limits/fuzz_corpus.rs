@@ -1,7 +1,7 @@
-//! The fuzz targets of `make fuzz`, run on the inputs that fuzzing has found, and on new inputs for
-//! some seconds.
+//! Runs the fuzz targets of `make fuzz` on the inputs that fuzzing has found, and on new inputs for
+//! a few seconds.
 //!
-//! The bodies are the fuzzed bodies; an input that fails there belongs into
+//! The bodies are those of the fuzz targets. An input that fails there belongs in
 //! `crates/tollgate-testing/corpus`.
 
 use tollgate_testing::fuzz::input::Input;

@@ -1,4 +1,4 @@
-//! Permits in flight: taken, given back, made void, and held together with rates.
+//! Permits in flight are taken, given back, made void, and held together with rates.
 
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -132,7 +132,7 @@ fn a_leaked_permit_keeps_its_place_until_a_reset() {
     both_stores!(at(1), test);
 }
 
-/// With one number for the resets of all keys, as rates have, bob's place would be lost.
+/// If one number counted the resets of all keys, as with rates, bob's place would be lost.
 #[test]
 fn a_reset_of_one_key_leaves_the_permits_of_others() {
     fn test<S: Accepts<u64>>(_: &ManualClock, gate: InFlight<u64, S>) {
@@ -150,8 +150,8 @@ fn a_reset_of_one_key_leaves_the_permits_of_others() {
 fn a_void_permit_gives_back_nothing_of_others() {
     fn test<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>) {
         let start = clock.now();
-        // The later cases find the key forgotten, and the clock at the time at which the void
-        // permit was taken.
+        // In the later cases, the key has been forgotten, and the clock shows the time at which the
+        // void permit was taken.
         for (wait, back) in [(0, false), (0, true), (9, false), (9, true), (30, true)] {
             let void = gate.acquire(&7).unwrap();
             gate.reset(&7);
@@ -222,7 +222,7 @@ fn a_permit_holds_one_charge_at_a_time() {
     assert_eq!(gate.in_flight(&1), 0);
 }
 
-/// A refund of a request that took nothing gives nothing back, as with every limit.
+/// Refunding a request that took nothing gives nothing back, as with every limit.
 #[test]
 fn a_refund_of_what_took_no_place_ends_no_permit() {
     let gate: InFlight<u64> = InFlight::builder(9).build().unwrap();
@@ -232,7 +232,8 @@ fn a_refund_of_what_took_no_place_ends_no_permit() {
         permit.refund(&nothing);
         assert_eq!((permit.count(), gate.in_flight(&1)), (2, 2), "{nothing:?}");
     }
-    // The request needs no other place while the permit is held, and a rate refuses it.
+    // While the permit is held, the request needs no other place. Refunding the request gives back
+    // only the rate's token.
     let rate = SingleLimiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     let mut charges = [Charge::new(&permit, 0), Charge::new(&rate, 1)];
     assert!(check_all(&mut charges).is_ok());
@@ -282,7 +283,7 @@ fn a_permit_in_a_reservation_comes_back_when_that_is_settled_or_dropped() {
     };
     let mut held = reserve().unwrap();
     assert_eq!(reserve().err().unwrap().index(), Some(1));
-    // The stream takes more tokens, and no second place.
+    // The stream takes more tokens, but no second place.
     held.record(|limit| [30, 1][limit]).unwrap();
     held.record(|limit| [5, 0][limit]).unwrap();
     assert_eq!((gate.in_flight(&7), tokens.peek().remaining()), (1, 64));
@@ -316,7 +317,7 @@ enum Step {
     Clear,
     SetLimit(u64),
     Sweep,
-    /// Milliseconds from the start. The time may also step back.
+    /// The time in milliseconds since the start. It may also step back.
     Time(u64),
 }
 
@@ -400,7 +401,7 @@ fn agrees<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>, steps: &
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Every rule guarantees this to its store, for any times, costs and words.
+    /// Every rule guarantees this contract to its store, for any times, costs and words.
     #[test]
     fn the_rule_keeps_the_contract_of_rules_at_any_times_and_costs(
         limit in prop_oneof![1..5_u64, 999_990..=1_000_000_u64],
@@ -451,7 +452,8 @@ proptest! {
     }
 }
 
-/// Permits of the state that keys without a slot share stay out while the key gets a slot.
+/// Keys without a slot share a state. Permits of this state stay in use when such a key gets a
+/// slot.
 #[test]
 fn a_key_holds_permits_of_the_shared_state_and_its_own_together_twice_the_limit() {
     fn test<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>) {
@@ -475,8 +477,8 @@ fn a_key_holds_permits_of_the_shared_state_and_its_own_together_twice_the_limit(
     both_stores!(full(), test);
 }
 
-/// Each holder counts itself. Meanwhile other keys are used and reset, so that the table turns over
-/// all the time.
+/// Each holder counts itself. At the same time, other keys are used and reset, so the table turns
+/// over all the time.
 #[test]
 fn never_more_than_the_limit_are_in_flight_at_any_moment() {
     fn test<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>) {
@@ -484,7 +486,7 @@ fn never_more_than_the_limit_are_in_flight_at_any_moment() {
         const KEYS: usize = 4;
         let threads = thread::available_parallelism().map_or(2, usize::from).max(2) * 2;
         let line = Barrier::new(threads);
-        // For each key, the number of permits that are out, and the number that were taken.
+        // For each key, the number of permits in use, and the number of permits taken so far.
         let counts = [const { [const { AtomicU64::new(0) }; 2] }; KEYS];
         thread::scope(|scope| {
             for seed in 1..=threads as u64 {
@@ -532,7 +534,7 @@ fn never_more_than_the_limit_are_in_flight_at_any_moment() {
     both_stores!(small(), test);
 }
 
-/// Two requests race for the rate and for the place: each is charged to both or to neither.
+/// Two requests race for the rate and the place. Each request is charged to both or to neither.
 #[test]
 fn requests_race_for_a_place_and_a_rate_and_none_is_charged_in_part() {
     let rate: Limiter<u64> =

@@ -1,5 +1,5 @@
-//! The code of a key: `Hash` and `ToKey` may call the limiter that called them, and a borrowed form
-//! that is not equal to its owned key still gets an answer.
+//! The code of a key. `Hash` and `ToKey` may call the limiter that called them. A borrowed form
+//! that is not equal to its owned key still receives an answer.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -34,7 +34,8 @@ thread_local! {
     static FRESH: Cell<u64> = const { Cell::new(1) };
 }
 
-/// Calls `check` with a number that no other call gets, unless `DEPTH` such calls are under way.
+/// Calls `check` with a number that no other call receives, unless `DEPTH` such calls are already
+/// nested.
 fn deeper(check: impl FnOnce(u64)) {
     if DEEP.get() < DEPTH {
         DEEP.set(DEEP.get() + 1);
@@ -43,7 +44,7 @@ fn deeper(check: impl FnOnce(u64)) {
     }
 }
 
-/// A key whose hash needs other checks of the same limiter.
+/// A key whose hash requires other checks of the same limiter.
 #[derive(PartialEq, Eq)]
 struct Nested(u64);
 
@@ -69,7 +70,7 @@ fn a_hash_may_check_the_limiter_of_its_key() {
     });
 }
 
-/// The borrowed form of an exact key, whose hash and owned form need other checks.
+/// The borrowed form of an exact key. Computing its hash and its owned form requires other checks.
 struct Owning(u64);
 
 static BY_KEY: OnceLock<Limiter<u64, ExactKeys<u64>>> = OnceLock::new();
@@ -158,7 +159,7 @@ fn a_form_that_is_not_equal_to_its_owned_key_is_forced_to_its_debt() {
     });
 }
 
-/// A full store does not look for the owned key: its policy answers.
+/// A full store does not look for the owned key. The policy answers instead.
 #[test]
 fn a_form_that_is_not_equal_to_its_owned_key_overflows_a_full_store() {
     ends(|| {

@@ -1,4 +1,4 @@
-//! The limiters as their users see them: keys, policies, batches, times, threads.
+//! The limiters as their users see them: keys, policies, batches, times and threads.
 
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
@@ -193,7 +193,7 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     assert_eq!(refused.to_string(), "rate limiter has no room for a new key, or its store did not answer");
 }
 
-/// Both stores, with a hash for keys that an attacker chooses.
+/// Both stores, with a hash meant for keys that an attacker chooses.
 mod hashes {
     use super::*;
     use std::hash::{BuildHasher, Hasher, RandomState};
@@ -250,8 +250,8 @@ mod hashes {
         fn write(&mut self, _: &[u8]) {}
     }
 
-    /// Exact keys are compared, so no hash makes two of them share a state. Every class has the
-    /// hash that the builder was given.
+    /// Exact keys are compared, so two keys never share a state, whatever their hashes are. Every
+    /// class uses the hash that the builder was given.
     #[test]
     fn exact_keys_of_a_poor_hash_have_states_of_their_own() {
         let limiter = exact().hasher(Constant).class("paid", Quota::per_hour(1)).build().unwrap();

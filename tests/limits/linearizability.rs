@@ -2,10 +2,11 @@
 //! the table do.
 //!
 //! Threads make random requests for one key, while other keys and sweeps make the store grow, turn
-//! over and forget. The checker (`oracle/history.rs`) must find a legal order of each history. The
-//! stamps are read-modify-writes of one counter, so each call sees the calls that returned before
-//! it. A denial can then miss nothing, and must satisfy the same rule as the other calls.
-//! (`loom-tests/tests/linearizability.rs` shows what a denial may miss without the counter.)
+//! over and forget. The checker (`oracle/history.rs`) must find a legal order of each history.
+//!
+//! The stamps are read-modify-writes of one counter, so each call sees the calls that returned
+//! before it. A denial can therefore miss nothing, and must satisfy the same rule as the other
+//! calls. (`loom-tests/tests/linearizability.rs` shows what a denial may miss without the counter.)
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -30,11 +31,11 @@ const ROUNDS: usize = 3;
 
 /// A limiter for which threads race.
 trait Target: Sync {
-    /// Returns `None` if the answer did not come from the key's state.
+    /// Returns `None` if the answer was not based on the key's state.
     fn check(&self, cost: u64, now: Tick) -> Option<Answer>;
     fn refund(&self, charge: &Decision, tokens: u64, now: Tick);
     fn reset(&self);
-    /// Does other work on the limiter meanwhile.
+    /// Performs other work on the limiter during the race.
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 
@@ -89,7 +90,7 @@ struct TornPair {
     period: u64,
     limit: u64,
     number: AtomicU64,
-    /// The previous count in the upper half, and the present count in the lower half.
+    /// The upper half contains the previous count, and the lower half contains the current count.
     counts: AtomicU64,
 }
 
@@ -109,8 +110,8 @@ impl Target for TornPair {
         if window > number {
             let present = self.counts.load(SeqCst) & 0xffff_ffff;
             let previous = if window == number + 1 { present } else { 0 };
-            // A thread that loads between these two lines finds the new number beside the old
-            // counts.
+            // A thread that loads between these two lines finds the new number together with the
+            // old counts.
             self.number.store(window, SeqCst);
             thread::yield_now();
             self.counts.store(previous << 32, SeqCst);
@@ -138,13 +139,14 @@ impl Target for TornPair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mix {
     Checks,
-    /// Also refunds of charges of the same round. In a round, all times are the same.
+    /// Also refunds charges of the same round. All times in a round are the same.
     PromptRefunds,
     /// Also resets.
     Resets,
-    /// All kinds of calls, at times that differ by the grace at most: refunds in one history,
-    /// resets in the next. (A reset makes earlier charges void, and a small part of the charges
-    /// made meanwhile. With both, the effect of a refund would not follow from the calls.)
+    /// Makes all kinds of calls, at times that differ by the grace at most. Refunds and resets
+    /// alternate from one history to the next. (A reset makes earlier charges void, and a small
+    /// part of the charges made meanwhile. With both, the effect of a refund would not follow from
+    /// the calls.)
     Anything,
 }
 
@@ -174,7 +176,7 @@ struct Racer<'r, T> {
     charges: Vec<Held>,
 }
 
-/// The rest of a charge.
+/// What is left of a charge.
 struct Held {
     round: usize,
     /// The stamp of the charge.
@@ -205,8 +207,8 @@ impl<T: Target> Racer<'_, T> {
         self.record(round, call);
     }
 
-    /// Now and then lets another thread run in the middle of a call: if all threads share a core,
-    /// their calls would otherwise hardly ever overlap.
+    /// Occasionally lets another thread run in the middle of a call. If all threads share a core,
+    /// calls would otherwise hardly ever overlap.
     fn pause(&mut self) {
         if self.random.below(8) == 0 {
             thread::yield_now();
@@ -264,8 +266,8 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
                         target.disturb(&mut racer.random, Tick::from_nanos(time + ahead));
                         racer.call(mix, round, time);
                     }
-                    // The pause is zero, the time of some tokens, or so long that the key is idle
-                    // and may be forgotten.
+                    // The pause is zero, or the time of a few tokens, or so long that the key is
+                    // idle and may be forgotten.
                     time += MILLI
                         * match times.below(3) {
                             0 => 0,
@@ -315,8 +317,8 @@ impl Shown {
     }
 }
 
-/// Returns whether there is a legal order. The oracle decides if it is exact, and the rule always
-/// does. A log has no rule on a word.
+/// Returns whether there is a legal order. The rule always decides, and so does the oracle if it is
+/// exact. A log has no rule on a word.
 fn is_legal(algorithm: Algorithm, quota: Quota, mix: Mix, history: &[Event]) -> bool {
     let oracle = Oracle::new(algorithm, quota, 0);
     if mix != Mix::Anything && oracle.is_exact() {
@@ -375,8 +377,8 @@ fn every_history_is_legal<T: Target>(
     and: impl Fn(&T),
 ) -> Shown {
     let mut shown = Shown::default();
-    // A third of the histories overlap, but fewer if other programs use the cores. The races are
-    // then repeated.
+    // A third of the histories overlap. If other programs use the cores, fewer overlap, and the
+    // races are repeated.
     for _ in 0..5 {
         race_all(algorithms, &build, histories, &and, &mut shown);
         if shown.overlapping > 10 {
@@ -391,7 +393,7 @@ fn every_history_is_legal<T: Target>(
     shown
 }
 
-/// Returns a builder with room for 24 keys, which a thousand other keys compete for.
+/// Returns a builder with room for 24 keys. A thousand other keys compete for this room.
 fn builder(algorithm: Algorithm, quota: Quota) -> tollgate::Builder<Limiter<u64>> {
     let builder = Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
     builder.max_keys(24).grace(GRACE).when_full(WhenFull::Deny)

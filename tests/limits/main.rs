@@ -1,5 +1,5 @@
-//! The decisions of limiters, as their users see them: tests that need no separate process.
-// Each test of both stores is compiled twice, once with each store.
+//! The decisions of limiters, as their users see them. These tests need no separate process. Each
+//! test of both stores is compiled twice, once with each store.
 #![allow(clippy::duplicate_mod)]
 
 mod bench_keys;

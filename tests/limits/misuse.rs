@@ -1,5 +1,5 @@
-//! Misuse: builders and parsers answer any input with a limiter, or with an error that names the
-//! value, the allowed range and the fix. Nothing panics.
+//! Misuse: for any input, builders and parsers return a limiter, or an error that names the value,
+//! the allowed range and the fix. Nothing panics.
 
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tollgate::{
     Outcome, Quota, SingleLimiter, Sweeper, Tick, WhenFull, WindowAlign,
 };
 
-/// Numbers around every edge.
+/// Numbers near every boundary.
 fn number() -> impl Strategy<Value = u64> {
     const EDGES: [u64; 12] =
         [0, 1, 2, 3, 32_767, 32_768, 2_000_000_000, 1 << 31, 1 << 32, 1 << 61, 1 << 63, u64::MAX];
@@ -44,8 +44,8 @@ fn align() -> impl Strategy<Value = Option<WindowAlign>> {
     prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::ClockStart)), 1 => Just(Some(WindowAlign::UnixEpoch))]
 }
 
-/// Returns the refused value, as its message shows it, and whether the value is outside of the
-/// range that the message allows.
+/// Returns the refused value as its message shows it, and whether the value is outside the range
+/// that the message allows.
 fn refused_value(error: &ConfigError) -> (String, bool) {
     match *error.refused() {
         Refused::ZeroTokens => ("0 tokens ".to_owned(), true),
@@ -71,7 +71,7 @@ fn refused_value(error: &ConfigError) -> (String, bool) {
     }
 }
 
-/// A message has three parts, none of them empty: the value, the allowed range, the fix.
+/// A message has three parts, none of which is empty: the value, the allowed range and the fix.
 fn is_helpful(error: &ConfigError) -> Result<(), TestCaseError> {
     let message = error.to_string();
     let (value, is_outside) = refused_value(error);
@@ -108,14 +108,14 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
         | Refused::LogTooLarge { most, .. } => Some(with_limit(most)),
         Refused::ZeroBurst => Some(quota.burst(1)),
         Refused::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => Some(quota.burst(most)),
-        // If no burst is given, the limit is the burst.
+        // If no burst is specified, the limit is the burst.
         Refused::BurstTooLarge { most, .. } => Some(quota.burst(most)),
         Refused::BurstUnsupported { .. } => Some(Quota::new(quota.tokens(), quota.period())),
         _ => None,
     }
 }
 
-/// Returns a limiter of the algorithm, of which three tokens of five are charged.
+/// Returns a limiter of the algorithm with three of five tokens charged.
 fn charged(algorithm: Algorithm, quota: Quota) -> SingleLimiter {
     let builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
     let limiter = builder.build().unwrap();
@@ -123,8 +123,8 @@ fn charged(algorithm: Algorithm, quota: Quota) -> SingleLimiter {
     limiter
 }
 
-/// Returns a number for a bucket, a window, two windows, or a log. Charges of one kind are not part
-/// of the states of another.
+/// Returns a number for the kind of an algorithm: a bucket, a window, two windows, or a log.
+/// Charges of one kind are not part of another kind's states.
 fn kind(algorithm: Algorithm) -> u8 {
     match algorithm {
         Algorithm::FixedWindow => 1,
@@ -134,7 +134,7 @@ fn kind(algorithm: Algorithm) -> u8 {
     }
 }
 
-/// One of the cases is a charge of a window that began before tick 0.
+/// In one case, the charge belongs to a window that began before tick 0.
 #[test]
 fn a_charge_of_another_kind_of_state_gives_nothing_back() {
     let quota = Quota::per_day(5);
@@ -161,7 +161,7 @@ fn a_charge_of_another_kind_of_state_gives_nothing_back() {
     }
 }
 
-/// Another limiter's charge gives nothing back even with the same quota and algorithm, at the same
+/// A charge made by another limiter gives nothing back, even with the same quota, algorithm and
 /// time. Neither does the limiter's own charge from before a reset.
 #[test]
 fn a_charge_of_another_limiter_gives_nothing_back() {
@@ -228,7 +228,7 @@ proptest! {
         if exact { try_it!(builder.exact_keys()) } else { try_it!(builder) }
     }
 
-    /// A decision made outside of this crate was taken from no state of the limiter.
+    /// A decision made outside this crate was not charged to any state of the limiter.
     #[test]
     fn a_report_gives_nothing_back_whatever_it_says(
         figures in (number(), number(), number(), number()),

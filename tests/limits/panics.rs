@@ -1,6 +1,6 @@
 //! A panic in a key's `Hash`, `Eq` or `Clone`, in `ToKey` or in an iterator passes through a
-//! limiter without damage: no place of the cap is lost, no count is wrong, and every later call
-//! works.
+//! limiter without damage: no place of the cap is lost, every count is correct, and later calls
+//! work.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ use tollgate::{DecisionSource, Limiter, ManualClock, Quota};
 
 const MAX_KEYS: usize = 64;
 
-/// A call of a key's code.
+/// A kind of call to a key's code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Call {
     Hash,
@@ -20,7 +20,7 @@ enum Call {
 }
 
 thread_local! {
-    /// The call that panics, and the number of calls of its kind before it.
+    /// The kind of the call that panics, and the number of calls of this kind before it.
     static FUSE: Cell<Option<(Call, u32)>> = const { Cell::new(None) };
     /// How many calls have panicked.
     static PANICS: Cell<u32> = const { Cell::new(0) };
@@ -40,7 +40,7 @@ fn reach(call: Call) {
     }
 }
 
-/// Each pair of keys has one hash, so the store of exact keys compares them.
+/// Both keys of a pair have the same hash, so the store of exact keys compares them.
 #[derive(Debug, Eq)]
 struct Key(u64);
 
@@ -81,7 +81,7 @@ fn with_panics(call: Call, mut body: impl FnMut()) -> u32 {
     PANICS.get() - before
 }
 
-/// Runs all operations of a limiter on keys, with each call of the key's code panicking in turn.
+/// Runs all operations of a limiter on keys. Each call of this kind to the key's code panics once.
 fn panic_everywhere<S: Store + Accepts<Key>>(
     limiter: &Limiter<Key, S>,
     clock: &ManualClock,
@@ -89,7 +89,7 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
 ) -> u32 {
     let mut panics = 0;
     for round in 0..40 {
-        // The first of the two keys was inserted before, and the second key is compared with it.
+        // The first of the two keys is already in the store, and the second is compared with it.
         let (known, new) = (Key(4 * round), Key(4 * round + 1));
         let _ = limiter.check(&known);
         let mut decisions = Vec::new();
@@ -118,8 +118,8 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
     panics
 }
 
-/// Asserts that the limiter holds as many keys as it may, so the calls that panicked have left
-/// nothing.
+/// Asserts that the limiter can hold as many keys as its cap allows, so the panicking calls have
+/// left nothing behind.
 fn is_whole<S: Store + Accepts<Key>>(limiter: &Limiter<Key, S>, clock: &ManualClock) {
     assert_eq!(limiter.stats().own_quotas, 0);
     for _ in 0..2 {
@@ -156,7 +156,7 @@ fn a_panic_of_a_key_leaves_a_limiter_of_exact_keys_whole() {
     }
 }
 
-/// Lists keys, one of which panics.
+/// Lists keys while calls to the keys' code panic.
 fn list(limiter: &Limiter<Key, ExactKeys<Key>>, call: Call) {
     limiter.set_key_quota(&Key(1_001), Quota::per_hour(7)).unwrap();
     let panics = with_panics(call, || assert_eq!(limiter.keys().count(), MAX_KEYS))
@@ -165,7 +165,7 @@ fn list(limiter: &Limiter<Key, ExactKeys<Key>>, call: Call) {
     assert_eq!((limiter.keys().count(), limiter.len()), (MAX_KEYS, MAX_KEYS));
 }
 
-/// Charges before the panic have their decisions, and nothing else is charged.
+/// Charges before the panic have their decisions. Nothing else is charged.
 #[test]
 fn a_panic_of_the_iterator_leaves_the_decisions_made_before() {
     let limiter: Limiter<u64> =

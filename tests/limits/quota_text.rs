@@ -1,4 +1,4 @@
-//! Quotas from text: the valid texts, and the errors of all other texts with their positions.
+//! Quotas from text: the valid texts, and for all other texts, the errors and their positions.
 
 use proptest::prelude::*;
 use std::time::Duration;

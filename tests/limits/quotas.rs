@@ -8,15 +8,15 @@ use tollgate::{Algorithm, Quota, Tick};
 fn a_charge_of_another_quota_gives_nothing_back_to_a_fresh_word() {
     for algorithm in Algorithm::PACKED {
         let rule = |period| AnyRule::new(algorithm, Quota::new(1, period), Duration::ZERO).unwrap();
-        // The charge ends in the first window of the other quota.
+        // The charge expires in the first window of the other quota.
         let (_, charge) = rule(Duration::from_nanos(10)).decide(Word::FRESH, Tick::ZERO, 1);
         let refunded = rule(Duration::from_secs(1)).refund(Word::FRESH, Tick::ZERO, &charge, 1);
         assert_eq!(refunded, Word::FRESH, "{algorithm}");
     }
 }
 
-/// The decision belongs to another limiter, whose windows begin at other times: its window may
-/// precede the first window.
+/// The decision was made by another limiter, whose windows begin at other times. The decision's
+/// window may therefore precede the first window.
 #[test]
 fn a_charge_of_windows_that_begin_at_other_times_gives_nothing_back_to_a_fresh_word() {
     let rule = |algorithm, secs, phase| {
@@ -30,7 +30,7 @@ fn a_charge_of_windows_that_begin_at_other_times_gives_nothing_back_to_a_fresh_w
                 let rule = rule(algorithm, 1, 0);
                 let refunded = rule.refund(Word::FRESH, Tick::ZERO, &charge, 1);
                 assert_eq!(refunded, Word::FRESH, "{algorithm}, {secs} s, phase {phase}");
-                // A refund to another word gives back nothing that was not charged there.
+                // A refund to another word does not give back tokens that were not charged there.
                 let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 1);
                 assert!(rule.peek(rule.refund(word, Tick::ZERO, &charge, 3), Tick::ZERO, 1).remaining() <= 3);
             }

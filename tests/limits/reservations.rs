@@ -13,8 +13,8 @@ const NOON: Tick = Tick::from_nanos(43_200_000_000_000);
 
 type Shared = Arc<dyn Chargeable + Send + Sync>;
 
-/// Returns every algorithm with every kind of state, 100 tokens an hour, and a debt if the
-/// algorithm allows one.
+/// Returns limiters of every algorithm with every kind of state. Each has 100 tokens an hour, and a
+/// debt if the algorithm allows one.
 fn limits(debt: u64) -> Vec<(String, Algorithm, ManualClock, Shared)> {
     let mut limits: Vec<(String, Algorithm, ManualClock, Shared)> = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -97,7 +97,7 @@ fn a_key_in_debt_is_told_when_it_may_come_again() {
     }
 }
 
-/// In another project's proxy, requests that were then refused drained their bucket.
+/// In another project's proxy, requests drained their bucket although they were then refused.
 #[test]
 fn a_refused_reservation_drains_nothing() {
     for (name, _, _, limit) in limits(30) {
@@ -111,7 +111,8 @@ fn a_refused_reservation_drains_nothing() {
     }
 }
 
-/// In another project, a client that hung up early got everything back, and so paid for nothing.
+/// In another project, a client that hung up early received all tokens back, and therefore paid
+/// nothing.
 #[test]
 fn a_disconnect_keeps_what_was_reserved_or_recorded() {
     for (name, _, _, limit) in limits(0) {
@@ -130,7 +131,8 @@ fn a_disconnect_keeps_what_was_reserved_or_recorded() {
     }
 }
 
-/// A stream is cut exactly when its budget is spent: neither a record late, nor a record early.
+/// A stream is cut exactly when its budget is spent, neither a record too late nor a record too
+/// early.
 #[test]
 fn a_record_is_refused_at_the_limit_and_changes_nothing() {
     for (name, _, _, limit) in limits(30) {
@@ -160,13 +162,14 @@ fn what_growth_has_charged_is_not_given_back() {
     }
 }
 
-/// In other projects, a late refund was taken from the next window, or from charges of others.
+/// In other projects, a late refund was taken from the next window or from charges made by others.
 #[test]
 fn a_settlement_after_its_window_gives_nothing_of_others_back() {
     for (name, algorithm, clock, limit) in limits(0) {
         let held = Reservation::new(&limit, 60).unwrap();
         clock.advance(Duration::from_secs(2 * 3_600));
-        // Other callers charge more than the reservation held, so there is enough to take.
+        // Other callers charge more than the reservation held, so a wrong refund would find enough
+        // tokens.
         assert!(limit.check_n(70).is_allowed(), "{name}");
         held.release();
         assert_eq!(remaining(&limit), 30, "{name}");
@@ -183,8 +186,8 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
 }
 
 /// Two reservations fill a bucket, and other callers take the refill before the last reservation is
-/// released. If the first reservation is released early, the other's tokens refill sooner than its
-/// charge states: this many tokens may be admitted twice, and no more.
+/// released. If the first reservation is released early, the other reservation's tokens refill
+/// sooner than its charge states. That many tokens may be admitted twice, and no more.
 #[test]
 fn reservations_released_out_of_order_exceed_a_burst_by_what_the_first_held_at_most() {
     for (first, excess) in [(true, 5), (false, 0)] {
@@ -240,7 +243,7 @@ fn a_key_in_debt_is_not_forgotten_before_it_is_paid() {
     }
 }
 
-/// A new quota translates a word in debt.
+/// A quota change translates a word that is in debt.
 #[test]
 fn a_debt_stays_when_the_quota_changes() {
     for algorithm in Algorithm::PACKED {
@@ -249,17 +252,17 @@ fn a_debt_stays_when_the_quota_changes() {
             let builder = Limiter::<u64>::builder(Quota::per_second(limit)).algorithm(algorithm);
             builder.clock(&clock).max_debt(50).build().unwrap()
         };
-        // To a smaller quota: the debt remains.
+        // Under a smaller quota, the debt remains.
         let limiter = build(10);
         assert_eq!(limiter.force(&7, 99), 60);
         limiter.set_quota(Quota::per_second(5)).unwrap();
         let wait = limiter.peek(&7).retry_after().unwrap();
         if algorithm.has_burst() {
-            // 5 of the 60 missing tokens are the smaller capacity, and 50 are the debt.
+            // Of the 60 missing tokens, 5 are the smaller capacity, and 50 are the debt.
             assert_eq!(wait, Duration::from_millis(51 * 200), "{algorithm}");
         }
         assert_eq!(limiter.force(&7, 1), 0, "{algorithm}");
-        // To a larger quota: a debt is paid no sooner than under the old quota, and no later.
+        // Under a larger quota, a debt ends neither sooner nor later than under the old quota.
         let limiter = build(10);
         let _ = limiter.force(&7, 60);
         let before = limiter.peek(&7).retry_after().unwrap();
@@ -294,7 +297,7 @@ fn a_debt_that_does_not_fit_is_refused_with_the_most_that_does() {
         assert!(build(most).is_ok() && build(most + 1).is_err(), "{algorithm}");
         let limiter = build(most).unwrap();
         for now in [Tick::ZERO, Tick::MAX] {
-            // The word has room for all of the debt at any time.
+            // The word has room for the whole debt at any time.
             assert_eq!(
                 limiter.at(now).force(u64::MAX),
                 if now == Tick::ZERO {
@@ -376,8 +379,8 @@ fn open_reservations_together_never_hold_more_than_the_bound() {
     }
 }
 
-/// Makes random reservations on four threads at one time: the tokens that are missing at the end
-/// are the exact sum of the settlements.
+/// Makes random reservations on four threads at a single time. In the end, the number of missing
+/// tokens is exactly the sum of the settlements.
 fn sum_is_exact(rounds: u64) {
     let quota = Quota::per_day(100_000_000).burst(100_000_000);
     let limiter =
@@ -438,7 +441,7 @@ fn a_million_random_reservations_on_four_threads_leave_the_exact_sum() {
     sum_is_exact(250_000);
 }
 
-/// Takes some seconds in a release build: `cargo test --release --test limits -- --ignored`.
+/// This takes a few seconds in a release build: `cargo test --release --test limits -- --ignored`.
 #[test]
 #[ignore = "ten times as many, for release builds"]
 fn ten_million_random_reservations_on_four_threads_leave_the_exact_sum() {
@@ -448,8 +451,8 @@ fn ten_million_random_reservations_on_four_threads_leave_the_exact_sum() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A reservation equals its charges: after each of its possible lives, the limit is as if
-    /// exactly the amount in the settlement had been charged.
+    /// A reservation equals its charges. However it ends, the limit is in the same state as if
+    /// exactly the settled amount had been charged.
     #[test]
     fn a_settled_reservation_is_the_charge_of_what_it_says(
         taken in 0..=100_u64, estimate in 0..=100_u64, records in prop::collection::vec(0..60_u64, 0..4),
@@ -488,7 +491,8 @@ fn charges_that_were_made_together_become_one_reservation() {
     let held =
         limits.map(|(limit, estimate, charge)| Reservation::from_charge(limit, estimate, charge).unwrap());
     let mut held: tollgate::ReservationSet<_> = held.into_iter().collect();
-    // The cost is within the reservation, then beyond it in one limit, then in neither.
+    // The cost is first within the reservation, and then beyond it in one limit. The last cost is
+    // refused by one limit, so it is recorded in neither.
     assert!(held.record(|limit| [20, 25][limit]).is_ok());
     assert_eq!((remaining(&tokens), remaining(&bytes)), (80, 20));
     assert!(held.record(|limit| [7, 5][limit]).is_ok());

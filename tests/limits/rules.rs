@@ -1,6 +1,6 @@
-//! Every algorithm against its oracle, and the promises that concern rules. Quotas are random, from
-//! one per 30 days to 1.25e9 per second. Costs and times are also random; the times step, jump,
-//! stand still and go back.
+//! Compares every algorithm with its oracle, and tests the promises that concern rules. Quotas are
+//! random, from one per 30 days to 1.25e9 per second. Costs and times are also random. The times
+//! step, jump, stand still and go back.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tollgate_testing::oracle::{END, Oracle};
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
 /// How many nanoseconds early a bucket may be if an interval is not a whole number of nanoseconds.
-/// It is late only if its time steps back.
+/// A bucket is late only if its time steps back.
 const EARLY: u64 = 2;
 const LATE: u64 = 2;
 
@@ -30,7 +30,7 @@ struct Case {
     algorithm: Algorithm,
     quota: Quota,
     phase: u64,
-    /// A share of the capacity in 64ths, as far as it fits.
+    /// The debt, in 64ths of the capacity, as far as it fits.
     debt: u64,
 }
 
@@ -87,7 +87,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     prop::sample::select(&Algorithm::PACKED[..]).prop_flat_map(case)
 }
 
-/// How the time of a request relates to the time of the request before.
+/// How the time of a request relates to the time of the previous request.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Same,
@@ -96,7 +96,7 @@ enum Step {
     /// A number of 64ths of a period.
     Periods(u64),
     Nanos(u64),
-    /// The retry time of the last denial, or a nanosecond before.
+    /// The retry time of the last denial, or one nanosecond earlier.
     Retry {
         early: bool,
     },
@@ -116,7 +116,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A cost as a share of the capacity, or a cost that is small, zero, or too large.
+/// A cost: either a share of the capacity, or a number that is small, zero, or too large.
 #[derive(Clone, Copy, Debug)]
 enum Cost {
     Tokens(u64),
@@ -140,8 +140,8 @@ enum Act {
     Refund(prop::sample::Index, u64),
 }
 
-/// A charge, the part of it that is not given back, and the tokens that were given back since, from
-/// this charge and from earlier ones.
+/// A charge, the tokens of the charge that were not given back, and the tokens given back since the
+/// charge was made, by this charge and earlier ones.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     charge: Decision,
@@ -153,7 +153,7 @@ fn requests() -> impl Strategy<Value = Vec<(Step, Cost)>> {
     prop::collection::vec((step(), cost()), 1..40)
 }
 
-/// Turns steps and costs into times and costs for a case.
+/// Converts steps and costs to times and costs for a case.
 struct Script {
     period: u64,
     limit: u64,
@@ -198,8 +198,8 @@ impl Script {
     }
 }
 
-/// Compares a time of the rule with the oracle's: it is never later, and earlier only where this is
-/// promised.
+/// Compares a time of the rule with the oracle's time. The rule's time is never later, and is
+/// earlier only where this is promised.
 fn agree(
     rule: Option<Duration>,
     oracle: Option<u64>,
@@ -220,8 +220,8 @@ fn agree(
     Ok(())
 }
 
-/// Plays the requests to the rule and to the oracle, and compares every figure of every answer. The
-/// requests that `forced` selects, repeated as a pattern, are charged by force.
+/// Plays the requests to the rule and to the oracle, and compares every figure of every answer.
+/// `forced` is a pattern, applied repeatedly, of the requests to charge by force.
 fn compare(case: &Case, requests: &[(Step, Cost)], forced: &[bool]) -> Result<(), TestCaseError> {
     let (rule, mut oracle, mut script) = (case.rule(), case.oracle(), Script::new(case));
     let mut word = Word::FRESH;
@@ -324,7 +324,7 @@ proptest! {
         compare(&case, &requests, &forced)?;
     }
 
-    // An immediate refund gives back all of the charge, even if the key went into debt since.
+    // An immediate refund gives back the whole charge, even if the key has gone into debt since.
     #[test]
     fn a_debt_of_others_takes_nothing_from_a_refund(case in any_case(), tokens in 1..64_u64, owed in spread(1, 1 << 40)) {
         let (rule, now) = (case.rule(), Tick::from_nanos(DAY));
@@ -443,7 +443,7 @@ proptest! {
         }
     }
 
-    // Promise 2 follows from this: a word that is idle may be forgotten.
+    // Promise 2 follows from this test: an idle word may be forgotten.
     #[test]
     fn an_idle_word_decides_as_a_fresh_one_ever_after(
         case in any_case(), before in requests(), after in requests()
@@ -476,7 +476,7 @@ proptest! {
         }
     }
 
-    // Words that were refunded or reset have the same property, at times in any order from then on.
+    // Words that were refunded or reset also have this property, for times in any order afterwards.
     #[test]
     fn an_idle_word_is_idle_whatever_it_went_through(
         case in any_case(), before in requests(), reset in any::<bool>(),
@@ -520,7 +520,8 @@ proptest! {
         let (tick, cost) = script.next((Step::Same, cost));
         let (charged, charge) = rule.decide(word, tick, cost);
         if charge.reset_after() == Duration::MAX {
-            // The part of a charge beyond the end of time is unknown, so less is given back.
+            // The part of a charge that lies beyond the end of time is unknown, so less is given
+            // back.
             return Ok(());
         }
         let back = rule.refund(charged, tick, &charge, u64::MAX);
@@ -529,7 +530,7 @@ proptest! {
         let part = rule.refund(charged, tick, &charge, cost / 2);
         let both = rule.refund(part, tick, &charge, cost - cost / 2);
         prop_assert_eq!(rule.peek(both, tick, 1), rule.peek(word, tick, 1));
-        // A denial or a peek took nothing, so nothing is given back.
+        // A denial or a peek took no tokens, so none are given back.
         let denied = rule.decide(charged, tick, u64::MAX).1;
         prop_assert_eq!(rule.refund(charged, tick, &denied, u64::MAX), charged);
         let peeked = rule.peek(charged, tick, 1);
@@ -545,7 +546,7 @@ proptest! {
         let mut word = Word::FRESH;
         let mut charges = Vec::new();
         for (step, cost) in requests {
-            // The charges must be in the order of their times: see `Rule::refund`.
+            // The charges must be ordered by their times: see `Rule::refund`.
             if matches!(step, Step::Back(_) | Step::To(_) | Step::Retry { .. }) {
                 continue;
             }
@@ -571,8 +572,9 @@ proptest! {
         }
     }
 
-    // Windows give back exactly, in any order. A bucket may admit as many additional tokens as were
-    // given back, while a refunded charge was held, of charges before it.
+    // Windows give back exactly, in any order. With a bucket, refunding a charge may admit
+    // additional tokens: at most as many as this charge and earlier ones have given back since it
+    // was made.
     #[test]
     fn refunds_in_any_order_admit_no_more_than_their_stated_bound(
         case in any_case(),
@@ -652,7 +654,8 @@ proptest! {
     }
 }
 
-/// Promise 8: the admitted rate of a client that always takes all it can, over many bursts.
+/// Promise 8: the admitted rate of a client that always takes as many tokens as it can, over many
+/// bursts.
 #[test]
 fn long_run_rates_are_exact_to_a_millionth() {
     let awkward = [
@@ -672,8 +675,8 @@ fn long_run_rates_are_exact_to_a_millionth() {
         let whole = u128::from(END) * u128::from(quota.tokens()) / period / 50;
         let burst = u64::try_from(whole).unwrap().min(1_000_000);
         let rule = AnyRule::new(Algorithm::TokenBucket, quota.burst(burst), Duration::ZERO).unwrap();
-        // Half a burst refills between visits, at times that are not multiples of any interval. All
-        // visits take at most a twentieth of the domain of time.
+        // Half of a burst refills between visits, at times that are not multiples of any interval.
+        // All visits together take at most a twentieth of the domain of time.
         let gap = u64::try_from(u128::from(burst) * period / u128::from(quota.tokens()) / 2).unwrap() | 1;
         let visits = 20_000.min(END / 20 / gap);
         let mut word = Word::FRESH;
@@ -686,7 +689,7 @@ fn long_run_rates_are_exact_to_a_millionth() {
             taken += u128::from(cost);
             word = next;
         }
-        // The first burst was present at the start, and later tokens were refilled.
+        // The first burst was there from the start, and all later tokens were refilled.
         let flowed = (taken - u128::from(burst)) as f64;
         let exact = (visits * gap) as f64 * quota.tokens() as f64 / period as f64;
         let error = (flowed - exact).abs() - 1.0;
@@ -697,7 +700,7 @@ fn long_run_rates_are_exact_to_a_millionth() {
 /// The last tick is a valid time.
 #[test]
 fn a_charge_that_is_held_until_the_last_tick_says_so_and_can_be_given_back() {
-    // A period whose windows end with the domain of time.
+    // With this period, the last window ends exactly at the end of the domain of time.
     const LENGTH: u64 = 1 << 30;
     for (algorithm, windows) in [(Algorithm::FixedWindow, 1), (Algorithm::SlidingWindow, 2)] {
         let quota = Quota::new(3, Duration::from_nanos(LENGTH));
@@ -861,7 +864,7 @@ mod failures_of_other_limiters {
         let (word, a) = rule.decide(Word::FRESH, at(0.0), 10);
         let (word, b) = rule.decide(word, at(1.0), 10);
         assert!(a.is_allowed() && b.is_allowed());
-        // The clock was read at 0, and the refund takes effect after the second burst was taken.
+        // The clock was read at 0, but the refund takes effect after the second burst was taken.
         let word = rule.refund(word, at(0.0), &a, u64::MAX);
         assert!(!rule.decide(word, at(1.0), 1).1.is_allowed());
     }

@@ -1,4 +1,4 @@
-//! A `SingleLimiter` whose quota is changed while it is used, compared with a `Limiter` of one key.
+//! Compares a `SingleLimiter` with a `Limiter` of one key, while the quota is changed in use.
 
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -74,7 +74,8 @@ proptest! {
                 prop_assert_eq!(single.peek_n(0), keyed.peek_n(&7, 0), "{} after {:?}", algorithm, op);
                 prop_assert_eq!(single.is_idle(), keyed.peek_n(&7, 0).reset_after().is_zero());
             }
-            // The quota is read only now, because a check must not depend on this call.
+            // The quota is read only after the check, because the check must not depend on this
+            // call.
             prop_assert_eq!(single.quota(), latest);
         }
     }
@@ -91,7 +92,7 @@ fn a_refused_quota_changes_nothing() {
     }
 }
 
-/// Threads charge while the quota is raised: in the end, the number of admissions equals the last
+/// Threads charge while the quota is raised. In the end, the number of admissions equals the last
 /// quota.
 #[test]
 fn no_charge_is_lost_or_made_twice_while_the_quota_changes() {
@@ -104,7 +105,7 @@ fn no_charge_is_lost_or_made_twice_while_the_quota_changes() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     loop {
-                        // This is read first, so that a later denial is a denial under the last
+                        // This value is read first, so that a later denial was made under the last
                         // quota.
                         let is_last = is_last.load(SeqCst);
                         if limiter.check().is_allowed() {

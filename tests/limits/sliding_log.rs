@@ -1,7 +1,7 @@
-//! The sliding log against an oracle that keeps a plain list of admissions: every figure of every
-//! answer, with refunds and resets, for limits from 1 to a million, costs of all sizes, and times
-//! that step, jump, stand still, go back and end. On real threads, no admission is lost or made
-//! twice.
+//! Compares the sliding log with an oracle that keeps a plain list of admissions. Every figure of
+//! every answer is compared, with refunds and resets, for limits from 1 to a million, costs of all
+//! sizes, and times that step, jump, stand still, go back and end. On real threads, no admission is
+//! lost or made twice.
 
 use proptest::prelude::*;
 use std::sync::Barrier;
@@ -49,7 +49,7 @@ enum Step {
     Nanos(u64),
     /// A number of 64ths of a period.
     Periods(u64),
-    /// The retry time of the last denial, or a nanosecond before.
+    /// The retry time of the last denial, or one nanosecond earlier.
     Retry(bool),
     Back(u64),
     To(u64),
@@ -90,14 +90,14 @@ fn figures(decision: &Decision, oracle: &Oracle, now: u64) -> Result<(), TestCas
     agree(Some(decision.reset_after()), oracle.idle_at(now), now)
 }
 
-/// Plays the acts to the log and to the oracle, and compares all figures.
+/// Applies the acts to the log and to the oracle, and compares all figures.
 fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
     let quota = Quota::new(limit, Duration::from_nanos(period));
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(&clock);
     let log = builder.build().unwrap();
     let mut oracle = Oracle::new(Algorithm::SlidingLog, quota, 0);
-    // Charges, each with the time at which it counts.
+    // The charges, each with the time at which it counts.
     let mut charges: Vec<(Decision, u64)> = Vec::new();
     let (mut now, mut retry, mut latest) = (DAY, 0, 0);
     let part = |of: u64, parts: u64| u64::try_from(u128::from(of) * u128::from(parts) / 64).unwrap();
@@ -188,7 +188,7 @@ proptest! {
     }
 }
 
-/// Returns the most that was admitted in a period, directly from the list.
+/// Returns the maximum number of tokens admitted in a period, directly from the list.
 fn most_in_a_period(admitted: &mut [(u64, u64)], period: u64) -> u64 {
     admitted.sort_unstable();
     let (mut sum, mut most, mut first) = (0, 0, 0);
@@ -234,7 +234,8 @@ fn a_period_ends_to_the_nanosecond() {
     assert!(!log.at(Tick::from_nanos(1_139)).check().is_allowed());
 }
 
-/// Admissions are a year apart: the time field of a slot is full, so each admission begins a chunk.
+/// Admissions are a year apart, so each one overflows the time field of a slot and begins a new
+/// chunk.
 #[test]
 fn sparse_admissions_of_a_long_period_are_all_counted() {
     let year = 365 * DAY;
@@ -254,7 +255,7 @@ fn refunds_of_charges_at_one_time_are_all_given_back() {
         log.at(Tick::ZERO).refund_n(charge, 5);
     }
     assert_eq!(log.at(Tick::ZERO).peek().remaining(), 1_000);
-    // No more than all charges are given back.
+    // The tokens given back are at most those charged.
     log.at(Tick::ZERO).refund_n(&charges[0], 2);
     assert_eq!(log.at(Tick::ZERO).check_n(1_000).remaining(), 0);
     assert!(!log.at(Tick::ZERO).check().is_allowed());
@@ -320,9 +321,9 @@ fn at_a_standing_clock_racing_threads_are_admitted_exactly_the_limit() {
     }
 }
 
-/// Each thread has its own clock, which advances unevenly and lags. By the times at which
-/// admissions count, which each answer states, no period has more than the limit. An exact replay
-/// of the admissions in that order admits each of them.
+/// Each thread has its own clock, which advances unevenly and lags. Each answer states the time at
+/// which its admission counts. By these times, no period has more than the limit, and an exact
+/// replay of the admissions in this order admits each of them.
 #[test]
 fn racing_threads_never_exceed_the_limit_in_any_period() {
     const PERIOD: u64 = 10_000;
@@ -345,7 +346,7 @@ fn racing_threads_never_exceed_the_limit_in_any_period() {
         let tokens: u64 = admitted.iter().map(|(_, cost)| cost).sum();
         let most = most_in_a_period(&mut admitted, PERIOD);
         assert!(most <= 500, "{most}");
-        // The log does not admit much less either: 32 periods pass.
+        // The log does not admit far fewer tokens either: 32 periods pass.
         assert!(tokens > 500 * 30, "{tokens}");
     }
 }

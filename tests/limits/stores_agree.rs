@@ -1,8 +1,8 @@
-//! Both stores make the same decisions after any calls: charges, refunds, sweeps, clearing, changes
-//! of quotas.
+//! Both stores make the same decisions after any calls: charges, refunds, sweeps, clears and quota
+//! changes.
 //!
-//! The stores have little in common but the rules: a table that turns over with all its keys, and
-//! cells that are evicted and translated one by one. Keys are left unused for a long time after a
+//! The stores have little in common except the rules: a table turns over with all its keys, but
+//! cells are evicted and translated one by one. Keys are left unused for a long time after a
 //! change, so the test detects a change that takes effect only when its key is used again.
 
 use proptest::prelude::*;
@@ -92,9 +92,9 @@ proptest! {
         let Some(pair) = Pair::new(algorithm, first) else { return Ok(()) };
         let mut now = Tick::from_nanos(start);
         let mut charges: Vec<(u64, [Decision; 2])> = Vec::new();
-        // The time at which a quota of a key was last removed. A table then counts with the past of
-        // this quota for all keys, and exact keys do so for fewer keys, so refunds of charges until
-        // then may differ.
+        // The time at which a key's quota was last removed. After that, a table takes the past of
+        // this quota into account for all keys, and exact keys do so for fewer keys. Refunds of
+        // charges made before the removal may therefore differ.
         let mut removed = None;
         for (pause, key, call) in calls {
             now = now + Duration::from_nanos(pause);

@@ -1,13 +1,14 @@
 //! A strict quota is an upper bound: whatever clients do, no interval of one period admits more
-//! tokens than the quota has. The sliding log, which counts each request, proves that the check of
-//! intervals can pass, and a quota that is not strict proves that it can fail.
+//! tokens than the quota has. This check must pass for the sliding log, which counts each request.
+//! It must fail for a quota that is not strict.
 
 use proptest::prelude::*;
 use std::time::Duration;
 use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
 
-/// Returns the most tokens that any half-open interval of one period admits, for a client that
-/// follows `steps`: a wait, the number of requests after it, and the cost of each request.
+/// Returns the maximum number of tokens that any half-open interval of one period admits to a
+/// client that follows `steps`. Each step is a wait, the number of requests after the wait, and the
+/// cost of each request.
 fn most_in_a_period(quota: Quota, period: Duration, algorithm: Algorithm, steps: &[(u64, u16, u64)]) -> u64 {
     let clock = ManualClock::new();
     let limiter = SingleLimiter::builder(quota).algorithm(algorithm).clock(&clock).build().unwrap();
@@ -17,7 +18,7 @@ fn most_in_a_period(quota: Quota, period: Duration, algorithm: Algorithm, steps:
         for _ in 0..times {
             let decision = limiter.check_n(cost);
             admitted.push((clock.now().as_nanos().into(), decision.charged()));
-            // The hardest client asks again at the first moment that may succeed.
+            // The most demanding client asks again at the first moment that may succeed.
             clock.advance(decision.retry_after().unwrap_or_default().min(period));
         }
     }

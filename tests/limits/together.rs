@@ -1,4 +1,4 @@
-//! Several limits charged together, against a plain count for each.
+//! Compares several limits that are charged together with a plain count for each limit.
 
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -22,8 +22,8 @@ fn keyed(limit: u64, clock: &ManualClock) -> Limiter<u64> {
     Limiter::builder(Quota::per_hour(limit)).clock(clock).build().unwrap()
 }
 
-/// The limits of the property: a key, half of it, and all, each under any algorithm. They are
-/// looked at in different ways.
+/// The limits of the property: one for each key, one for the key divided by two, and one for all
+/// keys. Each limit may have any algorithm. They are looked at in different ways.
 struct Limits(Limiter<u64>, Half, SingleLimiter);
 
 enum Half {
@@ -49,7 +49,7 @@ fn algorithms() -> impl Strategy<Value = [Algorithm; 3]> {
     prop::array::uniform3(prop::sample::select(&Algorithm::PACKED[..]))
 }
 
-/// A request to the three limits of the property: a key, and the cost for each.
+/// A request to the three limits of the property: a key, and a cost for each limit.
 #[derive(Clone, Debug)]
 struct Request {
     key: u64,
@@ -65,7 +65,7 @@ fn request() -> impl Strategy<Value = Request> {
         .prop_map(|(key, costs, order, shadow, given_back)| Request { key, costs, order, shadow, given_back })
 }
 
-/// Returns the index of the binding charge, whose decision is the decision of the error.
+/// Returns the index of the binding charge, whose decision becomes the error's decision.
 fn binding(charges: &mut [Charge<'_>]) -> Option<usize> {
     let denied = check_all(charges).err()?;
     let index = denied.index().expect("several limits were asked");
@@ -120,7 +120,7 @@ proptest! {
                 if charged {
                     *taken.entry(states[limit]).or_default() += costs[limit];
                 }
-                // A refusal has the figures from before the charge.
+                // A refusal reports the figures from before the charge.
                 prop_assert_eq!(decision.remaining(), left(&taken, limit));
             }
             if let Some(index) = binding {
@@ -143,14 +143,14 @@ proptest! {
     }
 }
 
-/// An event for two limits that are the same except for the way in which they are asked.
+/// An event for two limits that differ only in the way in which they are asked.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// The clock advances, or is set back.
     SetClock {
         milliseconds: u64,
     },
-    /// Requests tokens of a key, and gives some of them back, now or after the next event.
+    /// Requests tokens for a key, and gives some of them back, either now or after the next event.
     Ask {
         key: u64,
         cost: u64,
@@ -185,7 +185,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The answers have the same times and figures, and the charges can be given back in the same
+    /// The answers have the same times and figures, and the charges can be refunded in the same
     /// way.
     #[test]
     fn a_charge_together_is_that_of_a_check(
@@ -301,12 +301,12 @@ fn a_client_that_is_denied_by_any_limit_writes_nothing() {
     clock.advance(Duration::from_secs(1));
     for _ in 0..10 {
         assert_eq!(binding(&mut [Charge::new(&first, 1), Charge::new(&second, 1)]), Some(1));
-        // The key is like a new one: it does not even have a charge that was given back.
+        // The key is like a new one. It has not even had a charge that was given back.
         assert!(first.is_idle());
     }
 }
 
-/// Limits that are not looked at are peeked: exact keys, and limits beyond the first few.
+/// Limits that are not looked at are peeked: exact keys, and all limits after the first few.
 #[test]
 fn a_denial_by_a_limit_that_is_not_looked_at_writes_nothing() {
     let clock = ManualClock::new();
@@ -322,7 +322,7 @@ fn a_denial_by_a_limit_that_is_not_looked_at_writes_nothing() {
         let mut charges: Vec<Charge<'_>> = others.iter().map(|limit| Charge::new(limit, 1)).collect();
         charges.extend([Charge::new(&keys.0, 1), Charge::new(&keys.1, 1)]);
         assert_eq!(binding(&mut charges), Some(before + 1));
-        // A charge would have left the key here, even after a refund.
+        // If the key had been charged, it would still be here, even after a refund.
         assert!(charged.is_empty(), "{before} others");
     }
 }
@@ -388,7 +388,7 @@ fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     assert!(wide.is_idle());
 }
 
-/// Threads ask for both limits in opposite orders. The charges equal the admitted requests, never
+/// Threads ask both limits in opposite orders. The charges equal the admitted requests and never
 /// exceed a limit, and no token is lost.
 #[test]
 fn races_admit_no_more_than_any_limit_and_lose_nothing() {
@@ -437,7 +437,7 @@ fn a_charge_is_given_back_in_part_once() {
     assert_eq!((limiter.peek(&7).remaining(), other.peek().remaining()), (7, 9));
 }
 
-/// A limit that runs a function after the limit was looked at, and before it is charged.
+/// A limit that runs a function between the look at the limit and its charge.
 struct Between<'l, C, F>(&'l C, F);
 
 impl<C: Chargeable, F: Fn()> Chargeable for Between<'_, C, F> {
@@ -500,7 +500,8 @@ fn a_change_of_quota_between_a_look_and_its_charge_counts() {
                 (Between(&key, lower), Between(&all, || all.set_quota(Quota::per_hour(quota)).unwrap()));
             assert_eq!(binding(&mut [Charge::new(&key, 1), Charge::new(&all_too, 1)]), None, "{algorithm}");
         }
-        // Three tokens were charged. A window carries its count over, a bucket its missing tokens.
+        // Three tokens were charged. A window carries over its count, and a bucket carries over its
+        // missing tokens.
         let left = [each.peek(&7), all.peek()].map(|answer| (answer.capacity(), answer.remaining()));
         assert_eq!(left, [(4, 1); 2], "{algorithm}");
     }
@@ -526,8 +527,7 @@ fn many_limits_are_charged_all_or_none() {
     }
 }
 
-/// Charges that were asked once answer anew, whichever limit denies, and whether or not it is
-/// looked at.
+/// Charges can be asked again, whichever limit denies, and whether or not that limit is looked at.
 #[test]
 fn charges_may_be_asked_again() {
     for denying in 0..3 {
@@ -539,7 +539,7 @@ fn charges_may_be_asked_again() {
         let limits: [&dyn Chargeable; 3] = [&first, &second, &third];
         let mut charges = limits.map(|limit| Charge::new(limit, 1));
         assert_eq!([(); 3].map(|()| binding(&mut charges)), [None, None, Some(denying)]);
-        // Nothing of the last request is charged, so nothing of it is given back.
+        // Nothing of the last request was charged, so nothing is given back.
         charges.iter_mut().for_each(Charge::refund);
         for (nth, limit) in limits.iter().enumerate() {
             assert_eq!(charges[nth].decision().unwrap().remaining(), left(nth) - 2, "{nth} of {denying}");
@@ -548,7 +548,7 @@ fn charges_may_be_asked_again() {
     }
 }
 
-/// A panic leaves charges of earlier calls as if the panicking call had not been made.
+/// If a call panics, charges made by earlier calls remain as if that call had not been made.
 #[test]
 fn what_an_earlier_call_has_charged_is_not_given_back_after_a_panic() {
     let clock = ManualClock::new();

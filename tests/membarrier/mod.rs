@@ -1,7 +1,7 @@
 //! Makes the system refuse `membarrier` to a thread, as sandboxes do.
 
-/// Makes the system refuse the call to this thread and to the threads that it starts. Returns
-/// whether the system refuses it now.
+/// Makes the system refuse the call to this thread and to the threads that this thread starts.
+/// Returns whether the system now refuses the call.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(crate) fn refuse() -> bool {
@@ -11,7 +11,7 @@ pub(crate) fn refuse() -> bool {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let call = u32::try_from(libc::SYS_membarrier).unwrap();
     let refused = SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).unwrap();
-    // The number of the call is the first field.
+    // The call's number is the first field.
     let mut filter = [
         step(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
         step(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, call),

@@ -1,9 +1,9 @@
-//! The public interface of each library, as a text in `docs/api`. `make api` writes the texts; the
-//! test fails if one is stale, so that a review shows every change of the interface.
+//! The public interface of each library, as a text in `docs/api`. `make api` writes the texts. The
+//! test fails if a text is stale, so that a review shows every change of the interface.
 //!
-//! The texts are derived from the source, on stable Rust: the declarations and re-exports of
-//! `lib.rs`, with their public fields, methods and implemented traits. Expansions of the crate's
-//! own macros are not listed.
+//! The texts are derived from the source, on stable Rust. They contain the declarations and
+//! re-exports of `lib.rs`, with their public fields, methods and implemented traits. Code generated
+//! by the crate's own macros is not listed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -193,7 +193,7 @@ impl Tree {
             if is_last && module.items.iter().any(|item| name(item).as_ref() == Some(segment)) {
                 return Named::Item(at, segment.clone());
             }
-            // The module has imported the name, to re-export or to use it.
+            // The module has imported the name, either to re-export it or to use it.
             let imports = module.items.iter().filter_map(|item| match item {
                 Item::Use(item) => Some(leaves(&item.tree)),
                 _ => None,
@@ -289,7 +289,7 @@ fn leaves(tree: &UseTree) -> Vec<(Vec<String>, String)> {
             .into_iter()
             .map(|(rest, name)| ([vec![path.ident.to_string()], rest].concat(), name))
             .map(|(mut path, name)| {
-                // `a::{self}` is `a`.
+                // `a::{self}` imports `a`.
                 path.pop_if(|last| last == "self" && name == "self");
                 let name = if name == "self" { path.last().cloned().unwrap_or(name) } else { name };
                 (path, name)
@@ -306,7 +306,7 @@ fn segments(path: &syn::Path) -> Vec<String> {
     path.segments.iter().map(|segment| segment.ident.to_string()).collect()
 }
 
-/// Returns an item without bodies, private fields, and attributes that do not concern users.
+/// Returns an item without bodies, private fields, and attributes that do not affect users.
 fn stripped(mut item: Item) -> Item {
     fn public(fields: &mut Fields) {
         if let Fields::Named(fields) = fields {
@@ -359,15 +359,15 @@ fn stripped(mut item: Item) -> Item {
     item
 }
 
-/// Returns whether this attribute concerns users. Documentation is not listed.
+/// Returns whether this attribute affects users. Documentation is not listed.
 fn is_shown(attribute: &Attribute) -> bool {
     ["derive", "non_exhaustive", "must_use", "cfg", "default"]
         .iter()
         .any(|name| attribute.path().is_ident(name))
 }
 
-/// Returns whether the item is part of the library as users build it. Hidden items, items of a
-/// feature that is named as unstable, and items of tests or models are not.
+/// Returns whether the item is part of the library as users build it. This excludes hidden items,
+/// items of a feature named as unstable, and items of tests or models.
 fn is_built(attributes: &[Attribute]) -> bool {
     let left_out = |attribute: &Attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };

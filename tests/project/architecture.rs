@@ -1,4 +1,5 @@
-//! The shape of the source: floors, the one file of atomics, notes at every atomic operation.
+//! The structure of the source: floors, the one file of atomics, and the notes at every atomic
+//! operation.
 //!
 //! A file imports lower floors, files of its own room and its own children. It never imports its
 //! parent, or a file that leads back to it. The compiler ensures that the other crates reach only
@@ -8,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Floors, from the lowest. A floor may import the floors below it, not those beside or above it.
+/// The floors, starting with the lowest. A floor may import the floors below it, but not those
+/// beside or above it.
 const FLOORS: [&[&str]; 11] = [
     &["sync", "time", "algorithm", "stats"],
     &["error", "reclaim", "forgetting", "growth"],
@@ -24,7 +26,7 @@ const FLOORS: [&[&str]; 11] = [
     &["design"],
 ];
 
-/// Each crate beside the core, and the crates of this repository that it may depend on.
+/// Each crate except the core, and the crates of this repository that it may depend on.
 const CRATES: [(&str, &[&str]); 6] = [
     ("tollgate-c", &["tollgate"]),
     ("tollgate-http", &["tollgate"]),
@@ -43,7 +45,7 @@ struct Source {
 }
 
 impl Source {
-    /// The lines that are code, with their numbers.
+    /// Returns the lines that are code, with their numbers.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.lines.iter().enumerate();
         lines
@@ -85,14 +87,15 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// Returns the files of a crate, without its root, the program's main, and the files of unit tests.
+/// Returns the files of a crate, except its root, the program's main file, and the files of unit
+/// tests.
 fn files_of(folder: &str) -> Vec<Source> {
     let is_tests = |source: &Source| source.modules.last().is_some_and(|last| last == "tests");
     let is_root = |source: &Source| ["lib", "main"].contains(&&*source.modules[0]);
     sources(folder).into_iter().filter(|source| !is_root(source) && !is_tests(source)).collect()
 }
 
-/// The files of the core.
+/// Returns the files of the core.
 fn library() -> Vec<Source> {
     files_of("src")
 }
@@ -101,7 +104,7 @@ fn folder_of(name: &str) -> String {
     format!("crates/{name}/src")
 }
 
-/// The files of the libraries, which may have atomics.
+/// Returns the files of the libraries, which may have atomics.
 fn libraries() -> Vec<Source> {
     let mut files = library();
     files.extend(files_of(&folder_of("tollgate-http")));
@@ -115,8 +118,8 @@ fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&module))
 }
 
-/// Returns the name that follows each `prefix` in a line: `rule` and `time` in `use crate::rule;
-/// crate::time::T`.
+/// Returns the name that follows each occurrence of `prefix` in a line: `rule` and `time` in
+/// `use crate::rule; crate::time::T`.
 fn names_after<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let after = line.match_indices(prefix).map(|(at, _)| &line[at + prefix.len()..]);
@@ -131,7 +134,7 @@ fn every_file_stands_on_a_floor_and_imports_lower_ones_only() {
         for (number, line) in source.code() {
             for name in names_after(line, "crate::") {
                 let imported = floor(name);
-                // The files of one room may import each other. Another test finds circles.
+                // The files of one room may import each other. Another test finds cycles.
                 assert!(
                     name == own || imported.is_some_and(|imported| imported < height),
                     "{} imports crate::{name}, which is no lower floor: {line}",
@@ -154,7 +157,7 @@ fn a_crate_depends_on_lower_ones_only() {
     }
 }
 
-/// Returns the dependencies of this repository that a manifest names, without those of its tests.
+/// Returns the dependencies of this repository that a manifest names, except those of its tests.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut section = "";
     let mut found = BTreeSet::new();
@@ -178,7 +181,7 @@ fn dependencies_are_read_from_a_manifest() {
     assert_eq!(dependencies(manifest), ["tollgate", "tollgate-b"].map(str::to_owned).into());
 }
 
-/// Returns the imports and declarations of each module of a crate, by full names. Fails if a file
+/// Returns the imports and declarations of each module of a crate, by full name. Fails if a file
 /// imports from a module that contains the file.
 fn imports(sources: &[Source], root: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
     let own = |source: &Source| {
@@ -264,7 +267,7 @@ fn a_circle_is_seen() {
 
 #[test]
 fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
-    // Other crates can't use `sync`: crates that have atomics have them in one file.
+    // Other crates can't use `sync`, so each crate that has atomics has them in one file.
     let is_of_core = |source: &Source| source.path.starts_with("src");
     let is_sync = |source: &Source| {
         is_of_core(source) && source.modules[0] == "sync"
@@ -273,7 +276,7 @@ fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
     };
     // The models replace reclamation with a list behind a lock.
     let is_model = |source: &Source| source.path.ends_with("reclaim/model/bag.rs");
-    // The callers of this crate wait anyway, and checks never use it.
+    // The callers of this crate wait anyway, and checks never use this crate.
     let is_waiting = |source: &Source| source.path.starts_with(folder_of("tollgate-wait"));
     let exempt = |source: &Source| is_sync(source) || is_model(source) || is_waiting(source);
     for source in libraries().iter().filter(|source| !exempt(source)) {
@@ -375,7 +378,7 @@ fn every_file_says_what_it_is_for() {
     }
 }
 
-/// A bag that no call tidies keeps its retired values until its limiter is dropped.
+/// If no call tidies a bag, the bag keeps its retired values until its limiter is dropped.
 #[test]
 fn each_bag_of_retired_values_is_tidied_where_it_is_made() {
     // `tests/allocations/quota_memory.rs` and `tests/allocations/parked.rs` measure the memory of

@@ -1,4 +1,4 @@
-//! A newcomer waits for the first command of README, so the command compiles few crates, without
+//! A newcomer waits for the first command in README, so this command compiles few crates, without
 //! optimization.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The maximum number of crates that the command compiles, including the program. 83 crates take
-/// less than a minute on two cores; the whole program has more than twice as many.
+/// less than a minute on two cores. The whole program has more than twice as many crates.
 const MOST_CRATES: usize = 85;
 
 /// Returns the arguments of the first `cargo run` of README.
@@ -18,15 +18,16 @@ fn arguments(readme: &str) -> Vec<&str> {
     cargo.split_whitespace().collect()
 }
 
-/// Examines the dependencies that cargo itself resolves, so a feature that another crate enables
-/// also counts.
+/// Examines the dependencies that cargo itself resolves, so that features enabled by other crates
+/// also count.
 #[test]
 fn the_first_command_of_readme_compiles_few_crates() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     let arguments = arguments(&readme);
-    // Each of these arguments selects what is built, as `cargo tree` accepts it. `cargo tree`
-    // refuses `--release` and `--profile`, which make the build several times as long.
+    // Each of these arguments selects what is built, and `cargo tree` accepts all of them.
+    // `cargo tree` refuses `--release` and `--profile`, with which the build takes several times as
+    // long.
     let cargo = env::var_os("CARGO").expect("cargo runs this test");
     let listed = Command::new(cargo)
         .current_dir(root)

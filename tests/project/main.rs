@@ -1,5 +1,5 @@
-//! Facts about the project that its source and its pages must agree on: the interface, the floors
-//! of the source, the names in a page.
+//! Facts about the project on which its source and its pages must agree: the interface, the floors
+//! of the source, and the names in a page.
 
 mod api;
 mod architecture;

@@ -25,8 +25,7 @@ fn page(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Collects the names of all functions with `#[test]` in a folder, including models and property
-/// tests.
+/// Collects the names of all `#[test]` functions in a folder, including models and property tests.
 fn tests_of(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -65,7 +64,7 @@ fn quoted(page: &str) -> Vec<&str> {
     found
 }
 
-/// Returns whether the name is a sentence, like the names of tests.
+/// Returns whether the name is a sentence, as the names of tests are.
 fn is_test(name: &str) -> bool {
     name.matches('_').count() >= 3
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')

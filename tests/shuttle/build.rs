@@ -1,4 +1,4 @@
-//! Turns the library's atomics into shuttle's, by the switch that is there for loom: see
+//! Replaces the library's atomics with shuttle's, through the switch that exists for loom: see
 //! `src/sync.rs`.
 
 fn main() {

@@ -1,5 +1,5 @@
-//! A gateway in front of a model that streams its answers, with budgets of tokens and of requests
-//! for each user, each team and all users. The gateway and a fake model both run here.
+//! A gateway in front of a model that streams its answers. Each user, each team and all users
+//! together have a token budget and a request budget. The gateway and a fake model both run here.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --example gateway -- 127.0.0.1:3000
@@ -30,14 +30,14 @@ use tollgate_http::{
 const KEYS: [(&str, &str, &str); 3] =
     [("key-alice", "alice", "red"), ("key-bob", "bob", "red"), ("key-carol", "carol", "blue")];
 
-/// The data that `identify` has found about a request.
+/// The data that `identify` has found in a request.
 #[derive(Clone)]
 struct Asked {
     user: &'static str,
     team: &'static str,
-    /// The tokens of the prompt: about one for every four bytes.
+    /// The number of tokens in the prompt: about one for every four bytes.
     prompt: u64,
-    /// The maximum number of tokens in the answer, in each field that can declare a maximum.
+    /// The maximum length of the answer in tokens, from each field that can declare one.
     declared: [Option<u64>; 2],
 }
 
@@ -74,8 +74,8 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
     let user = || KeyBy::from_fn(|head| asked(head).map(|it| it.user.into()));
     let team = || KeyBy::from_fn(|head| asked(head).map(|it| it.team.into()));
 
-    // Until its cost is known, an answer is charged a cost that most answers do not exceed. This
-    // cost is never more than the request allows.
+    // Until its cost is known, an answer is charged an estimate that most answers do not exceed.
+    // The estimate is never more than the request allows.
     let estimator = Arc::new(Estimator::new(0.9, 100, ["red", "blue"])?);
     let tokens = |limit: Limit| {
         let estimate = RequestCost::estimated(Arc::clone(&estimator), |head| match asked(head) {
@@ -86,7 +86,7 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
         let settle = usage
             .input(RequestCost::from_fn(|head| asked(head).map_or(0, |it| it.prompt)))
             .last_words("\n\ndata: {\"error\":\"the budget of tokens is spent\"}\n\ndata: [DONE]\n\n");
-        // A model that could not be reached has cost nothing.
+        // If the model could not be reached, the request costs nothing.
         limit.cost(estimate).settle(settle).charge_if(|response| response.status().is_success())
     };
     let keyed_by = |name, tokens, by| -> Result<Limit, ConfigError> {

@@ -22,7 +22,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         // gRPC metadata are HTTP headers. A client without an API key is limited only by its
         // address.
         .limit(Limit::new("per-key", keys).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow))
-        // tonic puts the peer's address here. (With TLS it is `TlsConnectInfo<TcpConnectInfo>`.)
+        // tonic stores the peer's address in this extension. (With TLS it is
+        // `TlsConnectInfo<TcpConnectInfo>`.)
         .peer_from(|peer: &TcpConnectInfo| peer.remote_addr())
         .build()?;
 

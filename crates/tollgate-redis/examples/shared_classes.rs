@@ -30,16 +30,17 @@ impl Service {
         Ok(Self { callers, all })
     }
 
-    /// Charges both the caller in its class and the limit of all callers, or neither.
+    /// Charges two limits, or neither: the caller's limit in its class, and the limit for all
+    /// callers.
     pub(crate) async fn admit(&self, class: &str, caller: &str) -> Result<(), Denied> {
         // Callers of an unknown class count as free callers.
         let class = self.callers.class(class).unwrap_or_else(|| self.callers.clone());
         let limits = [(class.for_key(caller), 1), (self.all.clone(), 1)];
-        // The charge stays after the reservations are dropped.
+        // The charge is kept after the reservations are dropped.
         SharedReservationSet::reserve(limits).await.map(drop)
     }
 
-    /// Sends requests of a caller, and returns how many were admitted.
+    /// Sends a caller's requests, and returns how many were admitted.
     pub(crate) async fn admitted(&self, class: &str, caller: &str, requests: usize) -> usize {
         let mut admitted = 0;
         for _ in 0..requests {

@@ -1,7 +1,9 @@
-//! Measures three kinds of waits. The first ends immediately, because no caller waits and the
-//! tokens are available; it is compared with a check of the same limiter. The second is the same in
-//! a queue in which another key has waiters. The third joins a line and leaves it, while 1,000
-//! other keys have waiters.
+//! Measures three kinds of waits:
+//!
+//! - A wait that ends immediately, because no caller waits and the tokens are available. It is
+//!   compared with a check of the same limiter.
+//! - The same wait in a queue in which another key has waiters.
+//! - A wait that joins a line and leaves it, while 1,000 other keys have waiters.
 //!
 //! All measurements use the default clock. The quota of the first group is never exhausted.
 
@@ -53,8 +55,8 @@ fn nap(_: Duration) -> impl Future<Output = ()> {
     poll_fn(move |_| if mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending })
 }
 
-/// Joins the line of a key whose token was taken by the last turn, gives the token back, takes it
-/// again and leaves.
+/// Joins the line of a key whose token was taken in the previous turn. Then gives the token back,
+/// takes it again and leaves the line.
 fn join_and_leave<F: Future<Output = ()>>(
     queues: &WaitQueue<Limiter<u64>, impl Fn(Duration) -> F>,
     key: u64,

@@ -1,5 +1,5 @@
-//! A client that obeys the limit of a server without knowing it in advance. Its requests wait in
-//! order, the client learns the limit from responses, and it sends refused requests again.
+//! A client that obeys a server's limit without knowing it in advance. The client learns the limit
+//! from responses, sends its requests in order, and repeats refused requests.
 //!
 //! `cargo run -p tollgate-wait --features tokio,tower --example outbound [RETRY-AFTER]`
 //!
@@ -33,7 +33,7 @@ const BUSY_MILLIS: u32 = 1_000;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    // An empty argument means a response without the field.
+    // With an empty argument, responses do not have the field.
     let retry_after = env::args().nth(1).unwrap_or_else(|| "1".to_owned());
     let server = Arc::new(Server {
         retry_after,
@@ -75,8 +75,8 @@ async fn main() -> Result<(), Failure> {
 struct Server {
     retry_after: String,
     begin: Instant,
-    /// The start of the busy time, in milliseconds after `begin`. Until the server is busy, this is
-    /// the largest number.
+    /// The start of the busy period, in milliseconds after `begin`, or the largest number if it has
+    /// not started.
     busy_from: AtomicU32,
     served: AtomicU32,
     refused: AtomicU32,

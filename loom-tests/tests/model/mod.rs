@@ -28,8 +28,8 @@ pub enum Atomics {
     /// Every access conflicts with every other, so that no interleaving of `load; compare_exchange`
     /// is skipped.
     Touched,
-    /// As in loom: there are fewer executions, and some interleavings are skipped. A line of the
-    /// table is read only up to its first vacant slot.
+    /// Accesses conflict as in plain loom. There are fewer executions, and some interleavings are
+    /// skipped. A line of the table is read only up to its first vacant slot.
     Plain,
 }
 
@@ -51,7 +51,7 @@ impl Threads {
     }
 }
 
-/// The switches of the shim belong to the process, so models run one at a time.
+/// The switches of the shim are process-wide, so models run one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Explores `body`, even if there is nothing to explore.
@@ -91,7 +91,8 @@ pub fn explore_any(
     explored
 }
 
-/// Explores `body`. A model with one thread or one execution has explored nothing, and fails.
+/// Explores `body`. Fails if the model has only one thread or one execution, because it has then
+/// explored nothing.
 pub fn explore(bound: Bound, atomics: Atomics, body: impl Fn(&Threads) + Sync + Send + 'static) -> Explored {
     let explored = explore_any(bound, atomics, body);
     assert!(explored.threads >= 2, "one thread races nobody: {explored:?}");
@@ -99,7 +100,7 @@ pub fn explore(bound: Bound, atomics: Atomics, body: impl Fn(&Threads) + Sync + 
     explored
 }
 
-/// Records the outcomes that a model has shown, over all its executions.
+/// Records the outcomes of a model, over all its executions.
 #[derive(Clone, Default)]
 pub struct Seen(Arc<Mutex<Vec<String>>>);
 

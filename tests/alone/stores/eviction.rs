@@ -11,9 +11,9 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Far more keys arrive than there is room for, but keys that are not idle always fit. The table
-/// turns over when it is full, or at every opportunity: before each check. Every decision equals
-/// the decision of a map that never forgets.
+/// Far more keys arrive than there is room for, but there is always room for the keys that are not
+/// idle. The table turns over when it is full or, with sweeps, before each check. Every decision
+/// equals the decision of a map that never forgets.
 #[test]
 fn eviction_never_changes_a_decision() {
     let _alone = crate::alone();
@@ -38,7 +38,7 @@ fn eviction_never_changes_a_decision() {
                 });
                 let expected = single.at(tick).check();
                 if sweeps {
-                    // The sweep does a part of a turnover, or a whole one.
+                    // The sweep does either a part of a turnover or all of it.
                     let budget = usize::try_from(random(&mut state) % 1_000).unwrap();
                     limiter.at(tick).sweep(budget);
                 }

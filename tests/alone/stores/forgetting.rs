@@ -1,7 +1,7 @@
 //! Forgetting changes no decision, for any times that callers pass: stalled threads, clocks that
-//! are set back or jump.
+//! jump or are set back.
 //!
-//! A forgotten key is charged no earlier than the time from which it was idle. A map that never
+//! A forgotten key is charged no earlier than the time at which it became idle. A map that never
 //! forgets therefore makes the same decision, if it is asked at the time at which the charge
 //! counts: `Decision::at`.
 
@@ -41,8 +41,8 @@ impl Random {
     }
 }
 
-/// Each part of a batch counts at the time at which its keys are collected, so the iterator may be
-/// slow.
+/// Each part of a batch counts at the time at which its keys are collected, so a slow iterator does
+/// no harm.
 #[test]
 fn a_slow_iterator_gives_no_burst_twice() {
     let _alone = crate::alone();
@@ -123,7 +123,7 @@ fn without_a_grace_no_two_charges_are_too_close() {
     let quota = Quota::new(1, Duration::from_nanos(INTERVAL));
     let limiter: Gate<u64> = Limiter::builder(quota).clock(ManualClock::new()).grace(Duration::ZERO).gate();
     let (time, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    // ORDERING: relaxed, for all of these; a clock and a flag.
+    // ORDERING: all of these are relaxed, because they are only a clock and a flag.
     let read = || Tick::from_nanos(time.fetch_add(1_000, Relaxed));
     let admitted = Mutex::new(vec![Vec::new(); KEYS]);
     thread::scope(|scope| {
@@ -162,15 +162,15 @@ fn without_a_grace_no_two_charges_are_too_close() {
     assert!(limiter.stats().evicted > 100, "{:?}", limiter.stats());
 }
 
-/// The admissions of a key, by the times at which they count.
+/// The admissions of a key, with the times at which they count.
 #[derive(Default)]
 struct Admitted(Vec<(u64, u64)>);
 
 impl Admitted {
     fn note(&mut self, algorithm: Algorithm, quota: Quota, now: Tick, charge: &Decision) {
         let period = u64::try_from(quota.period().as_nanos()).unwrap();
-        // Windows and logs count a stale charge at the key's time, which follows from the time at
-        // which the charge stops counting.
+        // Windows and logs count a stale charge at the key's time. This time is derived from the
+        // time at which the charge stops counting.
         let until = (now + charge.reset_after()).as_nanos();
         let at = match algorithm {
             Algorithm::FixedWindow | Algorithm::SlidingLog => until.saturating_sub(period),
@@ -202,7 +202,7 @@ impl Admitted {
     }
 }
 
-/// Clocks of several callers, which advance, are set back, and jump.
+/// The clocks of several callers. They advance, are set back, and jump.
 struct Clocks {
     random: Random,
     now: u64,
@@ -219,7 +219,7 @@ impl Clocks {
             1 => self.of[caller] = by,
             2..=5 => self.of[caller] /= 2,
             6 => self.now += self.random.below(2 * SECOND),
-            // A single reading is far off.
+            // One clock reading is far off.
             7 if self.random.below(10) == 0 => return Tick::from_nanos(self.now + CENTURY),
             _ => {}
         }
@@ -227,8 +227,8 @@ impl Clocks {
     }
 }
 
-/// Compares a limiter at such times with a map that never forgets, which is asked at the times at
-/// which the limiter counts.
+/// Compares a limiter at such times with a map that never forgets. The map is asked at the times at
+/// which the limiter's charges count.
 fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool) -> (u64, u64) {
     let mut random = Random(seed);
     let period = [1 + random.below(50_000_000), 1 + random.below(SECOND)][random.place(2)];
@@ -313,8 +313,8 @@ fn at_any_times_a_map_that_never_forgets_decides_alike() {
     }
 }
 
-/// The table is full of keys that are throttled for an hour. A caller whose clock differs requests
-/// a place.
+/// The table is full of keys that are throttled for an hour. A caller with a different clock
+/// requests a place.
 #[test]
 fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
     let _alone = crate::alone();
@@ -340,9 +340,9 @@ fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
     }
 }
 
-/// A sweep by a time far ahead forgets keys if other keys have reached that time. A forgotten key
-/// is then charged no earlier than it would be idle, and other keys are delayed by no more than
-/// that.
+/// A sweep at a time far ahead forgets keys if other keys have reached that time. A forgotten key
+/// is then charged no earlier than the time at which it would be idle, and other keys are delayed
+/// by no more than that.
 #[test]
 fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
     let _alone = crate::alone();
@@ -372,8 +372,8 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
     }
 }
 
-/// The keys of a long burst are idle in a year. A single request from far ahead does not make new
-/// keys wait for that time.
+/// The keys of a long burst become idle in a year. One request whose time is far ahead does not
+/// make new keys wait until that time.
 #[test]
 fn one_time_far_ahead_delays_new_keys_by_no_other_keys_burst() {
     let _alone = crate::alone();
@@ -406,8 +406,8 @@ fn a_log_of_days_still_makes_the_table_forget() {
     }
 }
 
-/// One key of a full table becomes idle just after all keys were judged, and the next such time is
-/// a grace away.
+/// One key of a full table becomes idle just after all keys were judged, and the keys are judged
+/// again only after another grace.
 #[test]
 fn an_idle_key_makes_room_after_so_many_were_refused() {
     let _alone = crate::alone();
@@ -432,7 +432,7 @@ fn an_idle_key_makes_room_after_so_many_were_refused() {
     assert_eq!(limiter.stats().evicted, 1);
 }
 
-/// A thread that inserts keys at an old time contradicts each sweep, but the sweep still ends.
+/// A thread that inserts keys at an old time contradicts each sweep. The sweep still ends.
 #[test]
 fn a_sweep_that_is_contradicted_ends() {
     let _alone = crate::alone();

@@ -11,7 +11,7 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// A flood of fresh keys never gives a throttled key its burst back, and memory is bounded.
+/// A flood of fresh keys never restores the burst of a throttled key, and memory is bounded.
 #[test]
 fn a_flood_leaves_throttled_keys_throttled_and_memory_bounded() {
     let _alone = crate::alone();
@@ -36,8 +36,8 @@ fn a_flood_leaves_throttled_keys_throttled_and_memory_bounded() {
     }
 }
 
-/// Every key is admitted exactly as often as its quota allows, while threads insert, charge and
-/// turn the table over. Afterwards all keys are idle and make room for others.
+/// While threads insert, charge and turn the table over, every key is admitted exactly as often as
+/// its quota allows. Afterwards all keys are idle and make room for others.
 #[test]
 fn threads_that_turn_the_table_over_lose_no_charge() {
     let _alone = crate::alone();
@@ -63,7 +63,7 @@ fn threads_that_turn_the_table_over_lose_no_charge() {
     }
 }
 
-/// A caller whose time is far ahead delays its own key, and takes no other key's place.
+/// A caller whose time is far ahead delays its own key, but does not take another key's place.
 #[test]
 fn a_time_far_ahead_does_not_keep_idle_keys_in_the_table() {
     let _alone = crate::alone();
@@ -79,7 +79,7 @@ fn a_time_far_ahead_does_not_keep_idle_keys_in_the_table() {
     assert!(refused < 100, "{refused}");
 }
 
-/// Keys that keep returning get lasting places, even if each key is idle between its visits.
+/// Keys that keep returning receive lasting places, even if each key is idle between its visits.
 #[test]
 fn keys_that_are_idle_between_visits_settle() {
     let _alone = crate::alone();

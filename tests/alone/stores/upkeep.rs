@@ -28,8 +28,8 @@ fn a_sweep_forgets_idle_keys_and_no_others() {
         for key in 0..100 {
             assert!(limiter.check_n(&key, 2).is_allowed());
         }
-        // A turnover is under way that has moved keys before they were idle. The next turnover
-        // forgets them.
+        // A turnover has moved keys before they were idle, and is not complete. The next turnover
+        // forgets these keys.
         while limiter.sweep(1_000) {}
         while limiter.sweep(1_000) {}
         assert_eq!(limiter.len(), 100, "{algorithm}");
@@ -163,8 +163,8 @@ fn clearing_clears_the_shared_state_too() {
     assert!(limiter.check(&3).is_allowed());
 }
 
-/// Each round of clearing gives each key at most one more burst, and afterwards no key has less
-/// than a whole burst.
+/// Each round of clearing allows each key at most one more burst. Afterwards every key has a whole
+/// burst.
 #[test]
 fn clearing_races_charges_and_turnovers() {
     let _alone = crate::alone();

@@ -1,5 +1,5 @@
-//! Classes of callers: each class decides like its own map that never forgets, whatever the other
-//! classes do.
+//! Each class of callers decides like its own map that never forgets, whatever the other classes
+//! do.
 
 use super::store::{ALGORITHMS, Gate, IntoGate, Tiers};
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ fn a_key_that_changes_its_class_begins_anew_and_finds_what_it_used() {
     assert!(!ask(free), "it finds what it used");
     clock.advance(Duration::from_secs(1_800));
     assert_eq!(free.peek(&7).remaining(), 1, "and what has come back");
-    // Both classes have forgotten the key, which is like a new one in both.
+    // Both classes have forgotten the key, so both treat it as a new key.
     clock.advance(Duration::from_secs(7_200));
     limiter.sweep_while(&|| true);
     assert_eq!(limiter.stats().keys, 0);
@@ -80,7 +80,7 @@ fn a_key_that_changes_its_class_begins_anew_and_finds_what_it_used() {
 
 #[test]
 fn a_refund_through_another_class_gives_back_nothing() {
-    // The quotas are equal, so that the charge would also fit the other class.
+    // The quotas are equal, so the charge would also fit the other class.
     let builder = base(Quota::per_hour(2), &ManualClock::new());
     let limiter = builder.class("paid", Quota::per_hour(2)).build().unwrap();
     let [free, paid] = two_of(&limiter);
@@ -206,7 +206,7 @@ fn what_a_class_cannot_be_is_refused_when_the_limiter_is_built() {
     assert!(base(one, &ManualClock::new()).class("n".repeat(128), one).build().is_ok());
 }
 
-/// An alignment is common to all classes, so one of them must have windows.
+/// All classes share one alignment, so at least one of them must have windows.
 #[test]
 fn an_alignment_needs_one_class_with_windows() {
     let one = Quota::per_hour(1);
@@ -258,7 +258,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Keys change their classes all the time, and the tables forget as soon as they may.
+    /// Keys change their classes all the time, and the tables forget keys as soon as they may.
     #[test]
     fn classes_decide_as_a_map_for_each_that_never_forgets(
         algorithms in prop::array::uniform3(prop::sample::select(ALGORITHMS.to_vec())),
@@ -285,7 +285,7 @@ proptest! {
                 prop_assert!(class.len() == 10 && decision.outcome() == Outcome::Denied);
                 continue;
             }
-            // A peek can only guess whether an idle key will be found for a new one.
+            // A peek can only guess whether the check will treat an idle key as a new one.
             if peeked.source() != DecisionSource::Policy {
                 prop_assert_eq!(peeked.outcome(), decision.outcome());
             }

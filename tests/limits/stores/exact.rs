@@ -1,4 +1,4 @@
-//! The store for the tests of this folder: exact keys.
+//! The store for the tests in this folder: exact keys.
 
 use std::hash::Hash;
 use tollgate::store::ExactKeys;

@@ -1,4 +1,4 @@
-//! The store for the tests of this folder: fingerprints in a table.
+//! The store for the tests in this folder: fingerprints in a table.
 
 use std::hash::Hash;
 use tollgate::{Algorithm, Builder, ClassLimiter, Limiter};

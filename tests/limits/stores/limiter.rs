@@ -1,4 +1,4 @@
-//! The limiters as their users see them: keys, policies, batches, times, threads.
+//! The limiters as their users see them: keys, policies, batches, times and threads.
 
 use super::store::{ALGORITHMS, Gate, IntoGate};
 use std::collections::HashMap;
@@ -101,7 +101,7 @@ mod time {
         let reset = gate.check().reset_after();
         let until_midnight = day.as_nanos() - before.as_nanos() % day.as_nanos();
         let off = until_midnight.abs_diff(reset.as_nanos());
-        // The tolerance is a minute for a slow machine, also when midnight has just passed.
+        // The tolerance is a minute, for a slow machine, even if midnight has just passed.
         let tolerance = Duration::from_secs(60).as_nanos();
         assert!(off < tolerance || off > day.as_nanos() - tolerance, "off by {off} ns");
 
@@ -157,7 +157,7 @@ mod refunds {
         let charge = gate.check();
         clock.advance(Duration::from_secs(1));
         assert_eq!(gate.peek().remaining(), 1);
-        // The charge has refilled by now, so the second charge is the only one that is held.
+        // The first charge has refilled, so only the second charge is still held.
         assert!(gate.check().is_allowed());
         gate.refund(&charge);
         assert_eq!(gate.peek().remaining(), 0);
@@ -174,7 +174,8 @@ mod refunds {
         assert_eq!(limiter.peek(&1).remaining(), 9);
     }
 
-    /// A refund gives the same back whatever was charged since: by the same key, at the same time.
+    /// After a reset, a refund of an earlier charge gives nothing back, even if the same key has
+    /// since been charged at the same time.
     #[test]
     fn a_refund_gives_back_nothing_charged_before_a_reset() {
         for &algorithm in ALGORITHMS {
@@ -240,8 +241,8 @@ mod at_the_cap {
         limiter
     }
 
-    /// Asserts that known keys decide as before and that no key is added, whichever policy new keys
-    /// get.
+    /// Asserts that known keys decide as before and that no key is added, whatever policy applies
+    /// to new keys.
     fn known_keys_notice_nothing(limiter: &Gate<u64>) {
         for key in 0..3 {
             let second = limiter.check(&key);
@@ -290,7 +291,8 @@ mod at_the_cap {
         known_keys_notice_nothing(&limiter);
     }
 
-    /// A key that loses its slot and gets it again takes from both states, as much as each admits.
+    /// If a key loses its slot and receives one again, it can take tokens from both states, as many
+    /// as each admits.
     #[test]
     fn a_key_takes_from_the_shared_state_and_its_own_together_twice_the_bound() {
         const ROUNDS: usize = 5;
@@ -349,8 +351,8 @@ mod batches {
         }
     }
 
-    /// The batch has keys that are new, keys further on in their probe run, keys with their own
-    /// quotas, and keys that are being moved.
+    /// The batch has new keys, keys further on in their probe run, keys with their own quotas, and
+    /// keys that are being moved.
     #[test]
     fn batches_decide_as_single_checks_whatever_their_keys_have_gone_through() {
         for &algorithm in ALGORITHMS {
@@ -370,8 +372,8 @@ mod batches {
                     let keys: Vec<u64> = (0..250).map(|n| (n * n + 11 * round * n) % 5_000 % 997).collect();
                     clock.advance(Duration::from_secs(2));
                     if round % 8 == 7 {
-                        // This begins to move all keys. Some keys of the batch were moved, and some
-                        // were not.
+                        // This call begins to move all keys, so some keys of the batch are moved
+                        // and some are not.
                         many.sweep(1);
                     }
                     let mut decisions = Vec::new();
@@ -395,7 +397,7 @@ mod batches {
         assert_eq!(allowed, [true, true, false]);
     }
 
-    /// `Iterator` allows an iterator that begins anew after its end.
+    /// An `Iterator` may start again after it has ended.
     #[test]
     fn an_iterator_that_has_ended_is_not_asked_again() {
         let limiter: Gate<u64> = limiter(Quota::per_hour(1));
@@ -502,7 +504,7 @@ mod threads {
         }
     }
 
-    /// Times of different threads reach a key in any order. By the times of the charges, no
+    /// Times of different threads reach a key in any order. Judged by the times of the charges, no
     /// interval exceeds the bound.
     #[test]
     fn threads_with_skewed_clocks_stay_within_the_bound() {
@@ -533,7 +535,7 @@ mod threads {
     }
 }
 
-/// Decides exactly like a map that never forgets, over random keys, costs and times.
+/// With random keys, costs and times, the limiter decides exactly like a map that never forgets.
 #[test]
 fn a_limiter_decides_as_a_map_of_single_limiters() {
     fn random(state: &mut u64) -> u64 {

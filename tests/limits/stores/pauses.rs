@@ -45,8 +45,8 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Returns the expected answer to a request of `cost` tokens during a pause until `end`. The twin
-/// has no pause.
+/// Returns the expected answer to a request of `cost` tokens during a pause until `end`, computed
+/// from a twin that is not paused.
 fn expected(twin: &Gate<u64>, key: u64, cost: u64, now: Tick, end: Tick) -> (Outcome, Option<Duration>) {
     let then = twin.at(end).peek_n(&key, cost);
     match then.outcome() {
@@ -63,9 +63,9 @@ fn figures(decision: Decision) -> (Outcome, u64, u64, Option<Duration>, Duration
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 2_000 }))]
 
-    /// During a pause nothing is admitted, and each answer states when the request passes.
-    /// Otherwise the limiter decides like a twin that was never paused and did not receive the
-    /// requests during pauses.
+    /// During a pause nothing is admitted, and each answer reports when the request will pass.
+    /// Otherwise the limiter decides like a twin that was never paused and received no requests
+    /// during pauses.
     #[test]
     fn a_pause_holds_and_changes_nothing_else(
         algorithm in prop::sample::select(ALGORITHMS.to_vec()),
@@ -123,7 +123,7 @@ proptest! {
                     asked_now.pause(&key, Duration::from_millis(length)).unwrap();
                     ends[index] = ends[index].max(at(millis + length));
                 }
-                // A limiter may forget a pause only if it is over.
+                // A limiter may forget a pause only after the pause has ended.
                 Act::Sweep => {
                     while asked_now.sweep(1_024) {}
                     while twin_now.sweep(1_024) {}
@@ -232,7 +232,7 @@ fn a_key_without_a_place_is_paused() {
         limiter.at(at(0)).pause(&2, SECOND).unwrap();
         let paused = limiter.at(at(1)).check(&2);
         assert_eq!(paused.outcome(), Outcome::Denied, "{when_full}");
-        // By then the place of the other key is free.
+        // At the retry time, the other key's place is free.
         assert_eq!(paused.retry_after(), Some(Duration::from_millis(999)), "{when_full}");
         assert_eq!(limiter.stats().refused, 0);
     }
@@ -248,7 +248,7 @@ fn as_many_keys_are_paused_as_tracked_and_the_call_says_so() {
     assert!(limiter.at(at(0)).check(&100).is_allowed());
     assert!(pause(5, at(500)).is_ok(), "it is paused already");
     assert!((0..100).all(|key| !limiter.at(at(999)).check(&key).is_allowed()));
-    // The pauses that are over make room.
+    // Pauses that have ended make room.
     let late = at(100_000);
     assert!((200..300).all(|key| pause(key, late).is_ok()));
     assert_eq!(limiter.at(late).check(&200).source(), DecisionSource::Key);
@@ -264,7 +264,8 @@ fn a_sweep_forgets_pauses_that_are_over_and_no_others() {
     }
     let full = limiter.stats().bytes;
     let mut now = limiter.at(at(50_000));
-    // Memory is not freed while a thread of another test holds a guard, which may be preempted.
+    // Memory is not freed while a thread of another test holds a guard, and that thread may be
+    // preempted.
     for second in 51..=90 {
         now = limiter.at(at(second * 1_000));
         while now.sweep(4_096) {}
@@ -277,8 +278,8 @@ fn a_sweep_forgets_pauses_that_are_over_and_no_others() {
     assert!(limiter.stats().bytes < full / 2, "{} of {full}", limiter.stats().bytes);
 }
 
-/// Threads check a key while it is paused for a while, again and again: nothing is admitted between
-/// the return of a pause and its end.
+/// While threads check a key, it is paused for a while, again and again. Nothing is admitted
+/// between the return of the call that pauses the key and the end of the pause.
 #[test]
 fn no_thread_is_admitted_during_a_pause() {
     let clock = ManualClock::new();

@@ -1,5 +1,4 @@
-//! Quotas that are changed while the limiter is in use: the default quota, and the own quotas of
-//! keys.
+//! Quotas that are changed while the limiter is in use: the default quota, and keys' own quotas.
 
 use super::store::{ALGORITHMS, Gate, IntoGate};
 use proptest::prelude::*;
@@ -57,7 +56,8 @@ fn any_way() -> impl Strategy<Value = Way> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 2_000 }))]
 
-    /// Charged tokens stay charged: the new capacity, less the tokens taken, remains.
+    /// Charged tokens stay charged: the remaining tokens are the new capacity minus the tokens
+    /// taken.
     #[test]
     fn what_is_missing_stays_missing(
         algorithm in any_algorithm(),
@@ -76,7 +76,7 @@ proptest! {
             prop_assert_eq!(after.capacity(), next);
             let left = (before + next).saturating_sub(limit);
             if matches!(algorithm, Algorithm::SlidingWindow | Algorithm::SlidingLog) && before == 0 {
-                // After the limit was lowered, more may count than the limit.
+                // After the limit was lowered, more tokens may count than the limit.
                 prop_assert!(after.remaining() <= left);
             } else {
                 prop_assert_eq!(after.remaining(), left, "of {} before", before);
@@ -111,16 +111,16 @@ proptest! {
         }
     }
 
-    /// At one instant, no more is admitted than the larger capacity. This also holds around several
-    /// changes, if each raises the capacity.
+    /// At any instant, no more is admitted than the larger of the two capacities. Across several
+    /// changes, this also holds if each of them raises the capacity.
     #[test]
     fn no_change_grants_more_than_the_larger_burst(
         algorithm in any_algorithm(),
         way in any_way(),
         quotas in prop::collection::vec((1_u64..1_000, 1_u64..7_200), 2..8),
         costs in prop::collection::vec(1_u64..400, 40),
-        // The thread that changes the quota reads an earlier time than another thread has passed.
-        // The new rate counts from the later time.
+        // The thread that changes the quota reads a time that another thread has already passed.
+        // The new rate applies from the later time.
         skews in prop::collection::vec(prop_oneof![Just(0), 0_u64..3_000], 8),
     ) {
         let mut quotas = quotas;
@@ -146,14 +146,15 @@ proptest! {
         prop_assert!(admitted <= largest + refilled, "{} of {} + {}", admitted, largest, refilled);
     }
 
-    /// Two limiters receive the same requests and changes, but one receives no refunds. It admits
-    /// everything that the other one admits. (Refunds are in the reverse order of their charges:
-    /// `Rule::refund` states the effect of another order on a bucket.)
+    /// Two limiters receive the same requests and changes, but only one receives refunds. The other
+    /// one admits everything that the first one admits. (Refunds are in the reverse order of their
+    /// charges. `Rule::refund` describes the effect of another order on a bucket.)
     #[test]
     fn refunds_around_changes_admit_nothing_that_others_would_not_get(
         algorithm in any_algorithm(),
         way in any_way(),
-        // A request with the part of its cost that is given back later, a refund, or a change.
+        // Either a request and the part of its cost that is given back later, or a refund, or a
+        // change.
         steps in prop::collection::vec(
             (0_u64..40_000, prop_oneof![
                 4 => (1_u64..=10, 0_u64..=10).prop_map(|(cost, back)| Act::Check(cost, back.min(cost))),
@@ -200,8 +201,8 @@ proptest! {
         }
     }
 
-    /// Nothing panics, for any quotas, times and costs, including refunds of charges under other
-    /// quotas.
+    /// Nothing panics, for any quotas, times and costs. This includes refunds of charges made under
+    /// other quotas.
     #[test]
     fn changes_never_panic(
         algorithm in any_algorithm(),
@@ -215,7 +216,7 @@ proptest! {
             let now = Tick::from_nanos(at >> (shift % 64));
             let limit = limit >> (shift / 64 % 64);
             let quota = Quota::new(limit, Duration::from_nanos(period >> (shift / 4_096 % 61)));
-            // Most changes are refused, and then nothing has changed.
+            // Most changes are refused, and a refused change has no effect.
             let _ = limiter.at(now).set_key_quotas([(&7, Some(quota))]);
             if matches!(way, Way::Default) {
                 let _ = limiter.at(now).set_quota(quota);
@@ -271,7 +272,7 @@ fn a_quota_of_its_own_outlives_the_state_of_its_key() {
     assert_eq!(limiter.check(&7).capacity(), 10, "clearing forgets keys, not quotas");
 }
 
-/// A change forgets no key, even if the store has no room for more.
+/// A change does not make the store forget a key, even if the store has no room for more.
 #[test]
 fn a_change_at_the_cap_forgets_nobody() {
     let builder = Limiter::builder(per_hour(1)).max_keys(1_000).clock(ManualClock::new());
@@ -348,8 +349,8 @@ fn keys_that_share_a_state_follow_the_default_quota() {
     assert_eq!(limiter.len(), 0);
 }
 
-/// Threads take all tokens they get, while the quota goes up: at a clock that stands still, they
-/// get the tokens of the largest quota, and not one more.
+/// Threads take all tokens they can get while the quota is raised. The clock stands still, so they
+/// receive exactly the tokens of the largest quota.
 #[test]
 fn changes_race_charges_and_exactly_the_larger_burst_is_granted() {
     for &algorithm in ALGORITHMS {
@@ -387,7 +388,7 @@ fn changes_race_charges(algorithm: Algorithm, way: Way) {
                 }
             });
         }
-        // This also runs if an assertion fails, because the racers would never end.
+        // This also runs if an assertion fails, because the racers would otherwise never end.
         let _ends = Ends(is_over);
         for limit in (LARGE / 2..LARGE).step_by(25) {
             change(limiter, way, 7, per_hour(limit), now);
@@ -402,7 +403,8 @@ fn changes_race_charges(algorithm: Algorithm, way: Way) {
     assert_eq!(admitted.load(SeqCst), LARGE, "{algorithm} {way:?}");
 }
 
-/// Two threads change quotas, each of its own keys and both of the default: no change is lost.
+/// Two threads change quotas: each changes the quotas of its own keys, and both change the default.
+/// No change is lost.
 #[test]
 fn changes_race_changes_and_none_is_lost() {
     let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
@@ -433,7 +435,7 @@ fn changes_race_changes_and_none_is_lost() {
     assert_eq!(limiter.peek(&9_999).capacity(), 77);
 }
 
-/// Quotas of single keys take memory, which the limiter counts.
+/// Quotas of individual keys require memory, which the limiter counts.
 #[test]
 fn the_memory_of_quotas_is_counted() {
     let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
@@ -444,13 +446,13 @@ fn the_memory_of_quotas_is_counted() {
     assert!((120..400).contains(&each), "{each} bytes");
 }
 
-/// A change takes effect at its own time, not when its key is next used, and not at the time of a
-/// call that only looks.
+/// A change takes effect at its own time, not at the time of the key's next use. A call that only
+/// looks does not change this.
 #[test]
 fn a_change_takes_effect_at_its_own_time() {
     for &algorithm in ALGORITHMS {
         for way in WAYS {
-            // Ten an hour, all of them taken, then eleven. A peek looks ahead.
+            // The quota is ten an hour, all of them taken, and then eleven. A peek looks ahead.
             let (gate, clock) = limiter(algorithm, per_hour(10));
             let now = clock.now();
             assert!(gate.check_n(&7, 10).is_allowed());
@@ -487,8 +489,8 @@ fn a_change_concerns_the_shared_state_at_once() {
     assert_eq!((next.source(), next.is_allowed(), next.remaining()), (DecisionSource::Overflow, false, 0));
 }
 
-/// After the length of windows has changed, an older charge is given back only to a window that
-/// contains it.
+/// If the length of windows changes, an older charge is given back only to a window that contains
+/// it.
 #[test]
 fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
@@ -503,8 +505,8 @@ fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
     }
 }
 
-/// Ten tokens are reserved, and refill under a faster quota. They then belong to others, whatever
-/// the quota is by then.
+/// Ten tokens are reserved, and refill under a faster quota. These tokens then belong to other
+/// callers, whatever the quota becomes later.
 #[test]
 fn a_release_after_a_raise_gives_nothing_of_others() {
     for way in WAYS {
@@ -521,7 +523,7 @@ fn a_release_after_a_raise_gives_nothing_of_others() {
     }
 }
 
-/// A charge gives back the tokens that it would still hold if it had refilled at the fastest rate
+/// A charge gives back the tokens that it would still hold if they had refilled at the fastest rate
 /// from the beginning.
 #[test]
 fn a_refund_after_changes_of_the_rate_counts_with_the_fastest() {
@@ -532,11 +534,12 @@ fn a_refund_after_changes_of_the_rate_counts_with_the_fastest() {
             clock.advance(Duration::from_secs(60));
             change(&gate, way, 7, per_hour(limit).burst(100), clock.now());
         }
-        // 1 token has refilled, and then 10; at the fastest rate 20 would have.
+        // So far, 1 token has refilled, and then 10. At the fastest rate, 20 tokens would have
+        // refilled.
         assert_eq!(gate.peek(&7).remaining(), 11, "{way:?}");
         gate.refund(&7, &charge);
         assert_eq!(gate.peek(&7).remaining(), 91, "{way:?}");
-        // A charge of the present quota gives back all tokens that it holds.
+        // A charge made under the present quota gives back all tokens that it holds.
         assert!(gate.check_n(&7, 91).is_allowed());
         clock.advance(Duration::from_secs(60));
         let charge = gate.check(&7);
@@ -545,7 +548,7 @@ fn a_refund_after_changes_of_the_rate_counts_with_the_fastest() {
     }
 }
 
-/// Windows of one length do not know the counts of windows of another length in between.
+/// Windows of one length do not count charges made in between under another length.
 #[test]
 fn a_refund_after_two_changes_of_length_gives_nothing_of_others() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
@@ -562,7 +565,7 @@ fn a_refund_after_two_changes_of_length_gives_nothing_of_others() {
     }
 }
 
-/// The limiter's quota takes over the refill of the key's own quota.
+/// The refill under the key's own quota still counts under the limiter's quota.
 #[test]
 fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
     let (gate, clock) = limiter(Algorithm::TokenBucket, per_hour(1).burst(10));
@@ -575,9 +578,9 @@ fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
     assert!(!gate.check(&7).is_allowed());
 }
 
-/// The limiter does not remember whose own quota was removed. Each key gets back what an earlier
-/// charge would hold at the fastest rate, which for an immediate refund is everything. A later
-/// charge is not affected.
+/// The limiter does not remember which key's own quota was removed. Each key gets back the tokens
+/// that an earlier charge would hold at the fastest rate. For an immediate refund, these are all
+/// tokens. A later charge is not affected.
 #[test]
 fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
     for &algorithm in ALGORITHMS {
@@ -599,8 +602,8 @@ fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
     }
 }
 
-/// A lowered capacity forgets the missing tokens beyond it, and that is the most that a refund may
-/// then take from others.
+/// A lowered capacity forgets the missing tokens beyond it. A refund may then take at most this
+/// number of tokens from other callers.
 #[test]
 fn a_refund_after_a_lowered_capacity_gives_at_most_what_was_forgotten_of_others() {
     for &algorithm in ALGORITHMS {
@@ -614,8 +617,8 @@ fn a_refund_after_a_lowered_capacity_gives_at_most_what_was_forgotten_of_others(
         assert_eq!(gate.check_n(&7, forgotten).charged(), forgotten, "{algorithm}");
         assert!(!gate.check(&7).is_allowed());
         gate.refund(&7, &charge);
-        // 5 tokens were kept before and `forgotten` since. Without the refunded charge there would
-        // be room for 5 - `forgotten`.
+        // The other earlier charge holds 5 tokens, and `forgotten` tokens were charged since.
+        // Without the refunded charge, there would be room for 5 - `forgotten` tokens.
         assert_eq!(gate.peek(&7).remaining(), 5, "{algorithm}");
     }
 }

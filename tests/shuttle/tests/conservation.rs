@@ -1,7 +1,7 @@
-//! Four threads reserve, hold permits, charge several limits at once, force charges, give back and
-//! change quotas, at random schedules. In the end the state of every limit agrees with the answers,
-//! as with real threads (`tests/conservation.rs`). `tests/schedules.rs` describes what shuttle can
-//! show.
+//! Under random schedules, four threads reserve, hold permits, charge several limits at once, force
+//! charges, give back and change quotas. In the end the state of every limit agrees with the
+//! answers, as with real threads (`tests/conservation.rs`). `tests/schedules.rs` describes what
+//! shuttle can show.
 
 #[path = "../../accounts/mod.rs"]
 mod accounts;
@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex};
 use tollgate::Algorithm;
 use tollgate::store::{ExactKeys, Fingerprints};
 
-/// Few keys, so that all threads use the same keys, and small limits, which are soon reached.
+/// There are few keys, so that all threads use the same keys, and small limits, which are soon
+/// reached.
 const SCALE: Scale =
     Scale { threads: 4, operations: 18, keys: 3, caps: &[4, 64], limit: 5, cost: 2, debt: 2, places: 2 };
 

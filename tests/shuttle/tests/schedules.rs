@@ -1,15 +1,16 @@
-//! Four threads do hundreds of operations on one limiter, at random schedules: charges, refunds,
-//! floods of new keys, sweeps, evictions and changes of quotas, all at once. In the end every token
-//! is accounted for.
+//! Under random schedules, four threads perform hundreds of operations on one limiter: charges,
+//! refunds, floods of new keys, sweeps, evictions and quota changes, all at once. In the end every
+//! token is accounted for.
 //!
 //! Loom explores all schedules of a race of few operations. Shuttle picks some schedules of a long
 //! race, and may switch threads at every atomic operation of the library. The constants are those
-//! of the models, so a table begins with two places and turns over all the time. Shuttle cannot
-//! show weak memory, because its atomics are sequentially consistent, nor memory that is freed too
-//! early, because the shim frees nothing before a limiter is dropped.
+//! of the models, so a table begins with two places and turns over all the time.
 //!
-//! A schedule follows from a seed, as do all random numbers here. A failure names its seed, and
-//! `make shuttle SEED=n` runs that schedule again. `SCHEDULES=n` sets the number of schedules.
+//! Shuttle cannot show weak memory, because its atomics are sequentially consistent. It also cannot
+//! show memory that is freed too early, because the shim frees nothing before a limiter is dropped.
+//!
+//! A schedule is derived from a seed, and so are all random numbers here. A failure names its seed,
+//! and `make shuttle SEED=n` runs that schedule again. `SCHEDULES=n` sets the number of schedules.
 
 mod runner;
 
@@ -37,7 +38,7 @@ const OWN: Range<u64> = 2..4;
 const FICKLE: u64 = 4;
 /// The first of the keys that are requested once.
 const FLOOD: u64 = 100;
-/// The counts of one limiter, or of all limiters.
+/// The counts for one limiter, or for all limiters.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     schedules: u64,
@@ -96,20 +97,21 @@ struct Worker<S: Built> {
     limiter: Arc<Limiter<u64, S>>,
     thread: u64,
     now: Tick,
-    /// The limits that this thread has set last: the default, or the limits of the keys with their
-    /// own quotas. No other thread sets them, so they only rise, and no taken token is forgotten.
+    /// The limits that this thread set last: the default, or the limits of the keys with their own
+    /// quotas. No other thread sets them, so they only rise, and no token already taken is
+    /// forgotten.
     limits: [u64; 2],
     fresh: u64,
     /// Charges that the thread may give back.
     charges: Vec<(u64, Decision)>,
-    /// For each key whose tokens are counted: the tokens taken, minus the tokens given back.
+    /// For each key whose tokens are counted, the tokens taken minus the tokens given back.
     taken: [u64; OWN.end as usize],
     figures: Figures,
     does: Does,
 }
 
-/// The additional operations in a schedule. A sliding log may lose a refund while its quota changes
-/// (see its page), so a schedule of logs has refunds or changes, not both.
+/// The additional operations of a schedule. A sliding log may lose a refund while its quota changes
+/// (see its page), so a schedule of logs has either refunds or changes.
 #[derive(Clone, Copy, Debug)]
 struct Does {
     refunds: bool,
@@ -263,7 +265,7 @@ fn all_tokens_are_accounted_for<S: Built>(store: impl fmt::Display) {
         let start = Instant::now();
         let sum = Arc::new(Mutex::new(Figures::default()));
         let counted = Arc::clone(&sum);
-        // Each algorithm has its own seeds; otherwise all would run the same schedules.
+        // Each algorithm has its own seeds. Otherwise all algorithms would run the same schedules.
         runner::run(format_args!("{store}, {algorithm}"), index, move || {
             *counted.lock().unwrap() += schedule::<S>(algorithm);
         });

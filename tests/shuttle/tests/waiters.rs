@@ -1,14 +1,18 @@
-//! Callers on four threads wait for three keys, at random schedules: some wait to the end, some
-//! have a deadline, some give up. In the end no caller waits, and each charged token went to a
-//! caller. The queue has two shards here: two of the keys share a mutex, and the third key has
-//! another. Other callers wait for permits, alone and together with a rate, and hold them for a
+//! Under random schedules, callers on four threads wait for three keys: some wait to the end, some
+//! have a deadline, and some give up. In the end no caller waits, and each charged token was given
+//! to a caller. The queue has two shards here: two of the keys share a mutex, and the third key has
+//! another.
+//!
+//! Other callers wait for permits, alone and together with a rate, and hold the permits for a
 //! while. In the end all permits are returned.
 //!
 //! Shuttle may switch threads at every operation of the shards' mutexes, of the count of waiters
 //! and of the limiter's atomics. Time is constant until a waiter sleeps. A sleep that is shorter
-//! than the patience advances the clock. A waiter that is not the first sleeps for longer, and so
-//! does the first while no permit is free. Here such a sleep never ends, and only the waker wakes
-//! the waiter when its turn begins. Therefore a lost wake is a deadlock, which shuttle reports.
+//! than the patience advances the clock.
+//!
+//! All waiters except the first sleep for longer than the patience, and so does the first while no
+//! permit is free. Here such a sleep never ends, and only the waker wakes the waiter when its turn
+//! begins. A lost wake is therefore a deadlock, which shuttle reports.
 //!
 //! `make shuttle SEED=n` runs the schedules of one seed again.
 
@@ -84,7 +88,7 @@ impl Waitable<usize> for Counted {
         _: NextWaiter<'_>,
     ) -> impl Future<Output = Result<Turn, Decision>> + Send {
         let answer = self.limiter.check_n(key, cost);
-        // Relaxed: a count.
+        // Relaxed, because this is only a count.
         self.charged.fetch_add(answer.charged(), Relaxed);
         ready(answer.try_into())
     }
@@ -101,7 +105,7 @@ impl Waitable<usize> for Counted {
 /// The charges of a thread: the key, the time, and the number of tokens.
 type Charges = Vec<(usize, Tick, u64)>;
 
-/// The number of callers that went, gave up and were refused, in all schedules.
+/// The number of callers that proceeded, gave up and were refused, in all schedules.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     went: u64,
@@ -167,7 +171,7 @@ fn queues<L>(clock: &ManualClock, limiter: L) -> Arc<WaitQueue<L, impl Fn(Durati
     Arc::new(WaitQueue::with_sleep(limiter, sleep).patience(PATIENCE).recheck(PATIENCE))
 }
 
-/// Runs a caller on each thread, and returns what they have counted.
+/// Runs a caller on each thread, and returns the results of all callers.
 fn on_threads<T: Send + 'static>(caller: impl Fn() -> T + Clone + Send + 'static) -> Vec<T> {
     let threads: Vec<_> = (0..THREADS).map(|_| shuttle::thread::spawn(caller.clone())).collect();
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -204,7 +208,7 @@ fn schedule() -> Figures {
         got += cost;
     }
     // The remaining tokens are not compared, because a charge at an earlier time than the previous
-    // charge may leave fewer tokens. Relaxed: the threads have ended.
+    // charge may leave fewer tokens. The load is relaxed because the threads have ended.
     let charged = queues.limiter().charged.load(Relaxed);
     assert_eq!(charged, got, "a token was charged and nobody got it");
     sum

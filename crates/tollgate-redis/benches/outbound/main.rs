@@ -2,8 +2,8 @@
 //! `make bench-outbound`, or `cargo bench -p tollgate-redis --features http,wait --bench outbound
 //! -- --seconds 120 --warm-up 60`.
 //!
-//! The benchmark prints the share of the requests that the server refused after the warm-up, and
-//! the share of the allowed requests that it served. It also prints whether each process sent its
+//! The benchmark prints the share of requests that the server refused after the warm-up, and the
+//! share of the allowed requests that were served. It also prints whether each process sent its
 //! requests in order.
 
 mod trial;
@@ -44,8 +44,8 @@ fn main() -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Returns true if at most one request in 1,000 was refused, 0.95 of the allowed requests were
-/// served, and all requests were sent in order.
+/// Returns true if at most one request in 1,000 was refused, at least 95 % of the allowed requests
+/// were served, and all requests were sent in order.
 fn is_kept(report: &Report) -> bool {
     report.refused_share() <= 0.001 && report.served_share() >= 0.95 && report.overtaking() == 0
 }

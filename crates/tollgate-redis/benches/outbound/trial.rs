@@ -33,7 +33,7 @@ use tower::{ServiceBuilder, ServiceExt};
 
 const PROCESSES: u32 = 4;
 const WINDOW: Duration = Duration::from_secs(1);
-/// The quotas of a key, in hundredths of the first quota.
+/// The quotas of a key, as percentages of the first quota.
 const CHANGES: [u64; 5] = [100, 50, 150, 75, 125];
 /// How often the server refuses a request for no reason.
 const INJECTED_EVERY: Duration = Duration::from_secs(5);
@@ -65,10 +65,10 @@ pub(crate) struct Report {
     refused: u64,
     refused_after_lowering: u64,
     injected: u64,
-    /// The number of requests that the quotas allowed, without the pauses that injected refusals
-    /// requested.
+    /// The number of requests that the quotas allowed, outside of the pauses requested by injected
+    /// refusals.
     allowed: f64,
-    /// The number of requests that all processes sent, and how many of them were sent after a later
+    /// The number of requests sent by all processes, and how many of them were sent after a later
     /// request.
     sent: u64,
     overtaking: u64,
@@ -80,7 +80,7 @@ impl Report {
         self.refused as f64 / (self.served + self.refused).max(1) as f64
     }
 
-    /// Returns the number of served requests, as a share of the requests that the quotas allowed.
+    /// Returns the number of requests served, as a share of the requests that the quotas allowed.
     pub(crate) fn served_share(&self) -> f64 {
         self.served as f64 / self.allowed
     }
@@ -110,9 +110,9 @@ struct Counts {
     refused: u64,
     refused_after_lowering: u64,
     injected: u64,
-    /// The pauses that injected refusals requested, in seconds.
+    /// The duration of the pauses requested by injected refusals, in seconds.
     paused: f64,
-    /// The sum of each quota multiplied by its time.
+    /// The sum of all quotas, each multiplied by its duration.
     allowed: f64,
 }
 
@@ -135,7 +135,7 @@ impl Server {
         (self.plan.warm_up..self.plan.warm_up + self.plan.measured).contains(&self.begin.elapsed())
     }
 
-    /// Returns a refusal for no reason, if a refusal is due.
+    /// Returns an injected refusal, if one is due.
     fn inject(&self) -> Option<Response> {
         let mut state = self.state.lock().unwrap();
         if state.injected.elapsed() < INJECTED_EVERY {
@@ -235,7 +235,7 @@ pub(crate) fn run(plan: &Plan, program: impl Fn() -> Command) -> Report {
         let counts = std::mem::take(&mut server.state.lock().unwrap().counts);
         let (keys, paused) = match plan.keys {
             Keys::Own => (f64::from(PROCESSES), counts.paused),
-            // The other processes continue.
+            // The other processes keep running.
             Keys::Shared => (1.0, 0.0),
         };
         Report {
@@ -291,7 +291,7 @@ pub(crate) fn child() -> bool {
         time: Duration::from_secs(seconds.parse().unwrap()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The guess is higher than any quota of the server.
+    // This guess is higher than any quota of the server.
     let own = Quota::per_second(1_000).burst(50);
     let tasks = tokio::task::LocalSet::new();
     runtime.block_on(tasks.run_until(async {
@@ -313,7 +313,7 @@ struct Process {
     time: Duration,
 }
 
-/// The number of a call, in the order in which calls start.
+/// The sequence number of a call, in the order in which calls start.
 #[derive(Clone, Copy)]
 struct Call(u64);
 
@@ -325,8 +325,8 @@ impl Process {
             (request.headers()["api-key"].to_str().unwrap_or_default().to_owned(), 1)
         };
         let order = Arc::new(Mutex::new(HashMap::<&str, u64>::new()));
-        // If all clients start at once, there is no queue yet. The client that asks the store first
-        // may then receive its answer last.
+        // If all clients started at once, no queue would exist yet, and the client that asks the
+        // store first might receive its answer last.
         let counts_from = Instant::now() + self.warm_up;
         let record = {
             let order = Arc::clone(&order);

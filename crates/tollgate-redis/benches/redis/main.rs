@@ -63,11 +63,11 @@ struct Run {
     per_second: f64,
     p50: Duration,
     p99: Duration,
-    /// The server's CPU time for each check, in microseconds.
+    /// The server's CPU time per check, in microseconds.
     cpu: f64,
 }
 
-/// Runs tasks that check for a given time.
+/// Runs tasks that make checks for a given time.
 async fn run(subject: &Arc<Subject>, server: &Server, plan: &Plan) -> Run {
     let until = Instant::now() + Duration::from_secs_f64(plan.seconds);
     let cpu = server.cpu_time();

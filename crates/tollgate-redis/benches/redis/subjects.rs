@@ -1,5 +1,5 @@
-//! The subjects of the benchmark. They are local and shared limits of this crate, and two widely
-//! used methods.
+//! The subjects of the benchmark: local and shared limits of this crate, and two widely used
+//! methods.
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Script};
@@ -34,7 +34,7 @@ async fn incr(mut connection: MultiplexedConnection, key: u64) -> bool {
 }
 
 /// GCRA with floating-point seconds for the time and the arrival time, and with strings in the
-/// answer. It is reimplemented after a widely used package for Go.
+/// answer. It follows a widely used Go package.
 const GCRA: &str = r"
 local burst, rate, period, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local interval = period / rate

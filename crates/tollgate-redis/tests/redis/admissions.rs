@@ -13,7 +13,7 @@ fn nanos(clock: ClockId) -> u64 {
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
 
-/// A token that was admitted at some moment between these times.
+/// A token that was admitted at some moment between two times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     pub(crate) begin: u64,
@@ -33,9 +33,8 @@ impl Admissions {
         self.0.len() as u64
     }
 
-    /// Calls `check` for each interval from the start of one admission to the end of another.
-    /// `check` receives the interval's length and the number of admissions that were surely in the
-    /// interval.
+    /// Calls `check` for each interval from the start of one admission to the end of another,
+    /// passing the interval's length and the number of admissions that certainly fall into it.
     fn each_interval(&self, check: impl Fn(u64, u64)) {
         // Every tenth start is enough, because a lasting excess is visible from many starts.
         for first in self.0.iter().step_by(10) {
@@ -64,8 +63,8 @@ impl Admissions {
         });
     }
 
-    /// Returns two numbers for each window of the wall clock between these moments: how many
-    /// admissions were surely in the window, and how many were possibly in it.
+    /// For each window of the wall clock between these moments, returns how many admissions were
+    /// certainly in the window, and how many were possibly in it.
     pub(crate) fn windows(&self, period: Duration, begun: u64, ended: u64) -> Vec<(u64, u64)> {
         let period = u64::try_from(period.as_nanos()).unwrap();
         let ahead = nanos(ClockId::Realtime) - now();

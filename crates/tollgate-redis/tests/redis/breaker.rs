@@ -65,9 +65,9 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
         let took = begun.elapsed();
         println!("10,000 checks at a time took {took:?}");
-        // The checks are created and dropped one by one. On a busy machine this requires more than
-        // the deadline. If the checks waited one after the other, they would wait for 10,000
-        // deadlines.
+        // The checks are created and dropped one by one, which takes longer than the deadline on a
+        // busy machine. If each check waited for the previous one, the whole batch would take
+        // 10,000 deadlines.
         assert!(took < 200 * DEADLINE, "{took:?}");
         let begun = Instant::now();
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
@@ -78,8 +78,8 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
     });
 }
 
-/// The pauses between probes are random and grow. A server that had only stopped responding answers
-/// over its old connection, so no machine waits until a pause ends.
+/// The pauses between probes are random and grow. If a server had merely stalled, it answers over
+/// its old connection once it resumes, so no machine waits for a pause to end.
 #[test]
 fn a_server_that_goes_on_is_used_at_once_over_its_old_connection() {
     on_server(async |server| {

@@ -366,7 +366,7 @@ fn a_class_that_cannot_be_is_refused_by_name() {
     assert!(zero.starts_with("class \"none\": 0 tokens would deny every request"), "{zero}");
     let burst = refused(|builder| builder.class("burst", Quota::per_second(5).burst(9)));
     assert!(burst.starts_with("class \"burst\": "), "{burst}");
-    // The limit's own quota must allow the requested lease. The quota of a class need not allow it.
+    // The limit's own quota must allow the requested lease. A class's quota need not allow it.
     let lease = refused(|builder| builder.lease(6));
     assert_eq!(lease, "invalid lease of 6 tokens: expected 1 to 5 under this quota");
     let fine = builder(&client, "fine", Algorithm::FixedWindow).class("tiny", Quota::per_second(1)).lease(5);

@@ -44,7 +44,7 @@ fn with_the_clients_clock_the_server_is_not_asked_for_its_time() {
 #[test]
 fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
     on_each_client(async |_server, client| {
-        // The time is the start of a window, which the store then keeps for a minute.
+        // The time is the start of a window, so the store keeps the window for a minute.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 60 * 60;
         let at = |seconds: u64| Tick::from(Duration::from_secs(seconds));
         for algorithm in Algorithm::ALL {
@@ -124,7 +124,8 @@ fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twic
             })
             .await;
             println!("{algorithm}: said {wait:?}, took {:?}", begun.elapsed());
-            // The key must not stay for the time by which the clock stepped back.
+            // The key's lifetime in the store must not grow by the time that the clock stepped
+            // back.
             let left = server.ask::<i64>(&["PTTL", &key]);
             assert!(left <= 14_000, "{algorithm}: {left} ms");
         };

@@ -51,13 +51,13 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         for node in cluster.nodes() {
             node.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "+@all"]);
         }
-        // The client knows one node, which reports the others. The client asks them as the same
-        // user.
+        // The client knows one node, which reports the others. The client queries these nodes as
+        // the same user.
         let first = cluster.nodes()[0].address();
         let client = patiently(Client::cluster([format!("redis://limiter:secret@{first}")]));
         client.connect().await.unwrap();
 
-        // The keys cover all slots. They are checked one by one and together.
+        // The keys cover all slots. They are checked both one by one and together.
         for algorithm in Algorithm::ALL {
             let limiter = limiter(&client, algorithm, Duration::from_secs(5));
             let keys: Vec<_> = (0..100).map(|number| format!("{algorithm}{number}")).collect();
@@ -101,12 +101,12 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         cluster.finish_move(moving);
         left(LIMIT - 15).await;
         cluster.fail_over(&name);
-        // The replica has all data that were replicated.
+        // The replica has all the data that was replicated.
         store_answers(&limiter, key).await;
         limiter.reset(key).await.unwrap();
         left(LIMIT).await;
         assert_eq!(limiter.stats().unanswered, 0);
-        // By now the client has learned of the moves, so no node redirects it any more.
+        // The client has learned of the moves, so no node redirects it anymore.
         let moved = || -> u64 {
             cluster
                 .nodes()
@@ -190,7 +190,7 @@ fn a_master_that_hangs_takes_no_other_keys_with_it_and_has_a_successor() {
     run(without_one(Program::Redis, Server::stop, Server::resume));
 }
 
-/// A deadline that is met even on a busy machine.
+/// A deadline that even a busy machine meets.
 const LONG: Duration = Duration::from_millis(500);
 
 #[test]
@@ -283,7 +283,7 @@ fn a_cluster_that_is_not_there_costs_no_more_than_a_server_that_is_not() {
         // Few of the checks wait for their deadline.
         assert!(begun.elapsed() < 200 * DEADLINE, "{:?}", begun.elapsed());
         assert!(Client::cluster(Vec::<String>::new()).build().is_err());
-        // If a server is not a cluster, the error states this.
+        // If a server is not part of a cluster, the error states this.
         let server = Server::start();
         let refused = Client::cluster([server.url()]).build().unwrap().connect().await.unwrap_err();
         assert!(refused.to_string().contains("cluster"), "{refused}");

@@ -1,5 +1,5 @@
 //! A check never exceeds its deadline, whatever the server does. After the server has recovered, it
-//! answers checks again without any call to the limiter.
+//! answers checks again, and no call to the limiter is needed.
 
 use crate::load::{DEADLINE, Limiter, Load, median, on_server, patient, share_of_store, store_answers};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ async fn endure(
     assert!(back < ended.recovery(), "{name}: back after {back:?}");
     ended.assert_timely(DEADLINE);
     match expect {
-        // These checks need microseconds, except while the machine does something else.
+        // These checks take microseconds, unless the machine is busy with other work.
         Expect::Open => {
             assert!(median(&during) < Duration::from_millis(1), "{name}: {:?}", median(&during));
             assert!(share_of_store(&during) < 0.01, "{name}: the fault is none");
@@ -189,7 +189,7 @@ fn answers_that_are_always_late() {
 
 #[test]
 fn a_master_that_becomes_a_replica_and_a_master_again() {
-    // There is no such master, so the server keeps its data and refuses writes.
+    // This master does not exist, so the server keeps its data and refuses writes.
     let demote = |server: &Server| drop(server.command(&["REPLICAOF", "127.0.0.1", "1"]));
     let promote = |server: &Server| drop(server.command(&["REPLICAOF", "NO", "ONE"]));
     run(with_server("read only", Expect::Refused, demote, promote));

@@ -1,4 +1,4 @@
-//! The example of classes, run by two processes.
+//! Tests the example with classes, run by two processes.
 
 use crate::load::{on_each_server, patient};
 use serde_json::json;

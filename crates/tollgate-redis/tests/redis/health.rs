@@ -11,7 +11,7 @@ use tollgate_testing::store::server::Server;
 use tollgate_testing::store::setup::Setup;
 use tollgate_testing::store::wait::{run, until_async};
 
-/// The rights that a limiter requires, according to the crate's page.
+/// The rights that a limiter requires, as documented on the crate's page.
 const RIGHTS: &str = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zmscore +zrange +zrangebyscore \
                       +zremrangebyscore +zcount +pexpire +hmget +hkeys +hset +hdel +pttl";
 
@@ -95,7 +95,7 @@ fn each_command_that_a_user_lacks_is_named() {
             assert!(text.contains(&format!("`ACL SETUSER limiter +{command}`")), "{text}");
             assert!(text.contains(&server.address().to_string()) && text.contains("`health`"), "{text}");
         }
-        // A limit that no longer exists is not tried, and a limit requires only its own commands.
+        // A dropped limit is not tried, and a limit requires only its own commands.
         drop(limits);
         let _bucket = limiter(&client, Algorithm::TokenBucket);
         set_user(&server, "~tollgate:*", &["-zadd", "-hset"]);
@@ -213,7 +213,7 @@ fn a_read_only_replica_is_refused() {
         }
         replica.command(&["REPLICAOF", "NO", "ONE"]);
         client.connect().await.unwrap();
-        // If a primary becomes a replica, it is tried over the connection that replaces the broken
+        // If a primary becomes a replica, the trial uses the connection that replaces the broken
         // one.
         let limiter = limiter(&client, Algorithm::TokenBucket);
         store_answers(&limiter, "alice").await;
@@ -321,7 +321,7 @@ fn a_server_that_comes_up_later_is_tried_then() {
         server.kill();
         let error = client.connect().await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
-        // A task continues to try.
+        // A task keeps trying.
         let problems = client.stats().problems;
         assert_eq!(problems, [error]);
         assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
@@ -428,7 +428,7 @@ fn a_client_connects_to_the_primaries_of_a_cluster_that_are_there() {
         }
         let client = patiently(Client::cluster(cluster.urls()));
         client.connect().await.unwrap();
-        // This primary has the first slot.
+        // This primary serves the first slot.
         let primaries = &cluster.nodes()[..3];
         primaries[0].kill();
         client.connect().await.unwrap();

@@ -25,14 +25,14 @@ fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<S
     builder.when_unavailable(WhenUnavailable::Deny).deadline(PATIENT)
 }
 
-/// Ends the connections of a client, as a server or a load balancer does after a quiet time. Waits
-/// until the client has noticed it.
+/// Closes a client's connections, as a server or a load balancer does after a quiet period, and
+/// waits until the client has noticed.
 async fn end_connections(client: &Client, servers: &[&Server]) {
     until_async("its connections have ended", async || {
         for server in servers {
             let list: String = server.ask(&["CLIENT", "LIST", "TYPE", "normal"]);
-            // The connections of sentinels have names, and this loop leaves them open. If a server
-            // closed them, the sentinels would consider the server lost.
+            // Only the connections of sentinels are named, and this loop leaves them open. If a
+            // server closed them, the sentinels would consider the server lost.
             for unnamed in list.lines().filter(|line| line.contains(" name= ")) {
                 let id = unnamed.split([' ', '=']).nth(1).unwrap();
                 server.command(&["CLIENT", "KILL", "ID", id]);
@@ -140,7 +140,7 @@ fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
 }
 
 /// New connections are impossible, so a check that finds no connection must yield its thread. The
-/// end of the runtime waits for that thread.
+/// runtime cannot end before the thread is free.
 #[test]
 fn a_runtime_ends_under_a_check_that_finds_its_connection_ended() {
     let server = Server::start();
@@ -161,7 +161,7 @@ fn a_runtime_ends_under_a_check_that_finds_its_connection_ended() {
     until("the check is dropped", || task.strong_count() == 0);
 }
 
-/// Requests under way are not sent again, because the server may have executed them.
+/// Requests in progress are not sent again, because the server may have executed them.
 #[test]
 fn a_connection_that_ends_under_a_request_leaves_its_fate_unknown() {
     on_server(async |server| {

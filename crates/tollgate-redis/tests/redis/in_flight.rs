@@ -1,5 +1,5 @@
-//! Permits in flight on several machines. There are never more than the limit, and no permit is
-//! lost for longer than a lifetime.
+//! Permits in flight on several machines. They never exceed the limit, and no permit is lost for
+//! longer than a lifetime.
 
 use crate::load::{on_client, on_each_client, on_each_server, on_server, patient, patiently};
 use futures_util::future::join_all;
@@ -31,7 +31,7 @@ fn jobs(client: &Client, limit: u64) -> Jobs {
     builder(client, limit, LONG).build().unwrap()
 }
 
-/// Advances the time for the places in the store, by moving the ends of their lifetimes.
+/// Lets `time` pass for the places in the store, by moving the ends of their lifetimes.
 fn pass(server: &Server, time: Duration) {
     let micros = time.as_micros();
     for (key, _) in server.keys_with_ttl() {
@@ -146,7 +146,7 @@ fn the_places_of_a_killed_process_come_back_after_the_lifetime_and_not_before() 
     run(async {
         let jobs = jobs(&patient(server.url()), 2);
         assert!(jobs.acquire("alice").await.is_err());
-        // This is far less than the lifetime of the processes that started this process.
+        // This test has run for far less than a minute, so the places have not expired.
         let minute = Duration::from_secs(60);
         pass(&server, LONG - minute);
         assert!(jobs.acquire("alice").await.is_err());
@@ -238,7 +238,7 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
     on_client(async |server, client| {
         let patient = jobs(&client, 1);
         assert_eq!(patient.in_flight("alice").await, 0);
-        // The answer is late, and the permit in it is returned.
+        // The answer is late, so the permit that it grants is returned.
         let hasty = builder(&client, 1, LONG).deadline(Duration::from_millis(50)).build().unwrap();
         server.stop();
         assert_eq!(hasty.acquire("alice").await.unwrap_err().decision().source(), DecisionSource::Policy);
@@ -256,8 +256,8 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
     });
 }
 
-/// While the breaker is open, nothing is sent. Some permits are granted late, and some end
-/// meanwhile. They are therefore returned when the store answers again.
+/// While the breaker is open, nothing is sent. If a permit is granted late or ends during this
+/// time, it is returned when the store answers again.
 #[test]
 fn places_given_or_ended_while_the_store_stands_still_go_back_when_it_answers() {
     on_client(async |server, client| {

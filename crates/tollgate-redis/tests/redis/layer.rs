@@ -1,5 +1,5 @@
-//! Shared limits of a layer, over sockets. Responses report their costs, streams are cut off, and
-//! responses hold places in flight. The stores are slow, stopped or killed.
+//! Shared limits of a layer, tested over sockets. Responses report their costs, streams are cut
+//! off, and responses hold places in flight, while stores are slow, stopped or killed.
 
 use crate::load::{AGES, on_client, on_each_client, on_each_server, on_server, patient};
 use axum::Router;
@@ -166,7 +166,7 @@ fn responses_are_settled_with_the_store_by_every_algorithm() {
                 assert_eq!(charged(&limiter).await, sum, "{algorithm} {path}");
             }
             assert_eq!(*told.lock().unwrap(), [7, 3, 35, 4].map(Some));
-            // A client that hangs up in mid-stream pays for the sent events.
+            // A client that hangs up in mid-stream pays for the events sent so far.
             let (response, connection) = machine.ask("/events/1000000000").await;
             let mut body = response.into_body();
             body.frame().await.unwrap().unwrap();
@@ -269,7 +269,8 @@ fn a_stream_whose_store_is_gone_goes_on_as_the_limit_says() {
                 let Some(frame) = body.frame().await else { break };
                 events += (frame.unwrap().into_data().unwrap().len() / EVENT.len()) as u64;
             }
-            // The sum of the store's grant, the local limiter's tokens, and the capacity.
+            // The maximum is the sum of the store's grant, the local limiter's tokens, and the
+            // capacity.
             let most = ESTIMATE + local + LIMIT;
             assert!(!is_cut || events <= most, "{when:?}: {events}");
             assert!(is_cut || events >= 3 * LIMIT, "{when:?}: {events}");

@@ -89,7 +89,7 @@ struct Run {
 }
 
 impl Run {
-    /// Returns true if most checks found no tokens, so that nearly all of the limit must have been
+    /// Returns true if most checks found no tokens, so nearly all of the limit must have been
     /// admitted. On a very busy machine, there are too few checks for that.
     fn is_greedy(&self) -> bool {
         let is_greedy = self.denied > self.admitted.len();
@@ -168,7 +168,7 @@ fn a_lease_is_charged_until_its_end() {
             while early.stats().leased < 60 {
                 let _ = early.check("key").await;
             }
-            // Waits nearly until the lease ends. By then, the bucket has refilled the charge for
+            // Waits until the lease has nearly ended. The bucket has then refilled the charge for
             // the lease.
             tokio::time::sleep(Duration::from_millis(85)).await;
             let begin = now();
@@ -311,7 +311,8 @@ fn without_a_store_only_leases_are_spent() {
             let rest = spend(&machines, 1200).await;
             let (all, held) = (before + after + rest, leased(&machines));
             assert!(all <= 1000, "{mode:?}: {before} {after} {rest}");
-            // At most the charges and leases of requests that reached the store meanwhile are lost.
+            // No more is lost than the charges and leases of requests that reached the store during
+            // the fault.
             let lost = 1000 - all - held;
             assert!(lost <= 21 * calls, "{mode:?}: {lost} lost in {calls} calls, {held} held");
             println!("{mode:?}: {lost} lost in {calls} calls, {held} held");
@@ -438,7 +439,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
         let quota = Quota::per_second(1000).burst(500);
         let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
         let (idle, busy) = (build(), build());
-        // A machine hoards no leases if its requests cost more than any lease could pay.
+        // A machine hoards no leases if its requests cost more than any lease can pay for.
         for cost in [1, 1, 1, 1, 1, 1, 1, 1, 60, 60, 60] {
             let _ = idle.check_n("key", cost).await;
             assert!(idle.stats().leased <= 100, "{}", idle.stats().leased);

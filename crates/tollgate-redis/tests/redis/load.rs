@@ -16,14 +16,14 @@ pub(crate) type Limiter = SharedLimiter<str>;
 
 /// The deadline of the limiters in these tests. Even on a busy machine, most answers arrive sooner.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(150);
-/// The additional time that a check may need on a machine that is busy with other tests. The
-/// lateness of a timer is added to it.
+/// The additional time allowed for a check on a machine that is busy with other tests. The measured
+/// lateness of timers is added to it.
 pub(crate) const MARGIN: Duration = Duration::from_millis(100);
 /// How soon after a fault the store answers again. Probes are at most a second and a half apart.
 const RECOVERY: Duration = Duration::from_secs(4);
 
-/// A period in which almost nothing refills. It ends only once in years, so admissions can be
-/// counted.
+/// A period so long that almost nothing refills during a test. Windows of this length end only once
+/// in years, so admissions can be counted.
 pub(crate) const AGES: Duration = Duration::from_secs(1_000 * 86_400);
 
 /// Returns whether an algorithm is a bucket, which may have a burst.
@@ -31,7 +31,7 @@ pub(crate) fn has_burst(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue)
 }
 
-/// Checks until a denial, and returns how many requests were admitted.
+/// Makes checks until one is denied, and returns how many requests were admitted.
 pub(crate) async fn exhaust(limiter: &Limiter, key: &str) -> u64 {
     let mut admitted = 0;
     while limiter.check(key).await.is_allowed() {
@@ -76,13 +76,13 @@ pub(crate) fn on_each_client(test: impl AsyncFn(Server, Client)) {
 }
 
 /// Returns a client that has enough time to connect even if the machine is busy with other tests.
-/// The default is 100 ms, which tests of lost networks use. This time is too short for such a
-/// machine, and the fallback would decide.
+/// With the default of 100 ms, which tests of lost networks use, a busy machine would not connect
+/// in time, and the fallback would decide.
 pub(crate) fn patient(url: impl Into<String>) -> Client {
     patiently(Client::builder(url))
 }
 
-/// Builds a client of a cluster or of sentinels, like [`patient`] for one server.
+/// Builds a client of a cluster or of sentinels, as [`patient`] does for a single server.
 pub(crate) fn patiently(builder: ClientBuilder) -> Client {
     builder.connection_timeout(Duration::from_secs(2)).build().unwrap()
 }
@@ -95,7 +95,7 @@ pub(crate) struct Check {
     pub(crate) source: DecisionSource,
 }
 
-/// Tasks that check repeatedly, each with its own key.
+/// Tasks that make checks repeatedly, each with its own key.
 pub(crate) struct Load {
     checks: Arc<Mutex<Vec<Check>>>,
     /// The greatest lateness of a timer.

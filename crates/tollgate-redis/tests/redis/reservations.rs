@@ -1,5 +1,5 @@
-//! Reservations of shared limits. They are reserved, recorded, settled and dropped, and their
-//! owners may die.
+//! Reservations against shared limits are made, recorded, settled and dropped, and their owners may
+//! die.
 
 use crate::load::{
     AGES, Limiter, has_burst, on_client, on_each_client, on_each_server, patient, patiently, store_answers,
@@ -27,8 +27,8 @@ fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<S
         .when_unavailable(WhenUnavailable::Deny)
 }
 
-/// Returns limiters of every algorithm. Each has a debt if the algorithm allows one. Each algorithm
-/// has one limiter without leases, and another with leases if the algorithm grants them.
+/// Returns limiters of every algorithm, with a debt if the algorithm allows one. Each algorithm has
+/// a limiter without leases and, if it grants leases, another limiter with them.
 fn limiters(client: &Client, debt: u64) -> Vec<(String, Algorithm, Limiter)> {
     let mut limiters = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -128,7 +128,7 @@ fn a_drop_keeps_what_was_reserved_or_recorded() {
             // Any thread may drop a response body.
             std::thread::spawn(move || drop(held)).join().unwrap();
             until_async("the rest is back", async || left(&limiter, "alice").await == 50).await;
-            // No more tokens return, and none from the first reservation.
+            // No more tokens are returned, and none by the first reservation.
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert_eq!(left(&limiter, "alice").await, 50, "{name}");
         }
@@ -182,7 +182,7 @@ fn a_record_is_refused_at_the_limit_and_changes_nothing() {
     });
 }
 
-/// Returns the time of the system's clock, plus `time`.
+/// Returns the time of the system's clock plus `time`.
 fn from_now(time: Duration) -> Tick {
     Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + time)
 }
@@ -436,7 +436,7 @@ fn a_debt_that_cannot_be_is_refused_with_the_most_that_can() {
     assert!(refused.to_string().starts_with("max_debt 7 excludes max_unsynced"), "{refused}");
 }
 
-/// Returns the largest debt that an error about a debt allows.
+/// Returns the largest allowed debt, as reported by the error for a debt that is too large.
 fn largest_debt(refused: &SharedError) -> u64 {
     assert_eq!(refused.setting(), "max_debt");
     let text = refused.to_string();

@@ -13,7 +13,8 @@ const PERIOD: Duration = AGES;
 
 type Set = fn(SharedBuilder<SharedLimiter<str>>) -> SharedBuilder<SharedLimiter<str>>;
 
-/// Returns each way in which state enters the store, with its settings.
+/// Returns each way in which state is written to the store: an algorithm, a name, and the builder's
+/// settings.
 fn ways() -> Vec<(Algorithm, &'static str, Set)> {
     let mut ways: Vec<(Algorithm, &'static str, Set)> = Vec::new();
     for algorithm in Algorithm::ALL {

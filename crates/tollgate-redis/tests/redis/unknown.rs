@@ -42,13 +42,13 @@ enum Executed {
     Some,
 }
 
-/// Loses the answers. The machine may be so busy that the breaker opens earlier and some requests
-/// are not sent. In that case, repeats the test with another server.
+/// Loses the answers. If the machine is so busy that the breaker opens early and some requests are
+/// not sent, repeats the test with another server.
 async fn lose(mode: Mode, in_one: bool, executed: Executed) {
     while !has_lost(mode, in_one, executed).await {}
 }
 
-/// Returns true if all requests whose answers were to be lost were sent.
+/// Returns true if every request whose answer should be lost was sent.
 async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
     let server = Server::start();
     let proxy = FaultProxy::start(server.address()).await;
@@ -60,8 +60,7 @@ async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
         false => join_all((0..LOST).map(|_| limiter.check("alice"))).await,
     };
     let known = by_store(&ask().await);
-    // On a busy machine, some of these requests may have been late. Their fate is then also
-    // unknown.
+    // On a busy machine, some of these requests may have been late, so their fate is also unknown.
     let before = limiter.stats().unanswered;
     proxy.set(mode);
     assert_eq!(by_store(&ask().await), 0, "{mode:?}");
@@ -78,7 +77,7 @@ async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
         Executed::All => {
             until_async("all were executed", async || counted(&server).await >= known + LOST as u64).await;
         }
-        // By now, every request in flight that can arrive has arrived.
+        // Every request in flight that can arrive has arrived by this time.
         _ => sleep(2 * DEADLINE).await,
     }
     let counted = counted(&server).await;

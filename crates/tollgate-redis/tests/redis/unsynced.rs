@@ -33,7 +33,7 @@ async fn connected(limiter: &SharedLimiter<str>) {
     until_async("it is connected", async || limiter.client().connect().await.is_ok()).await;
 }
 
-/// A number for each window.
+/// One number for each window.
 type Windows = BTreeMap<u64, u64>;
 
 fn add(all: &mut Windows, more: Windows) {
@@ -112,8 +112,8 @@ fn counted(server: &Server) -> Windows {
     shares
 }
 
-/// Runs several processes under demand above the limit, and runs `happen` meanwhile. Returns the
-/// admissions and the denials in each window.
+/// Runs several processes whose demand exceeds the limit, and runs `happen` at the same time.
+/// Returns the admissions and the denials in each window.
 fn run_processes(
     algorithm: Algorithm,
     period: Duration,
@@ -195,7 +195,8 @@ fn in_calm_each_window_is_filled_and_the_bound_holds() {
 #[test]
 fn in_calm_windows_that_slide_are_filled_nearly_and_the_bound_holds() {
     let windows = run_processes(Algorithm::SlidingWindow, 2 * SECOND, 5, SECOND, async |_, _| {});
-    // Apart from its error, the estimate admits the limit about once in each period.
+    // Apart from its error, the estimate admits about as many requests in each period as the limit
+    // allows.
     let inner = inner(&windows);
     let sum: u64 = inner.iter().sum();
     assert!(sum >= LIMIT * inner.len() as u64 * 7 / 10, "{windows:?}");
@@ -257,7 +258,7 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
                 assert!(idle.check(key).await.is_allowed());
             }
         }
-        // The busy machine knows nothing about the idle machine's keys.
+        // The busy machine has no information about the idle machine's keys.
         assert_eq!(spend(&busy, 1).await, 1);
         until_async("all is told", async || idle.stats().unsynced + busy.stats().unsynced == 0).await;
         tokio::task::block_in_place(|| server.restart());
@@ -412,7 +413,7 @@ fn a_limiter_goes_on_in_another_runtime_and_with_many_keys() {
     let admitted = Arc::new(AtomicU64::new(0));
     let keys: Arc<Mutex<Vec<String>>> = Arc::default();
     for round in 0..3 {
-        // Each runtime ends in the middle of a push.
+        // Each runtime shuts down in the middle of a push.
         run(async {
             connected(&limiter).await;
             for key in 0..1000 {

@@ -8,7 +8,7 @@ use tollgate_redis::{Client, SharedLimiter};
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::server::Server;
 
-/// A generator of numbers. It starts from a seed, so that a failure can be repeated.
+/// A random number generator. It starts from a seed, so that a failure can be repeated.
 struct Numbers(u64);
 
 impl Numbers {
@@ -54,8 +54,8 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
         Quota::new(1, Duration::from_secs(30 * 24 * 3600)),
     ];
     if has_burst(algorithm) {
-        // A token does not refill in a whole number of microseconds, or several tokens refill in
-        // one microsecond.
+        // Either a token does not refill in a whole number of microseconds, or several tokens
+        // refill in one microsecond.
         quotas.extend([
             Quota::per_second(7).burst(3),
             Quota::per_hour(999).burst(40),
@@ -72,8 +72,8 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
 /// own times.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// Runs the same requests of a key in the store and in this process, and compares each answer. With
-/// some seeds, the quota belongs to a class, and the limit has another quota.
+/// Makes the same requests for a key in the store and in this process, and compares each answer.
+/// With some seeds, the key belongs to a class whose quota differs from the limit's.
 ///
 /// Returns false if the machine was so slow that the store may have removed the state.
 async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u64, attempt: u32) -> bool {
@@ -81,8 +81,8 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let is_class = seed % 3 == 2;
     let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 2 * (seed % 4) };
     let there: SharedLimiter<str> =
-        // The deadline is long because the server may be late on a busy machine. The fallback would
-        // then decide.
+        // The deadline is long because the server may be late on a busy machine. With a shorter
+        // deadline, the fallback would decide.
         SharedLimiter::builder(client, name, if is_class { Quota::per_hour(3) } else { quota })
             .class(if is_class { "paid" } else { "other" }, quota)
             .algorithm(algorithm)

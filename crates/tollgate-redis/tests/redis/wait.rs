@@ -118,7 +118,7 @@ fn a_wait_is_told_at_the_rate_of_the_share_that_stands_in() {
             callers.iter().for_each(|caller| caller.abort());
         }
 
-        // The window may be ahead of the store by two tokens. The share has five tokens.
+        // The window may be ahead of the store by two tokens. The local share has five tokens.
         let builder = SharedLimiter::builder(&client, "window", Quota::new(10, AGES))
             .algorithm(Algorithm::FixedWindow)
             .max_unsynced(2);
@@ -135,8 +135,8 @@ fn a_wait_is_told_at_the_rate_of_the_share_that_stands_in() {
     });
 }
 
-/// The local share has four tokens, and the store has eight. (With leases, they have 30 and 60,
-/// because a small burst does not allow leases.)
+/// The local share has four tokens, and the store has eight. With leases they have 30 and 60,
+/// because leases require a larger burst.
 #[test]
 fn nobody_is_told_never_while_the_store_comes_and_goes() {
     on_server(async |server| {
@@ -189,7 +189,7 @@ fn nobody_is_told_never_while_the_store_comes_and_goes() {
     });
 }
 
-/// Returns a queue of jobs that never asks again by itself.
+/// Returns a queue of jobs that asks again only when it is woken.
 fn jobs(client: &Client, limit: u64) -> Arc<WaitQueue<SharedInFlight<str>>> {
     let jobs = SharedInFlight::builder(client, "jobs", limit).deadline(Duration::from_secs(5));
     let queue = WaitQueue::new(jobs.lifetime(LONG).build().unwrap());
@@ -212,7 +212,7 @@ impl Drop for Work {
     }
 }
 
-/// Here, permits pass from one caller to the next. A caller wakes when the store has a permit.
+/// A permit passes from one caller to the next. A caller wakes when the store has a permit.
 #[test]
 fn a_shared_permit_that_is_dropped_is_in_the_store_when_the_next_is_woken() {
     on_client(async |_server, client| {
@@ -229,7 +229,7 @@ fn a_shared_permit_that_is_dropped_is_in_the_store_when_the_next_is_woken() {
     });
 }
 
-/// Here, only woken callers ask, so the test would fail if a permit returned unnoticed.
+/// Only woken callers ask, so the test would fail if a permit were returned unnoticed.
 #[test]
 fn each_shared_permit_that_comes_back_goes_to_the_next_of_this_machine() {
     on_each_client(async |_server, client| {
@@ -252,7 +252,7 @@ fn each_shared_permit_that_comes_back_goes_to_the_next_of_this_machine() {
                 until_async("it waits or has begun", came).await;
             }
         }
-        // Some callers hang up, including callers that are asking at this moment.
+        // Some callers hang up, including callers that are waiting for the store's answer.
         callers.iter().skip(8).step_by(3).for_each(|caller| caller.abort());
         for caller in join_all(callers).await {
             assert!(caller.is_ok() || caller.unwrap_err().is_cancelled());
@@ -290,7 +290,8 @@ fn a_permit_that_another_machine_gives_back_is_found_at_the_interval() {
     });
 }
 
-/// Either both are charged or none, by the store and while the store is unreachable.
+/// The rate and the permit are charged together or not at all, whether the store or its fallback
+/// decides.
 #[test]
 fn a_shared_rate_and_a_shared_permit_are_taken_together() {
     on_client(async |server, client| {

@@ -137,7 +137,7 @@ fn a_date_is_read_against_the_date_of_the_response() {
     assert_eq!(wait(&[late, ("date", "yesterday")]), Some(Duration::from_secs(30)));
     assert_eq!(wait(&[late, ("date", "Tue, 14 Nov 2023 22:20:00 GMT")]), Some(Duration::ZERO));
     assert_eq!(wait(&[("retry-after", "1"), ("retry-after-ms", "1250")]), Some(Duration::from_millis(1250)));
-    // In a redirection, this field is not a limit.
+    // This field is not a limit if the response is a redirection.
     assert_eq!(read(StatusCode::MOVED_PERMANENTLY, &[late]).retry_after, None);
 }
 

@@ -157,7 +157,7 @@ async fn reqwest_keeps_to_a_date() {
     assert!(times[1] - times[0] >= Duration::from_millis(1_990), "{:?}", times[1] - times[0]);
 }
 
-/// Returns the date `seconds` after a fixed time in the past, in the form that servers write.
+/// Returns the date `seconds` after a fixed time in the past, in the format that servers use.
 fn httpdate(seconds: u64) -> String {
     format!("Sun, 06 Nov 1994 08:49:{:02} GMT", 37 + seconds)
 }

@@ -15,10 +15,11 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The answer to a caller, and the time of the answer.
+/// The answer to a caller, and the time at which it arrived.
 type Answer = Option<(Result<(), WaitError>, Duration)>;
 
-/// Returns the answer to a caller that may wait for `max_wait`, and the time of the answer.
+/// Returns the answer to a caller that may wait for `max_wait`, and the time at which the answer
+/// arrived.
 fn answer(
     simulation: &mut Simulation,
     queues: &Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> Sleep + 'static>>,
@@ -92,8 +93,8 @@ fn the_wait_that_a_refusal_tells_is_the_wait_that_comes() {
     }
 }
 
-/// Callers wait until a pause ends, whether the pause began before or during their wait, and keep
-/// their order.
+/// Callers keep their order and wait until a pause ends, whether the pause began before or during
+/// their wait.
 #[test]
 fn callers_wait_until_a_pause_of_their_key_has_ended() {
     let mut simulation = Simulation::new(9);
@@ -138,8 +139,8 @@ fn a_refusal_charges_nothing_and_inserts_nothing() {
     assert_eq!(queues.limiter().peek(&7).retry_after(), Some(ms(200)));
 }
 
-/// A caller that only checks may take the tokens that a waiter needs. In this case, the deadline
-/// ends the wait.
+/// A caller that only checks, without waiting, may take the tokens that a waiter needs. The wait
+/// then ends at its deadline.
 #[test]
 fn a_wait_expires_if_others_take_its_tokens() {
     let mut simulation = Simulation::new(9);
@@ -209,8 +210,8 @@ fn one_resource_has_a_queue_without_keys() {
     assert_eq!(*times.borrow(), [ms(0), ms(200), ms(400)]);
 }
 
-/// A limiter whose store is sometimes unreachable. Then a limiter with half of the quota answers
-/// instead.
+/// A limiter whose store is sometimes unreachable. Without the store, a limiter with half of the
+/// quota answers.
 struct Shared {
     store: SingleLimiter,
     stand_in: SingleLimiter,
@@ -277,7 +278,7 @@ impl Waitable<()> for Shared {
 }
 
 /// If a limiter with half of the quota answers, waiters wait at half of the rate, even if the sum
-/// of their costs is above its capacity.
+/// of their costs is above this limiter's capacity.
 #[test]
 fn the_wait_behind_a_stand_in_is_told_at_its_rate() {
     let mut random = fastrand::Rng::with_seed(13);
@@ -302,8 +303,8 @@ fn the_wait_behind_a_stand_in_is_told_at_its_rate() {
 }
 
 /// Whatever the store and the quota do, a waiter receives `Never` only if its cost is above the
-/// quota's capacity. It receives `NoRetryTime` only if the store could admit the cost and its
-/// replacement cannot.
+/// quota's capacity. A waiter receives `NoRetryTime` only if the store could admit the cost but the
+/// store's replacement could not.
 #[test]
 fn never_is_told_only_where_no_state_can_pay() {
     let mut random = fastrand::Rng::with_seed(14);

@@ -36,7 +36,7 @@ fn come(simulation: &mut Simulation, queue: &Rc<Queue>, starts: &Starts, caller:
     task
 }
 
-/// Spawns `count` waiters at five a second, behind a charge at time 0.
+/// Spawns `count` waiters under a quota of five tokens a second, after a charge at time 0.
 fn waiters(simulation: &mut Simulation, count: u64) -> (Rc<Queue>, Vec<TaskId>, Starts) {
     let queue = queue(simulation, Quota::per_second(5).burst(1), ms(50));
     assert!(queue.limiter().check().is_allowed());
@@ -45,8 +45,7 @@ fn waiters(simulation: &mut Simulation, count: u64) -> (Rc<Queue>, Vec<TaskId>, 
     (queue, tasks, starts)
 }
 
-/// If the future of the first waiter is leaked, it delays the second waiter only until the second
-/// waiter's own turn.
+/// If the first waiter's future is leaked, the second waiter is delayed only until its own turn.
 #[test]
 fn a_leaked_waiter_delays_nobody_past_its_own_turn() {
     let mut simulation = Simulation::new(1);
@@ -155,8 +154,8 @@ fn a_waiter_that_lost_its_place_can_leave() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// If a waiter removes the leaked first waiter, it wakes the new first waiter, even if that is
-/// another waiter.
+/// A waiter that removes the leaked first waiter wakes the new first waiter, even if the new first
+/// waiter is a different one.
 #[test]
 fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     let mut simulation = Simulation::new(6);
@@ -176,8 +175,8 @@ fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     assert_eq!(*starts.borrow(), [(1, ms(1_311)), (2, ms(1_311))]);
 }
 
-/// A first waiter that acts keeps its place, even if it is denied again and again. This is true for
-/// any order of the timers that end at the same time.
+/// A first waiter that acts keeps its place, even if it is denied again and again, whatever the
+/// order of timers that end at the same time.
 #[test]
 fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
     for seed in 0..20 {
@@ -194,8 +193,8 @@ fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
     }
 }
 
-/// If the queue is the last owner of a waker, this waker may own another waiter. The queue must not
-/// drop the waker under the lock, because the other waiter takes the lock to leave its line.
+/// The queue may be the last owner of a waker, and the waker may own another waiter. The queue must
+/// not drop such a waker under the lock, because the other waiter takes the lock to leave its line.
 #[test]
 fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
     type Held = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
@@ -235,7 +234,7 @@ fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
 fn a_waiter_that_sleeps_is_not_passed_because_another_came_back() {
     let mut simulation = Simulation::new(8);
     let queue = queue(&simulation, Quota::per_second(1).burst(10), ms(100));
-    // The next check of the costly waiter is long after the other waiters' patience has ended.
+    // The costly waiter's next check happens long after the other waiters' patience has ended.
     let queue = Rc::new(Rc::into_inner(queue).unwrap().recheck(ms(60_000)));
     assert!(queue.limiter().check_n(10).is_allowed());
     let starts = Starts::default();
@@ -264,7 +263,7 @@ fn short_waits_pass_a_leaked_waiter() {
     let (begin, _first) = loop {
         let _ = limiter.check_n(1);
         let mut first = Box::pin(queue.until_ready(&()));
-        // The patience starts after this time.
+        // The patience begins at the end of this time.
         let begin = std::time::Instant::now();
         // On a busy machine, a token may be available again because a millisecond has passed.
         if first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {

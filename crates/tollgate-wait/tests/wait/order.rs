@@ -1,4 +1,4 @@
-//! Tests the order and the times in which waiters proceed.
+//! Tests the order in which waiters proceed, and the times at which they do.
 
 use crate::simulation::{Simulation, Sleep, TaskId};
 use std::cell::RefCell;
@@ -130,7 +130,7 @@ fn random_cancels_lose_no_token_and_no_turn() {
             let line = waiting.entry(random.u64(..3)).or_default();
             let chosen = if random.bool() { line.keys().next() } else { line.keys().nth(random.usize(..8)) };
             let Some(chosen) = chosen.copied() else { continue };
-            // A caller that has proceeded in the meantime is in `gone`, and is no longer a task.
+            // A caller that has already proceeded is in `gone`, and is no longer a task.
             if gone.borrow().iter().any(|(_, number, _)| *number == chosen) {
                 continue;
             }
@@ -168,8 +168,8 @@ fn random_cancels_lose_no_token_and_no_turn() {
     charged.iter().for_each(|charged| assert!(*charged <= most));
 }
 
-/// If the line is always full, each token is used at the instant at which it becomes available, for
-/// every algorithm.
+/// If the line is always full, each token is used the instant it becomes available, for every
+/// algorithm.
 #[test]
 fn no_algorithm_wastes_a_turn() {
     let algorithms = [

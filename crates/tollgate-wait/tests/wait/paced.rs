@@ -71,8 +71,8 @@ impl Server {
     }
 }
 
-/// Lets `processes` processes with `callers` callers each call a server for `time`. Returns the
-/// numbers of served and refused requests in the second half of this time.
+/// Lets `processes` processes, each with `callers` callers, call a server for `time`. Returns how
+/// many requests were served and how many were refused in the second half of this time.
 fn run(
     seed: u64,
     processes: usize,
@@ -257,8 +257,8 @@ fn a_policy_holds_for_its_window_and_then_the_own_quota_counts() {
     assert_eq!((0..1_000).map(|_| wait(&queue)).max(), Some(ms(0)));
 }
 
-/// The remaining amount in a response also bounds the requests sent after the request that this
-/// response answers.
+/// The remaining amount in a response also limits the requests that are sent after the answered
+/// request.
 #[test]
 fn what_remains_is_not_exceeded_until_more_is_there() {
     let simulation = Simulation::new(1);

@@ -30,7 +30,7 @@ fn jobs(limit: u64) -> Jobs {
     InFlight::builder(limit).build().unwrap()
 }
 
-/// The callers in the order in which they started to work, with the starting times.
+/// The callers in the order in which they started to work, and their starting times.
 type Begun = Rc<RefCell<Vec<(u64, Duration)>>>;
 
 /// Spawns a caller that waits for its turn and then works for some time.
@@ -56,7 +56,7 @@ where
     task
 }
 
-/// The answer to a caller with a deadline, and the time of the answer.
+/// The answer to a caller with a deadline, and the time at which it arrived.
 type Told = Rc<Cell<Option<(Result<(), WaitError>, Duration)>>>;
 
 fn told<L>(simulation: &mut Simulation, queue: &Queue<L>, permits: u64, max_wait: Duration) -> Told
@@ -170,7 +170,7 @@ fn a_rate_and_a_permit_are_taken_together_or_not_at_all() {
     let late = WaitError::TooLong { wait: ms(100), max_wait: Duration::ZERO };
     assert_eq!(told(&mut simulation, &queue, 2, Duration::ZERO).get().unwrap().0, Err(late));
     assert_eq!((rate.peek(&7).remaining(), jobs.in_flight(&7)), (1, 0));
-    // A cost applies to the rate, so it may be above the limit of permits.
+    // A cost applies to the rate, so it may exceed the permit limit.
     let three = told(&mut simulation, &queue, 3, ms(200));
     simulation.run_for(ms(200));
     assert_eq!(three.get(), Some((Ok(()), ms(200))));
@@ -261,7 +261,7 @@ where
         });
         waiting[at].insert(number, Caller { task, cost });
         simulation.settle();
-        // Some callers hang up. This may be the first waiter, another waiter, or a working caller.
+        // Some callers hang up: the first waiter, another waiter, or a working caller.
         let line = &mut waiting[random.usize(..3)];
         let chosen = if random.bool() { line.keys().next() } else { line.keys().nth(random.usize(..8)) };
         let chosen = chosen.copied().filter(|_| random.u64(..4) > 0);

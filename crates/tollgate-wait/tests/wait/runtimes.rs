@@ -1,4 +1,4 @@
-//! Tests queues in real time or in tokio's time: threads, tokio, services and streams.
+//! Tests queues in real time and in tokio's time, with threads, tokio tasks, services and streams.
 
 use futures_util::{SinkExt, StreamExt, stream};
 use http::{Request, Response};
@@ -29,7 +29,7 @@ fn threads_wait_for_their_turns() {
             });
         }
     });
-    // There are 800 tokens at 2,000 a second, and ten of them are available at once.
+    // The threads take 800 tokens at 2,000 a second. Ten of the tokens are available at once.
     assert!(begin.elapsed() >= Duration::from_millis(395), "{:?}", begin.elapsed());
     assert_eq!(queues.waiting(), 0);
 }

@@ -1,5 +1,5 @@
-//! A simulation on one thread, in virtual time. It consists of tasks, their timers, and a clock for
-//! limiters. Ready tasks run in a random order. When no task is ready, the time advances to the
+//! A single-threaded simulation in virtual time. It consists of tasks, their timers, and a clock
+//! for limiters. Ready tasks run in a random order. When no task is ready, the time advances to the
 //! next timer.
 
 use std::cell::RefCell;
@@ -85,7 +85,7 @@ impl Simulation {
         std::mem::forget(self.tasks.remove(&task));
     }
 
-    /// Removes a task from the simulation, like a runtime that does not run the task for a while.
+    /// Removes a task from the simulation, like a runtime that stops running the task for a while.
     pub(crate) fn stall(&mut self, task: TaskId) -> Pin<Box<dyn Future<Output = ()>>> {
         self.tasks.remove(&task).unwrap()
     }
@@ -122,7 +122,7 @@ impl Simulation {
         }
     }
 
-    /// Advances the time by `time`, and runs all tasks and timers that are due in this time.
+    /// Advances the time by `time`, and runs all tasks and timers that become due.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         loop {

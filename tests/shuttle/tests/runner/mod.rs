@@ -1,4 +1,4 @@
-//! Runs schedules from seeds, so that the schedules of a failure can run again.
+//! Runs schedules derived from seeds, so that the schedules of a failure can be repeated.
 
 use loom as shuttle;
 use shuttle::rand::{Rng, thread_rng};
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tollgate::toss;
 
-/// The number of schedules that follow from one seed, half of them with each of two schedulers. The
+/// The number of schedules derived from one seed, half of them by each of two schedulers. The
 /// second scheduler derives the length of the next schedule from each schedule.
 const SCHEDULES_A_SEED: u64 = 2 * 5;
 /// The number of long preemptions with the scheduler that preempts rarely (PCT).
@@ -20,13 +20,13 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, and not {text:?}")))
 }
 
-/// Returns the seed that has to run again, if there is one.
+/// Returns the seed to run again, if there is one.
 pub fn repeated() -> Option<u64> {
     number("TOLLGATE_SHUTTLE_SEED")
 }
 
-/// Runs schedules of `body`. The index distinguishes tests that share a body; otherwise they would
-/// run the same schedules.
+/// Runs schedules of `body`. The index distinguishes tests with the same body, which would
+/// otherwise run the same schedules.
 pub fn run(what: impl fmt::Display, index: u64, body: impl Fn() + Clone + Send + Sync + 'static) {
     for seed in seeds(index) {
         let body = body.clone();
@@ -45,8 +45,8 @@ fn seeds(index: u64) -> Range<u64> {
     seeds
 }
 
-/// In half of the schedules links return `Retry` at random, so that walks begin again in the middle
-/// of races.
+/// In half of the schedules, links return `Retry` at random, so that walks restart in the middle of
+/// races.
 fn with_stale_links(body: impl Fn()) {
     match thread_rng().r#gen() {
         Some(coin) => toss(coin, body),
@@ -60,8 +60,8 @@ fn run_seed(seed: u64, body: impl Fn() + Clone + Send + Sync + 'static) {
     config.stack_size = 1 << 18;
     // The seed is a shorter description.
     config.failure_persistence = FailurePersistence::None;
-    // This silences the warning that atomics are sequentially consistent, which the page of
-    // `schedules.rs` explains.
+    // Silences shuttle's warning that atomics are treated as sequentially consistent. The module
+    // documentation of `schedules.rs` explains this.
     config.silence_warnings = true;
     let each = SCHEDULES_A_SEED as usize / 2;
     Runner::new(RandomScheduler::new_from_seed(seed, each), config.clone()).run(body.clone());

@@ -7,7 +7,7 @@ use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::wait::until_async;
 
-/// Returns the error word of a server and the rest of its error: `MOVED`, `12182 127.0.0.1:13000`.
+/// Splits a server's error into its error word and the rest: `MOVED`, `12182 127.0.0.1:13000`.
 fn refusal(answer: RedisResult<i64>) -> (String, String) {
     let error = answer.unwrap_err();
     (error.code().unwrap_or_default().to_owned(), error.detail().unwrap_or_default().to_owned())

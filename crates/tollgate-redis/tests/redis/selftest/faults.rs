@@ -10,7 +10,8 @@ use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{is_silent, run, until, until_async};
 
-/// Longer than any expected event takes, but short enough to wait for events that must not happen.
+/// A time that is longer than any expected event takes. Tests also wait this long to see that an
+/// event does not happen.
 const SHORT: Duration = Duration::from_millis(100);
 
 async fn connect(server: &Server, proxy: &FaultProxy) -> RedisResult<MultiplexedConnection> {
@@ -84,7 +85,7 @@ fn what_was_held_arrives_when_the_network_heals() {
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(hits(&server), 1);
         proxy.set(Mode::Pass);
-        // The caller gave up the first request, but the server has executed it.
+        // The caller gave up on the first request, but the server has executed it.
         assert_eq!(incr(&mut connection).await.unwrap(), 3);
     });
 }

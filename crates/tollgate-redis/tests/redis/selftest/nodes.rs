@@ -1,4 +1,5 @@
-//! Processes share a server and start together. They can be killed, stopped and read.
+//! Processes share a server and start together. They can be killed and stopped, and their output
+//! can be read.
 
 use serde_json::json;
 use std::time::Duration;
