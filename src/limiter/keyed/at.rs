@@ -57,7 +57,8 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.limiter.check_at(key, cost, || self.now)
+        let now = self.now;
+        self.limiter.check_at(key, cost, move || now)
     }
 
     /// Peeks at a key like [`Limiter::peek`], at the time of this view.

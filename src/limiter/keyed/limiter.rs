@@ -427,7 +427,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         // The lower bound is a hint from the caller's iterator and may be wrong, so it is capped.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
         if self.pauses.are_used() {
-            return keys.for_each(|key| decisions.push(self.check_beside_pauses(key, 1, &now).0));
+            return keys.for_each(|key| decisions.push(self.check_beside_pauses(key, 1, now()).0));
         }
         let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
         let request = Request { cost: 1, resets: &self.resets, refuse };
@@ -441,7 +441,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Accepts<Q>,
     {
         if self.pauses.are_used() {
-            return self.check_beside_pauses(key, cost, now).0;
+            return self.check_beside_pauses(key, cost, now()).0;
         }
         self.check_unpaused(key, cost, now)
     }
@@ -449,11 +449,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Checks a key of a limiter that has paused at least one key.
     #[cold]
     #[inline(never)]
-    fn check_beside_pauses<Q: ?Sized>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> SlowDecision
+    fn check_beside_pauses<Q: ?Sized>(&self, key: &Q, cost: u64, now: Tick) -> SlowDecision
     where
         S: Accepts<Q>,
     {
-        let now = now();
         self.held_back(key, cost, now).unwrap_or_else(|| self.check_unpaused(key, cost, || now)).into()
     }
 
