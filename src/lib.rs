@@ -62,9 +62,9 @@
 //! other targets, compilation fails with a message that explains why.
 //!
 //! On Linux 4.14 and later, a check executes no fence. Instead, a thread that frees memory requests
-//! a fence on all processors with `membarrier(2)`. A check takes a few nanoseconds longer on other
-//! systems, and in processes whose first `membarrier` call is refused, as in some sandboxes. A
-//! sandbox should either refuse this call from the start, with an error, or always allow it. If the
+//! a fence on all processors with `membarrier(2)`. On other systems, and in processes whose first
+//! `membarrier` call is refused (as in some sandboxes), a check takes a few nanoseconds longer. A
+//! sandbox should either always allow this call or refuse it from the start, with an error. If the
 //! sandbox starts to refuse the call later, memory retired from then on is not freed.
 //!
 //! The default clock also depends on the platform: see [`Clock`](Clock#platforms).
@@ -149,7 +149,7 @@ pub mod __private {
     pub use crate::limiter::Look;
 }
 
-/// The two stores in which a limiter can keep keys, the hash functions, and the traits of keys.
+/// The two stores for a limiter's keys, the hash functions, and the traits that keys implement.
 pub mod store {
     pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, SipHash, Store, ToKey};
     pub use equivalent::Equivalent;

@@ -22,8 +22,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A limit on the number of requests per key that are in flight at once, regardless of their
-/// duration.
+/// A limit on how many requests of a key are in flight at once, regardless of their duration.
 ///
 /// A request acquires a [`Permit`] when it starts, and releases the permit by dropping it. Handles
 /// are cheap to clone, and all clones share the same counts.
