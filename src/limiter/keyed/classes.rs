@@ -153,7 +153,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         self.classes.iter().map(|(name, class)| (&**name, class))
     }
 
-    /// Returns the sums of the [`Limiter::stats`] of all classes. A key that is tracked in two
+    /// Returns the [`Limiter::stats`] of all classes, added up. A key that is tracked in two
     /// classes counts twice. For the statistics of a single class, call `stats` on its limiter.
     ///
     /// # Progress

@@ -48,16 +48,18 @@ use std::sync::Arc;
 /// makes room for other keys and changes no decision.
 ///
 /// If `max_keys` keys are in use and none of them is idle, [`WhenFull`] determines the answer for
-/// *new* keys. Known keys are not affected. Suppose that some key of a full table has been idle for
-/// the grace. Before the table makes room, it refuses at most `max_keys / 6` new keys (or 4,096 if
-/// that is more) plus 8. If a grace has passed since the last turnover, the table makes room
+/// *new* keys. Known keys are not affected. If some key of a full table has been idle for the
+/// grace, the table refuses at most `max_keys / 6` new keys (or 4,096 if that is more) plus 8
+/// before it makes room. If a grace has passed since the last turnover, the table makes room
 /// without refusing any key.
 ///
 /// If the table contains `max_keys` keys, each key requires 24.1 bytes: 3/2 slots of 16 bytes, and
-/// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, a key requires about 32 bytes. A
-/// table of this size has two slots for each key to make lookups faster. During a turnover, both
-/// the old and the new array exist. A retired array is freed once no thread can access it any more.
-/// In total, the table requires at most four times that memory, or 1 MiB if that is more.
+/// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, the table has two slots for each key
+/// to make lookups faster, and a key requires about 32 bytes.
+///
+/// During a turnover, both the old and the new array exist. A retired array is freed once no thread
+/// can access it any more. In total, the table requires at most four times the memory of `max_keys`
+/// keys, or 1 MiB if that is more.
 ///
 /// On Linux, tables of 64 KiB and more (about 2,000 keys) bypass the allocator. The table requests
 /// memory from the system and returns it in small parts, so that no check waits for all of it.
@@ -76,18 +78,19 @@ use std::sync::Arc;
 /// The limiter remembers a time at which all forgotten keys are idle. It charges a new or forgotten
 /// key at that time or later; [`Decision::at`] returns the time of the charge. A request may be
 /// delayed if its thread was stopped after reading the clock, or if its clock was set back. In
-/// neither case does a key receive its burst twice. If a clock jumps ahead and back, new keys are
-/// delayed by at most the time that a key charged before the jump needs to become idle. (The clock
-/// may also stay ahead for so long that keys charged according to that clock become idle and are
-/// forgotten. New keys are then charged at the times of that clock until the other clocks reach
-/// them.)
+/// neither case does a key receive its burst twice.
+///
+/// If a clock jumps ahead and back, new keys are delayed by at most the time that a key charged
+/// before the jump needs to become idle. (The clock may also stay ahead for so long that keys
+/// charged according to that clock become idle and are forgotten. New keys are then charged at the
+/// times of that clock until the other clocks reach them.)
 ///
 /// # What a denial rests on
 ///
 /// Charges and refunds of a key take effect one after the other. A denial results from a plain load
-/// of the key's state. The load may miss a refund or a reset that another thread has just made, and
-/// nothing else. The figures of a denial describe the loaded state, which may also lack a recent
-/// charge.
+/// of the key's state. The denial may miss a refund or a reset that another thread has just made,
+/// but nothing else. The figures of a denial describe the loaded state, which may also lack a
+/// recent charge.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
