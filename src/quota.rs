@@ -30,7 +30,7 @@ use std::time::Duration;
 /// # Burst
 ///
 /// If no [`burst`](Self::burst) is set, the capacity is the number of tokens per period. A full
-/// bucket admits all of these tokens at once, and also the tokens that refill in the meantime. For
+/// bucket admits all of these tokens at once, plus the tokens that refill in the meantime. For
 /// example, `per_second(5)` admits 9 within the first second, and 5 in each following second.
 /// `per_second(5).burst(1)` admits one every 200 ms, and thus 5 a second. A window admits the
 /// tokens of one period at any time within the window.
@@ -211,11 +211,12 @@ impl Quota {
     /// quota states.
     ///
     /// Without `strict`, a full bucket refills while its tokens are spent. With the default burst,
-    /// it therefore admits up to `2 * tokens - 1` in one period. The strict quota of `n` tokens is
-    /// a bucket with a burst of `b` and a rate of `n - b`. The burst and the tokens that refill in
-    /// one period therefore add up to `n`. `b` is the configured burst, which must be below `n`. By
-    /// default, `b` is a tenth of `n`, and at least 1. (A strict quota of 1 token has a burst and a
-    /// rate of 1.)
+    /// it therefore admits up to `2 * tokens - 1` in one period.
+    ///
+    /// The strict quota of `n` tokens is a bucket with a burst of `b` and a rate of `n - b`. The
+    /// burst and the tokens that refill in one period therefore add up to `n`. `b` is the
+    /// configured burst, which must be below `n`. By default, `b` is a tenth of `n`, and at least
+    /// 1. (A strict quota of 1 token has a burst and a rate of 1.)
     ///
     /// The result is an ordinary quota for any algorithm that supports a burst, and
     /// [`tokens`](Self::tokens) returns its lower rate. A steady client receives that rate, which

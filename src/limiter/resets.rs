@@ -39,7 +39,7 @@
 //!    bucket, these charges have the same amount and the same time as the void charges. In a
 //!    window, they have the same amount in the same window.
 //!
-//! If a limiter is reset exactly 2^31 times after a decision, the decision counts as new.
+//! If a limiter is reset exactly 2^31 times after a decision, the decision counts as current again.
 //!
 //! # Orderings
 //!

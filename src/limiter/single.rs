@@ -193,7 +193,7 @@ impl SingleLimiter {
         let stamp = self.resets.stamp();
         match take(gcra, self.state.0.first_word(), now, cost) {
             Some((decision, _)) => Decision { stamp, ..decision },
-            // This is the last call, so no value has to be preserved across it.
+            // No value has to be preserved across this call, because it is the last.
             None => self.check_later_state(now, cost).0,
         }
     }

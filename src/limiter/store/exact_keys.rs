@@ -166,8 +166,8 @@ where
         Q: 'k,
     {
         in_batches(keys, |batch| {
-            // The clock is read after the batch is complete, because the iterator may have taken
-            // some time.
+            // The clock is read after the iterator has filled the batch, which may have taken some
+            // time.
             let now = now();
             for &key in batch {
                 decisions.push(self.check(key, || now, request));

@@ -24,10 +24,10 @@
 //!
 //! # What concurrency makes conservative
 //!
-//! Between a charge and its refund, the tokens are missing. Suppose that each of two requests would
-//! pass alone. Both may be refused if each of them runs while the other holds tokens that it is
-//! about to return. Two requests are never both allowed if only one of them fits. As with every
-//! refund, a bucket returns only tokens that have not been refilled in the meantime.
+//! Two requests that would each pass alone may both be refused if each of them runs while the other
+//! holds tokens that it is about to return. Two requests are never both allowed if only one of them
+//! fits. As with every refund, a bucket returns only tokens that have not been refilled in the
+//! meantime.
 //!
 //! Why not mark the limits first, and charge them when all are marked? If a thread were killed,
 //! other threads would have to find its mark and undo it. That would require more state for each
@@ -185,8 +185,8 @@ impl fmt::Debug for Charge<'_> {
 /// charges of the other limiters, because the refund could also panic. Call [`Charge::refund`] to
 /// refund these charges.
 ///
-/// A limiter never admits more than it would alone. If requests race, one may be denied because
-/// another is about to return its tokens.
+/// A limiter never admits more than it would alone. If requests race, one request may be denied
+/// because another request holds tokens that it is about to return.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Looks at limits. A look reads the state of a limit before the limit is charged; the charge then
-//! uses the state that the look has seen.
+//! Looks at limits. A look reads the state of a limit before the limit is charged; the subsequent
+//! charge uses this state.
 //!
 //! [`check_all`](crate::check_all) looks at all limits before it charges the first one. A look
 //! finds the state of a limit and computes how a charge would change the word of this state. The
