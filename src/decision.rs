@@ -140,8 +140,8 @@ impl Decision {
 
     /// Returns the number of tokens taken by this request: its cost if it was allowed, otherwise 0.
     ///
-    /// A peek takes no tokens. If a policy allowed a request without tracking its key, the request
-    /// takes no tokens either. In both cases the result is 0.
+    /// The result is also 0 for a peek, and for a request that a policy allowed without tracking
+    /// its key.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -198,8 +198,8 @@ impl Decision {
         }
     }
 
-    /// For a limit on the requests [in flight](crate::InFlight), returns how many permits of the
-    /// key are in use after this decision. Returns `None` for rates, and if a policy answered.
+    /// Returns how many permits of the key are in use after this decision, for a limit on requests
+    /// [in flight](crate::InFlight). Returns `None` for rates, and if a policy answered.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -432,8 +432,8 @@ impl Decision {
         if answer.is_allowed() { fresh(0) } else { answer }
     }
 
-    /// Adjusts this decision on a fresh key for a request whose time was `late` nanoseconds before
-    /// `at`.
+    /// Adjusts this decision on a fresh key to the time of the request, which was `late`
+    /// nanoseconds before `at`.
     pub(crate) fn late_by(self, late: u64) -> Self {
         let figures = match self.figures {
             figures if late == 0 => figures,

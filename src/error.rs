@@ -305,7 +305,7 @@ pub enum Refused {
         /// The largest allowed number of tokens.
         most: u64,
     },
-    /// The state of the algorithm does not fit into the word that a table stores for each key.
+    /// The algorithm's state does not fit into the word that a table stores for each key.
     #[error(
         "the state of a {algorithm} does not fit the word that a table has for a key; allowed: {}; keep \
          exact keys (`exact_keys()` on the builder), or use a `SingleLimiter` for one resource",
@@ -347,7 +347,7 @@ pub enum Refused {
         /// The name of the classes.
         class: String,
     },
-    /// The number of keys is smaller than the sum of the shares of the classes.
+    /// The number of keys is smaller than the sum of the classes' shares.
     #[error(
         "max_keys {max_keys} is too small for the shares of {classes} classes; allowed: {least} and more; \
          raise `max_keys` of the builder, or give classes smaller shares"

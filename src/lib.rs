@@ -37,10 +37,9 @@
 //! - [`Reservation`]: a cost that is known only after the work is done.
 //! - [`InFlight`]: a limit on how many requests of a key run at the same time. Each running request
 //!   owns a [`Permit`].
-//! - [`store`]: the two stores of keys. With exact keys, chosen by
-//!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
-//!   [listed](Limiter::keys). [`Fingerprints`](store::Fingerprints) describes what an attacker who
-//!   chooses keys could gain.
+//! - [`store`]: the two stores for keys. With [`exact_keys`](Builder::exact_keys), no two keys ever
+//!   share a state, and the keys can be [listed](Limiter::keys).
+//!   [`Fingerprints`](store::Fingerprints) describes what an attacker who chooses keys could gain.
 //! - [`Stats`]: the figures of a limiter, for a dashboard.
 //! - [`design`]: the guarantees, the tests that check them, the reasons why they hold, and what was
 //!   not verified.

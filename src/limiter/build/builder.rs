@@ -163,8 +163,8 @@ impl<L: Rated> Builder<L> {
 }
 
 impl<L: Keyed> Builder<L> {
-    /// Sets the maximum number of keys that the limiter tracks at the same time. This is a hard cap
-    /// on its memory (see [Memory](crate::Limiter#memory)).
+    /// Sets the maximum number of keys that the limiter tracks at the same time. This is also a
+    /// hard cap on the limiter's memory (see [Memory](crate::Limiter#memory)).
     ///
     /// The range is 1 to 4,294,967,295, or 1 to 4,294,967,294 with exact keys. The default is
     /// 1,000,000. The maximum applies to the keys of all classes together; see

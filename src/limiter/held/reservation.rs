@@ -299,10 +299,11 @@ impl<L: Chargeable> Reservation<L> {
     /// If the cost is below the charged tokens, the difference is returned to the window or bucket
     /// that was charged, as with a [refund](crate::Limiter::refund). Only reserved tokens can be
     /// returned, not the tokens that [`record`](Self::record) charged in addition. [Late
-    /// settlements](Self#late-settlements) describes how this may affect other requests. If the
-    /// cost is above the charged tokens, the difference is charged now, and may cause a debt of up
-    /// to [`max_debt`](crate::Builder::max_debt). The result contains the tokens that could not be
-    /// charged.
+    /// settlements](Self#late-settlements) describes how this may affect other requests.
+    ///
+    /// If the cost is above the charged tokens, the difference is charged now, and may cause a debt
+    /// of up to [`max_debt`](crate::Builder::max_debt). The result contains the tokens that could
+    /// not be charged.
     ///
     /// # Progress
     ///

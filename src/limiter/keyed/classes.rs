@@ -29,10 +29,12 @@ use std::sync::Arc;
 ///
 /// Each class counts a key separately. A key that moves to another class starts afresh there. If
 /// the key returns to its first class, its earlier charges still count there, except for tokens
-/// that have been refilled. A key may be checked in two classes, even at the same time. Each class
-/// then admits what its quota allows, so the total is at most the sum of both bounds. Choose the
-/// class based on what your service knows about the caller, not on the contents of the request. To
-/// enforce a limit across all classes, also charge a [`SingleLimiter`], with [`check_all`].
+/// that have been refilled.
+///
+/// A key may be checked in two classes, even at the same time. Each class then admits what its
+/// quota allows, so the total is at most the sum of both bounds. Choose the class based on what
+/// your service knows about the caller, not on the contents of the request. To enforce a limit
+/// across all classes, also charge a [`SingleLimiter`], with [`check_all`].
 ///
 /// Refund a charge in the class that made it. In any other class the refund has no effect, because
 /// that class treats the charge as made by another limiter.

@@ -28,10 +28,12 @@ use std::sync::Arc;
 ///
 /// A key is any value that implements [`Hash`]. As in a map, a key can be looked up in borrowed
 /// form: a `Limiter<String>` accepts `check("alice")`, and a limiter of `(IpAddr, &str)` accepts
-/// `check(&(ip, path))`. Instead of the key, the limiter stores a fingerprint: a 64-bit hash with
-/// this limiter's random seed. If the fingerprints of two keys collide, the keys share one state.
-/// The probability that any two of ten million keys collide is 2.7e-6. [`Fingerprints`] describes
-/// the hash, and its limits if an attacker chooses the keys.
+/// `check(&(ip, path))`.
+///
+/// Instead of the key, the limiter stores a fingerprint: a 64-bit hash with this limiter's random
+/// seed. If the fingerprints of two keys collide, the keys share one state. The probability that
+/// any two of ten million keys collide is 2.7e-6. [`Fingerprints`] describes the hash, and its
+/// limits if an attacker chooses the keys.
 ///
 /// All methods take `&self`; share a limiter by reference or in an `Arc`. A check does not lock,
 /// wait or allocate, and a denied check writes nothing.
@@ -63,9 +65,10 @@ use std::sync::Arc;
 ///
 /// On Linux, tables of 64 KiB and more (about 2,000 keys) bypass the allocator. The table requests
 /// memory from the system and returns it in small parts, so that no check waits for all of it.
-/// Tables of 128 MiB and more use huge pages if the system provides them. An insertion moves at
-/// most 16 slots, or 128 when the table has reached `max_keys`, and may allocate 64 KiB. One in
-/// 2048 charges of known keys also moves 16 slots.
+/// Tables of 128 MiB and more use huge pages if the system provides them.
+///
+/// An insertion moves at most 16 slots, or 128 when the table has reached `max_keys`, and may
+/// allocate 64 KiB. One in 2048 charges of known keys also moves 16 slots.
 ///
 /// # Time
 ///
@@ -212,8 +215,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// This method reads 32 keys at a time from `keys`, and then checks these keys. With
     /// [`Fingerprints`](crate::store::Fingerprints), it first prefetches the memory of the keys. A
     /// batch is therefore faster than single checks if the keys do not fit into the processor's
-    /// caches. The clock is read once for the 32 keys; after the first [`pause`](Self::pause) of
-    /// any key, the clock is read for each key. If `keys` or a key panics, `decisions` contains the
+    /// caches.
+    ///
+    /// The clock is read once for the 32 keys; after the first [`pause`](Self::pause) of any key,
+    /// the clock is read for each key. If `keys` or a key panics, `decisions` contains the
     /// decisions of all completed charges.
     ///
     /// # Progress

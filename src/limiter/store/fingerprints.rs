@@ -50,8 +50,8 @@ use std::sync::Arc;
 /// each step, and no way to find the seed through a limiter is known. However, its authors promise
 /// nothing against an attacker who can observe its hashes.
 ///
-/// Choose `keyed_hash` if strangers choose keys, and if denying a victim would be worth this effort
-/// to them. `keyed_hash` roughly doubles the duration of a check of a hot key.
+/// Choose `keyed_hash` if strangers choose keys and might make this effort to deny a victim's
+/// requests. `keyed_hash` roughly doubles the duration of a check of a hot key.
 ///
 /// ```
 /// use tollgate::store::{Fingerprints, SipHash};

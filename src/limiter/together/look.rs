@@ -11,7 +11,7 @@
 //! ```text
 //! nothing seen -> seen   the key has a word in the root of its table, or the one state of a
 //!                        `SingleLimiter` has its first quota; the rule is not a log; the cost is
-//!                        not 0; and it is not the turn of this charge to do a step of upkeep
+//!                        not 0; and this charge is not due to perform a step of upkeep
 //! ```
 //!
 //! If the look has not seen a state, the caller peeks at the limit and calls the limit's check.
