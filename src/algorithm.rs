@@ -58,8 +58,8 @@ pub enum Algorithm {
     ///
     /// A check that runs concurrently with a refund of several tokens may see only part of the
     /// refund. A refund never returns too many tokens. A refund that runs concurrently with a
-    /// change of the key's quota may be lost. The tokens then become free when the charge leaves
-    /// the period, as they would without a refund.
+    /// change of the key's quota may be lost. After a lost refund, the tokens become free when the
+    /// charge leaves the period, as they would without a refund.
     ///
     /// If another thread was faster, a request may carry a time before the last admission. Such a
     /// request is decided and counted at the time of the last admission. The bound holds for the

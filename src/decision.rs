@@ -214,8 +214,8 @@ impl Decision {
         self.figures.permits_out()
     }
 
-    /// Returns how long to wait until the same request passes, if no other request is admitted in
-    /// the meantime.
+    /// Returns how long to wait until the same request is allowed, if no other request is admitted
+    /// in the meantime.
     ///
     /// - `Some(Duration::ZERO)` if the request was allowed.
     /// - `Some(wait)` if the request was denied. A retry exactly this long after the time of this
@@ -372,7 +372,7 @@ impl Decision {
         if wait == NEVER { Duration::MAX } else { Duration::from_nanos(wait) }
     }
 
-    /// Returns the nanoseconds until a retry passes, or until an allowed request may start.
+    /// Returns the nanoseconds until a retry succeeds, or until an allowed request may start.
     #[inline]
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {

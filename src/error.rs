@@ -108,8 +108,8 @@ impl ConfigError {
 }
 
 impl QuotaError {
-    /// Returns true if the same call may succeed later. In this case the limiter can enforce the
-    /// quota, but there was no memory for the change.
+    /// Returns true if the same call may succeed later, because the limiter can enforce the quota
+    /// but there was no memory for the change.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -32,8 +32,8 @@ pub(crate) enum Figures {
     /// The figures were already computed.
     Known {
         remaining: u64,
-        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
-        /// no retry can pass.
+        /// Nanoseconds until a retry succeeds, or until an admitted request may start; [`NEVER`] if
+        /// no retry can succeed.
         wait: u64,
         /// Nanoseconds until the state is idle; [`NEVER`] if that is after the last tick.
         reset: u64,
@@ -78,8 +78,8 @@ pub(crate) enum Figures {
     /// The figures of a [`DecisionParts`].
     Told {
         remaining: u64,
-        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
-        /// no retry can pass.
+        /// Nanoseconds until a retry succeeds, or until an admitted request may start; [`NEVER`] if
+        /// no retry can succeed.
         wait: u64,
         reset: u64,
         /// Milliseconds until more tokens are available, rounded up. `u32::MAX` represents that

@@ -34,8 +34,8 @@ pub struct DecisionParts {
     pub capacity: u64,
     /// The number of tokens that remain after this decision.
     pub remaining: u64,
-    /// For a denied request, how long to wait until the same request passes, or `None` if no wait
-    /// can be promised. For an allowed request, how long to wait until it may start;
+    /// For a denied request, how long to wait until the same request is allowed, or `None` if no
+    /// wait can be promised. For an allowed request, how long to wait until it may start;
     /// `Some(Duration::ZERO)` means immediately.
     pub wait: Option<Duration>,
     /// How long it takes until the full `capacity` is available; [`Duration::MAX`] if that never

@@ -31,8 +31,8 @@
 //!    never falls, and only a reset lowers the word. The store forgets the key only after it has
 //!    accepted a time at or after the end of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
-//! 3. A check that runs concurrently with a pause may be admitted. In that case the check takes
-//!    effect before the pause.
+//! 3. If a check that runs concurrently with a pause is admitted, the check takes effect before the
+//!    pause.
 //!
 //! If checks at `end` are followed by a check with a time one [`grace`](crate::Builder::grace) or
 //! more before `end`, the store may already have forgotten the pause.

@@ -289,7 +289,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Errors
     ///
     /// Returns a [`QuotaError`] if the limit is not from 1 to 1,000,000. Returns a temporary error
-    /// in the same case as [`Limiter::set_quota`]. In both cases the old limit remains.
+    /// in the same case as [`Limiter::set_quota`]. After either error, the old limit remains.
     ///
     /// # Progress
     ///

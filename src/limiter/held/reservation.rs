@@ -134,7 +134,7 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available. In that case nothing is charged.
+    /// Returns [`Denied`] and charges nothing if the tokens are not available.
     ///
     /// # Progress
     ///

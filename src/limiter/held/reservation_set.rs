@@ -23,8 +23,8 @@ pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
 ///
 /// # Errors
 ///
-/// Returns [`Denied`] if a limit denies its estimate. The error identifies the binding limit. In
-/// that case nothing is charged.
+/// Returns [`Denied`] and charges nothing if a limit denies its estimate. The error identifies the
+/// binding limit.
 ///
 /// # Progress
 ///

@@ -42,7 +42,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Errors
     ///
     /// Returns a [`PauseError`] if `max_keys` keys are already paused, or if the system refuses the
-    /// memory. In both cases the key is not paused.
+    /// memory. After either error, the key is not paused.
     ///
     /// # Progress
     ///

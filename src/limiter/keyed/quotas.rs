@@ -24,7 +24,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// If more tokens are missing than the new capacity, the key has no tokens left, and the excess
     /// of missing tokens is forgotten. For this reason, avoid lowering and raising a quota
-    /// repeatedly. The refund of a charge made before the change may then return too many tokens.
+    /// repeatedly. After such a change, the refund of an earlier charge may return too many tokens.
     /// The surplus is at most the number of forgotten tokens.
     ///
     /// Charges from before the change can still be refunded. In a bucket, the refund is computed as
@@ -40,8 +40,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Errors
     ///
     /// Returns a [`QuotaError`] if the algorithm can't enforce the quota. Returns a temporary
-    /// [`QuotaError`] if there is no memory for the change (see below). In both cases the old quota
-    /// remains.
+    /// [`QuotaError`] if there is no memory for the change (see below). After either error, the old
+    /// quota remains.
     ///
     /// # Cost and progress
     ///
@@ -177,8 +177,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Errors
     ///
     /// Same as [`set_quota`](Self::set_quota). The error describes the first refused quota. With
-    /// `ExactKeys`, a key may panic after the quotas of other keys have been changed. In that case,
-    /// call this method again.
+    /// `ExactKeys`, a key may panic after the quotas of other keys have been changed. After such a
+    /// panic, call this method again.
     ///
     /// # Progress
     ///

@@ -207,7 +207,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available. In that case nothing is charged.
+    /// Returns [`Denied`] and charges nothing if the tokens are not available.
     ///
     /// # Progress
     ///

@@ -190,8 +190,8 @@ impl fmt::Debug for Charge<'_> {
 ///
 /// # Errors
 ///
-/// Returns [`Denied`] if the request is denied. The error identifies the binding limit. In that
-/// case nothing is charged.
+/// Returns [`Denied`] and charges nothing if the request is denied. The error identifies the
+/// binding limit.
 ///
 /// # Progress
 ///
