@@ -41,9 +41,10 @@ use std::time::Duration;
 /// [`strict`](Self::strict). A period is a unit, optionally with a number in front: `100/s`,
 /// `5/10s`, `1000/h burst 50`, `100/min strict`. The units are `ns`, `us`, `ms`, `s` (`sec`,
 /// `second`), `min` (`m`, `minute`), `h` (`hr`, `hour`) and `d` (`day`). Words may have a plural
-/// `s`. Numbers are whole, so half a token a second is `1/2s`. Commas separate several quotas in
-/// one text: see [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized
-/// as this text.
+/// `s`. Numbers are whole, so half a token a second is `1/2s`.
+///
+/// Commas separate several quotas in one text: see [`parse_list`](Self::parse_list). With the
+/// feature `serde`, a quota is serialized as such a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     tokens: u64,

@@ -73,10 +73,10 @@ use std::sync::Arc;
 /// # Time
 ///
 /// The decision for a key depends on the times of that key's own requests. A full limiter uses the
-/// time of the current request to find out which keys are idle. It accepts a time more than 30 days
-/// ahead only if several recent operations have reached that time: the last four insertions, or the
-/// last four refusals of new keys and [sweeps](Self::sweep). A single request with a time in the
-/// far future therefore causes no key to be forgotten.
+/// time of the current request to find out which keys are idle. The limiter accepts a time more
+/// than 30 days ahead only if several recent operations have reached that time: the last four
+/// insertions, or the last four refusals of new keys and [sweeps](Self::sweep). A single request
+/// with a time in the far future therefore causes no key to be forgotten.
 ///
 /// The limiter remembers a time at which all forgotten keys are idle. It charges a new or forgotten
 /// key at that time or later; [`Decision::at`] returns the time of the charge. A request may be

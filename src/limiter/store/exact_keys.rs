@@ -39,8 +39,8 @@ use std::hash::{BuildHasher, Hash};
 /// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
 /// that contains the key. The index compares keys while it holds the lock of a bucket. A call by
 /// any thread may also drop forgotten keys under that lock. If one of these methods calls the
-/// limiter, the call may wait for the lock forever. Make such calls outside of the key: in the
-/// destructor of a connection, for example, instead of the destructor of the connection's key.
+/// limiter, the call may wait for the lock forever. Make such calls outside of the key: for
+/// example, in the destructor of a connection instead of the destructor of the connection's key.
 /// [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.

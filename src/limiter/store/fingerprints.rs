@@ -45,13 +45,16 @@ use std::sync::Arc;
 ///
 /// The two hashes differ if an attacker learns from answers. The `remaining` of one key after a
 /// charge of another key reveals whether the two keys share a state. Response times reveal a little
-/// about the positions of keys. SipHash is designed for this case: an attacker may choose any
-/// number of keys, and their hashes reveal nothing about the seed. FoldHash mixes its seed into
-/// each step, and no way to find the seed through a limiter is known. However, its authors promise
-/// nothing against an attacker who can observe its hashes.
+/// about the positions of keys.
 ///
-/// Choose `keyed_hash` if strangers choose keys and might make this effort to deny a victim's
-/// requests. `keyed_hash` roughly doubles the duration of a check of a hot key.
+/// SipHash is designed for attackers who learn from answers: an attacker may choose any number of
+/// keys, and their hashes reveal nothing about the seed. FoldHash mixes its seed into each step,
+/// and no way to find the seed through a limiter is known. However, its authors promise nothing
+/// against an attacker who can observe its hashes.
+///
+/// Choose `keyed_hash` if strangers choose keys, and if denying a victim's requests would be worth
+/// an attack on the hash to them. `keyed_hash` roughly doubles the duration of a check of a hot
+/// key.
 ///
 /// ```
 /// use tollgate::store::{Fingerprints, SipHash};
