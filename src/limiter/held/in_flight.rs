@@ -81,7 +81,7 @@ use std::sync::Arc;
 ///
 /// # Memory
 ///
-/// The memory is the same as for a [`Limiter`]: one word for each key, and at most
+/// This limit requires the same memory as a [`Limiter`]: one word for each key, and at most
 /// [`max_keys`](crate::Builder::max_keys) keys. If all of these keys have outstanding permits,
 /// [`when_full`](crate::Builder::when_full) determines the answer for a new key. The slot of a key
 /// without a permit becomes available to other keys once the [`grace`](crate::Builder::grace) has

@@ -22,8 +22,8 @@ use std::sync::Arc;
 ///
 /// Created by [`Builder::class`](crate::Builder::class). The caller of a check chooses the class of
 /// a key. [`class`](Self::class) returns the [`Limiter`] of a class, with all methods of a limiter.
-/// The limiter does not record which class a key belongs to, so a new customer requires no call. If
-/// a customer's plan changes, check the next request in the new class.
+/// The class limiter does not record which class a key belongs to, so a new customer requires no
+/// call. If a customer's plan changes, check the next request in the new class.
 ///
 /// # A key in two classes
 ///

@@ -22,10 +22,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// would have admitted. Around a change, a key can use at most the larger of the two capacities
     /// plus the tokens that the rates add.
     ///
-    /// If more tokens are missing than the new capacity, the key has no tokens left, and the excess
-    /// of missing tokens is forgotten. For this reason, avoid lowering and raising a quota
-    /// repeatedly. After such a change, the refund of an earlier charge may return too many tokens.
-    /// The surplus is at most the number of forgotten tokens.
+    /// If the number of missing tokens exceeds the new capacity, the key has no tokens left, and
+    /// the excess is forgotten. For this reason, avoid lowering and raising a quota repeatedly.
+    /// After such a change, the refund of an earlier charge may return too many tokens. The surplus
+    /// is at most the number of forgotten tokens.
     ///
     /// Charges from before the change can still be refunded. In a bucket, the refund is computed as
     /// if the bucket had always refilled at the fastest rate that the key has had. An early refund

@@ -48,8 +48,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// up to a multiple of 16; a budget of 0 does nothing.
     ///
     /// A limiter also works without sweeps, because insertions create the space that they need, and
-    /// one in 2048 charges of known keys helps. After a flood of keys, sweep to free their memory
-    /// if few requests arrive.
+    /// one in 2048 charges of known keys helps. If few requests arrive after a flood of keys, sweep
+    /// to free the memory of these keys.
     ///
     /// # Progress
     ///

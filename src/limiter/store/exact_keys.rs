@@ -31,7 +31,7 @@ use std::hash::{BuildHasher, Hash};
 /// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of
 /// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also requires this
 /// lock. Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of
-/// known keys. If a thread is stopped while it holds such a lock, insertions into this bucket are
+/// known keys. If a thread is stopped while it holds such a lock, insertions into that bucket are
 /// blocked.
 ///
 /// # The code of a key

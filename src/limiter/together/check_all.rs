@@ -218,8 +218,8 @@ impl fmt::Debug for Charge<'_> {
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
-    // The charges may have been checked before. This call must not refund the charges of an earlier
-    // call, even if a look denies or panics before it reaches them.
+    // An earlier call may have charged the same limits. This call must not refund those charges,
+    // even if a look denies or panics before all limits have been looked at.
     charges.iter_mut().for_each(|charge| (charge.answer, charge.is_charged) = (None, false));
     let moment = Moment::new();
     let mut looks = [Look::at(&moment); LOOKS];

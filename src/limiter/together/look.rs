@@ -4,7 +4,7 @@
 //! [`check_all`](crate::check_all) looks at all limits before it charges the first one. A look
 //! finds the state of a limit and computes how a charge would change the word of this state. The
 //! charge is then a single compare-and-swap of the seen word. Each key is looked up only once, and
-//! only needed answers are computed.
+//! an answer is computed only if it is needed.
 //!
 //! # State
 //!
