@@ -24,12 +24,12 @@ use std::fmt;
 #[non_exhaustive]
 pub enum Algorithm {
     /// A bucket of tokens that refills steadily. The implementation is exact, and uses GCRA (the
-    /// generic cell rate algorithm, ITU-T I.371). Any interval admits at most the burst plus the
-    /// tokens refilled during the interval.
+    /// generic cell rate algorithm, ITU-T I.371). In any interval, it admits at most the burst plus
+    /// the tokens refilled during the interval.
     #[default]
     TokenBucket,
-    /// A bucket that leaks steadily and is filled by requests, used as a meter. This algorithm
-    /// makes the same decisions as the token bucket.
+    /// A bucket that requests fill and that leaks steadily, used as a meter. It makes the same
+    /// decisions as the token bucket.
     LeakyBucket,
     /// A leaky bucket used as a queue. The decision for an allowed request specifies when the
     /// request may start ([`Decision::start_after`](crate::Decision::start_after)).
@@ -39,31 +39,31 @@ pub enum Algorithm {
     /// lets other requests start early. For callers that may give up, or must not wait past a
     /// deadline, use the queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
     LeakyQueue,
-    /// A count for each window, with fixed boundaries ([`WindowAlign`](crate::WindowAlign)). An
-    /// interval as long as the period may cross a boundary, and then admits at most twice the
-    /// limit.
+    /// A count for each window, with fixed boundaries ([`WindowAlign`](crate::WindowAlign)). If an
+    /// interval as long as the period crosses a boundary, at most twice the limit is admitted in
+    /// that interval.
     FixedWindow,
     /// A weighted count over the current and the previous window. The weighting assumes that the
-    /// requests in the previous window were spread evenly. Any interval as long as the period
-    /// admits about the limit, and never more than twice the limit.
+    /// requests in the previous window were spread evenly. In any interval as long as the period,
+    /// about the limit is admitted, and never more than twice the limit.
     SlidingWindow,
-    /// A record of the time of every admission. Any trailing period admits at most the limit,
-    /// without any approximation and whatever the requests cost. The limit is at most 1,000,000,
+    /// A record of the time of every admission. In any trailing period, at most the limit is
+    /// admitted. This bound is exact, whatever the requests cost. The limit is at most 1,000,000,
     /// and a burst is not supported.
     ///
     /// The state of a log does not fit into a word, so a sliding log requires [exact
     /// keys](crate::Builder::exact_keys) or a [`SingleLimiter`](crate::SingleLimiter). A key
-    /// occupies 8 to 24 bytes for each admission in the period, whatever its cost, plus a few
-    /// hundred bytes. This memory is allocated on demand. A check performs a binary search.
+    /// occupies 8 to 24 bytes for each admission in the period, whatever the admission costs, plus
+    /// a few hundred bytes. This memory is allocated on demand. A check performs a binary search.
     ///
     /// A check that runs concurrently with a refund of several tokens may see only part of the
     /// refund. A refund never returns too many tokens. A refund that runs concurrently with a
-    /// change of the key's quota may be lost. The tokens then become free when the charge leaves
-    /// the period, as they would without a refund.
+    /// change of the key's quota may be lost. After a lost refund, the tokens become free when the
+    /// charge leaves the period, as they would without a refund.
     ///
-    /// A request may carry a time before the last admission, because another thread was faster.
-    /// Such a request is decided and counted at the time of the last admission. The bound holds for
-    /// the times at which admissions are counted.
+    /// If another thread was faster, a request may carry a time before the last admission. Such a
+    /// request is decided and counted at the time of the last admission. The bound holds for the
+    /// times at which admissions are counted.
     SlidingLog,
 }
 

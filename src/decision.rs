@@ -66,7 +66,7 @@ const _: () = assert!(size_of::<Decision>() <= 64);
 #[derive(Debug)]
 pub(crate) struct SlowDecision(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
 
-// This type would have no effect if both types had the same size.
+// If both types had the same size, `SlowDecision` would have no effect.
 const _: () = assert!(size_of::<SlowDecision>() > size_of::<Decision>());
 
 impl From<Decision> for SlowDecision {
@@ -140,8 +140,8 @@ impl Decision {
 
     /// Returns the number of tokens taken by this request: its cost if it was allowed, otherwise 0.
     ///
-    /// A peek takes no tokens. If a policy allowed a request without tracking its key, the request
-    /// takes no tokens either. In both cases the result is 0.
+    /// The result is also 0 for a peek, and for a request that a policy allowed without tracking
+    /// its key.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -174,8 +174,8 @@ impl Decision {
         self.limit
     }
 
-    /// Returns the tokens that remain after this decision, from 0 to [`capacity`](Self::capacity),
-    /// or 0 if a policy answered.
+    /// Returns the number of tokens that remain after this decision, from 0 to
+    /// [`capacity`](Self::capacity), or 0 if a policy answered.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -198,8 +198,8 @@ impl Decision {
         }
     }
 
-    /// For a limit on the requests [in flight](crate::InFlight), returns how many permits of the
-    /// key are in use after this decision. Returns `None` for rates, and if a policy answered.
+    /// Returns how many permits of the key are in use after this decision, for a limit on requests
+    /// [in flight](crate::InFlight). Returns `None` for rates, and if a policy answered.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -214,8 +214,8 @@ impl Decision {
         self.figures.permits_out()
     }
 
-    /// Returns how long to wait until the same request passes, if no other request is admitted in
-    /// the meantime.
+    /// Returns how long to wait until the same request is allowed, if no other request is admitted
+    /// in the meantime.
     ///
     /// - `Some(Duration::ZERO)` if the request was allowed.
     /// - `Some(wait)` if the request was denied. A retry exactly this long after the time of this
@@ -247,12 +247,12 @@ impl Decision {
         }
     }
 
-    /// Returns how long it takes until all of [`capacity`](Self::capacity) remains, if the key is
-    /// not charged in the meantime.
+    /// Returns how long it takes until the full [`capacity`](Self::capacity) is available, if the
+    /// key is not charged in the meantime.
     ///
-    /// The result is exact: one nanosecond earlier, fewer tokens than the capacity remain. The
-    /// result is [`Duration::MAX`] if that time is after [`Tick::MAX`], or while permits are [in
-    /// flight](crate::InFlight). It is zero if a policy answered.
+    /// The result is exact: one nanosecond earlier, fewer tokens are available. The result is zero
+    /// if a policy answered. It is [`Duration::MAX`] while permits are [in
+    /// flight](crate::InFlight), or if the full capacity is available only after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -263,8 +263,8 @@ impl Decision {
     /// assert_eq!(limiter.check_n(2).reset_after(), Duration::from_secs(1));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    // A call would force the whole decision into memory, which takes longer than computing the
-    // result.
+    // Always inlined, because a call would force the whole decision into memory. That would take
+    // longer than computing the result.
     #[inline(always)]
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
@@ -290,8 +290,8 @@ impl Decision {
     ///
     /// For buckets the result is exact to the nanosecond. For windows and logs, more tokens may
     /// become available up to one period earlier, because a decision does not record the charges of
-    /// other requests. The result is zero if all of [`capacity`](Self::capacity) remains, or if a
-    /// policy answered. The result is [`Duration::MAX`] if the refill is after [`Tick::MAX`].
+    /// other requests. The result is zero if the full [`capacity`](Self::capacity) is available, or
+    /// if a policy answered. The result is [`Duration::MAX`] if the refill is after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -372,7 +372,7 @@ impl Decision {
         if wait == NEVER { Duration::MAX } else { Duration::from_nanos(wait) }
     }
 
-    /// Returns the nanoseconds until a retry passes, or until an allowed request may start.
+    /// Returns the nanoseconds until a retry succeeds, or until an allowed request may start.
     #[inline]
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
@@ -397,10 +397,10 @@ impl Decision {
     /// Returns the time at which the request was decided and at which its charge is counted.
     /// Usually this is the `now` of the check.
     ///
-    /// The result may be later than `now` if the limiter does not contain the key. If `now` is then
+    /// The result may be later than `now` if the limiter does not contain the key: if `now` is
     /// earlier than the time at which all forgotten keys are idle, the request is decided at that
-    /// time. (`now` can be this early if the thread was stopped or the clock was set back.) The
-    /// durations of this decision always count from the `now` of the check.
+    /// later time. (`now` can be this early if the thread was stopped or the clock was set back.)
+    /// The durations of this decision always count from the `now` of the check.
     ///
     /// ```
     /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
@@ -432,8 +432,8 @@ impl Decision {
         if answer.is_allowed() { fresh(0) } else { answer }
     }
 
-    /// Adjusts this decision on a fresh key for a request whose time was `late` nanoseconds before
-    /// `at`.
+    /// Adjusts this decision on a fresh key to the time of the request, which was `late`
+    /// nanoseconds before `at`.
     pub(crate) fn late_by(self, late: u64) -> Self {
         let figures = match self.figures {
             figures if late == 0 => figures,
@@ -544,8 +544,8 @@ impl Denied {
         let decisions = decisions.into_iter().filter(|(_, decision)| !decision.is_allowed());
         let denials = decisions.map(|(index, decision)| Self { decision, nth: index.saturating_add(1) });
         let wait = |denied: &Self| denied.decision.retry_after().unwrap_or(Duration::MAX);
-        // A denial replaces an earlier one only if its wait is longer, so the first of several
-        // equal waits binds.
+        // A denial replaces an earlier denial only if its wait is longer. Among equal waits, the
+        // first denial therefore binds.
         denials.reduce(|longest, next| if wait(&next) > wait(&longest) { next } else { longest })
     }
 

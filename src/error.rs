@@ -108,8 +108,8 @@ impl ConfigError {
 }
 
 impl QuotaError {
-    /// Returns true if the same call may succeed later. In this case the limiter can enforce the
-    /// quota, but there was no memory for the change.
+    /// Returns true if the same call may succeed later, because the limiter can enforce the quota
+    /// but there was no memory for the change.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -130,8 +130,8 @@ impl QuotaError {
 }
 
 impl ParseError {
-    /// For a text of quotas, returns the position of the error, in bytes from the start of the
-    /// text. For the name of a value, returns `None`.
+    /// Returns the position of the error in a text of quotas, in bytes from the start of the text.
+    /// Returns `None` for the name of a value.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -228,7 +228,7 @@ pub enum Refused {
     PeriodTooLong {
         /// The period that was refused.
         period: Duration,
-        /// The longest allowed.
+        /// The longest allowed period.
         most: Duration,
     },
     /// The period is so short that the window number leaves no bits in the word for counts.
@@ -241,7 +241,7 @@ pub enum Refused {
         algorithm: Algorithm,
         /// The period that was refused.
         period: Duration,
-        /// The shortest allowed.
+        /// The shortest allowed period.
         least: Duration,
     },
     /// The rate is above 2 tokens per nanosecond, the maximum that ticks can express.
@@ -254,7 +254,7 @@ pub enum Refused {
         tokens: u64,
         /// Their period.
         period: Duration,
-        /// The most allowed for that period.
+        /// The maximum for that period.
         most: u64,
     },
     /// The burst is more than 2^61 grains. Refilling such a burst would take 36 to 73 years.
@@ -265,7 +265,7 @@ pub enum Refused {
     BurstTooLarge {
         /// The burst that was refused.
         burst: u64,
-        /// The largest allowed at this rate.
+        /// The largest allowed burst at this rate.
         most: u64,
     },
     /// The quota has a burst, but the algorithm does not support one.
@@ -291,7 +291,7 @@ pub enum Refused {
         tokens: u64,
         /// The window.
         period: Duration,
-        /// The most allowed for that window.
+        /// The maximum for that window.
         most: u64,
     },
     /// The limit is too large for a sliding log, which stores each admission in memory.
@@ -302,10 +302,10 @@ pub enum Refused {
     LogTooLarge {
         /// The tokens that were refused.
         tokens: u64,
-        /// The most allowed.
+        /// The largest allowed number of tokens.
         most: u64,
     },
-    /// The state of the algorithm does not fit into the word that a table stores for each key.
+    /// The algorithm's state does not fit into the word that a table stores for each key.
     #[error(
         "the state of a {algorithm} does not fit the word that a table has for a key; allowed: {}; keep \
          exact keys (`exact_keys()` on the builder), or use a `SingleLimiter` for one resource",
@@ -323,7 +323,7 @@ pub enum Refused {
     MaxKeysOutOfRange {
         /// The number that was refused.
         max_keys: usize,
-        /// The largest allowed.
+        /// The largest allowed number.
         most: usize,
     },
     /// The name of a class is empty or too long.
@@ -347,7 +347,7 @@ pub enum Refused {
         /// The name of the classes.
         class: String,
     },
-    /// The number of keys is smaller than the sum of the shares of the classes.
+    /// The number of keys is smaller than the sum of the classes' shares.
     #[error(
         "max_keys {max_keys} is too small for the shares of {classes} classes; allowed: {least} and more; \
          raise `max_keys` of the builder, or give classes smaller shares"
@@ -375,12 +375,12 @@ pub enum Refused {
         /// The requested bytes.
         bytes: u64,
     },
-    /// The limit on the number of permits that a key may have in flight is out of range.
+    /// The limit on a key's permits in flight is out of range.
     #[error("{limit} in flight is out of range; allowed: 1 to {most}; choose how many may run at once")]
     InFlightOutOfRange {
         /// The limit that was refused.
         limit: u64,
-        /// The largest allowed.
+        /// The largest allowed limit.
         most: u64,
     },
     /// The debt and the capacity together do not fit into the word of a key.
@@ -391,7 +391,7 @@ pub enum Refused {
     DebtTooLarge {
         /// The debt that was refused.
         debt: u64,
-        /// The largest allowed for the quota.
+        /// The largest allowed debt for the quota.
         most: u64,
     },
     /// A debt was set, but the algorithm does not support one.
@@ -405,7 +405,7 @@ pub enum Refused {
         /// The debt that was refused.
         debt: u64,
     },
-    /// The alignment of windows was set, but the algorithm has no windows.
+    /// A window alignment was set, but the algorithm has no windows.
     #[error(
         "align has no meaning for a {algorithm}, which has no boundaries; leave it out, or choose a \
          fixed-window or a sliding-window"
@@ -422,9 +422,9 @@ pub enum Refused {
     SweepIntervalOutOfRange {
         /// The interval that was refused.
         every: Duration,
-        /// The shortest allowed.
+        /// The shortest allowed interval.
         least: Duration,
-        /// The longest allowed.
+        /// The longest allowed interval.
         most: Duration,
     },
     /// The system refused to start the thread of a sweeper.

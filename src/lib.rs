@@ -37,10 +37,9 @@
 //! - [`Reservation`]: a cost that is known only after the work is done.
 //! - [`InFlight`]: a limit on how many requests of a key run at the same time. Each running request
 //!   owns a [`Permit`].
-//! - [`store`]: the two stores of keys. With exact keys, chosen by
-//!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
-//!   [listed](Limiter::keys). [`Fingerprints`](store::Fingerprints) describes what an attacker who
-//!   chooses keys could gain.
+//! - [`store`]: the two stores for keys. With [`exact_keys`](Builder::exact_keys), no two keys ever
+//!   share a state, and the keys can be [listed](Limiter::keys).
+//!   [`Fingerprints`](store::Fingerprints) describes what an attacker who chooses keys could gain.
 //! - [`Stats`]: the figures of a limiter, for a dashboard.
 //! - [`design`]: the guarantees, the tests that check them, the reasons why they hold, and what was
 //!   not verified.
@@ -62,9 +61,9 @@
 //! other targets, compilation fails with a message that explains why.
 //!
 //! On Linux 4.14 and later, a check executes no fence. Instead, a thread that frees memory requests
-//! a fence on all processors with `membarrier(2)`. A check takes a few nanoseconds longer on other
-//! systems, and in processes whose first `membarrier` call is refused, as in some sandboxes. A
-//! sandbox should either refuse this call from the start, with an error, or always allow it. If the
+//! a fence on all processors with `membarrier(2)`. On other systems, and in processes whose first
+//! `membarrier` call is refused (as in some sandboxes), a check takes a few nanoseconds longer. A
+//! sandbox should either always allow this call or refuse it from the start, with an error. If the
 //! sandbox starts to refuse the call later, memory retired from then on is not freed.
 //!
 //! The default clock also depends on the platform: see [`Clock`](Clock#platforms).
@@ -149,7 +148,7 @@ pub mod __private {
     pub use crate::limiter::Look;
 }
 
-/// The two stores in which a limiter can keep keys, the hash functions, and the traits of keys.
+/// The two stores for a limiter's keys, the hash functions, and the traits that keys implement.
 pub mod store {
     pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, SipHash, Store, ToKey};
     pub use equivalent::Equivalent;

@@ -30,7 +30,7 @@ use std::time::Duration;
 /// # Burst
 ///
 /// If no [`burst`](Self::burst) is set, the capacity is the number of tokens per period. A full
-/// bucket admits all of these tokens at once, and also the tokens that refill in the meantime. For
+/// bucket admits all of these tokens at once, plus the tokens that refill in the meantime. For
 /// example, `per_second(5)` admits 9 within the first second, and 5 in each following second.
 /// `per_second(5).burst(1)` admits one every 200 ms, and thus 5 a second. A window admits the
 /// tokens of one period at any time within the window.
@@ -41,9 +41,10 @@ use std::time::Duration;
 /// [`strict`](Self::strict). A period is a unit, optionally with a number in front: `100/s`,
 /// `5/10s`, `1000/h burst 50`, `100/min strict`. The units are `ns`, `us`, `ms`, `s` (`sec`,
 /// `second`), `min` (`m`, `minute`), `h` (`hr`, `hour`) and `d` (`day`). Words may have a plural
-/// `s`. Numbers are whole, so half a token a second is `1/2s`. Commas separate several quotas in
-/// one text: see [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized
-/// as this text.
+/// `s`. Numbers are whole, so half a token a second is `1/2s`.
+///
+/// Commas separate several quotas in one text: see [`parse_list`](Self::parse_list). With the
+/// feature `serde`, a quota is serialized as such a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     tokens: u64,
@@ -211,11 +212,12 @@ impl Quota {
     /// quota states.
     ///
     /// Without `strict`, a full bucket refills while its tokens are spent. With the default burst,
-    /// it therefore admits up to `2 * tokens - 1` in one period. The strict quota of `n` tokens is
-    /// a bucket with a burst of `b` and a rate of `n - b`. The burst and the tokens that refill in
-    /// one period therefore add up to `n`. `b` is the configured burst, which must be below `n`. By
-    /// default, `b` is a tenth of `n`, and at least 1. (A strict quota of 1 token has a burst and a
-    /// rate of 1.)
+    /// it therefore admits up to `2 * tokens - 1` in one period.
+    ///
+    /// The strict quota of `n` tokens is a bucket with a burst of `b` and a rate of `n - b`. The
+    /// burst and the tokens that refill in one period therefore add up to `n`. `b` is the
+    /// configured burst, which must be below `n`. By default, `b` is a tenth of `n`, and at least
+    /// 1. (A strict quota of 1 token has a burst and a rate of 1.)
     ///
     /// The result is an ordinary quota for any algorithm that supports a burst, and
     /// [`tokens`](Self::tokens) returns its lower rate. A steady client receives that rate, which

@@ -28,14 +28,14 @@ pub enum WhenFull {
     Deny,
     /// The key is admitted but not tracked, so the limit does not hold for this key.
     Allow,
-    /// The key is charged to one state under the limiter's quota. All new keys share this state
-    /// while the table is full.
+    /// While the table is full, all new keys are charged to one shared state, under the limiter's
+    /// quota.
     ///
-    /// A key that receives a slot later starts with the state of a new key. Such a key may take
-    /// tokens from the shared state and then from its own state. In any interval, such a key
-    /// therefore receives at most twice the bound of the algorithm. At one instant, it receives at
-    /// most twice the burst. These bounds hold however often the key loses its slot and receives
-    /// another. All keys without a slot together stay within the bound of one key.
+    /// A key that later receives a slot starts with the state of a new key. The key may take tokens
+    /// from the shared state and then from its own state. It therefore receives at most twice the
+    /// algorithm's bound in any interval, and at most twice the burst at one instant. These bounds
+    /// hold however often the key loses its slot and receives another. All keys without a slot
+    /// together stay within the bound of one key.
     Share,
 }
 

@@ -32,8 +32,8 @@ pub(crate) enum Figures {
     /// The figures were already computed.
     Known {
         remaining: u64,
-        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
-        /// no retry can pass.
+        /// Nanoseconds until a retry succeeds, or until an admitted request may start; [`NEVER`] if
+        /// no retry can succeed.
         wait: u64,
         /// Nanoseconds until the state is idle; [`NEVER`] if that is after the last tick.
         reset: u64,
@@ -57,16 +57,16 @@ pub(crate) enum Figures {
         /// True if allowed requests start in turn.
         queue: bool,
     },
-    /// Like `Held`, for a key that was forgotten or never seen, and is charged later than the time
-    /// of its request. The key was fresh, so `remaining` can be computed from the limit.
+    /// Like `Held`, but for a fresh key (forgotten or never seen) that is charged later than the
+    /// time of its request. Because the key was fresh, `remaining` can be computed from the limit.
     LateHeld {
         /// The time from the request to the charge, in nanoseconds.
         late: u64,
         until: u64,
         period: u64,
     },
-    /// Like `Bucket`, for a key that was forgotten or never seen, and is charged `late` nanoseconds
-    /// after the time of its request. Its bucket was full.
+    /// Like `Bucket`, but for a fresh key (forgotten or never seen) that is charged `late`
+    /// nanoseconds after the time of its request. The key's bucket was full.
     LateBucket { late: u64, grain: Grain, queue: bool },
     /// Permits of a key, which are returned when their owners finish.
     Permits {
@@ -78,12 +78,13 @@ pub(crate) enum Figures {
     /// The figures of a [`DecisionParts`].
     Told {
         remaining: u64,
-        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
-        /// no retry can pass.
+        /// Nanoseconds until a retry succeeds, or until an admitted request may start; [`NEVER`] if
+        /// no retry can succeed.
         wait: u64,
         reset: u64,
-        /// Milliseconds until more tokens remain, rounded up. `u32::MAX` represents that many or
-        /// more. (A larger type would make `Figures` larger than the figures of a bucket require.)
+        /// Milliseconds until more tokens are available, rounded up. `u32::MAX` represents that
+        /// value and all larger values. (A larger type would make `Figures` larger than a bucket's
+        /// figures require.)
         refill: u32,
     },
 }

@@ -34,15 +34,16 @@ pub struct DecisionParts {
     pub capacity: u64,
     /// The number of tokens that remain after this decision.
     pub remaining: u64,
-    /// For a denied request, how long to wait until the same request passes, or `None` if no wait
-    /// can be promised. For an allowed request, how long to wait until it may start;
+    /// For a denied request, how long to wait until the same request is allowed, or `None` if no
+    /// wait can be promised. For an allowed request, how long to wait until it may start;
     /// `Some(Duration::ZERO)` means immediately.
     pub wait: Option<Duration>,
-    /// How long it takes until all of `capacity` remains; [`Duration::MAX`] if that never happens.
+    /// How long it takes until the full `capacity` is available; [`Duration::MAX`] if that never
+    /// happens.
     pub reset_after: Duration,
     /// How long it takes until more than `remaining` tokens remain. This is stored in milliseconds,
-    /// rounded up. For 49 days or more, [`refill_after`](crate::Decision::refill_after) returns
-    /// `reset_after` instead.
+    /// rounded up. If it is 49 days or more, [`refill_after`](crate::Decision::refill_after)
+    /// returns `reset_after` instead.
     pub refill_after: Duration,
     /// The time at which the limiter decided the request.
     pub at: Tick,

@@ -2,13 +2,14 @@
 //!
 //! # How
 //!
-//! When the first key is paused, the limiter creates a second store of the same kind. The end of a
-//! key's pause is a word in that store. The rule of that store is a bucket of one token that
-//! refills in one nanosecond. A word in that store is therefore simply a time. A pause until `end`
-//! is a charge of one token at the nanosecond before `end`. The charge raises the word to `end`, or
-//! is denied because the word is already at `end` or later. If a key is paused twice, the later end
-//! therefore holds, whatever the order of the two pauses. When a pause has ended, its key is idle
-//! in the second store, and a turnover or a round forgets the key.
+//! When the first key is paused, the limiter creates a second store of the same kind. In that
+//! store, the word of a key is the end of the key's pause: the rule is a bucket of one token that
+//! refills in one nanosecond, so a word is simply a time.
+//!
+//! A pause until `end` is a charge of one token at the nanosecond before `end`. The charge raises
+//! the word to `end`, or is denied because the word is already at `end` or later. If a key is
+//! paused twice, the later end therefore applies, whatever the order of the two pauses. When a
+//! pause has ended, its key is idle in the second store, and a turnover or a round forgets the key.
 //!
 //! The pause does not change the word of the paused key itself. Refunds, forced charges and changes
 //! of quotas update that word as usual. After the pause the key is therefore in exactly the state
@@ -26,16 +27,15 @@
 //! # What holds
 //!
 //! 1. A check is denied if it starts after a pause has returned, and if its time is before the end
-//!    of the pause. The check sees the root, `latest` and the word. Threads never take back the
-//!    root or `latest`, and only a reset lowers the word. The store forgets the key only after it
-//!    has accepted a time that has reached the end of the pause.
+//!    of the pause. The check sees the root, `latest` and the word. The root is final, `latest`
+//!    never falls, and only a reset lowers the word. The store forgets the key only after it has
+//!    accepted a time at or after the end of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
-//! 3. A check that runs concurrently with a pause may be admitted. In that case the check takes
-//!    effect before the pause.
+//! 3. If a check that runs concurrently with a pause is admitted, the check takes effect before the
+//!    pause.
 //!
-//! Suppose that checks at `end` are followed by a check whose time is at least one
-//! [`grace`](crate::Builder::grace) earlier. By then, the store may already have forgotten the
-//! pause.
+//! If checks at `end` are followed by a check with a time one [`grace`](crate::Builder::grace) or
+//! more before `end`, the store may already have forgotten the pause.
 //!
 //! # Cost
 //!
@@ -45,9 +45,8 @@
 //!
 //! # Progress
 //!
-//! Each operation makes the same progress guarantee as two checks. The loop in `Paused::set`
-//! repeats if a turnover or round by another thread forgets the key between the two steps of the
-//! loop.
+//! Each operation has the same progress guarantee as two checks. The loop in `Paused::set` repeats
+//! if a turnover or round by another thread forgets the key between the two steps of the loop.
 //!
 //! # Orderings
 //!

@@ -8,9 +8,10 @@
 //!
 //! Why not a number for each key? The number would have to be stored in the key's word, or next to
 //! the word. A single number has a price: the reset of one key also voids the refunds of earlier
-//! charges of other keys. Why not a time? Callers pass their own times, which may stand still or go
-//! back. Permits in flight do have a number in each word (see `rule/permits.rs`), because permits
-//! that are voided by mistake do not return as time passes.
+//! charges of other keys. Permits in flight do have a number in each word (see `rule/permits.rs`),
+//! because permits that are voided by mistake do not return as time passes.
+//!
+//! Why not a time? Callers pass their own times, which may stand still or go back.
 //!
 //! The first number is random. A refund for a decision made by another limiter therefore has no
 //! effect either, except for one decision in four billion.
@@ -30,16 +31,19 @@
 //!    changed the word. Such a refund has read this later word, and then the number, so the refund
 //!    sees the first raise.
 //! 3. Two races remain in which a refund may return tokens that other requests have charged since.
-//!    The refund returns no more of these tokens than its own charge took. In the first race, a
-//!    charge and its refund both happen between the two raises of one reset. The charge happens
-//!    before the reset reaches the key, and the refund happens afterwards. (A reset of one key
-//!    takes less than a microsecond; a `clear` takes as long as a pass over the table.) In the
-//!    second race, a refund reads the word before the reset and changes the word after the reset.
-//!    In between, charges by other requests have brought the word back to the same value. In a
+//!    The refund returns no more of these tokens than its own charge took.
+//!
+//!    In the first race, a charge and its refund both happen between the two raises of one reset.
+//!    The charge happens before the reset reaches the key, and the refund happens afterwards. (A
+//!    reset of one key takes less than a microsecond; a `clear` takes as long as a pass over the
+//!    table.)
+//!
+//!    In the second race, a refund reads the word before the reset and changes the word after the
+//!    reset. In between, charges by other requests have restored the word's earlier value. In a
 //!    bucket, these charges have the same amount and the same time as the void charges. In a
 //!    window, they have the same amount in the same window.
 //!
-//! If a limiter is reset exactly 2^31 times after a decision, the decision counts as new.
+//! If a limiter is reset exactly 2^31 times after a decision, the decision counts as current again.
 //!
 //! # Orderings
 //!

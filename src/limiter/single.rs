@@ -100,7 +100,7 @@ impl SingleLimiter {
     ///
     /// # Errors
     ///
-    /// Returns a [`QuotaError`] if the algorithm can't enforce the quota. In that case the old
+    /// Returns a [`QuotaError`] if the algorithm can't enforce the quota. After an error, the old
     /// quota remains.
     ///
     /// # Progress
@@ -149,7 +149,7 @@ impl SingleLimiter {
     ///
     /// This method is lock-free and does not allocate, and a denial is wait-free. A sliding log is
     /// the exception: it allocates its next part once every 8 to 16,384 admissions, and a denial is
-    /// only lock-free.
+    /// lock-free but not wait-free.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -193,7 +193,7 @@ impl SingleLimiter {
         let stamp = self.resets.stamp();
         match take(gcra, self.state.0.first_word(), now, cost) {
             Some((decision, _)) => Decision { stamp, ..decision },
-            // This is the last call, so no value has to be preserved across it.
+            // No value has to be preserved across this call, because it is the last.
             None => self.check_later_state(now, cost).0,
         }
     }
@@ -434,7 +434,7 @@ impl SingleLimiter {
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available. In that case nothing is charged.
+    /// Returns [`Denied`] and charges nothing if the tokens are not available.
     ///
     /// # Progress
     ///

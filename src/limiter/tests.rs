@@ -20,7 +20,7 @@ enum Act {
     /// A refund of an earlier check.
     Refund(u64, u64),
     Reset(u64),
-    /// A change of the limit of all keys or of one key.
+    /// A change to the limit for all keys or for one key.
     Change(u64, Option<u64>),
     Sweep,
     Wait(u64),

@@ -52,15 +52,17 @@ impl Time for Tick {
 ///
 /// # Which times
 ///
-/// Times may count from any origin. Do not use views together with the limiter's own clock, unless
-/// the times of the views are read from that clock ([`Limiter::clock`](crate::Limiter::clock)).
+/// Times may count from any origin, but the time of a refund must have the same origin as the time
+/// of its charge. Do not use views together with the limiter's own clock, unless the times of the
+/// views are read from that clock ([`Limiter::clock`](crate::Limiter::clock)).
 ///
-/// The time of a request may be earlier than the time of the key's last request. Such a request may
-/// be denied, even though it would be allowed at a later time. An earlier time never admits more,
-/// even if the key was forgotten in between (see [Time](crate::Limiter#time)). If the algorithm has
-/// windows, choose [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts
-/// windows from tick 0. The default alignment fits only the limiter's own clock. The time of a
-/// refund must have the same origin as the time of its charge.
+/// If the time of a request is earlier than the time of the key's last request, the request may be
+/// denied even though it would be allowed at a later time. An earlier time never admits more, even
+/// if the key was forgotten in between (see [Time](crate::Limiter#time)).
+///
+/// If the algorithm has windows, choose
+/// [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts windows from tick 0.
+/// The default alignment fits only the limiter's own clock.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

@@ -91,7 +91,7 @@ impl<L: Kind> Builder<L> {
         Builder { chosen: self.chosen, hash: self.hash }
     }
 
-    /// Converts this builder to a builder with another key hash and the same other settings.
+    /// Converts this builder to a builder with a new key hash and otherwise the same settings.
     pub(crate) fn hashing_by<M: Kind>(self, hash: M::Hash) -> Builder<M> {
         Builder { chosen: self.chosen, hash }
     }
@@ -139,12 +139,12 @@ impl<L: Rated> Builder<L> {
     /// | sliding window | weighs less and less until the end of the next window |
     /// | sliding log | not supported: a debt above 0 is refused |
     ///
-    /// With debts, the tokens charged in an interval may exceed the bound of the algorithm. For a
+    /// With debts, the tokens charged in an interval may exceed the algorithm's bound. For a
     /// bucket, the excess is at most the maximum debt. For algorithms with windows, it is at most
     /// the maximum debt for each window that the interval touches.
     ///
-    /// `build` returns an error if the debt does not fit into the word of a key, or if a sliding
-    /// log has any debt.
+    /// `build` returns an error if the debt does not fit into the word of a key, or if a debt is
+    /// set for a sliding log.
     ///
     /// ```
     /// # use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
@@ -163,8 +163,8 @@ impl<L: Rated> Builder<L> {
 }
 
 impl<L: Keyed> Builder<L> {
-    /// Sets the maximum number of keys that the limiter tracks at the same time. This is a hard cap
-    /// on its memory (see [Memory](crate::Limiter#memory)).
+    /// Sets the maximum number of keys that the limiter tracks at the same time. This is also a
+    /// hard cap on the limiter's memory (see [Memory](crate::Limiter#memory)).
     ///
     /// The range is 1 to 4,294,967,295, or 1 to 4,294,967,294 with exact keys. The default is
     /// 1,000,000. The maximum applies to the keys of all classes together; see
@@ -199,7 +199,7 @@ impl<L: Keyed> Builder<L> {
     /// Sets how long a key must have been idle before the limiter forgets it. The default is one
     /// second.
     ///
-    /// The grace is a tuning parameter. It affects decisions in one case only. If the `now` of a
+    /// The grace is a tuning parameter. It affects decisions in only one case: if the `now` of a
     /// new key lags behind the latest times by more than the grace, the key may be charged at a
     /// later time (see [Time](crate::Limiter#time)). Choose a grace larger than the skew between
     /// the times that callers pass. The table turns over at most once per grace, unless the table

@@ -7,7 +7,8 @@ use crate::limiter::keyed::classes::ClassLimiter;
 use crate::limiter::keyed::limiter::Limiter;
 use crate::limiter::store::interface::Store;
 
-/// The maximum length of a class name in bytes. The same maximum applies to shared limits.
+/// The maximum length of a class name in bytes. The same maximum applies to the names of shared
+/// limits.
 const MAX_NAME: usize = 128;
 
 impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {

@@ -1,4 +1,4 @@
-//! Builds the limiters. Also provides the settings that apply to one kind of limiter only.
+//! Builds the limiters, and provides the settings that apply to only one kind of limiter.
 
 use super::builder::{Builder, Chosen};
 use super::method::Method;

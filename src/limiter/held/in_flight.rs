@@ -22,8 +22,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A limit on the number of requests per key that are in flight at once, regardless of their
-/// duration.
+/// A limit on how many requests of a key are in flight at once, regardless of their duration.
 ///
 /// A request acquires a [`Permit`] when it starts, and releases the permit by dropping it. Handles
 /// are cheap to clone, and all clones share the same counts.
@@ -82,7 +81,7 @@ use std::sync::Arc;
 ///
 /// # Memory
 ///
-/// The memory is the same as for a [`Limiter`]: one word for each key, and at most
+/// This limit requires the same memory as a [`Limiter`]: one word for each key, and at most
 /// [`max_keys`](crate::Builder::max_keys) keys. If all of these keys have outstanding permits,
 /// [`when_full`](crate::Builder::when_full) determines the answer for a new key. The slot of a key
 /// without a permit becomes available to other keys once the [`grace`](crate::Builder::grace) has
@@ -290,7 +289,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Errors
     ///
     /// Returns a [`QuotaError`] if the limit is not from 1 to 1,000,000. Returns a temporary error
-    /// in the same case as [`Limiter::set_quota`]. In both cases the old limit remains.
+    /// in the same case as [`Limiter::set_quota`]. After either error, the old limit remains.
     ///
     /// # Progress
     ///

@@ -35,8 +35,8 @@ use std::fmt;
 /// that outlives the caller. [`empty_permit`](crate::InFlight::empty_permit) is for
 /// [`check_all`](crate::check_all), which charges the permit together with other limits.
 ///
-/// If a permit is never dropped ([`std::mem::forget`], a task that hangs), it remains outstanding
-/// until its key is [reset](crate::InFlight::reset), because nothing else keeps track of the
+/// If a permit is never dropped (because of [`std::mem::forget`] or a hung task), it remains
+/// outstanding until its key is [reset](crate::InFlight::reset). Nothing else keeps track of the
 /// permit.
 #[must_use = "a permit that is dropped at once comes back at once"]
 pub struct Permit<C: Chargeable = Box<dyn Chargeable + Send + Sync>> {
@@ -119,7 +119,7 @@ impl<C: Chargeable> Permit<C> {
     /// ```
     pub fn release(self) {}
 
-    /// Returns the refusal of a second charge, if the guard already holds a charge.
+    /// Returns a refusal of the second charge if the guard already holds a charge.
     fn refusal(&self, cost: u64) -> Option<Decision> {
         let held = self.held().filter(|_| cost > 0)?.charge();
         Some(Decision { cost, outcome: Outcome::Denied, ..held })

@@ -25,20 +25,21 @@
 //! 1. `recorded <= allowance`. A refused call of `record` changes nothing.
 //! 2. A reservation is settled once: `commit` and `release` consume the reservation, and the
 //!    subsequent drop has no effect.
-//! 3. A settlement makes at most one refund, of at most the charge for the estimate, and uses the
-//!    limit's own refund. A late settlement therefore refunds the same tokens as a late refund.
+//! 3. A settlement makes at most one refund, which is at most the charge for the estimate. The
+//!    settlement calls the limit's own refund method, so a late settlement refunds the same tokens
+//!    as a late refund.
 //! 4. Before a reservation is settled, all tokens in `charged` have been admitted by ordinary
-//!    checks. Any number of open reservations together therefore stay within the limit's bound;
-//!    only `commit` can cause a debt.
+//!    checks. Open reservations together therefore stay within the limit's bound, however many
+//!    there are. Only `commit` can cause a debt.
 //!
-//! Charges for growth are never refunded. Their tokens are spent immediately, and a guard stores
-//! only one decision.
+//! Charges that increase the allowance are never refunded. Their tokens are spent immediately, and
+//! a guard stores only one decision.
 //!
 //! # Progress
 //!
-//! Each method makes at most one call to the limit (a check, a refund or a forced charge), and is
-//! as lock-free as that call. For a reservation of several limits, each method makes such a call to
-//! each limit.
+//! Each method makes at most one call to the limit (a check, a refund or a forced charge), and has
+//! the progress guarantee of that call. For a reservation against several limits, each method makes
+//! such a call to each limit.
 
 use crate::decision::{Decision, Denied};
 use crate::limiter::together::chargeable::Chargeable;
@@ -63,12 +64,14 @@ use std::fmt;
 /// # Late settlements
 ///
 /// A settlement returns the same tokens as a [refund](crate::Limiter::refund): the tokens that the
-/// bucket has not refilled since they were reserved, or that the window or the log still counts. In
-/// a bucket, settling reservations out of order may let other requests use some tokens twice. If an
-/// earlier reservation is returned first, the tokens of a later reservation refill sooner than the
-/// bucket can know. The later reservation may then return tokens that other requests have charged.
-/// It returns no more of these tokens than the earlier reservations returned while the later
-/// reservation was open. Reservations settled in reverse order take no tokens from other requests.
+/// bucket has not refilled since they were reserved, or that the window or the log still counts.
+///
+/// In a bucket, settling reservations out of order may let other requests use some tokens twice. If
+/// an earlier reservation is returned first, the tokens of a later reservation refill sooner than
+/// the bucket can know. The later reservation may then return tokens that other requests have
+/// charged. It returns no more of these tokens than the earlier reservations returned while the
+/// later reservation was open. Reservations settled in reverse order take no tokens from other
+/// requests.
 ///
 /// The tokens charged in an interval and not returned may therefore exceed the bound of the limit.
 /// Only reservations that were open at the start of the interval contribute to the excess. Each of
@@ -118,8 +121,8 @@ pub struct Reservation<L: Chargeable = Box<dyn Chargeable + Send + Sync>> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settlement {
-    /// The tokens charged for the work, minus the tokens that the settlement asked the limit to
-    /// refund.
+    /// The number of tokens charged for the work, minus the tokens that the settlement asked the
+    /// limit to refund.
     pub charged: u64,
     /// The tokens that could not be charged, because the cost exceeded the remaining tokens plus
     /// [`max_debt`](crate::Builder::max_debt).
@@ -131,7 +134,7 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available. In that case nothing is charged.
+    /// Returns [`Denied`] and charges nothing if the tokens are not available.
     ///
     /// # Progress
     ///
@@ -156,8 +159,8 @@ impl<L: Chargeable> Reservation<L> {
     /// decision that the limit's `check_n` returned, called directly or by
     /// [`check_all`](crate::check_all).
     ///
-    /// If another limit made `charge`, or if `charge` is also refunded elsewhere, the settlement is
-    /// wrong by the number of charged tokens.
+    /// If `charge` was made by another limit or is also refunded elsewhere, the settlement is wrong
+    /// by the number of charged tokens.
     ///
     /// # Errors
     ///
@@ -296,10 +299,11 @@ impl<L: Chargeable> Reservation<L> {
     /// If the cost is below the charged tokens, the difference is returned to the window or bucket
     /// that was charged, as with a [refund](crate::Limiter::refund). Only reserved tokens can be
     /// returned, not the tokens that [`record`](Self::record) charged in addition. [Late
-    /// settlements](Self#late-settlements) describes how this may affect other requests. If the
-    /// cost is above the charged tokens, the difference is charged now, and may cause a debt of up
-    /// to [`max_debt`](crate::Builder::max_debt). The result contains the tokens that could not be
-    /// charged.
+    /// settlements](Self#late-settlements) describes how this may affect other requests.
+    ///
+    /// If the cost is above the charged tokens, the difference is charged now, and may cause a debt
+    /// of up to [`max_debt`](crate::Builder::max_debt). The result contains the tokens that could
+    /// not be charged.
     ///
     /// # Progress
     ///

@@ -1,4 +1,5 @@
-//! A reservation of several limits. It is made, grown and settled in all of the limits or in none.
+//! A reservation against several limits. It is made, extended and settled in all of the limits or
+//! in none.
 
 use super::reservation::{Reservation, Settlement};
 use crate::decision::{Decision, Denied};
@@ -6,7 +7,7 @@ use crate::limiter::together::chargeable::Chargeable;
 use crate::limiter::together::check_all::{Charge, check_all};
 use std::ops::Deref;
 
-/// A reservation of several limits, which settles all of them.
+/// A reservation against several limits, which settles all of them.
 ///
 /// Returned by [`reserve_all`], or collected from the reservations of single limits.
 ///
@@ -17,12 +18,13 @@ use std::ops::Deref;
 #[derive(Debug)]
 pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
 
-/// Reserves an estimate from each of several limits, or from none of them, like [`check_all`].
+/// Reserves an estimate against each of several limits, or against none of them, like
+/// [`check_all`].
 ///
 /// # Errors
 ///
-/// Returns [`Denied`] if a limit denies its estimate. The error identifies the binding limit. In
-/// that case nothing is charged.
+/// Returns [`Denied`] and charges nothing if a limit denies its estimate. The error identifies the
+/// binding limit.
 ///
 /// # Progress
 ///
@@ -119,8 +121,8 @@ impl<L: Chargeable> ReservationSet<L> {
         let missing = |(limit, held): (usize, &Reservation<L>)| tokens(limit).saturating_sub(held.unspent());
         if self.0.iter().enumerate().any(|held| missing(held) > 0) {
             let missing: Vec<u64> = self.0.iter().enumerate().map(missing).collect();
-            // A limit with no missing tokens is checked with a cost of 0, which is always allowed.
-            // The indices of the limits therefore remain the same.
+            // A limit that lacks no tokens is checked with a cost of 0, which is always allowed.
+            // The costs therefore keep the indices of their limits.
             let costs = self.0.iter().map(|held| &held.limit).zip(missing.iter().copied());
             let growth = all_or_none(costs)?;
             for ((held, &missing), growth) in self.0.iter_mut().zip(&missing).zip(&growth) {

@@ -1,4 +1,4 @@
-//! Methods of a limiter of many keys at times passed by the caller.
+//! The methods of a keyed limiter at times passed by the caller.
 
 use super::key_state::{KeyState, Keys};
 use super::limiter::Limiter;

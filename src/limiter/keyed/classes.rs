@@ -22,17 +22,19 @@ use std::sync::Arc;
 ///
 /// Created by [`Builder::class`](crate::Builder::class). The caller of a check chooses the class of
 /// a key. [`class`](Self::class) returns the [`Limiter`] of a class, with all methods of a limiter.
-/// The limiter does not record which class a key belongs to, so a new customer requires no call. If
-/// a customer's plan changes, check the next request in the new class.
+/// The class limiter does not record which class a key belongs to, so a new customer requires no
+/// call. If a customer's plan changes, check the next request in the new class.
 ///
 /// # A key in two classes
 ///
 /// Each class counts a key separately. A key that moves to another class starts afresh there. If
 /// the key returns to its first class, its earlier charges still count there, except for tokens
-/// that have been refilled. A key may be checked in two classes, even at the same time. Each class
-/// then admits what its quota allows, so the total is at most the sum of both bounds. Choose the
-/// class based on what your service knows about the caller, not on the contents of the request. To
-/// enforce a limit across all classes, also charge a [`SingleLimiter`], with [`check_all`].
+/// that have been refilled.
+///
+/// A key may be checked in two classes, even at the same time. Each class then admits what its
+/// quota allows, so the total is at most the sum of both bounds. Choose the class based on what
+/// your service knows about the caller, not on the contents of the request. To enforce a limit
+/// across all classes, also charge a [`SingleLimiter`], with [`check_all`].
 ///
 /// Refund a charge in the class that made it. In any other class the refund has no effect, because
 /// that class treats the charge as made by another limiter.
@@ -153,7 +155,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         self.classes.iter().map(|(name, class)| (&**name, class))
     }
 
-    /// Returns the sums of the [`Limiter::stats`] of all classes. A key that is tracked in two
+    /// Returns the [`Limiter::stats`] of all classes, added up. A key that is tracked in two
     /// classes counts twice. For the statistics of a single class, call `stats` on its limiter.
     ///
     /// # Progress

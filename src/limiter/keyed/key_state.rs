@@ -1,4 +1,4 @@
-//! Lists the keys that a limiter of exact keys tracks.
+//! Lists the tracked keys of a limiter with exact keys.
 
 use super::limiter::Limiter;
 use crate::decision::Decision;
@@ -83,8 +83,8 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
             let place = self.next;
             self.next += 1;
             let Some(cell) = self.limiter.store.store.cell(place) else { continue };
-            // The state may have been sealed in the meantime. In that case the key was idle and has
-            // been forgotten.
+            // If the state has been sealed in the meantime, the key was idle and has been
+            // forgotten.
             if let Some(decision) = self.limiter.store.store.peek_at(&cell, self.now) {
                 return Some(KeyState { cell, decision });
             }

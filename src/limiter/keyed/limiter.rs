@@ -28,10 +28,12 @@ use std::sync::Arc;
 ///
 /// A key is any value that implements [`Hash`]. As in a map, a key can be looked up in borrowed
 /// form: a `Limiter<String>` accepts `check("alice")`, and a limiter of `(IpAddr, &str)` accepts
-/// `check(&(ip, path))`. Instead of the key, the limiter stores a fingerprint: a 64-bit hash with
-/// this limiter's random seed. If the fingerprints of two keys collide, the keys share one state.
-/// The probability that any two of ten million keys collide is 2.7e-6. [`Fingerprints`] describes
-/// the hash, and its limits if an attacker chooses the keys.
+/// `check(&(ip, path))`.
+///
+/// Instead of the key, the limiter stores a fingerprint: a 64-bit hash with this limiter's random
+/// seed. If the fingerprints of two keys collide, the keys share one state. The probability that
+/// any two of ten million keys collide is 2.7e-6. [`Fingerprints`] describes the hash, and its
+/// limits if an attacker chooses the keys.
 ///
 /// All methods take `&self`; share a limiter by reference or in an `Arc`. A check does not lock,
 /// wait or allocate, and a denied check writes nothing.
@@ -48,46 +50,50 @@ use std::sync::Arc;
 /// makes room for other keys and changes no decision.
 ///
 /// If `max_keys` keys are in use and none of them is idle, [`WhenFull`] determines the answer for
-/// *new* keys. Known keys are not affected. Suppose that some key of a full table has been idle for
-/// the grace. Before the table makes room, it refuses at most `max_keys / 6` new keys (or 4,096 if
-/// that is more) plus 8. If a grace has passed since the last turnover, the table makes room
+/// *new* keys. Known keys are not affected. If some key of a full table has been idle for the
+/// grace, the table refuses at most `max_keys / 6` new keys (or 4,096 if that is more) plus 8
+/// before it makes room. If a grace has passed since the last turnover, the table makes room
 /// without refusing any key.
 ///
 /// If the table contains `max_keys` keys, each key requires 24.1 bytes: 3/2 slots of 16 bytes, and
-/// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, a key requires about 32 bytes. A
-/// table of this size has two slots for each key to make lookups faster. During a turnover, both
-/// the old and the new array exist. A retired array is freed once no thread can access it any more.
-/// In total, the table requires at most four times that memory, or 1 MiB if that is more.
+/// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, the table has two slots for each key
+/// to make lookups faster, and a key requires about 32 bytes.
+///
+/// During a turnover, both the old and the new array exist. A retired array is freed once no thread
+/// can access it any more. In total, the table requires at most four times the memory of `max_keys`
+/// keys, or 1 MiB if that is more.
 ///
 /// On Linux, tables of 64 KiB and more (about 2,000 keys) bypass the allocator. The table requests
 /// memory from the system and returns it in small parts, so that no check waits for all of it.
-/// Tables of 128 MiB and more use huge pages if the system provides them. An insertion moves at
-/// most 16 slots, or 128 when the table has reached `max_keys`, and may allocate 64 KiB. One in
-/// 2048 charges of known keys also moves 16 slots.
+/// Tables of 128 MiB and more use huge pages if the system provides them.
+///
+/// An insertion moves at most 16 slots, or 128 when the table has reached `max_keys`, and may
+/// allocate 64 KiB. One in 2048 charges of known keys also moves 16 slots.
 ///
 /// # Time
 ///
 /// The decision for a key depends on the times of that key's own requests. A full limiter uses the
-/// time of the current request to find out which keys are idle. It accepts a time more than 30 days
-/// ahead only if several recent operations have reached that time: the last four insertions, or the
-/// last four refusals of new keys and [sweeps](Self::sweep). A single request with a time in the
-/// far future therefore causes no key to be forgotten.
+/// time of the current request to find out which keys are idle. The limiter accepts a time more
+/// than 30 days ahead only if several recent operations have reached that time: the last four
+/// insertions, or the last four refusals of new keys and [sweeps](Self::sweep). A single request
+/// with a time in the far future therefore causes no key to be forgotten.
 ///
 /// The limiter remembers a time at which all forgotten keys are idle. It charges a new or forgotten
 /// key at that time or later; [`Decision::at`] returns the time of the charge. A request may be
 /// delayed if its thread was stopped after reading the clock, or if its clock was set back. In
-/// neither case does a key receive its burst twice. If a clock jumps ahead and back, new keys are
-/// delayed by at most the time that a key charged before the jump needs to become idle. (The clock
-/// may also stay ahead for so long that keys charged according to that clock become idle and are
-/// forgotten. New keys are then charged at the times of that clock until the other clocks reach
-/// them.)
+/// neither case does a key receive its burst twice.
+///
+/// If a clock jumps ahead and back, new keys are delayed by at most the time that a key charged
+/// before the jump needs to become idle. (The clock may also stay ahead for so long that keys
+/// charged according to that clock become idle and are forgotten. New keys are then charged at the
+/// times of that clock until the other clocks reach them.)
 ///
 /// # What a denial rests on
 ///
 /// Charges and refunds of a key take effect one after the other. A denial results from a plain load
-/// of the key's state. The load may miss a refund or a reset that another thread has just made, and
-/// nothing else. The figures of a denial describe the loaded state, which may also lack a recent
-/// charge.
+/// of the key's state. The denial may miss a refund or a reset that another thread has just made,
+/// but nothing else. The figures of a denial describe the loaded state, which may also lack a
+/// recent charge.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -209,8 +215,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// This method reads 32 keys at a time from `keys`, and then checks these keys. With
     /// [`Fingerprints`](crate::store::Fingerprints), it first prefetches the memory of the keys. A
     /// batch is therefore faster than single checks if the keys do not fit into the processor's
-    /// caches. The clock is read once for the 32 keys; after the first [`pause`](Self::pause) of
-    /// any key, the clock is read for each key. If `keys` or a key panics, `decisions` contains the
+    /// caches.
+    ///
+    /// The clock is read once for the 32 keys; after the first [`pause`](Self::pause) of any key,
+    /// the clock is read for each key. If `keys` or a key panics, `decisions` contains the
     /// decisions of all completed charges.
     ///
     /// # Progress

@@ -10,9 +10,9 @@ use std::hash::Hash;
 use std::time::Duration;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Denies all requests for `key` for the duration `time`, regardless of its quota. A pause can
-    /// serve as a penalty, for example. It can also last until the retry time that a server has
-    /// sent in a "retry after" answer.
+    /// Denies all requests for `key` for the duration `time`, regardless of its quota. For example,
+    /// a pause can serve as a penalty, or can last until the retry time that a server has sent in a
+    /// "retry after" answer.
     ///
     /// During the pause, checks and peeks of the key are denied, and no tokens
     /// [remain](Decision::remaining). The [`retry_after`](Decision::retry_after) of a denial is the
@@ -30,8 +30,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// separate limiter, so pause a key in each of its classes.
     ///
     /// Pauses work with all algorithms. [`SingleLimiter`](crate::SingleLimiter) and
-    /// [`InFlight`](crate::InFlight) do not support pauses. A key can be paused even if it has no
-    /// state, because the key is new or has found the table full.
+    /// [`InFlight`](crate::InFlight) do not support pauses. Even a key without a state can be
+    /// paused, such as a new key or a key that has found the table full.
     ///
     /// # Memory
     ///
@@ -42,7 +42,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Errors
     ///
     /// Returns a [`PauseError`] if `max_keys` keys are already paused, or if the system refuses the
-    /// memory. In both cases the key is not paused.
+    /// memory. After either error, the key is not paused.
     ///
     /// # Progress
     ///
@@ -93,7 +93,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             return None;
         }
         // The answer that the request would receive at the end of the pause, if no other request
-        // arrived before.
+        // arrived earlier.
         let end = now + Duration::from_nanos(left);
         let then = self.peek_unpaused(key, cost, end);
         let from_now = |time: Option<Duration>| match time.map(|time| u64::try_from(time.as_nanos())) {

@@ -22,25 +22,26 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// would have admitted. Around a change, a key can use at most the larger of the two capacities
     /// plus the tokens that the rates add.
     ///
-    /// If more tokens are missing than the new capacity, the key has no tokens left, and the excess
-    /// of missing tokens is forgotten. For this reason, avoid lowering and raising a quota
-    /// repeatedly. The refund of a charge made before the change may then return too many tokens.
-    /// The surplus is at most the number of forgotten tokens.
+    /// If the number of missing tokens exceeds the new capacity, the key has no tokens left, and
+    /// the excess is forgotten. For this reason, avoid lowering and raising a quota repeatedly.
+    /// After such a change, the refund of an earlier charge may return too many tokens. The surplus
+    /// is at most the number of forgotten tokens.
     ///
     /// Charges from before the change can still be refunded. In a bucket, the refund is computed as
     /// if the bucket had always refilled at the fastest rate that the key has had. An early refund
     /// therefore returns the whole charge. A later refund returns less if the key has had a faster
     /// rate.
     ///
-    /// A window of the same length keeps its counts. If the length changes, the tokens that count
-    /// now also count in the new window, which may end later than the old window. Charges from
-    /// before such a change can't be refunded, even if the length changes back.
+    /// If the length of the window stays the same, the window keeps its counts. If the length
+    /// changes, the tokens that count now also count in the new window, which may end later than
+    /// the old window. Charges from before such a change can't be refunded, even if the length
+    /// changes back.
     ///
     /// # Errors
     ///
     /// Returns a [`QuotaError`] if the algorithm can't enforce the quota. Returns a temporary
-    /// [`QuotaError`] if there is no memory for the change (see below). In both cases the old quota
-    /// remains.
+    /// [`QuotaError`] if there is no memory for the change (see below). After either error, the old
+    /// quota remains.
     ///
     /// # Cost and progress
     ///
@@ -54,9 +55,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Replaced memory is freed once no thread can access it any more. If a thread is stopped
     /// during a check, the memory that existed at that moment remains allocated; further changes
     /// are still possible. If several threads have stopped at different times, they may prevent so
-    /// many tables from being freed that no memory is permitted for another table. In that case,
-    /// this call sleeps for up to a tenth of a second and then returns the error. A limiter of
-    /// exact keys never refuses a change for this reason.
+    /// many tables from being freed that the limiter is not permitted to allocate another table. In
+    /// that case, this call sleeps for up to a tenth of a second and then returns the error. A
+    /// limiter of exact keys never refuses a change for this reason.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -90,8 +91,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// With [`Fingerprints`](crate::store::Fingerprints) this call costs as much as `set_quota`. To
     /// change many keys at once, use [`set_key_quotas`](Self::set_key_quotas). With
-    /// [`ExactKeys`](crate::store::ExactKeys) this call visits only this key. Both setting the
-    /// first quota of a key and removing the quota lock one bucket of an index.
+    /// [`ExactKeys`](crate::store::ExactKeys) this call visits only this key. Setting the first
+    /// quota of a key locks one bucket of an index, and so does removing the quota.
     ///
     /// As long as any key has a quota of its own, every check with `Fingerprints` must look for
     /// such a quota. With `ExactKeys`, only the first check of a key after a quota change does so.
@@ -175,9 +176,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// Same as [`set_quota`](Self::set_quota), for the first refused quota. With `ExactKeys`, a key
-    /// may panic after the quotas of other keys have been changed. In that case, call this method
-    /// again.
+    /// Same as [`set_quota`](Self::set_quota). The error describes the first refused quota. With
+    /// `ExactKeys`, a key may panic after the quotas of other keys have been changed. After such a
+    /// panic, call this method again.
     ///
     /// # Progress
     ///

@@ -46,9 +46,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`check_all`]: crate::check_all
     ///
     /// A refund that races with a reset or a clear may return tokens that other requests have
-    /// charged, but no more tokens than its own charge took. This happens if the charge was made
-    /// during the reset or the clear, which then wiped it. It also happens if other requests have
-    /// meanwhile charged exactly the wiped tokens.
+    /// charged, but no more tokens than its own charge took. This happens if the reset or the clear
+    /// wiped a charge made while it was running, or if other requests have since charged exactly
+    /// the wiped tokens.
     ///
     /// A refund does not wake waiting callers. If callers wait and may give up, use the queues of
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait), which charge a caller only when that
@@ -207,7 +207,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available. In that case nothing is charged.
+    /// Returns [`Denied`] and charges nothing if the tokens are not available.
     ///
     /// # Progress
     ///

@@ -38,17 +38,18 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// complete. The loop `while limiter.sweep(4096) {}` therefore ends after it has forgotten the
     /// keys that were idle when the turnover started.
     ///
-    /// A sweep does not trust a single reading of the clock. It reads the clock again in each step.
-    /// It judges keys by its own time once four consecutive steps have reached that time, if no
-    /// insertion in between contradicts that time (see [Time](Limiter#time)). A budget of 64
-    /// suffices for this; a smaller budget requires a few calls, which return true. After 16 steps,
-    /// a sweep judges keys by the time that has been accepted so far. `budget` counts slots, and a
-    /// table has three slots for every two keys. `budget` is rounded up to a multiple of 16; a
-    /// budget of 0 does nothing.
+    /// A sweep does not trust a single reading of the clock, so it reads the clock again in each
+    /// step. It judges keys by its own time once four consecutive steps have reached that time and
+    /// no insertion in between contradicts it (see [Time](Limiter#time)). A budget of 64 suffices
+    /// for this; a smaller budget requires a few calls, which return true. After 16 steps, a sweep
+    /// judges keys by the time that has been accepted so far.
+    ///
+    /// `budget` counts slots, and a table has three slots for every two keys. `budget` is rounded
+    /// up to a multiple of 16; a budget of 0 does nothing.
     ///
     /// A limiter also works without sweeps, because insertions create the space that they need, and
-    /// one in 2048 charges of known keys helps. After a flood of keys, sweep to free their memory
-    /// if few requests arrive.
+    /// one in 2048 charges of known keys helps. If few requests arrive after a flood of keys, sweep
+    /// to free the memory of these keys.
     ///
     /// # Progress
     ///
@@ -84,10 +85,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// After the call, a [`refund`](Self::refund) of a charge made before or during the call has no
     /// effect.
     ///
-    /// Some keys are reset now and forgotten later. This applies to keys in a window that started
-    /// less than a [`grace`](crate::Builder::grace) ago. It applies to all keys if there is no
-    /// memory for a turnover. The table does not shrink until it has been nearly unused for a
-    /// while.
+    /// Keys in a window that started less than a [`grace`](crate::Builder::grace) ago are reset now
+    /// and forgotten later. If there is no memory for a turnover, this applies to all keys. The
+    /// table does not shrink until it has been nearly unused for a while.
     ///
     /// # Progress
     ///

@@ -31,16 +31,16 @@ use std::hash::{BuildHasher, Hash};
 /// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of
 /// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also requires this
 /// lock. Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of
-/// known keys. If a thread is stopped while it holds such a lock, insertions into this bucket are
+/// known keys. If a thread is stopped while it holds such a lock, insertions into that bucket are
 /// blocked.
 ///
 /// # The code of a key
 ///
 /// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
-/// that contains the key. The index compares keys while it holds the lock of a bucket. Any thread's
-/// call may also drop forgotten keys under that lock. If one of these methods calls the limiter,
-/// the call may wait for the lock forever. Make such calls outside of the key: in the destructor of
-/// a connection, for example, instead of the destructor of the connection's key.
+/// that contains the key. The index compares keys while it holds the lock of a bucket. A call by
+/// any thread may also drop forgotten keys under that lock. If one of these methods calls the
+/// limiter, the call may wait for the lock forever. Make such calls outside of the key: for
+/// example, in the destructor of a connection instead of the destructor of the connection's key.
 /// [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
@@ -166,8 +166,8 @@ where
         Q: 'k,
     {
         in_batches(keys, |batch| {
-            // The clock is read after the batch is complete, because the iterator may have taken
-            // some time.
+            // The clock is read after the iterator has filled the batch, which may have taken some
+            // time.
             let now = now();
             for &key in batch {
                 decisions.push(self.check(key, || now, request));

@@ -40,18 +40,21 @@ use std::sync::Arc;
 /// With either hash, each limiter draws a seed from the system's entropy and keeps the seed secret.
 /// A blind attacker can therefore only try keys. If an attacker tries n keys, one of these keys has
 /// the same 64 bits as a given victim's key with probability n / 2^64. At a million new keys per
-/// second, such a match takes 580,000 years on average. Some two of n keys collide with probability
-/// n^2 / 2^65, or 2.7e-6 for ten million keys.
+/// second, such a match takes 580,000 years on average. The probability that any two of n keys
+/// collide is n^2 / 2^65, or 2.7e-6 for ten million keys.
 ///
 /// The two hashes differ if an attacker learns from answers. The `remaining` of one key after a
 /// charge of another key reveals whether the two keys share a state. Response times reveal a little
-/// about the positions of keys. SipHash is designed for this case: an attacker may choose any
-/// number of keys, and their hashes reveal nothing about the seed. FoldHash mixes its seed into
-/// each step, and no way to find the seed through a limiter is known. However, its authors promise
-/// nothing against an attacker who can observe its hashes.
+/// about the positions of keys.
 ///
-/// Choose `keyed_hash` if strangers choose keys, and if denying a victim would be worth this effort
-/// to them. It roughly doubles the duration of a check of a hot key.
+/// SipHash is designed for attackers who learn from answers: an attacker may choose any number of
+/// keys, and their hashes reveal nothing about the seed. FoldHash mixes its seed into each step,
+/// and no way to find the seed through a limiter is known. However, its authors promise nothing
+/// against an attacker who can observe its hashes.
+///
+/// Choose `keyed_hash` if strangers choose keys, and if denying a victim's requests would be worth
+/// an attack on the hash to them. `keyed_hash` roughly doubles the duration of a check of a hot
+/// key.
 ///
 /// ```
 /// use tollgate::store::{Fingerprints, SipHash};
@@ -66,7 +69,7 @@ pub struct Fingerprints<H = FoldHash> {
     table: Table,
     method: Method,
     hash: H,
-    /// Counts the versions of the shared state of keys without a slot.
+    /// The version counts of the state that keys without a slot share.
     shared: Arc<Counts>,
 }
 
@@ -151,7 +154,8 @@ where
         let (guard, key) = (pin(), self.fingerprint(key));
         let Ok(view) = self.table.view(&guard) else { return self.check_everywhere(key, now(), request).0 };
         let line = view.first_line(key);
-        // The clock is read after the prefetch, because the reading may delay later instructions.
+        // The clock is read after the prefetch, because reading the clock may delay later
+        // instructions.
         let now = now();
         self.check_in(view, line, key, now, request)
     }
@@ -189,8 +193,8 @@ where
         view.first_line(key);
         // The clock is read after the prefetch, as it is for a charge.
         let now = now(look);
-        // If it is the turn of this charge to do a step of upkeep, the limit itself makes the
-        // charge.
+        // If this charge is due to perform a step of upkeep, the look sees nothing, and the limit
+        // itself makes the charge.
         if !is_turn(key.bits(), now)
             && let Some(state) = view.find(key)
         {

@@ -146,8 +146,8 @@ mod tests {
         agree(&SipHash::default());
     }
 
-    /// Checks that each bit of the hash is set for about half of 4,096 keys. (A fair bit falls
-    /// outside of the range once in 10^9 seeds.)
+    /// Checks that each bit of the hash is set for about half of 4,096 keys. (For a fair bit, the
+    /// number of keys falls outside of the range for one seed in 10^9.)
     fn all_bits_are_used<H: BuildHasher + Default>() {
         let hash = H::default();
         let mut set = [0_u32; 64];

@@ -150,9 +150,9 @@ pub trait Accepts<Q: ?Sized>: Store {
     /// return `None` only if the state is frozen or sealed.
     #[doc(hidden)]
     fn known<T>(&self, key: &Q, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T>;
-    /// Charges a key for `tokens` that are already spent. Inserts a new key first. Returns how many
-    /// tokens were charged. If the key finds no slot, returns the number of uncharged tokens as an
-    /// error.
+    /// Charges a key for `tokens` that are already spent, and inserts the key first if it is new.
+    /// Returns how many tokens were charged. If the key finds no slot, returns the number of
+    /// uncharged tokens as an error.
     #[doc(hidden)]
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64>;
     /// Returns the separate quota of a key, or `None` if the key has none.
@@ -182,8 +182,8 @@ pub(crate) fn in_batches<T: Copy>(mut items: impl Iterator<Item = T>, mut each: 
     }
 }
 
-/// How many upkeep steps follow one collection. The next collection frees the memory retired by
-/// these steps.
+/// The number of upkeep steps between two collections. Each collection frees the memory retired by
+/// the steps before it.
 const STEPS: usize = 64;
 
 /// Starts a sweep, and performs as many steps of `step` slots as `places` allows.

@@ -24,10 +24,10 @@
 //!
 //! # What concurrency makes conservative
 //!
-//! Between a charge and its refund, the tokens are missing. Suppose that each of two requests would
-//! pass alone. Both may be refused if each of them runs while the other holds tokens that it is
-//! about to return. Two requests are never both allowed if only one of them fits. As with every
-//! refund, a bucket returns only tokens that have not been refilled in the meantime.
+//! Two requests that would each pass alone may both be refused if each of them runs while the other
+//! holds tokens that it is about to return. Two requests are never both allowed if only one of them
+//! fits. As with every refund, a bucket returns only tokens that have not been refilled in the
+//! meantime.
 //!
 //! Why not mark the limits first, and charge them when all are marked? If a thread were killed,
 //! other threads would have to find its mark and undo it. That would require more state for each
@@ -185,13 +185,13 @@ impl fmt::Debug for Charge<'_> {
 /// charges of the other limiters, because the refund could also panic. Call [`Charge::refund`] to
 /// refund these charges.
 ///
-/// A limiter never admits more than it would alone. If requests race, one may be denied because
-/// another is about to return its tokens.
+/// A limiter never admits more than it would alone. If requests race, one request may be denied
+/// because another request holds tokens that it is about to return.
 ///
 /// # Errors
 ///
-/// Returns [`Denied`] if the request is denied. The error identifies the binding limit. In that
-/// case nothing is charged.
+/// Returns [`Denied`] and charges nothing if the request is denied. The error identifies the
+/// binding limit.
 ///
 /// # Progress
 ///
@@ -218,8 +218,8 @@ impl fmt::Debug for Charge<'_> {
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
-    // The charges may have been checked before. This call must not refund the charges of an earlier
-    // call, even if a look denies or panics before it reaches them.
+    // An earlier call may have charged the same limits. This call must not refund those charges,
+    // even if a look denies or panics before all limits have been looked at.
     charges.iter_mut().for_each(|charge| (charge.answer, charge.is_charged) = (None, false));
     let moment = Moment::new();
     let mut looks = [Look::at(&moment); LOOKS];

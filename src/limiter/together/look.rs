@@ -1,17 +1,17 @@
-//! Looks at limits. A look reads the state of a limit before the limit is charged; the charge then
-//! uses the state that the look has seen.
+//! Looks at limits. A look reads the state of a limit before the limit is charged; the subsequent
+//! charge uses this state.
 //!
 //! [`check_all`](crate::check_all) looks at all limits before it charges the first one. A look
 //! finds the state of a limit and computes how a charge would change the word of this state. The
 //! charge is then a single compare-and-swap of the seen word. Each key is looked up only once, and
-//! only needed answers are computed.
+//! an answer is computed only if it is needed.
 //!
 //! # State
 //!
 //! ```text
 //! nothing seen -> seen   the key has a word in the root of its table, or the one state of a
 //!                        `SingleLimiter` has its first quota; the rule is not a log; the cost is
-//!                        not 0; and it is not the turn of this charge to do a step of upkeep
+//!                        not 0; and this charge is not due to perform a step of upkeep
 //! ```
 //!
 //! If the look has not seen a state, the caller peeks at the limit and calls the limit's check.
