@@ -25,7 +25,7 @@ impl Size {
         Self { limit, most: limit.max(used + chunks).min(max_keys) }
     }
 
-    /// Returns the number of lines in the space. At the limit two thirds of the slots are taken,
+    /// Returns the number of lines in the space. Two thirds of the slots are taken at the limit,
     /// and never more than four fifths. In a small space these fractions are lower.
     pub(super) fn lines(self) -> u64 {
         Space::lines_for(self.limit).max(Space::lines_for(self.most - self.most / 6))
