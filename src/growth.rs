@@ -32,10 +32,10 @@ pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
 /// Returns the next capacity of a store that contains `used` keys and has had the given `capacity`
 /// since `began`.
 ///
-/// A store that was mostly empty shrinks. A capacity that was not reached is kept. A capacity that
-/// was reached quickly, or by keys that stay, is doubled. If it was reached in less than a
-/// [`RUSH`], it grows even more. Otherwise most keys were used only once, so the next capacity is
-/// just the number of keys.
+/// A store that was mostly empty shrinks, and a capacity that was not reached is kept. A capacity
+/// that was reached quickly, or by keys that stay, is doubled. A capacity that was reached in less
+/// than a [`RUSH`] grows even more. In the remaining cases most keys were used only once, so the
+/// next capacity is just the number of keys.
 pub(crate) fn next_capacity(capacity: u64, used: u64, began: Tick, now: Tick, keys_stay: bool) -> u64 {
     if is_hardly_used(capacity, used) {
         2 * used

@@ -13,10 +13,10 @@
 //! crossbeam-epoch, this module uses only the pointer types (`Atomic`, `Owned`, `Shared`), which
 //! distinguish a pointer from its owner.
 //!
-//! The scheme is *Hazard Eras* (Ramalhete and Correia, "Brief Announcement: Hazard Eras", SPAA
-//! 2017). A clock counts eras, values record the eras of their birth and retirement, and readers
-//! announce the era in which they read. The scheme is also close to interval-based reclamation (Wen
-//! et al., PPoPP 2018). It differs from Hazard Eras in three ways:
+//! The scheme is based on *Hazard Eras* (Ramalhete and Correia, "Brief Announcement: Hazard Eras",
+//! SPAA 2017). A clock counts eras, values record the eras of their birth and retirement, and
+//! readers announce the era in which they read. The scheme is also close to interval-based
+//! reclamation (Wen et al., PPoPP 2018). This scheme differs from Hazard Eras in three ways:
 //!
 //! - A guard announces a single era once, instead of one era for each pointer.
 //! - A walk that finds a later era starts again under a new guard. (In Hazard Eras, a reader
@@ -57,9 +57,9 @@
 //!    next one is final.
 //! 5. A walk follows the link of a root, or of a value that the walk has reached under the same
 //!    guard ([`At`]). If the era of the guard has ended, the result is [`Retry`], and the thread
-//!    starts again at the root, under another guard ([`under_guard`]). Because links are final, a
-//!    walk may follow links again under the same guard, to values that the walk has already reached
-//!    ([`Walked`]).
+//!    starts again at the root, under a new guard ([`under_guard`]). Because links are final, a
+//!    walk may follow the same links again under the same guard, to values that it has already
+//!    reached ([`Walked`]).
 //!
 //! # Why nothing is freed under a guard
 //!

@@ -226,7 +226,7 @@ mod shim {
         }
 
         /// Replaces the value with the result of `next`. Retries if another thread has changed the
-        /// value meanwhile. Returns the old value, as an error if `next` returned `None`.
+        /// value in the meantime. Returns the old value, as an error if `next` returned `None`.
         pub fn fetch_update(
             &self,
             set_order: Ordering,
@@ -293,7 +293,7 @@ mod shim {
         }
 
         /// Replaces the value with the result of `next`. Retries if another thread has changed the
-        /// value meanwhile. Returns the old value, as an error if `next` returned `None`.
+        /// value in the meantime. Returns the old value, as an error if `next` returned `None`.
         pub fn fetch_update(
             &self,
             set_order: Ordering,

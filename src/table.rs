@@ -4,8 +4,8 @@
 //! Growth, shrinking and eviction are one mechanism, as in a copying garbage collector. The table
 //! keeps its keys in an *array*. The slots of an array (its *space*) are filled but never emptied.
 //! An array is closed when all its places are taken, when it has long been far too large, or when a
-//! caller sweeps. The next array, which may be larger, smaller or of the same size, is then linked
-//! to the closed array. Threads then move the keys of the old array to the next array, a chunk at a
+//! caller sweeps. The next array, which may be larger, smaller or of the same size, is linked to
+//! the closed array. Threads then move the keys of the old array to the next array, a chunk at a
 //! time. Idle keys are not moved, so the table forgets them. Finally the next array becomes the
 //! root, and the old array is retired.
 //!
@@ -31,7 +31,7 @@
 //! - `given`: the number of places given to new keys, until the array is CLOSED. The number briefly
 //!   includes refused requests.
 //! - `next`: null at first, then the next array. It changes only once.
-//! - `chunks`: which parts of the turnover are taken, and which parts are done.
+//! - `chunks`: which chunks of the turnover are taken, and which are done.
 //! - `carried`: the number of keys moved here from the previous array. This number is unknown until
 //!   all keys are moved.
 //! - `room`: the number of places for new keys while the array is the root. The value is 0 if that
@@ -41,8 +41,8 @@
 //!   changes.
 //! - `evidence`: the times of the latest requests for a place; see `forgetting`.
 //!
-//! The table itself has two pieces of state: `root`, and the number of bytes of all arrays that
-//! have not been freed yet.
+//! The table itself has two pieces of state: `root`, and the number of bytes held by all arrays not
+//! yet freed.
 //!
 //! # Invariants
 //!
@@ -57,8 +57,8 @@
 //!    current array: the key's word is frozen (in which case the thread also moves the word), the
 //!    word is EVICTED, or the key's run is SEALED. All three states are final, so a key is never
 //!    live in two arrays.
-//! 5. A frozen word never changes. A moved word is installed by a CAS from fresh. A word never
-//!    returns to fresh, so the CAS of a late helper fails and changes nothing.
+//! 5. A frozen word never changes. A moved word is installed by a CAS that expects a fresh word. A
+//!    word never returns to fresh, so the CAS of a late helper fails and changes nothing.
 //! 6. A single CAS on the key's word decides whether the key is moved or evicted. Therefore all
 //!    helpers of a chunk do the same work and count the same keys, however late they are.
 //! 7. `most >= given + brought`, not counting refused requests that have not been taken back yet.
@@ -98,9 +98,11 @@
 //!
 //! All keys of an array are judged for a single time, `judged_at`. This time is `believed` minus
 //! the grace, and is fixed when the next array is created. Safety does not depend on `judged_at`,
-//! because the mark covers every evicted key. The time matters only to users. A late helper may
-//! still raise a mark for a word that has been charged since. That word was also idle at
-//! `judged_at`, so no mark is later than the time at which some key of the table became idle.
+//! because the mark covers every evicted key. The time matters only to users.
+//!
+//! A late helper may still raise a mark for a word that has been charged since. That word was also
+//! idle at `judged_at`, so no mark is later than the time at which some key of the table became
+//! idle.
 //!
 //! # Changing the rules
 //!
@@ -111,14 +113,16 @@
 //! All translations are for the time at which the array was created. Therefore all helpers install
 //! the same word.
 //!
-//! If two changes race, the change that first links its array wins. The other change starts over
-//! after the winner's turnover. A charge is judged by the rules of the array whose word it changes:
-//! either before the word is frozen, or in the next array. Therefore no charge is judged by one
-//! quota and counted under another. A change starts only once the memory for the next array has
-//! been granted, and is complete when the call returns.
+//! A change starts only once the memory for the next array has been granted, and is complete when
+//! the call returns. If two changes race, the change that first links its array wins. The other
+//! change starts over after the winner's turnover.
 //!
-//! Why not look up a key's rule separately from its word? A thread might look up the old rule and
-//! then apply it to a word written under the new rule.
+//! A charge is judged by the rules of the array whose word it changes: either before the word is
+//! frozen, or in the next array. Therefore no charge is judged under one quota and counted under
+//! another.
+//!
+//! Why not look up a key's rule separately from its word? Because a thread might look up the old
+//! rule and then apply it to a word written under the new rule.
 //!
 //! # Progress
 //!

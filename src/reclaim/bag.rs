@@ -298,7 +298,7 @@ impl Bag {
     /// # Safety
     ///
     /// The node must come from a box. No link may lead to the node any more, so that no new guard
-    /// can reach the node. The node may be retired only once.
+    /// can reach it. A node must not be retired twice.
     pub(super) unsafe fn retire<T: Retire>(&self, node: *mut Node<T>) {
         // SAFETY: the node cannot be freed before this call puts the node into the bag.
         let Node { header, value } = unsafe { &*node };

@@ -50,8 +50,8 @@ pub(super) fn light() {
 /// The heavy half, which is executed after unlinking values and before reading the guards. Returns
 /// false if the system has refused the call. This thread is then not certain to see all guards.
 pub(super) fn heavy() -> bool {
-    // ORDERING: *barrier*. This is this thread's own fence. Without a heavy half, no further fence
-    // is needed here, because every reader executes a fence.
+    // ORDERING: *barrier*. The fence covers the calling thread. Without a heavy half, no further
+    // fence is needed, because every reader executes a fence.
     fence(SeqCst);
     !is_there() || system::fence_all() || system::register() && system::fence_all()
 }

@@ -246,8 +246,8 @@ impl Registry {
         self.era.load(Acquire)
     }
 
-    /// Returns the era, either for a comparison with an era that the thread has read before, or as
-    /// the era of a value's birth.
+    /// Returns the current era. The caller may only compare the result with an era that the thread
+    /// has read before, or use it as the era of a value's birth.
     #[inline(always)]
     pub(super) fn era_now(&self) -> u64 {
         // ORDERING: relaxed. The link that leads to a value was loaded with acquire, and the thread

@@ -1,4 +1,4 @@
-//! A set of items, based on [`scc::HashIndex`]. A lookup finds an item by its hash and a test.
+//! A set of items, based on [`scc::HashIndex`]. A lookup finds an item by its hash and a predicate.
 //!
 //! This is the only file in the crate that uses scc. Models cannot use scc, because its bitmaps and
 //! epochs are std atomics, which loom does not track. Instead, models use the shim's list behind a
@@ -103,7 +103,7 @@ impl<T: Item> PartialEq for Entry<T> {
 
 impl<T: Item> Eq for Entry<T> {}
 
-/// A query for scc: a hash, and a test that identifies an item with that hash.
+/// A query for scc: a hash, and a predicate that identifies an item with that hash.
 struct What<F> {
     hash: u64,
     is: F,

@@ -43,7 +43,7 @@ pub(super) struct Array {
     calm: Tick,
     /// The mark. A key that was forgotten before this array existed, or by the turnover into this
     /// array, is not throttled after the mark. Therefore a key that is neither in this array nor in
-    /// an earlier array is charged at the mark or later.
+    /// an earlier array is charged for the time of the mark or later.
     ///
     /// Before a thread reads the mark, it must have found this array in one of two ways: as the
     /// root, or through a slot of the root that is sealed or contains an evicted key.

@@ -25,8 +25,8 @@ use std::time::Duration;
 /// they are smaller.
 const ARRAYS_AT_CAP: u64 = 4;
 
-/// The lowest bound that a table may have on the bytes of its arrays. Even a small table can retire
-/// arrays faster than they are freed, so its bound must not be too low.
+/// The smallest memory bound for a table's arrays, in bytes. Even a small table can retire arrays
+/// faster than they are freed, so its bound must not be too low.
 pub(super) const LEAST_MEMORY: u64 = 1 << 20;
 
 /// How many times a change of rules requests memory before it gives up. The requests are a
@@ -46,7 +46,7 @@ pub(crate) struct Table {
     done: Done,
 }
 
-/// Counts of the table's work, and the retired arrays. These fields have their own cache lines,
+/// Counters of the table's work, and the retired arrays. These fields have their own cache lines,
 /// because most calls only read the other fields of a table.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -123,7 +123,7 @@ impl Table {
     }
 
     /// Returns whether a new key would find a place now. The answer is an estimate, because other
-    /// threads insert and evict keys meanwhile.
+    /// threads insert and evict keys in the meantime.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.with_arrays(|root, next| match next {
             None => root.has_place(None) || self.may_turn(root, now),
@@ -195,7 +195,7 @@ impl Table {
     }
 
     /// Closes the root and links the next array to the root. Returns false, and leaves the root
-    /// unchanged, if the memory for the next array is not permitted until a retired array is freed.
+    /// unchanged, if there is no memory for the next array until a retired array is freed.
     pub(super) fn begin(&self, root: &Array, now: Tick, guard: &Guard) -> bool {
         root.next.is_linked()
             || self.begin_under(&root.rules, root, now, guard) != Err(NotBegun::NotPermitted)
@@ -312,7 +312,7 @@ impl Table {
     }
 
     /// Calls `visit` with the state of every key, as [`known`](Self::known) does. Visits all keys
-    /// that were in the table when the call started, and some of the keys inserted since.
+    /// that were in the table when the call started, and possibly some keys inserted since.
     pub(crate) fn each(&self, visit: impl Fn(State<'_>) -> Option<()>) {
         self.with_arrays(|root, next| {
             for array in [Some(root), next].into_iter().flatten() {
@@ -340,9 +340,10 @@ impl Table {
     /// to all keys. The change is a turnover, because the rules belong to the array: only the rule
     /// that made a word can interpret the word.
     ///
-    /// Returns false, and changes nothing, if a stopped thread withholds retired arrays, and no
-    /// memory is granted within a tenth of a second. Apart from that wait, the call is lock-free.
-    /// It starts over only if another turnover was under way, and completes that turnover first.
+    /// Returns false, and changes nothing, if no memory is granted within a tenth of a second
+    /// because a stopped thread withholds retired arrays. Apart from that wait, the call is
+    /// lock-free. It starts over only if another turnover was under way, and completes that
+    /// turnover first.
     pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
         let mut tries = 0;
         let ours = loop {
@@ -414,7 +415,7 @@ fn holds_something(root: &Array) -> bool {
     root.used(None) > 0 || root.size.limit > growth::FIRST
 }
 
-/// Returns the limit of the array that follows `root`. `root` contains at most `used` keys.
+/// Returns the limit of the next array, given that `root` contains at most `used` keys.
 pub(super) fn limit_after(root: &Array, used: u64, now: Tick) -> u64 {
     let keys_stay = root.brought(None) > root.size.limit / 2;
     let next = growth::next_capacity(root.size.limit, used, root.began, now, keys_stay);

@@ -24,9 +24,9 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'g>(&'g Array);
 
-/// Returns whether a charge of this key performs a step of upkeep at this time. At any time, this
-/// is true of one in 2048 keys. For any key, it is true during one in 2048 milliseconds (of 2^20
-/// nanoseconds).
+/// Returns whether a charge of this key at `now` performs a step of upkeep. At any time, this is
+/// true for one in 2048 keys; for a given key, it is true during one in 2048 milliseconds (of 2^20
+/// nanoseconds each).
 ///
 /// Even while no new keys arrive, a turnover must proceed, and a table that is far too large must
 /// shrink. A step takes about a microsecond, several times as long as a check. Therefore fewer than
@@ -62,8 +62,8 @@ impl Table {
 }
 
 impl<'g> View<'g> {
-    /// Returns the first line of the key's probe run, and starts to prefetch the line. Most keys
-    /// are in the first line of their run.
+    /// Returns the first line of the key's probe run, and prefetches the line. Most keys are in the
+    /// first line of their run.
     #[inline(always)]
     pub(crate) fn first_line(self, key: Fingerprint) -> &'g Line {
         let lines = &self.0.space.lines;

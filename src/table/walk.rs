@@ -73,7 +73,7 @@ impl Table {
             }
         });
         request.answer.or_else(|| {
-            // There is no place. Another thread may have inserted the key meanwhile.
+            // There is no place. Another thread may have inserted the key in the meantime.
             let (decision, _) = self.known(key, |state| state.charge(now, cost))?;
             Some((decision, false))
         })
