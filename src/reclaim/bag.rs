@@ -368,8 +368,8 @@ impl Bag {
             if barrier::heavy() {
                 Self::keep_what_is_met(&mut free, &mut kept);
             } else {
-                // The system has refused the barrier, so this thread cannot be sure to see all
-                // guards. Keep all values.
+                // The system has refused the barrier, so some guards may be invisible to this
+                // thread. Keep all values.
                 free.give(&mut kept, |_| true);
             }
         }

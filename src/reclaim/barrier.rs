@@ -48,7 +48,7 @@ pub(super) fn light() {
 }
 
 /// The heavy half, which is executed after unlinking values and before reading the guards. Returns
-/// false if the system has refused the call. This thread is then not certain to see all guards.
+/// false if the system has refused the call. Some guards may then be invisible to this thread.
 pub(super) fn heavy() -> bool {
     // ORDERING: *barrier*. The fence covers the calling thread. Without a heavy half, no further
     // fence is needed, because every reader executes a fence.

@@ -203,7 +203,7 @@ impl Table {
 
     /// Closes the root and links an array with these rules to the root.
     fn begin_under(&self, rules: &Rules, root: &Array, now: Tick, guard: &Guard) -> Result<(), NotBegun> {
-        // The memory may be refused because another thread, which starts the same turnover, holds
+        // The memory may be refused because another thread that is starting the same turnover holds
         // the permit.
         let not = || if root.next.is_linked() { NotBegun::Preceded } else { NotBegun::NotPermitted };
         // Take the permit before closing the root. A closed root gives out no more places, so it

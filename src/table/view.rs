@@ -121,8 +121,8 @@ impl<'g> View<'g> {
     }
 
     /// Charges or inserts a key whose first line is full of other keys. Returns the key's word
-    /// before and after the call. Two fresh words, or two frozen words, leave the request to the
-    /// slow path.
+    /// before and after the call. If both words are fresh, or both are frozen, the request is left
+    /// to the slow path.
     ///
     /// This method is not inlined, because few keys need it. The two words are returned in
     /// registers. An `Option` of two words would be returned through memory, at the cost of one
