@@ -1,4 +1,4 @@
-//! The rules for the size of a store, shared by the table and the store of exact keys.
+//! The sizing rules shared by the table and the store of exact keys.
 //!
 //! A store has a *capacity*, the number of keys that it expects. The store grows when the capacity
 //! is reached, and shrinks after it has been mostly empty for a long time.
@@ -20,7 +20,7 @@ const QUICK: Duration = Duration::from_secs(10);
 const RUSH: Duration = Duration::from_secs(1);
 
 /// The growth factor after a [`RUSH`]. During a flood of new keys, each key is moved 1/3 times on
-/// average if the factor is 4, and once if the factor is 2. (Models have small tables.)
+/// average with a factor of 4, and once with a factor of 2. (Models have small tables.)
 const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
 /// Returns true if the store contains fewer than a quarter of the expected keys.
@@ -32,10 +32,10 @@ pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
 /// Returns the next capacity of a store that contains `used` keys and has had the given `capacity`
 /// since `began`.
 ///
-/// A store that was mostly empty shrinks. A capacity that was not reached does not change. A
-/// capacity that was reached quickly, or by keys that stay, is doubled. If it was reached in less
-/// than a [`RUSH`], it grows even more. In all other cases most keys were used only once, and the
-/// next capacity is the number of keys.
+/// A store that was mostly empty shrinks, and a capacity that was not reached is kept. A capacity
+/// that was reached quickly, or by keys that stay, is doubled. A capacity that was reached in less
+/// than a [`RUSH`] grows even more. In the remaining cases most keys were used only once, so the
+/// next capacity is just the number of keys.
 pub(crate) fn next_capacity(capacity: u64, used: u64, began: Tick, now: Tick, keys_stay: bool) -> u64 {
     if is_hardly_used(capacity, used) {
         2 * used

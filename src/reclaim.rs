@@ -1,28 +1,29 @@
 //! Memory reclamation: decides when a replaced value may be freed. Readers execute no fence and no
-//! locked instruction. The amount of memory that has not been freed yet is bounded even if threads
-//! are parked.
+//! locked instruction. The amount of memory not yet freed is bounded even if threads are parked.
 //!
 //! The arrays of a table, the chunks of a log, and the rules and versions of exact keys are
 //! replaced while other threads read them. A reader holds a [`Guard`]. A writer unlinks a value
-//! from its [`Link`] and puts it into the [`Bag`] of its limiter. A *collection* frees the values
+//! from its [`Link`] and puts the value into the limiter's [`Bag`]. A *collection* frees the values
 //! that no guard may have seen.
 //!
-//! Why not the guards of crossbeam-epoch? Each of those guards costs a locked instruction, which is
-//! a noticeable part of a check. In addition, a parked thread prevents the epoch from advancing, so
-//! memory grows for as long as the thread is parked. This module only uses crossbeam-epoch's
-//! pointer types (`Atomic`, `Owned`, `Shared`), which distinguish a pointer from its owner. Why not
-//! seize? Its guards cost more, and a parked thread has the same effect. (`docs/performance.md` has
-//! the figures.)
+//! Why not use the guards of crossbeam-epoch? Each of them costs a locked instruction, which is a
+//! noticeable part of a check. In addition, a parked thread prevents the epoch from advancing, so
+//! memory grows for as long as the thread is parked. Why not use seize? Its guards cost more, and a
+//! parked thread has the same effect. (`docs/performance.md` has the figures.) From
+//! crossbeam-epoch, this module uses only the pointer types (`Atomic`, `Owned`, `Shared`), which
+//! distinguish a pointer from its owner.
 //!
-//! The scheme is *Hazard Eras* (Ramalhete and Correia, "Brief Announcement: Hazard Eras", SPAA
-//! 2017). A clock counts eras, values record the eras of their birth and retirement, and readers
-//! announce the era in which they read. The scheme is close to interval-based reclamation (Wen et
-//! al., PPoPP 2018). It differs from Hazard Eras in three ways. First, a guard announces a single
-//! era once, instead of one era for each pointer. Second, a walk that finds a later era starts
-//! again under a new guard. (A reader in Hazard Eras announces the later era and loads again.)
-//! Therefore all values kept by a guard of a parked thread existed at the same moment. Third, the
-//! collector executes the fence after the announcement, on behalf of all threads (`membarrier`; see
-//! `barrier`).
+//! The scheme is based on *Hazard Eras* (Ramalhete and Correia, "Brief Announcement: Hazard Eras",
+//! SPAA 2017). A clock counts eras, values record the eras of their birth and retirement, and
+//! readers announce the era in which they read. The scheme is also close to interval-based
+//! reclamation (Wen et al., PPoPP 2018). This scheme differs from Hazard Eras in three ways:
+//!
+//! - A guard announces a single era once, instead of one era for each pointer.
+//! - A walk that finds a later era starts again under a new guard. (In Hazard Eras, a reader
+//!   announces the later era and loads again.) Therefore all values kept by a parked thread's guard
+//!   existed at the same moment.
+//! - The fence after an announcement is executed by the collector, on behalf of all threads
+//!   (`membarrier`; see `barrier`).
 //!
 //! # State
 //!
@@ -47,28 +48,28 @@
 //! 1. The era in which a value is born is not later than the era in which the value is linked. A
 //!    value linked by `Link::install` is born in the era of the thread's guard, so the guard meets
 //!    the value.
-//! 2. The era in which a value is retired ends after the value was unlinked. A thread that has read
-//!    a later era finds the value unlinked (the *new era* edge).
-//! 3. After a thread has loaded a value from a link, it uses the value only if the era is still the
-//!    era of its guard. The link was loaded with acquire. Therefore, by 1, the value was born in
-//!    that era or earlier.
+//! 2. The era in which a value is retired ends after the value has been unlinked. A thread that has
+//!    read a later era finds the value unlinked (the *new era* edge).
+//! 3. A thread uses a value loaded from a link only if the current era is still the era of the
+//!    thread's guard. The link was loaded with acquire. Therefore, by 1, the value was born in that
+//!    era or earlier.
 //! 4. A root only moves forward along its chain, one value at a time. The link from a value to the
 //!    next one is final.
 //! 5. A walk follows the link of a root, or of a value that the walk has reached under the same
 //!    guard ([`At`]). If the era of the guard has ended, the result is [`Retry`], and the thread
-//!    starts again at the root, under another guard ([`under_guard`]). Because links are final, a
-//!    walk may follow links again under the same guard, to values that the walk has already reached
-//!    ([`Walked`]).
+//!    starts again at the root, under a new guard ([`under_guard`]). Because links are final, a
+//!    walk may follow the same links again under the same guard, to values that it has already
+//!    reached ([`Walked`]).
 //!
 //! # Why nothing is freed under a guard
 //!
-//! Let value `v` be used under a guard of era `a`. Let `v` be born in era `b` and retired in era
-//! `r`.
+//! Let `v` be a value that is born in era `b`, retired in era `r`, and used under a guard of era
+//! `a`.
 //!
 //! - `b <= a`, by 3.
-//! - `r >= a`. Otherwise the thread read an era later than `r` when it created the guard. By 2 the
-//!   thread then finds `v` unlinked, and by 4 and 5 it does not reach `v` from an earlier value
-//!   either.
+//! - `r >= a`. Otherwise the thread would have read an era later than `r` when it created the
+//!   guard. By 2 it would then find `v` unlinked, and by 4 and 5 it would not reach `v` from an
+//!   earlier value either.
 //! - Therefore the guard meets `v`. It remains to show that the collection sees the guard. The
 //!   collection reads the participants after the heavy half, and the thread announces the guard
 //!   before the light half. If the collection does not see the announcement, the thread loads its
@@ -77,45 +78,50 @@
 //!
 //! # How much memory waits
 //!
-//! A thread parked under a guard keeps the values that the guard meets. These are the values that
-//! existed in the guard's era. The thread does not keep values born later. Therefore, for each
-//! guard held by the thread, a limiter keeps at most the memory that it used at one moment. During
-//! a call, a thread holds at most four guards in addition to the guards of its handles: one for
-//! `check_all`, one for the limiter, one for a walk, and one for an inner walk. (An inner walk
-//! follows, for example, the log of a key that has had several quotas.) A walk that starts again
-//! creates a new guard each time. Therefore a call that is delayed repeatedly keeps no more memory
-//! than any other call.
+//! A thread parked under a guard keeps the values that existed in the guard's era, because the
+//! guard meets them. It does not keep values born later. Therefore, for each guard held by the
+//! thread, a limiter keeps at most the memory that it used at one moment.
 //!
-//! In addition, 32 KiB wait for the next collection, and 32 KiB wait for the collection after that.
-//! If the values that were retired last are larger, these values also wait. A collection examines
-//! at most 256 values or 64 KiB of each pile in a bag, because a check may have to run the
-//! collection. The next charges free the rest. A thread that is parked in a collection keeps the
-//! values that the collection examines. If the thread is parked before it has put the other values
-//! back, it keeps all waiting values. The bag counts all these bytes.
+//! During a call, a thread holds at most four guards in addition to the guards of its handles: one
+//! for `check_all`, one for the limiter, one for a walk, and one for an inner walk. (An inner walk
+//! follows, for example, the log of a key that has had several quotas.) A walk that starts again
+//! does so under a new guard, so a call that is delayed repeatedly keeps no more memory than any
+//! other call.
+//!
+//! In addition, 32 KiB may wait for the next collection and 32 KiB for the one after that, or more
+//! if the values retired last are larger. A collection examines at most 256 values or 64 KiB of
+//! each pile in a bag, because a check may have to run the collection. The next charges free the
+//! rest.
+//!
+//! A thread that is parked in a collection keeps the values that the collection examines. If the
+//! thread is parked before it has put the other values back, it keeps all waiting values. The bag
+//! counts all these bytes.
 //!
 //! Each call that retires a value tidies the value's bag afterwards (`Bag::tidy`), and so does each
-//! charge of a log. A denial does not tidy the bag, because a denial writes nothing. Values that
-//! were kept for a guard stay in the bag until another such call tidies the bag.
+//! charge of a log. A denial does not tidy the bag, because a denial writes nothing. Values kept
+//! for a guard stay in the bag until a later call tidies it.
 //!
-//! A bag belongs to a limiter and is dropped with the limiter. At that time no thread is calling
-//! the limiter, so the values in the bag are freed immediately.
+//! A bag belongs to a limiter and is dropped with the limiter. No thread can then be calling the
+//! limiter, so the values in the bag are freed immediately.
 //!
 //! # Progress
 //!
 //! Creating and dropping a guard is wait-free, except for the first guards of a thread. A walk
-//! starts again if a collection has started meanwhile. A collection is lock-free. It takes each
-//! list of a bag with one swap, and immediately puts back the values that it will not examine. The
-//! collection walks through the participants once, or twice if the bag contains only older values.
-//! For each value, the collection searches the sorted eras of the guards.
+//! starts again if a collection has started in the meantime. A collection is lock-free. It takes
+//! each list of a bag with one swap, and immediately puts back the values that it will not examine.
+//! The collection walks through the participants once, or twice if the bag contains only older
+//! values. For each value, the collection searches the sorted eras of the guards.
 //!
 //! # Memory
 //!
 //! A participant occupies 128 bytes, and sixteen participants are allocated at a time. When a
 //! thread ends, its participants are handed on to other threads. Participants are never freed. The
 //! number of participants is the largest number of guards and threads that have ever existed at the
-//! same time. Each guard leaked with `mem::forget` adds one participant. A value occupies 40 bytes
-//! more than in a box. A fork does not change the participants of threads that do not exist in the
-//! child. A guard announced by such a participant acts like the guard of a parked thread.
+//! same time. Each guard leaked with `mem::forget` adds one participant. Each value occupies 40
+//! bytes more than it would in a box.
+//!
+//! A forked child inherits the participants of threads that do not exist in the child. A guard
+//! announced by such a participant acts like the guard of a parked thread.
 //!
 //! # Orderings
 //!

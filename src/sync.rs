@@ -1,10 +1,10 @@
-//! The one module that names atomics, threads and the model checker.
+//! The only module that refers to atomics, threads and the model checker.
 //!
 //! The rest of the crate uses `sync::Atomic`, so the same source can be compiled in two ways.
 //! Normally, this type is [`atomic::Atomic`], a typed wrapper around the hardware's atomics. In the
 //! models in `loom-tests/`, this type is the shim below. The compiler flag `--cfg tollgate_loom`,
 //! which `loom-tests/build.rs` sets, selects the shim. The flag is not a cargo feature, because
-//! `--all-features` would turn on a feature.
+//! `--all-features` would turn it on.
 //!
 //! # The shim
 //!
@@ -13,10 +13,11 @@
 //! interleavings (tokio-rs/loom#166). To prevent this, each shimmed atomic has a second atomic,
 //! `touch`. Every operation first performs a relaxed `fetch_add(0)` on `touch`. All accesses then
 //! conflict, and all orders are explored. The extra access is relaxed and orders nothing, so weak
-//! outcomes stay possible. The extra access increases the number of executions, so a model turns on
-//! this access only if necessary ([`ModelSwitch::Touch`]). `loom-tests/tests/litmus.rs` tests all
-//! three parts: outcomes that must be seen, outcomes that must stay possible, and outcomes that
-//! must never be seen.
+//! outcomes remain possible.
+//!
+//! The extra access increases the number of executions, so a model turns it on only if necessary
+//! ([`ModelSwitch::Touch`]). `loom-tests/tests/litmus.rs` tests three kinds of outcomes: those that
+//! must be seen, those that must remain possible, and those that must never be seen.
 //!
 //! `tests/shuttle/` also compiles this shim, with shuttle in place of loom, for long races with
 //! random schedules. Therefore the shim uses only the parts of loom that shuttle also provides.
@@ -52,8 +53,8 @@ pub(crate) use std::thread;
 /// A count on which no race depends, such as a statistic or a hint that work is due.
 ///
 /// A counter publishes no other data, and the order of its operations does not matter. All its
-/// operations are therefore relaxed. Models do not explore counters. Even in a model, a counter is
-/// an atomic of std, which loom does not see.
+/// operations are therefore relaxed. Models do not explore counters: even in a model, a counter is
+/// a std atomic, which loom does not track.
 #[derive(Debug)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -100,8 +101,8 @@ mod shim {
     pub use loom::sync::atomic::Ordering;
     use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    // The switches are plain atomics of std for two reasons. They belong to the test harness and
-    // not to the model, and loom runs all threads of a model on one system thread.
+    // The switches are plain std atomics for two reasons. They belong to the test harness, not to
+    // the model, and loom runs all threads of a model on one system thread.
     static SWITCHES: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
     /// A setting of the shim.
@@ -148,7 +149,7 @@ mod shim {
         }
     }
 
-    /// A typed atomic that loom can see.
+    /// A typed atomic that loom tracks.
     #[derive(Debug)]
     pub struct Atomic<T> {
         value: AtomicU64,
@@ -225,7 +226,7 @@ mod shim {
         }
 
         /// Replaces the value with the result of `next`. Retries if another thread has changed the
-        /// value meanwhile. Returns the old value, as an error if `next` returned `None`.
+        /// value in the meantime. Returns the old value, as an error if `next` returned `None`.
         pub fn fetch_update(
             &self,
             set_order: Ordering,
@@ -243,7 +244,7 @@ mod shim {
         }
     }
 
-    /// A pointer that loom can see.
+    /// A pointer that loom tracks.
     #[derive(Debug)]
     pub struct AtomicPtr<T> {
         to: loom::sync::atomic::AtomicPtr<T>,
@@ -292,7 +293,7 @@ mod shim {
         }
 
         /// Replaces the value with the result of `next`. Retries if another thread has changed the
-        /// value meanwhile. Returns the old value, as an error if `next` returned `None`.
+        /// value in the meantime. Returns the old value, as an error if `next` returned `None`.
         pub fn fetch_update(
             &self,
             set_order: Ordering,
@@ -333,8 +334,8 @@ mod shim {
         }
     }
 
-    /// The stand-in for the type of the same name in `index`. This type is a list behind a mutex
-    /// that loom sees. Each operation is one step, and threads switch between operations.
+    /// The stand-in for the type of the same name in `index`: a list behind a loom mutex. Each
+    /// operation is one step, and threads switch between operations.
     pub(crate) struct Index<T>(loom::sync::Mutex<Vec<T>>);
 
     impl<T: Item + Clone> Index<T> {

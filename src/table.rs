@@ -2,12 +2,12 @@
 //! and move slots without a lock.
 //!
 //! Growth, shrinking and eviction are one mechanism, as in a copying garbage collector. The table
-//! keeps its keys in an *array*. The slots of an array (its *space*) are filled and never emptied.
-//! An array is closed when all its places are taken, when it has been far too large for a long
-//! time, or when a caller sweeps. The next array, which may be larger, equal or smaller, is linked
-//! to the closed array. Threads then move the keys of the old array to the next array, a chunk at a
-//! time. Threads do not move idle keys, so the table forgets these keys. Finally the next array
-//! becomes the root, and the old array is retired.
+//! keeps its keys in an *array*. The slots of an array (its *space*) are filled but never emptied.
+//! An array is closed when all its places are taken, when it has long been far too large, or when a
+//! caller sweeps. The next array, which may be larger, smaller or of the same size, is linked to
+//! the closed array. Threads then move the keys of the old array to the next array, a chunk at a
+//! time. Idle keys are not moved, so the table forgets them. Finally the next array becomes the
+//! root, and the old array is retired.
 //!
 //! Why not delete keys in place? If a slot could become empty again, tombstones or locks would be
 //! needed to keep probe runs unbroken. Without them, two threads that insert the same key could
@@ -31,7 +31,7 @@
 //! - `given`: the number of places given to new keys, until the array is CLOSED. The number briefly
 //!   includes refused requests.
 //! - `next`: null at first, then the next array. It changes only once.
-//! - `chunks`: which parts of the turnover are taken, and which parts are done.
+//! - `chunks`: which chunks of the turnover are taken, and which are done.
 //! - `carried`: the number of keys moved here from the previous array. This number is unknown until
 //!   all keys are moved.
 //! - `room`: the number of places for new keys while the array is the root. The value is 0 if that
@@ -41,8 +41,8 @@
 //!   changes.
 //! - `evidence`: the times of the latest requests for a place; see `forgetting`.
 //!
-//! The table itself has two pieces of state: `root`, and the number of bytes of all arrays that
-//! have not been freed yet.
+//! The table itself has two pieces of state: `root`, and the number of bytes held by all arrays not
+//! yet freed.
 //!
 //! # Invariants
 //!
@@ -53,11 +53,12 @@
 //! 3. By 2, a fingerprint is in at most one slot of an array. If two threads insert the same
 //!    fingerprint, both reach the same slot. One compare-and-swap succeeds, and the other thread
 //!    finds the fingerprint there.
-//! 4. Before a thread puts a key into the next array, it must find one of three states in this
-//!    array: the key's word is frozen (then the thread also moves the word), the word is EVICTED,
-//!    or the key's run is SEALED. All three states are final, so a key is never live in two arrays.
-//! 5. A frozen word never changes. A moved word is installed by a CAS from fresh. A word never
-//!    returns to fresh, so the CAS of a late helper fails and changes nothing.
+//! 4. Before a thread puts a key into the next array, it must find one of three states in the
+//!    current array: the key's word is frozen (in which case the thread also moves the word), the
+//!    word is EVICTED, or the key's run is SEALED. All three states are final, so a key is never
+//!    live in two arrays.
+//! 5. A frozen word never changes. A moved word is installed by a CAS that expects a fresh word. A
+//!    word never returns to fresh, so the CAS of a late helper fails and changes nothing.
 //! 6. A single CAS on the key's word decides whether the key is moved or evicted. Therefore all
 //!    helpers of a chunk do the same work and count the same keys, however late they are.
 //! 7. `most >= given + brought`, not counting refused requests that have not been taken back yet.
@@ -65,8 +66,8 @@
 //!    of keys in the previous array when it was closed, minus the keys evicted since. Therefore
 //!    every key of the previous array has a place in this one, and a move cannot fail.
 //! 8. An array has more slots than `most`, so a probe run always ends.
-//! 9. An array is closed only while it is the root. Therefore at most two arrays are in use, and
-//!    all keys of the previous array have been moved into an array before its own turnover begins.
+//! 9. An array is closed only while it is the root. Therefore at most two arrays are in use, and an
+//!    array has received all keys of the previous array before its own turnover begins.
 //!
 //! # Why no decision changes
 //!
@@ -84,46 +85,51 @@
 //! array. There are two ways to learn this:
 //!
 //! - The thread loads the root, which publishes all raises (*link*).
-//! - The thread reads a slot of the root that has an evicted word or a seal. An evicted word
-//!   publishes the raise (*closed*). A seal shows that the key was not in the root.
+//! - The thread finds an evicted word or a seal in a slot of the root. An evicted word publishes
+//!   the raise (*closed*). A seal shows that the key was not in the root.
 //!
-//! Therefore all forgotten words of the key were idle at the time of the charge. Whatever the
-//! caller's `now` is, a map that never forgets would give the same decision at that time.
+//! Therefore every forgotten word of the key is idle at the time for which the charge is computed.
+//! Whatever the caller's `now` is, a map that never forgets would give the same decision for that
+//! time.
 //!
 //! A key's word is fresh between the claim of its slot and its first charge. A thread that finds a
 //! fresh word does not know the mark. Therefore charges of known keys do not change a fresh word
 //! (`Word::is_live`). Only an insertion, such as `Table::find_or_insert`, changes a fresh word.
 //!
-//! All keys of an array are judged at the same time, `judged_at`. This time is `believed` minus the
-//! grace, and is fixed when the next array is created. Safety does not depend on that time, because
-//! the mark covers every evicted key. The time only matters to users. A late helper may still raise
-//! a mark for a word that has been charged since. That word, too, was idle at `judged_at`, so no
-//! mark is later than the time at which some key of the table became idle.
+//! All keys of an array are judged for a single time, `judged_at`. This time is `believed` minus
+//! the grace, and is fixed when the next array is created. Safety does not depend on `judged_at`,
+//! because the mark covers every evicted key. The time matters only to users.
+//!
+//! A late helper may still raise a mark for a word that has been charged since. That word was also
+//! idle at `judged_at`, so no mark is later than the time at which some key of the table became
+//! idle.
 //!
 //! # Changing the rules
 //!
 //! Only the rule that made a word can interpret the word, because the word's unit of time or its
 //! fields depend on the quota. The rules therefore belong to the array: a default, and the rules
-//! for individual keys (see [`Rules`]). A change of quotas is a turnover into an array with other
+//! for individual keys (see [`Rules`]). A change of quotas is a turnover into an array with new
 //! rules. A thread that moves a key into that array translates the key's word (`AnyRule::adopt`).
 //! All translations are for the time at which the array was created. Therefore all helpers install
 //! the same word.
 //!
-//! If two changes race, the change that first links its array wins. The other change starts again
-//! after the winner's turnover. A charge is judged by the rules of the array whose word it changes:
-//! either before the word is frozen, or in the next array. Therefore no charge is judged by one
-//! quota and counted under another. A change starts only once the memory for the next array has
-//! been granted, and is complete when the call returns.
+//! A change starts only once the memory for the next array has been granted, and is complete when
+//! the call returns. If two changes race, the change that first links its array wins. The other
+//! change starts over after the winner's turnover.
 //!
-//! Why not look up a key's rule separately from its word? A thread might look up the old rule and
-//! then apply it to a word of the new rule.
+//! A charge is judged by the rules of the array whose word it changes: either before the word is
+//! frozen, or in the next array. Therefore no charge is judged under one quota and counted under
+//! another.
+//!
+//! Why not look up a key's rule separately from its word? Because a thread might look up the old
+//! rule and then apply it to a word written under the new rule.
 //!
 //! # Progress
 //!
 //! Lookups, insertions and charges of known keys are lock-free. No thread waits for another: a
-//! thread that needs a moved key moves the key itself (`bring`). A thread that needs a next array
-//! links a new array. A thread that needs a complete turnover works on its chunks. Any thread may
-//! turn over any chunk again.
+//! thread that needs a key in the next array moves the key itself (`bring`). A thread that needs a
+//! next array links a new array. A thread that needs a complete turnover works on its chunks. Any
+//! thread may turn over any chunk again.
 //!
 //! # Work for each operation
 //!
@@ -132,41 +138,42 @@
 //!
 //! Below the cap, an insertion does no other work. An array has a spare place for each chunk of the
 //! previous array, so an insertion finds a place after it has closed a chunk. If a thread stops in
-//! a chunk, another operation redoes that chunk, so each stopped thread costs one extra chunk.
+//! the middle of a chunk, another operation redoes that chunk, so each stopped thread costs one
+//! extra chunk.
 //!
-//! At the cap, a turnover starts when `now` is a grace later than the time at which the last
-//! turnover judged its keys. A turnover starts earlier once enough new keys were refused: as many
-//! as there are chunks, and at least 4,096. In that case, `now` only has to be later than the last
-//! judgement. Therefore a refused key pays for at most one chunk, and an idle key makes room after
-//! 5/4 as many refusals. (There are 3/32 chunks for each key, or 1/8 in a small table.) At the cap,
-//! only idle keys free places. An insertion therefore closes up to `walk::CHUNKS_AT_CAP` = 8
-//! chunks, and then reports that the table is full.
+//! At the cap, a turnover starts once `now` is one grace later than the time for which the last
+//! turnover judged its keys. It starts earlier if enough new keys have been refused: as many as
+//! there are chunks, and at least 4,096. Even then, `now` must be later than the last judgement.
+//! Therefore a refused key pays for at most one chunk, and an idle key makes room after 5/4 times
+//! that many refusals. (There are 3/32 chunks for each key, or 1/8 in a small table.)
+//!
+//! At the cap, only idle keys free places. An insertion therefore closes up to
+//! `walk::CHUNKS_AT_CAP` = 8 chunks, and then reports that the table is full.
 //!
 //! A turnover starts with one allocation of zeroed memory. For a large table, the system provides
-//! the memory part by part: an operation that moves a key to an unused part requests 64 KiB.
+//! the memory part by part: an operation that moves a key to a part not yet in use requests 64 KiB.
 //! Retired memory is returned in the same way, a megabyte at a time: see `pages`.
 //!
-//! A thread may stop between its request for a place and the claim of its slot. The thread then
-//! withholds that one place until the next turnover, and nothing else. The same is true of a thread
-//! that stops before it takes back a refused request.
+//! A thread that stops between its request for a place and the claim of its slot withholds only
+//! that one place, and only until the next turnover. The same is true of a thread that stops before
+//! it takes back a refused request.
 //!
 //! # Memory
 //!
-//! An array for n keys consists of 3/2 n slots of 16 bytes, and 3/32 n bytes for the chunks. A
-//! small array consists of 2 n slots and n/8 bytes, up to 256 KiB of slots. A larger array has at
-//! least 256 KiB of slots.
+//! Up to 256 KiB of slots, an array for n keys has 2 n slots of 16 bytes, and n/8 bytes for the
+//! chunks. A larger array has 3/2 n slots (at least 256 KiB), and 3/32 n bytes for the chunks.
 //!
-//! One bound applies to the arrays in use and the retired arrays that have not been freed yet. The
-//! total size of these arrays is at most [`ARRAYS_AT_CAP`] = 4 times the size of an array for
-//! `max_keys`, or [`LEAST_MEMORY`] = 1 MiB if that is more. Every turnover checks this bound before
-//! it closes the root (`Table::begin_under`). A closed root without a next array would give out no
-//! more places.
+//! The arrays in use and the retired arrays not yet freed together occupy at most [`ARRAYS_AT_CAP`]
+//! = 4 times the size of an array for `max_keys`, or [`LEAST_MEMORY`] = 1 MiB if that is more.
+//! Every turnover checks this bound before it closes the root (`Table::begin_under`), because a
+//! closed root without a next array would give out no more places.
 //!
 //! A thread that stops under a guard prevents at most two arrays from being freed: the arrays that
 //! were in use at that time. The table still turns over with the memory of two other arrays. More
-//! arrays may be withheld if several threads stopped at different times. The same can happen if one
-//! thread that holds several guards stops in a `clear` or on the slow path of a charge. In these
-//! cases, a turnover does not start if it would exceed the bound. Until one of the stopped threads
+//! arrays may be withheld if several threads stop at different times, or if a thread that holds
+//! several guards stops in a `clear` or on the slow path of a charge.
+//!
+//! A turnover does not start if it would exceed the bound. Until one of the stopped threads
 //! resumes, new keys receive the remaining places of the root. Once the root is full, the full
 //! policy applies. Known keys are not affected, and a `clear` resets the keys instead of forgetting
 //! them.

@@ -17,12 +17,12 @@ const EVERY: u64 = if cfg!(tollgate_loom) { 2 } else { 32 << 10 };
 const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 
 /// After a collection that kept values, the next collection is due after this many calls to `tidy`.
-/// By then, the guard for which the values were kept may have been dropped.
+/// The guard for which the values were kept may be dropped in the meantime.
 const AGAIN: u16 = 4096;
 
 /// After a collection that did not examine all values, the next collection is due after this many
-/// calls to `tidy`. This does not apply to a collection that kept some values and examined all new
-/// values. The old values that remain must probably be kept as well.
+/// calls to `tidy`. If the collection kept values and left only old values unexamined, `AGAIN`
+/// applies instead, because the remaining old values must probably be kept as well.
 const SOON: u16 = 16;
 
 /// The maximum number of values that a collection examines in each pile. Freeing a value may take
@@ -39,16 +39,16 @@ const MOST_BYTES: u64 = if cfg!(tollgate_loom) { 1 << 20 } else { 2 * EVERY };
 pub(crate) struct Bag {
     /// The values that no collection has examined.
     new: Pile,
-    /// The values that a collection has kept. A parked thread may keep many values. New values are
-    /// in a separate pile, so that new values do not wait for kept values.
+    /// The values that earlier collections have kept. A parked thread may keep many of them, so new
+    /// values are in a separate pile and do not wait for kept values.
     kept: Pile,
     /// The total number of bytes ever retired, including values that are already freed.
     retired: Atomic<u64>,
     /// 1 if a collection is due because of the retired bytes, otherwise 0.
     due: Atomic<u8>,
     /// The number of calls to `tidy` before the next collection, or 0 if no collection is
-    /// scheduled. This field is separate from `due`, so that a thread that counts down can only
-    /// overwrite another count.
+    /// scheduled. This field is separate from `due`, so that a thread that counts down late cannot
+    /// cancel a collection that is due.
     again: Atomic<u16>,
     /// The bytes of all values that have not been freed yet.
     bytes: Atomic<u64>,
@@ -176,9 +176,9 @@ impl List {
     }
 }
 
-/// A sorted set of eras of guards. One search compares a value with all eras of the set. Without
-/// the set, the duration of a collection would be proportional to the number of guards times the
-/// number of values. The set requires no allocation, because a check may have to run a collection.
+/// A sorted set of guard eras. A single search compares a value with all of them. Without the set,
+/// a collection would take time proportional to the number of guards times the number of values.
+/// The set requires no allocation, because a check may have to run a collection.
 struct Eras {
     eras: [u64; Self::MOST],
     count: usize,
@@ -187,7 +187,7 @@ struct Eras {
 impl Eras {
     const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 
-    /// Collects eras of guards until there are no more guards or the set is full.
+    /// Collects guard eras until there are no more guards or the set is full.
     fn of(guards: &mut impl Iterator<Item = u64>) -> Self {
         let mut own = Self { eras: [0; Self::MOST], count: 0 };
         while own.count < Self::MOST {
@@ -298,7 +298,7 @@ impl Bag {
     /// # Safety
     ///
     /// The node must come from a box. No link may lead to the node any more, so that no new guard
-    /// can reach the node. The node may be retired only once.
+    /// can reach it. A node must not be retired twice.
     pub(super) unsafe fn retire<T: Retire>(&self, node: *mut Node<T>) {
         // SAFETY: the node cannot be freed before this call puts the node into the bag.
         let Node { header, value } = unsafe { &*node };
@@ -318,8 +318,8 @@ impl Bag {
         }
     }
 
-    /// Runs a collection if a collection is due. Before this call, a thread must drop the guard
-    /// under which it may have retired a value, because that guard would keep the value.
+    /// Runs a collection if one is due. A thread that has retired a value must first drop the guard
+    /// under which it did so. Otherwise that guard would keep the value.
     #[inline]
     pub(crate) fn tidy(&self) {
         // ORDERING: both loads are relaxed, because the values are hints.
@@ -344,20 +344,20 @@ impl Bag {
     }
 
     /// Frees values that no guard may have seen. Examines at most a few hundred values. This method
-    /// is lock-free. The guards of the calling thread keep values like the guards of other threads.
+    /// is lock-free. The calling thread's own guards also keep values.
     pub(crate) fn collect(&self) {
         let (mut free, are_more_new) = self.new.take_some();
         let (mut old, are_more_old) = self.kept.take_some();
         let mut kept = List::empty();
         if free.first().is_none() {
-            // First move to `kept` the values that visible guards keep. This step does not have to
-            // end an era.
+            // First move to `kept` the values that visible guards keep, which does not require
+            // ending an era.
             Self::keep_what_is_met(&mut old, &mut kept);
         }
         old.give(&mut free, |_| true);
         if free.first().is_some() {
             let era = REGISTRY.end_era();
-            // Values that have not yet been examined by any collection are retired in this era.
+            // Values that no collection has examined before are retired in this era.
             for Header { retired, .. } in free.iter() {
                 // ORDERING: both accesses are relaxed. The value was published with the previous
                 // list, and will be published with the next list.
@@ -368,8 +368,8 @@ impl Bag {
             if barrier::heavy() {
                 Self::keep_what_is_met(&mut free, &mut kept);
             } else {
-                // The system has refused the barrier, so this thread may not see all guards. Keep
-                // all values.
+                // The system has refused the barrier, so some guards may be invisible to this
+                // thread. Keep all values.
                 free.give(&mut kept, |_| true);
             }
         }
@@ -413,8 +413,9 @@ impl Bag {
     }
 }
 
-/// The thread that drops a bag owns the last reference to the links of the bag's values. Therefore
-/// no running call can have seen any of these values, whatever guards its thread holds.
+/// The thread that drops a bag owns the last reference to the links that led to the bag's values.
+/// Therefore no running call can have seen any of these values, even if the call's thread holds
+/// guards.
 impl Drop for Bag {
     fn drop(&mut self) {
         for Pile { last, rest } in [&self.new, &self.kept] {
@@ -440,7 +441,7 @@ mod tests {
         assert!(header.meets(&[1, 2, 4, 7]) && header.meets(&[3, 9]) && header.meets(&[1, 5]));
     }
 
-    /// The calling thread has read the count before the collection became due.
+    /// The calling thread read the count before the collection became due.
     #[test]
     fn a_call_that_counts_down_late_forgets_no_collection() {
         let bag = Bag::new();

@@ -3,17 +3,18 @@
 //! A thread that announces a guard and then reads needs a fence between the two steps. Without a
 //! fence, the thread may read the old value of a link, while the thread that changes the link does
 //! not see the announcement. A fence would be a large part of the cost of a check. Therefore
-//! readers only prevent the compiler from reordering the two steps ([`light`]). A collection makes
-//! the system execute a fence on every processor that runs a thread of this process ([`heavy`]).
-//! This takes a few microseconds in each collection. A light half and a heavy half together have
-//! the effect of two fences; two light halves have no effect. The terms are from P1202, *Asymmetric
-//! Fences*, a proposal for C++. Linux has guaranteed these semantics for `membarrier(2)` since
-//! 4.14.
+//! readers only prevent the compiler from reordering the two steps ([`light`]). A collection, in
+//! turn, makes the system execute a fence on every processor that runs a thread of this process
+//! ([`heavy`]), which takes a few microseconds.
 //!
-//! If the system lacks this call or refuses the call, both halves are fences. The choice is made
-//! once for the whole process ([`is_there`]). If a process later forbids this call for itself,
-//! nothing is freed from then on. Tables stay within their memory bounds, but the retired chunks of
-//! logs are never freed.
+//! A light half and a heavy half together have the effect of two fences; two light halves have no
+//! effect. The terms are from P1202, *Asymmetric Fences*, a proposal for C++. Linux has guaranteed
+//! these semantics for `membarrier(2)` since 4.14.
+//!
+//! If the system lacks or refuses this call, both halves are fences. The choice is made once for
+//! the whole process ([`is_there`]). If a process later forbids this call for itself, nothing is
+//! freed from then on. Tables stay within their memory bounds, but the retired chunks of logs are
+//! never freed.
 //!
 //! # Orderings
 //!
@@ -47,10 +48,10 @@ pub(super) fn light() {
 }
 
 /// The heavy half, which is executed after unlinking values and before reading the guards. Returns
-/// false if the system has refused the call. In that case this thread may not see all guards.
+/// false if the system has refused the call. Some guards may then be invisible to this thread.
 pub(super) fn heavy() -> bool {
-    // ORDERING: *barrier*. This is the fence of this thread. If there is no heavy half, no further
-    // fence is needed here, because every reader executes a fence.
+    // ORDERING: *barrier*. The fence covers the calling thread. Without a heavy half, no further
+    // fence is needed, because every reader executes a fence.
     fence(SeqCst);
     !is_there() || system::fence_all() || system::register() && system::fence_all()
 }
@@ -127,9 +128,8 @@ mod real {
 
     static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// Returns whether there is a heavy half. The answer never changes. A system may permit the
-    /// call for one thread and refuse the call for another. In that case no thread may rely on the
-    /// heavy half.
+    /// Returns whether there is a heavy half. The answer never changes. If a system permits the
+    /// call for one thread and refuses it for another, no thread may rely on the heavy half.
     pub(crate) fn is_there() -> bool {
         // ORDERING: relaxed, because there is only one answer, which the first calling thread
         // determines.

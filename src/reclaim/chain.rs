@@ -13,33 +13,31 @@ pub(crate) trait Chained: Sized {
 }
 
 /// The start of a chain: null, or a link to the first value. The root can move from a value to the
-/// next value ([`advance`](Self::advance)). The root owns the first value and all values behind the
-/// first value.
+/// next value ([`advance`](Self::advance)). The root owns the first value and all values behind it.
 #[derive(Debug)]
 pub(crate) struct Root<T: Chained>(Link<T>);
 
-/// A value in a chain. A walk from the root has reached the value under a guard.
+/// A value in a chain, reached by a walk from the root under a guard.
 #[derive(Debug)]
 pub(crate) struct At<'g, T> {
     value: &'g T,
     guard: &'g Guard,
 }
 
-/// A range of values in a chain, all of which a walk has reached. The range includes its first and
-/// its last value. The walk can read these values again under the same guard, even if the chain has
-/// changed since.
+/// A range of values in a chain that a walk has fully covered, first and last included. The walk
+/// can read these values again under the same guard, even if the chain has changed since.
 #[derive(Debug)]
 pub(crate) struct Walked<'g, T> {
     first: At<'g, T>,
     last: At<'g, T>,
 }
 
-/// Calls `attempt`, each time under a new guard, until `attempt` returns something other than
-/// [`Retry`]. Therefore a thread that is stopped in `attempt`, at any time, keeps no more memory
-/// than was in use at one moment.
+/// Calls `attempt`, each time under a new guard, until it returns something other than [`Retry`].
+/// Therefore a thread that stops anywhere in `attempt` keeps no more memory than was in use at one
+/// moment.
 ///
 /// This function is lock-free if `attempt` is. `attempt` is called again only if a collection has
-/// started meanwhile, or if another thread has changed a value that `attempt` had read.
+/// started in the meantime, or if another thread has changed a value that `attempt` had read.
 #[inline(always)]
 pub(crate) fn under_guard<T>(mut attempt: impl FnMut(&Guard) -> Result<T, Retry>) -> T {
     loop {
@@ -54,8 +52,8 @@ impl<T: Chained> Root<T> {
         Self(Link::null())
     }
 
-    /// Creates a root that points to `first` and owns all values behind `first`. No other thread
-    /// may have seen `first`.
+    /// Creates a root that points to `first` and owns all values behind it. No other thread may
+    /// have seen `first`.
     pub(crate) fn to(first: T) -> Self {
         Self(Link::to(first))
     }

@@ -4,8 +4,8 @@
 #[cfg(any(test, tollgate_loom))]
 use std::cell::Cell;
 
-// This is an ordinary thread-local of std, not a thread-local of the model checker. A model runs
-// all its threads on one system thread, so they share the coin.
+// This is an ordinary std thread-local, not one of the model checker's. A model runs all its
+// threads on one system thread, so they share the coin.
 #[cfg(any(test, tollgate_loom))]
 thread_local! {
     /// The state of a random generator, or `None` when no coin is in use.

@@ -1,6 +1,6 @@
-//! Guards and the registry. While a thread holds a guard, no value that the thread may have seen is
-//! freed. Each guard is announced to collections in a participant of the registry. The registry
-//! also contains the era of the process.
+//! Guards and the registry. A guard prevents values that its thread may have seen from being freed.
+//! A participant in the registry announces the guard to collections. The registry also contains the
+//! era of the process.
 
 use super::barrier::{self, SeqCst};
 use crate::sync::{
@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::{array, iter, ptr};
 
-/// While a guard is held, no value that was loaded under that guard is freed. A guard cannot move
-/// to another thread.
+/// Prevents the values loaded under this guard from being freed while the guard is held. A guard
+/// cannot move to another thread.
 #[derive(Debug)]
 pub(crate) struct Guard {
     participant: &'static Participant,
@@ -23,14 +23,14 @@ pub(crate) struct Guard {
     thread: PhantomData<*const ()>,
 }
 
-/// The error of a walk that must start again at the root, under another guard. There are two
-/// causes. Either the era of the guard has ended, so that the next value may already be freed, or
-/// another thread has changed a value that the walk has read.
+/// The error returned when a walk must start again at the root, under a new guard. Either the
+/// guard's era has ended, so that the next value may already be freed, or another thread has
+/// changed a value that the walk has read.
 #[derive(Debug)]
 pub(crate) struct Retry;
 
 /// How many guards a thread can hold at the same time without joining the registry again: one for
-/// the looks of a `check_all`, one for a charge in the `check_all`, one for a walk, and one for a
+/// the lookups of a `check_all`, one for a charge within that call, one for a walk, and one for a
 /// walk inside that walk.
 pub(super) const GUARDS: usize = 4;
 
@@ -70,9 +70,9 @@ static MISSING: Participant = Participant::missing();
 
 #[cfg(not(tollgate_loom))]
 thread_local! {
-    /// Pointers to the thread's participants, if readers need no fence. Each of them points to a
-    /// participant that is never freed. (They are not references, because Rust before 1.90 allows
-    /// no reference to a static with atomics in a constant.)
+    /// Pointers to the thread's participants, which are never freed. The pointers are set only if
+    /// readers need no fence. (They are not references, because before Rust 1.90 a constant cannot
+    /// refer to a static with atomics.)
     static MINE: [Cell<*const Participant>; GUARDS] = const { [const { Cell::new(&raw const MISSING) }; GUARDS] };
     /// This is separate from `MINE`, because a thread-local with a destructor takes longer to read.
     static OWN: Own = const { Own::new() };
@@ -114,9 +114,9 @@ fn set_mine(participants: [Option<&'static Participant>; GUARDS]) {
 
 /// Creates a guard for this thread.
 ///
-/// This function is wait-free, with two exceptions: the first guards of a thread, and a fifth guard
-/// held at the same time. Those guards join the registry, which is lock-free and allocates if no
-/// participant is free.
+/// This function is wait-free, except for the first guards of a thread, and for a fifth or later
+/// guard held at the same time. Creating one of these guards joins the registry, which is lock-free
+/// and allocates if no participant is free.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
     pin_in(0).unwrap_or_else(pin_slowly)
@@ -197,9 +197,8 @@ const FIRST: u64 = 1;
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 
-/// How many participants join at once. These participants are adjacent in memory, because a
-/// collection reads all participants. The processor can load adjacent lines ahead of the loop, but
-/// not the entries of a list.
+/// How many participants join at once. They are adjacent in memory, because a collection reads all
+/// participants. The processor can prefetch adjacent lines, but not the entries of a list.
 const BLOCK: usize = if cfg!(tollgate_loom) { 1 } else { 16 };
 
 /// The era of the process, and all of its participants.
@@ -247,8 +246,8 @@ impl Registry {
         self.era.load(Acquire)
     }
 
-    /// Returns the era, either for a comparison with an era that the thread has read before, or as
-    /// the era of a value's birth.
+    /// Returns the current era. The caller may only compare the result with an era that the thread
+    /// has read before, or use it as the era of a value's birth.
     #[inline(always)]
     pub(super) fn era_now(&self) -> u64 {
         // ORDERING: relaxed. The link that leads to a value was loaded with acquire, and the thread
@@ -282,7 +281,7 @@ impl Registry {
         &new.participants[0]
     }
 
-    /// Returns the eras of all guards. A recent guard is only certain to be included if this call
+    /// Returns the eras of all guards. A recent guard is certain to be included only if this call
     /// follows a heavy barrier.
     pub(super) fn guards(&self) -> impl Iterator<Item = u64> {
         self.all().filter_map(Participant::era)
@@ -337,7 +336,7 @@ impl Participant {
         Self { state: Atomic::new(IDLE), taken: Atomic::new(taken) }
     }
 
-    /// Announces that a guard is created in an era, or is dropped ([`IDLE`]). A barrier must follow
+    /// Announces the era of a new guard, or [`IDLE`] if the guard is dropped. A barrier must follow
     /// the announcement of an era.
     #[inline(always)]
     pub(super) fn set(&self, state: u64) {
@@ -384,8 +383,8 @@ impl Participant {
         is_free
     }
 
-    /// Hands the participant on. The next thread that joins takes the participant, unless it still
-    /// announces a guard.
+    /// Hands the participant on. The next thread that joins takes the participant, unless the
+    /// participant still announces a guard.
     pub(super) fn leave(&self) {
         // ORDERING: release side of *handed on*.
         self.taken.store(FREE, Release);

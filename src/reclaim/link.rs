@@ -1,4 +1,4 @@
-//! Pointers to values that can be replaced while other threads read the values.
+//! Pointers to values that can be replaced while other threads read them.
 
 use super::bag::{Bag, Node, Retire};
 use super::coin;
@@ -62,8 +62,7 @@ impl<T> Link<T> {
     ///
     /// # Safety
     ///
-    /// The link must have been followed under this guard before. At that time, the link must not
-    /// have been null.
+    /// The link must already have been followed under this guard, with a result other than null.
     #[inline]
     pub(super) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         // SAFETY: by the contract of this function, the value was linked in the guard's era.

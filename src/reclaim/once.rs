@@ -34,7 +34,7 @@ impl<T> OnceLink<T> {
         Self { to: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
     }
 
-    /// Returns the value, if it was set.
+    /// Returns the value, if it has been set.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         // ORDERING: acquire side of *set*.
@@ -43,8 +43,7 @@ impl<T> OnceLink<T> {
         unsafe { to.as_ref() }
     }
 
-    /// Returns the value. If the value was not set, this method first sets it to the result of
-    /// `make`.
+    /// Returns the value. If no value has been set, first sets it to the result of `make`.
     pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;

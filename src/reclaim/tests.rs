@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// The part of a value that a test can read after the value is freed.
+/// A value with a canary, so that a test detects a value that has been freed.
 #[derive(Debug)]
 struct Value {
     /// 7 while the value is alive.
@@ -43,7 +43,7 @@ impl Retire for Value {
     }
 }
 
-/// A root, its bag, and the number of values that are freed.
+/// A root, its bag, and the number of values freed so far.
 struct Chain {
     root: Root<Value>,
     bag: Bag,
@@ -81,7 +81,7 @@ impl Chain {
         self.freed.load(SeqCst)
     }
 
-    /// Runs collections until that many values are freed.
+    /// Runs collections until `freed` values have been freed.
     fn collect_until(&self, freed: usize) {
         until(|| {
             self.bag.collect();
@@ -91,7 +91,7 @@ impl Chain {
     }
 }
 
-/// Repeats `step` until `step` returns true. A guard of another test may delay this, but not for
+/// Repeats `step` until it returns true. A guard held by another test may delay this, but not for
 /// long.
 fn until(mut step: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
@@ -116,8 +116,8 @@ fn what_a_guard_has_loaded_waits_for_it_and_what_comes_later_does_not() {
                 chain.replace();
                 chain.bag.collect();
             }
-            // The second value also stays if that value was born in the era of the guard. This
-            // depends on whether a collection started by another test has ended that era.
+            // The second value is also kept if it was born in the guard's era. This depends on
+            // whether a collection started by another test has ended that era.
             until(|| {
                 chain.bag.collect();
                 chain.freed() >= 8
@@ -234,7 +234,7 @@ fn a_collection_looks_at_a_few_hundred_values() {
     assert_eq!(chain.bag.bytes(), 0);
 }
 
-/// A parked thread may keep many values, but it does not delay the freeing of any other values.
+/// A parked thread may keep many values, but does not delay the freeing of others.
 #[test]
 fn what_is_kept_holds_up_nothing_that_is_retired_later() {
     const KEPT: usize = if cfg!(miri) { 300 } else { 10_000 };
@@ -258,7 +258,7 @@ fn what_is_kept_holds_up_nothing_that_is_retired_later() {
             later += 1;
         };
         (0..LATER).for_each(|_| replace());
-        // Guards of other tests may delay this.
+        // Guards held by other tests may delay this.
         until(|| {
             replace();
             chain.bag.bytes() < 1_000 * KEPT + 4 * (32 << 10)
@@ -268,12 +268,12 @@ fn what_is_kept_holds_up_nothing_that_is_retired_later() {
     });
 }
 
-/// A call may retire many values at once, and after that call the limiter may retire nothing more.
+/// A call may retire many values at once, after which the limiter may retire nothing more.
 #[test]
 fn many_values_that_are_retired_at_once_are_freed_by_the_calls_after_it() {
     let chain = Chain::new();
     (0..1_000).for_each(|_| chain.replace());
-    // A guard of another test may keep some of the values for a while.
+    // A guard held by another test may keep some of the values for a while.
     until(|| {
         (0..64).for_each(|_| chain.bag.tidy());
         chain.freed() > 900
@@ -415,7 +415,7 @@ fn the_owner_frees_a_chain_to_its_end() {
     assert_eq!(freed.load(SeqCst), 3);
 }
 
-/// Under a guard whose era has ended, a thread links a value and then uses that value.
+/// Under a guard whose era has ended, a thread links a value and then uses it.
 #[test]
 fn a_guard_meets_what_is_linked_under_it() {
     let [chain, other] = [(); 2].map(|()| Chain::new());

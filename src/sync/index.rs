@@ -1,8 +1,8 @@
-//! A set of items, based on [`scc::HashIndex`]. A lookup finds an item by its hash and a test.
+//! A set of items, based on [`scc::HashIndex`]. A lookup finds an item by its hash and a predicate.
 //!
-//! This is the only file of the crate that uses scc. Models cannot use scc, because scc's bitmaps
-//! and epochs are atomics of std, which loom does not see. Instead, models use a list behind loom's
-//! mutex in the shim. The list has the same three operations, each of which is one step.
+//! This is the only file in the crate that uses scc. Models cannot use scc, because its bitmaps and
+//! epochs are std atomics, which loom does not track. Instead, models use the shim's list behind a
+//! loom mutex, with the same three operations, each of which is one step.
 //!
 //! # Progress
 //!
@@ -29,7 +29,7 @@ use super::item::{Given, Item};
 use scc::{Equivalent, HashIndex};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Announces that this thread is reading. Each lookup also makes this announcement itself.
+/// Announces that this thread is reading. Each lookup also makes this announcement on its own.
 pub(crate) struct Reading(scc::Guard);
 
 /// Announces that this thread starts to read.
@@ -86,7 +86,7 @@ impl<T: Item + 'static> Index<T> {
     }
 }
 
-/// An item in the role of scc's key.
+/// An item that serves as scc's key.
 struct Entry<T>(T);
 
 impl<T: Item> Hash for Entry<T> {
@@ -103,7 +103,7 @@ impl<T: Item> PartialEq for Entry<T> {
 
 impl<T: Item> Eq for Entry<T> {}
 
-/// A query for scc: a hash, and a test that identifies an item with that hash.
+/// A query for scc: a hash, and a predicate that identifies an item with that hash.
 struct What<F> {
     hash: u64,
     is: F,

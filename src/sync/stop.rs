@@ -1,9 +1,10 @@
 //! Stops a thread at a chosen point in its work, for unit tests.
 //!
-//! A stopped thread keeps everything that the thread had at that point: a guard, a frozen word, a
-//! slot without a charge. While a test holds the [`Stopped`], the thread does not run, as if it had
-//! stopped forever. When the test drops the [`Stopped`], the thread resumes and runs to its end.
-//! Otherwise the thread's guard would delay collections for which other tests of the process wait.
+//! A stopped thread keeps everything that it had at that point: a guard, a frozen word, a slot
+//! without a charge. While a test holds the [`Stopped`], the thread does not run, as if it had
+//! stopped forever. When the test drops the [`Stopped`], the thread resumes and runs to its end. If
+//! the thread never resumed, its guard would delay collections for which other tests of the process
+//! wait.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -19,8 +19,8 @@ use crate::sync::{
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The number of lines in a chunk. A chunk therefore has 16 slots. An operation closes one chunk,
-/// with the exceptions listed in the documentation of `table`.
+/// The number of lines in a chunk, so that a chunk has 16 slots. An operation closes one chunk,
+/// except in the cases listed in the documentation of `table`.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
 
 /// The bit of `given` that is set once the array gives out no more places.
@@ -38,14 +38,15 @@ pub(super) struct Array {
     pub(super) size: Size,
     /// When this array was created, according to the creating thread's clock.
     pub(super) began: Tick,
-    /// The time from which the array may be too large. `Tick::MAX` if the array has the smallest
-    /// possible size.
+    /// The earliest time at which the array may be too large, or `Tick::MAX` if the array has the
+    /// smallest possible size.
     calm: Tick,
-    /// The mark. Keys may have been forgotten before this array existed, or by the turnover into
-    /// this array. None of these keys is throttled after the mark. Therefore a key that is neither
-    /// in this array nor in an earlier array is charged at the mark or later. A thread that reads
-    /// the mark must have found this array in one of two ways: as the root, or through a slot of
-    /// the root that is sealed or contains an evicted key.
+    /// The mark. A key that was forgotten before this array existed, or by the turnover into this
+    /// array, is not throttled after the mark. Therefore a key that is neither in this array nor in
+    /// an earlier array is charged for the time of the mark or later.
+    ///
+    /// Before a thread reads the mark, it must have found this array in one of two ways: as the
+    /// root, or through a slot of the root that is sealed or contains an evicted key.
     pub(super) forgotten: Mark,
     /// The time at which the keys of the previous array are judged. A key is evicted if it was
     /// already idle one grace before this time.
@@ -80,7 +81,7 @@ struct Counts {
     evidence: Evidence,
 }
 
-/// The times with which a new array starts.
+/// The initial times of a new array.
 #[derive(Debug)]
 pub(super) struct Dawn {
     /// When the array was created, according to the creating thread's clock.
@@ -189,9 +190,9 @@ impl Array {
         self.counts.given.load(Relaxed) & !CLOSED
     }
 
-    /// Returns whether the root has for a long time been far larger than its keys need, so that the
-    /// next array can be smaller. Returns false while memory is short, because the remaining memory
-    /// is reserved for the turnovers of full arrays.
+    /// Returns whether the root has long been far larger than its keys require, so that the next
+    /// array can be smaller. Returns false while memory is short, because the remaining memory is
+    /// reserved for the turnovers of full arrays.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
         now.is_apart(self.began, growth::CALM)
@@ -200,8 +201,8 @@ impl Array {
             && !self.permit.is_short()
     }
 
-    /// Returns whether the root needs upkeep before the next insertion, or `now` is earlier than
-    /// the mark. Before the time `calm`, one comparison shows that the array is not too large.
+    /// Returns true if the root needs upkeep before the next insertion, or if `now` is earlier than
+    /// the mark. Before the time `calm`, a single comparison shows that the array is not too large.
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
         self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
@@ -213,7 +214,7 @@ impl Array {
     }
 
     /// Returns the maximum number of keys that may have a place. This number is larger while the
-    /// previous array is turned over into this array.
+    /// previous array is being turned over into this array.
     fn places(&self, before: Option<&Self>) -> u64 {
         if before.is_some() { self.size.most } else { self.size.limit }
     }
@@ -221,8 +222,8 @@ impl Array {
     /// Returns an upper bound on the number of keys that have a place here or will be moved here.
     /// `before` is the previous array, if it is still being turned over into this array.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
-        // The two counts may have been read at different moments. At any single moment, only
-        // refused requests can make their sum exceed `most`.
+        // The two counts may have been read at different moments, so their sum may exceed `most`.
+        // At any single moment, it exceeds `most` only because of refused requests.
         (self.given() + self.brought(before)).min(self.size.most)
     }
 
@@ -231,8 +232,8 @@ impl Array {
         self.used(before) < self.places(before)
     }
 
-    /// Returns the maximum number of keys moved from the previous array, including keys that may
-    /// still be moved.
+    /// Returns an upper bound on the number of keys moved from the previous array, including keys
+    /// that may still be moved.
     pub(super) fn brought(&self, before: Option<&Self>) -> u64 {
         // ORDERING: relaxed. A thread whose root is this array sees the stored number of carried
         // keys through the *link* edge. Any other thread falls back to the upper bound.
@@ -263,9 +264,9 @@ impl Array {
     /// load the count first. The count is usually in another core's cache, so a load would transfer
     /// the cache line a second time. Returns false if no place was given.
     ///
-    /// After a refusal the count is briefly too large. Another request may then be refused, even
-    /// though a place was given back meanwhile. The count is never too small, so the array never
-    /// gives out more places than it has.
+    /// After a refusal the count is briefly too large, so another request may be refused even
+    /// though a place has been given back. The count is never too small, so the array never gives
+    /// out more places than it has.
     #[inline(always)]
     pub(super) fn place_at_once(&self, now: Tick) -> bool {
         // ORDERING: relaxed, because all threads that store a value other than 0 store the same
@@ -312,9 +313,10 @@ impl Array {
 
     /// Turns over one chunk of this array into `next`: closes the lines of the chunk, evicts the
     /// keys that were idle at `judged_at`, and moves the other keys. All helpers use the same
-    /// `judged_at`, so several threads may turn over the same chunk with the same result. Returns
-    /// how many keys this call has evicted. If the turnover is complete, also returns the total
-    /// number of moved keys.
+    /// `judged_at`, so several threads may turn over the same chunk with the same result.
+    ///
+    /// Returns how many keys this call has evicted. If the turnover is complete, also returns the
+    /// total number of keys moved.
     pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> (u64, Option<u64>) {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
@@ -350,8 +352,8 @@ impl Array {
         let rule = self.rules.of(key);
         let stays = |word: Word| !word.is_frozen() && !rule.is_idle(word, judged_at);
         let updated = try_update(word, |word| stays(word).then(|| word.frozen()));
-        // The frozen word cannot be EVICTED, which is a frozen fresh word, because a kept word is
-        // not fresh.
+        // The frozen word cannot be EVICTED, because EVICTED is a frozen fresh word, and a kept
+        // word is not fresh.
         if updated.is_new {
             return Frozen::For(updated.to);
         }
@@ -509,7 +511,7 @@ mod tests {
         );
     }
 
-    /// This also holds for a late store of `room`.
+    /// Even after a late store of `room`, a closed array gives no place.
     #[test]
     fn a_closed_array_gives_no_place_at_once() {
         let before = array(Size::first(8), 0);
@@ -546,8 +548,8 @@ mod tests {
             (next.place(Some(&before), Tick::ZERO), next.place(Some(&before), Tick::ZERO)),
             (Place::Given, Place::None)
         );
-        // All keys are moved, and their number is smaller than promised. As the root, the array has
-        // its own limit.
+        // All keys have been moved, and there are fewer of them than promised. As the root, the
+        // array has its own limit.
         next.carry(2);
         assert_eq!((next.brought(None), next.used(None)), (2, 2 + before.chunks() + 1));
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
@@ -555,8 +557,8 @@ mod tests {
         assert_eq!(Size::after(before.chunks(), 5, 40, 100).most, 40);
     }
 
-    /// Some late helpers judge the words at a later time than the first helper, and some at an
-    /// earlier time.
+    /// Some late helpers judge the words for a later time than the first helper does, and some for
+    /// an earlier time.
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {

@@ -24,7 +24,7 @@ const ADD_UP: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Chunks {
-    /// How many chunks were taken so far. Chunks are taken in order.
+    /// How many chunks have been taken so far. Chunks are taken in order.
     taken: Atomic<u64>,
     /// One byte for each chunk: 0 until the chunk is done, then 1 plus the number of keys moved out
     /// of the chunk.
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!([(); 3].map(|()| chunks.take()), [Some(0), Some(1), Some(2)]);
     }
 
-    /// The first helper stops in its chunk.
+    /// The first helper stops in the middle of its chunk.
     #[test]
     fn a_chunk_whose_owner_has_stopped_is_redone_by_the_next_one() {
         let chunks = Chunks::new(3).unwrap();

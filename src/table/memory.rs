@@ -6,13 +6,13 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Counts and bounds the bytes of all arrays of a table that have not been freed yet.
+/// Tracks and limits the bytes held by a table's arrays that are not yet freed.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: Atomic<u64>,
     most: u64,
-    /// Freed memory that has not been given back yet. The bytes of this memory stay counted until
-    /// it is given back.
+    /// Freed memory that has not been given back to the system yet. Its bytes are counted until
+    /// then.
     leaving: Leaving,
 }
 
@@ -38,8 +38,7 @@ impl Memory {
     }
 
     /// Gives back up to `parts` parts of freed memory. Returns false if there is no such memory, or
-    /// if another thread is giving it back. In the second case the caller need not wait for that
-    /// thread.
+    /// if another thread is giving it back. The caller need not wait for that thread.
     pub(super) fn give_back(&self, parts: usize) -> bool {
         self.leaving.give_back(parts, &self.bytes)
     }
@@ -62,7 +61,7 @@ impl Permit {
         Self::take_up_to(of, bytes, 0)
     }
 
-    /// Takes a permit, using `most` bytes as the bound if that is more than the usual bound.
+    /// Takes a permit. If `most` is larger than the usual bound, `most` is the bound in bytes.
     pub(super) fn take_up_to(of: &Arc<Memory>, bytes: u64, most: u64) -> Option<Self> {
         let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= of.most.max(most));
         // ORDERING: both accesses are relaxed, because this is a count.
@@ -93,8 +92,8 @@ impl Permit {
         self.bytes = bytes;
     }
 
-    /// Hands over a block, and the part of the permit that covers it. The block is given back
-    /// later.
+    /// Hands over a block that is to be given back later, together with the part of the permit that
+    /// covers it.
     fn leave(&mut self, block: Box<Pages>, bytes: u64) {
         self.bytes -= bytes;
         self.of.leaving.take(block, &self.of.bytes);
@@ -176,9 +175,9 @@ impl<T> Zeroed<T> {
         }
     }
 
-    /// Hands over a block of system memory, and the part of `permit` that covers it. The block is
-    /// given back later. Afterwards the slice is empty. Does nothing if the block came from the
-    /// allocator.
+    /// Hands over a block of system memory that is to be given back later, together with the part
+    /// of `permit` that covers it. The slice is empty afterwards. Does nothing if the block came
+    /// from the allocator.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         if let Some(pages) = self.pages.take() {
             let bytes = size_of_val::<[T]>(self) as u64;

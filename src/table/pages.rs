@@ -3,23 +3,25 @@
 //! For a large table, zeroing the memory takes milliseconds, and so does giving the memory back. A
 //! single check would have to wait for all of that work. Therefore a large block has no memory at
 //! first. The first operation that moves a key to a part of the block requests that part. Keys are
-//! moved in a turnover, so this happens a chunk at a time. Once no thread can see the block any
-//! more, later operations give the block back in parts (see [`Leaving`]). A sweep of several steps
-//! gives back as many parts as it has steps, in one call, and pre-faults almost as many parts.
+//! moved in a turnover, so this happens a chunk at a time.
 //!
-//! Measured (2026-11-27, two cores, a million keys, 1.5 s for each scene, against a checkout whose
-//! blocks all come from the allocator): during a `clear` the longest check took 1.0 ms, compared to
-//! 32 ms with memory from the allocator and 1.3 ms with 256 mutexed shards. In a flood the longest
-//! check took 0.05 ms, compared to 1.0 ms with memory from the allocator.
+//! Once no thread can see the block any more, later operations give the block back in parts (see
+//! [`Leaving`]). A sweep of several steps gives back as many parts as it has steps, in one call,
+//! and pre-faults almost as many parts.
+//!
+//! Measured on two cores with a million keys (2026-11-27, 1.5 s per scene), against a checkout
+//! whose blocks all come from the allocator: during a `clear`, the longest check took 1.0 ms,
+//! compared to 32 ms with memory from the allocator and 1.3 ms with 256 mutexed shards. In a flood,
+//! the longest check took 0.05 ms, compared to 1.0 ms with memory from the allocator.
 //!
 //! The record of requested parts is only a hint. Memory that no thread has requested is faulted in
 //! on first use. Each page then causes one fault, or two faults if it is read before it is written,
-//! as in the slots of a table.
+//! as the slots of a table are.
 //!
 //! A sweep of several steps does not request parts, but writes to each page. While the system
-//! serves a request, the requesting thread shares the lock on the process's memory map. If a thread
-//! requested megabytes without a break, it would block other threads that map or unmap memory. An
-//! example is a thread that has lost the race to start a turnover and now frees the array that it
+//! serves a request, the requesting thread holds a shared lock on the process's memory map. If a
+//! thread requested megabytes without a break, it would block threads that map or unmap memory,
+//! such as a thread that has lost the race to start a turnover and frees the array that it
 //! allocated.
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
@@ -43,9 +45,9 @@ const PART: usize = 64 << 10;
 /// amounts, the calls would interrupt other processors more often.
 const GIVEN_BACK: usize = 1 << 20;
 
-/// The minimum size of a block that uses huge pages, which speed up checks of ten million keys.
-/// Smaller tables gain little from huge pages, and a check may have to wait until the system has
-/// freed a huge page.
+/// The minimum size of a block that uses huge pages, which speed up checks in a table of ten
+/// million keys. Smaller tables gain little from huge pages, and a check may have to wait until the
+/// system has freed one.
 const HUGE: usize = 128 << 20;
 
 /// The smallest page size.
@@ -62,7 +64,7 @@ pub(super) struct Pages {
     part: usize,
     /// One byte for each part: 0 at first, then 1 as soon as the part is requested or pre-faulted.
     asked: Box<[Atomic<u8>]>,
-    /// How many parts, starting with the first, were assigned to callers for pre-faulting.
+    /// How many parts, starting with the first, have been assigned to callers for pre-faulting.
     ahead: Atomic<usize>,
     /// How many bytes, starting with the first, have not been given back yet.
     held: usize,
@@ -100,9 +102,9 @@ impl Pages {
     /// Returns the first byte of each page to which the caller must write. These writes pre-fault
     /// the next `parts` parts of the usual size. Parts that were requested before are skipped.
     ///
-    /// This method itself requests huge parts, each of which is one page. On some machines, such as
-    /// some 64-bit ARMs, a read and a later write of a page take two faults. There, writes by the
-    /// caller would fault in a huge part as small pages.
+    /// Huge parts, each of which is one page, are requested by this method itself. On some
+    /// machines, such as some 64-bit ARMs, a page that is read and written later takes two faults.
+    /// There, the caller's writes would fault in a huge part as small pages.
     pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
@@ -159,9 +161,9 @@ impl Pages {
 /// when the next one arrives, the rest of the earlier block is given back immediately.
 ///
 /// To give a part back, a thread takes the block out, so that the thread owns the block, and then
-/// puts the block in again. If the thread stops in between, the thread keeps the block, and the
-/// block's bytes stay counted. No other thread waits. The next owner sees the thread's changes to
-/// the block, because a swap of an `AtomicCell` acquires and releases.
+/// puts the block back. If the thread stops in between, it keeps the block, and the block's bytes
+/// are still counted. No other thread waits. The next owner sees the thread's changes to the block,
+/// because a swap of an `AtomicCell` acquires and releases.
 #[derive(Default)]
 pub(super) struct Leaving {
     bytes: Atomic<u64>,
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(block.resident(), 0);
     }
 
-    /// Returns the number of bytes that have not been given back yet, and the sum.
+    /// Returns the number of bytes that have not been given back yet, and the value of `all`.
     fn counts(leaving: &Leaving, all: &Atomic<u64>) -> (usize, usize) {
         [leaving.bytes(), all.load(Relaxed)].map(|bytes| usize::try_from(bytes).unwrap()).into()
     }

@@ -11,7 +11,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 /// A default rule, and the rules for individual keys. These rules are immutable: to change them,
-/// the table creates an array with other rules.
+/// the table builds an array with new rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// The default rule, if that rule is a bucket and no key has its own rule.
@@ -26,8 +26,8 @@ pub(crate) struct Rules {
     since: Tick,
 }
 
-/// The rules for individual keys. The memory of these rules is counted and bounded, because each
-/// retired array keeps its rules.
+/// The rules for individual keys. Their memory is counted and bounded, because each retired array
+/// keeps its rules until the array is freed.
 #[derive(Debug)]
 struct Own {
     rules: Map,
@@ -50,7 +50,7 @@ impl Rules {
         Self { bucket, default, own, changes, since }
     }
 
-    /// Returns the rule of a key.
+    /// Returns the rule for a key.
     #[inline]
     pub(crate) fn of(&self, key: Fingerprint) -> &AnyRule {
         match &self.own {
@@ -99,7 +99,7 @@ impl Rules {
 
     /// Returns the rules that result from a change at `now`. The change may replace the default,
     /// give keys their own rules, or remove such rules. Returns `None` if the memory is not
-    /// permitted. All arrays that have not been freed yet may together use up to four times the
+    /// permitted. The rules of all arrays not yet freed may together occupy up to four times the
     /// memory of the new rules.
     pub(crate) fn changed(
         &self,
@@ -126,7 +126,7 @@ impl Rules {
                     default = after(default, &own.rule);
                 }
             }
-            // A map stores one byte in addition to each entry, and keeps an eighth of its entries
+            // A map stores one extra byte for each entry, and keeps an eighth of its entries
             // vacant.
             let bytes =
                 (rules.capacity() / 7 * 8 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() + 1)) as u64;
@@ -179,8 +179,8 @@ mod tests {
         let last = changed(&kept[3], 1).unwrap();
         assert_eq!((last.changes(), last.since()), (5, Tick::from_nanos(4)));
         assert!(last.are(&last.clone()) && !last.are(&kept[3]));
-        // A change of the default alone shares the rules for individual keys, so it costs no
-        // memory. Once no key has its own rule, no memory is counted.
+        // A change to the default alone keeps the existing rules for individual keys, so it costs
+        // no memory. Once no key has its own rule, no memory is counted.
         let _default = last.changed(Tick::ZERO, Some(rule), &[], &memory).unwrap();
         assert_eq!(memory.bytes(), 4 * bytes);
         let none: Vec<_> = keys.iter().map(|&(key, _)| (key, None)).collect();

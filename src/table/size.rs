@@ -7,8 +7,8 @@ use super::space::Space;
 pub(super) struct Size {
     /// The number of keys at which the root is turned over.
     pub(super) limit: u64,
-    /// The maximum number of keys that may have a place while the previous array is turned over
-    /// into this array. The places above `limit` are for keys inserted during the turnover.
+    /// The maximum number of keys that may have a place while the previous array is being turned
+    /// over into this array. The places above `limit` are for keys inserted during the turnover.
     pub(super) most: u64,
 }
 
@@ -25,8 +25,8 @@ impl Size {
         Self { limit, most: limit.max(used + chunks).min(max_keys) }
     }
 
-    /// Returns the number of lines in the space. At the limit two thirds of the slots are taken,
-    /// and never more than four fifths. In a small space these fractions are lower.
+    /// Returns the number of lines in the space. Two thirds of the slots are taken at the limit,
+    /// and at most four fifths at any time. In a small space these fractions are lower.
     pub(super) fn lines(self) -> u64 {
         Space::lines_for(self.limit).max(Space::lines_for(self.most - self.most / 6))
     }

@@ -35,14 +35,14 @@ impl Fingerprint {
     const RESERVED: u64 = 2;
 
     /// Returns the fingerprint of a key with this hash. A reserved hash is replaced by another
-    /// value. That value is therefore the fingerprint of two hashes.
+    /// value, which is therefore the fingerprint of two hashes.
     #[inline]
     pub(crate) const fn of_hash(hash: u64) -> Self {
         if hash < Self::RESERVED { Self::instead_of(hash) } else { Self(hash) }
     }
 
     /// This function is not inlined, so that all other keys pay only for a branch that is not
-    /// taken, and not for arithmetic.
+    /// taken.
     #[cold]
     #[inline(never)]
     const fn instead_of(hash: u64) -> Self {
@@ -106,13 +106,12 @@ pub(crate) struct Line {
 const _: () = assert!(size_of::<Line>() == 64);
 
 impl Line {
-    /// Returns the only index at which the key can be, and the fingerprints of the line. If the key
-    /// is not in the line, the index of the last slot is returned. The last returned fingerprint is
-    /// always the fingerprint at the returned index.
+    /// Returns the only index at which the key can be, and four fingerprints: those of the first
+    /// three slots, and then the fingerprint at the returned index. If the key is not in the line,
+    /// the returned index is that of the last slot.
     ///
-    /// Three comparisons without a branch determine the index, and then the fingerprint at the
-    /// index is read again. This requires fewer instructions than returning a fifth index for a
-    /// missing key.
+    /// Three branchless comparisons determine the index, and then the fingerprint at the index is
+    /// read again. This requires fewer instructions than returning a fifth index for a missing key.
     #[inline(always)]
     #[cfg(not(tollgate_loom))]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
@@ -126,11 +125,11 @@ impl Line {
         (place, [first, second, third, self.keys[place].load(Relaxed)])
     }
 
-    /// The variant for models. Some models switch on `StopAtVacant`. They then read no slot behind
-    /// a vacant slot, which more than halves the number of executions. By invariant 2 of `table`,
-    /// the key can be behind the vacant slot only if the key was inserted after that slot was read.
-    /// Other executions of these models read the slot later, and cover that case. Only models
-    /// without the switch see both slots together.
+    /// The variant for models. Models that switch on `StopAtVacant` read no slot behind a vacant
+    /// slot, which more than halves the number of executions. By invariant 2 of `table`, the key
+    /// can be behind the vacant slot only if it was inserted after that slot was read. Other
+    /// executions of these models read the slot later, and cover that case. Only models without the
+    /// switch see both slots together.
     #[cfg(tollgate_loom)]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let mut is_done = false;
@@ -164,8 +163,8 @@ impl Line {
     }
 
     /// Returns the word of a key in this line. If the key is not in the line, this method
-    /// prefetches the next line. The method contains no branch, so the processor can start on other
-    /// keys while it waits for this line.
+    /// prefetches the next line. The method is branchless, so the processor can start on other keys
+    /// while it waits for this line.
     #[inline(always)]
     pub(crate) fn find_or_prefetch(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let (place, keys) = self.look(key);
@@ -295,8 +294,8 @@ impl Space {
     }
 
     /// Finds `key`, or claims the first EMPTY slot of the key's run, and returns the word of the
-    /// slot. The caller must have a place for the key. The run then contains an EMPTY slot, unless
-    /// the run was sealed. Returns `None` if the run was sealed.
+    /// slot. Returns `None` if the run was sealed. The caller must have a place for the key, so
+    /// that the run contains an EMPTY slot unless it was sealed.
     #[inline]
     pub(super) fn claim(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let mut at = key.home(self.lines.len());
@@ -357,8 +356,8 @@ impl Space {
         keys.filter(|key| !key.is_vacant())
     }
 
-    /// Permanently seals the vacant slots of a line. For every key in the line, passes the key and
-    /// its word to `each`.
+    /// Permanently seals the vacant slots of a line, and passes every key in the line to `each`,
+    /// together with the key's word.
     #[inline]
     pub(super) fn close_line(&self, at: usize, mut each: impl FnMut(Fingerprint, &Atomic<Word>)) {
         let line = &self.lines[at];
@@ -382,7 +381,7 @@ impl<'s> Vacant<'s> {
     /// another key.
     #[inline]
     pub(super) fn claim(self, key: Fingerprint) -> Option<&'s Atomic<Word>> {
-        // ORDERING: relaxed twice, as in `Space::claim`.
+        // ORDERING: both are relaxed, as in `Space::claim`.
         self.slot.compare_exchange(Fingerprint::EMPTY, key, Relaxed, Relaxed).is_ok().then_some(self.word)
     }
 
@@ -474,7 +473,8 @@ mod tests {
         assert!(words().skip(1).all(Word::is_fresh));
     }
 
-    /// The last line of a space prefetches a line that does not exist. This does no harm.
+    /// A search in the last line of a space prefetches a line that does not exist, which does no
+    /// harm.
     #[test]
     fn a_key_is_found_in_the_first_line_of_its_run_and_not_in_the_next() {
         let space = Space::new(3).unwrap();
@@ -536,7 +536,7 @@ mod tests {
         }
     }
 
-    /// The bits determine which calls do upkeep, so the bits must differ between keys.
+    /// The bits determine which calls do upkeep, so they must differ between keys.
     #[test]
     fn the_bits_are_those_of_the_hash() {
         for hash in [2, 77, u64::MAX] {

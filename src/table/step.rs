@@ -7,30 +7,30 @@
 pub(super) enum Step {
     /// The thread has a place but no slot yet.
     PlaceGiven,
-    /// The thread's request for a place was refused, and the thread has not taken back the request
+    /// The thread's request for a place was refused, but the thread has not taken back the request
     /// yet.
     AskedInVain,
-    /// The thread has claimed a slot and has not charged the key yet.
+    /// The thread has claimed a slot but has not charged the key yet.
     Claimed,
-    /// The array gives out no more places, and the next array is not linked yet.
+    /// The array gives out no more places, but the next array is not linked yet.
     Closed,
     /// The next array is linked.
     Linked,
-    /// A word is frozen and not moved yet.
+    /// A word is frozen but not moved yet.
     Frozen,
-    /// The mark is raised, and the key is not evicted yet.
+    /// The mark is raised, but the key is not evicted yet.
     Forgotten,
-    /// A key is evicted and not counted yet.
+    /// A key is evicted but not counted yet.
     Evicted,
     /// A key has a slot in the next array, but its word is not there yet.
     Brought,
-    /// The keys of a chunk are moved, and the chunk is not recorded as done yet.
+    /// The keys of a chunk are moved, but the chunk is not recorded as done yet.
     ChunkMoved,
-    /// A chunk is recorded as done and not added up yet.
+    /// A chunk is recorded as done but not added up yet.
     ChunkNoted,
-    /// All keys are moved, and their number is not stored in the next array yet.
+    /// All keys are moved, but their number is not stored in the next array yet.
     AllMoved,
-    /// The number of moved keys is stored, and the next array is not the root yet.
+    /// The number of moved keys is stored, but the next array is not the root yet.
     Carried,
     /// The next array is the root, and the old one is retired.
     Promoted,
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// A denial writes nothing, so a denial also performs no part of a turnover.
+    /// A denial writes nothing, so it performs no part of a turnover either.
     #[test]
     fn denials_of_known_keys_leave_a_turnover_alone() {
         let limiter: Limiter<u64> =
@@ -252,8 +252,8 @@ mod tests {
         assert_eq!(limiter.len(), len);
     }
 
-    /// A full table turns over in two cases. Either a grace has passed since the last turnover, so
-    /// that a key can have become idle, or enough new keys were refused.
+    /// A full table turns over once a grace has passed since the last turnover, so that a key can
+    /// have become idle, or once enough new keys have been refused.
     #[test]
     fn a_full_table_turns_over_once_a_grace_or_for_many_refusals() {
         // The table's 50 places require 26 lines, that is, 7 chunks. A single insertion can close

@@ -35,8 +35,7 @@ fn place(table: &Table) -> Place {
     table.with_arrays(|root, _| root.place(None, Tick::ZERO))
 }
 
-/// Creates a root with a limit of `limit` keys. `survivors` keys were moved into the root from the
-/// previous array.
+/// Creates a root for `limit` keys, into which `survivors` keys were moved from the previous array.
 fn root(limit: u64, survivors: u64) -> Array {
     let size = Size::first(limit);
     let permit = Permit::take(&Memory::new(LEAST_MEMORY), Array::bytes_of(size)).unwrap();
@@ -47,8 +46,8 @@ fn root(limit: u64, survivors: u64) -> Array {
 fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_array() {
     let root = root(80, 0);
     assert_eq!(root.chunks(), 11);
-    // The next limit is twice the number of keys. It is never less than the number of keys plus one
-    // for each chunk.
+    // The next limit is twice the number of keys, but at least the number of keys plus the number
+    // of chunks.
     for (used, limit) in [(0, 11), (10, 21), (11, 22), (12, 24), (19, 38), (20, 80), (79, 80)] {
         assert_eq!(limit_after(&root, used, Tick::ZERO), limit, "{used} used");
     }
@@ -90,7 +89,7 @@ fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     assert_eq!(place(&table), Place::Closed);
 }
 
-/// A `clear` visits all keys. Meanwhile other threads may turn the table over any number of times.
+/// While a `clear` visits all keys, other threads may turn the table over any number of times.
 #[test]
 fn a_visit_of_all_keys_keeps_few_arrays() {
     const KEYS: u64 = 500;
@@ -108,7 +107,7 @@ fn a_visit_of_all_keys_keeps_few_arrays() {
     assert!(turnovers() - before >= KEYS, "a turnover at each key");
 }
 
-/// After each look of a call at its key, other threads turn the table over.
+/// Each time the call has looked at its key, other threads turn the table over.
 #[test]
 fn a_call_that_is_held_up_in_many_eras_keeps_few_arrays() {
     const TIMES: u64 = 2_000;
@@ -125,8 +124,8 @@ fn a_call_that_is_held_up_in_many_eras_keeps_few_arrays() {
     assert_eq!(found, Some(()));
 }
 
-/// The change requests memory before it closes the root. At that time the final number of keys is
-/// unknown, so the change requests the maximum size of the next array.
+/// The change requests memory before it closes the root, when the final number of keys is still
+/// unknown. Therefore it requests the maximum size of the next array.
 #[test]
 fn a_change_while_the_root_is_full_makes_it_larger() {
     let table = table();
@@ -187,8 +186,8 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
     });
 }
 
-/// Each new key gives back a megabyte. Otherwise a table with few new keys would retain the memory
-/// of a flood.
+/// Each insertion gives back a megabyte. Otherwise a table with few new keys would retain the
+/// memory allocated during a flood.
 #[test]
 #[cfg(target_os = "linux")]
 fn new_keys_give_memory_back_before_others_come_in_at_once() {

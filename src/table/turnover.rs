@@ -25,15 +25,15 @@ use std::time::Duration;
 /// they are smaller.
 const ARRAYS_AT_CAP: u64 = 4;
 
-/// The smallest bound on the bytes of a table's arrays. Even a small table can retire arrays faster
-/// than they are freed, so the bound of a small table must not be too low.
+/// The smallest memory bound for a table's arrays, in bytes. Even a small table can retire arrays
+/// faster than they are freed, so its bound must not be too low.
 pub(super) const LEAST_MEMORY: u64 = 1 << 20;
 
-/// How many times a change of rules requests memory before the change is given up. The requests are
-/// a millisecond apart.
+/// How many times a change of rules requests memory before it gives up. The requests are a
+/// millisecond apart.
 pub(super) const TRIES: usize = 100;
 
-/// A map from fingerprints to words, with a bound on keys and on memory.
+/// A map from fingerprints to words, with a bound on the number of keys and on memory.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(super) root: Root<Array>,
@@ -41,12 +41,12 @@ pub(crate) struct Table {
     /// How long a key must be idle before it may be forgotten.
     grace: Duration,
     pub(super) memory: Arc<Memory>,
-    /// Counts and bounds the memory of the rules for individual keys.
+    /// Tracks and limits the memory held by the rules for individual keys.
     rules: Arc<Memory>,
     done: Done,
 }
 
-/// Counts of the table's work, and the retired arrays. These fields have their own cache lines,
+/// Counters of the table's work, and the retired arrays. These fields have their own cache lines,
 /// because most calls only read the other fields of a table.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -62,7 +62,7 @@ struct Done {
 /// Why a thread did not start a turnover.
 #[derive(Debug, PartialEq, Eq)]
 enum NotBegun {
-    /// Another turnover is under way, or was under way when the thread tried to start its turnover.
+    /// Another turnover is under way, or was under way when the thread tried to start its own.
     Preceded,
     /// The memory for the turnover is not permitted or not available.
     NotPermitted,
@@ -91,13 +91,13 @@ impl Table {
         Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
     }
 
-    /// Creates an empty table for the same number of keys, with another rule.
+    /// Creates an empty table for the same number of keys, with the given rule.
     pub(crate) fn beside(&self, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
         Self::new(size(self.max_keys), self.grace, rule)
     }
 
-    /// Calls `visit` with the state of `key`, if the key is in the table and was charged. `visit`
-    /// must return `None` if the word is frozen or fresh.
+    /// Calls `visit` with the state of `key`, if the key is in the table and has been charged.
+    /// `visit` must return `None` if the word is frozen or fresh.
     #[inline(never)]
     pub(crate) fn known<T>(&self, key: Fingerprint, visit: impl Fn(State<'_>) -> Option<T>) -> Option<T> {
         under_guard(|guard| {
@@ -123,7 +123,7 @@ impl Table {
     }
 
     /// Returns whether a new key would find a place now. The answer is an estimate, because other
-    /// threads insert and evict keys meanwhile.
+    /// threads insert and evict keys in the meantime.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.with_arrays(|root, next| match next {
             None => root.has_place(None) || self.may_turn(root, now),
@@ -139,7 +139,7 @@ impl Table {
         )
     }
 
-    /// Returns figures about the contents of the table and about its work.
+    /// Returns figures about the table's contents and work.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             keys: self.len(),
@@ -180,13 +180,13 @@ impl Table {
     }
 
     /// Returns whether to turn over a full array. Below the cap, always returns true, so that the
-    /// table grows. At the cap, returns true once keys can have become old enough to be forgotten.
+    /// table grows. At the cap, returns true once some keys may be old enough to be forgotten.
     fn may_turn(&self, root: &Array, now: Tick) -> bool {
         root.size.limit < self.max_keys || root.is_due(now, self.grace)
     }
 
-    /// Returns whether to turn over a full array because a new key could not find a place. If the
-    /// array is at the cap, this method also records the time of the request.
+    /// Returns whether to turn over a full array that had no place for a new key. If the array is
+    /// at the cap, this method also records the time of the request.
     pub(super) fn may_turn_for(&self, root: &Array, now: Tick) -> bool {
         if root.size.limit == self.max_keys {
             root.note(now);
@@ -195,7 +195,7 @@ impl Table {
     }
 
     /// Closes the root and links the next array to the root. Returns false, and leaves the root
-    /// unchanged, if the memory for the next array is not permitted until a retired array is freed.
+    /// unchanged, if there is no memory for the next array until a retired array is freed.
     pub(super) fn begin(&self, root: &Array, now: Tick, guard: &Guard) -> bool {
         root.next.is_linked()
             || self.begin_under(&root.rules, root, now, guard) != Err(NotBegun::NotPermitted)
@@ -203,11 +203,11 @@ impl Table {
 
     /// Closes the root and links an array with these rules to the root.
     fn begin_under(&self, rules: &Rules, root: &Array, now: Tick, guard: &Guard) -> Result<(), NotBegun> {
-        // The memory may be refused because another thread, which starts the same turnover, holds
+        // The memory may be refused because another thread that is starting the same turnover holds
         // the permit.
         let not = || if root.next.is_linked() { NotBegun::Preceded } else { NotBegun::NotPermitted };
-        // Take the permit before closing the root. A closed root gives out no more places, so a
-        // closed root must not be left without a next array.
+        // Take the permit before closing the root. A closed root gives out no more places, so it
+        // must not be left without a next array.
         let permitted = self.permit_next(root, now).or_else(|| {
             // A collection may free a retired array.
             self.done.retired.collect();
@@ -230,10 +230,9 @@ impl Table {
         if is_linked { Ok(()) } else { Err(NotBegun::Preceded) }
     }
 
-    /// Returns the limit of the array that follows `root`, with a permit for the maximum memory of
-    /// an array with that limit. The permit is large enough for any number of keys inserted into
-    /// `root` before `root` is closed. Returns `None` if not even an array for the keys now in
-    /// `root` is permitted.
+    /// Returns the limit of the array that follows `root`, and a permit for the memory of that
+    /// array. The permit is large enough however many keys are inserted into `root` before `root`
+    /// is closed. Returns `None` if not even an array for the keys now in `root` is permitted.
     fn permit_next(&self, root: &Array, now: Tick) -> Option<(u64, Permit)> {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
@@ -252,7 +251,8 @@ impl Table {
     ///
     /// A call with several steps first gives back one part of retired memory for each step, in a
     /// single system call. The call also pre-faults almost as many parts of the next array's
-    /// memory. This leaves less of that work to checks, and interrupts other processors less often.
+    /// memory. Checks are then left with less of that work, and other processors are interrupted
+    /// less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick) -> bool {
         self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
@@ -275,8 +275,8 @@ impl Table {
     }
 
     /// Starts a turnover to forget the idle keys. Does nothing if a turnover is under way, or if no
-    /// key can have become old enough since the last turnover. `first` is the time at which the
-    /// sweep started.
+    /// key can have become old enough to be forgotten since the last turnover. `first` is the time
+    /// at which the sweep started.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
         // This call may free the array that was retired last.
         self.done.retired.collect();
@@ -312,7 +312,7 @@ impl Table {
     }
 
     /// Calls `visit` with the state of every key, as [`known`](Self::known) does. Visits all keys
-    /// that were in the table when the call started, and some of the keys inserted since.
+    /// that were in the table when the call started, and possibly some keys inserted since.
     pub(crate) fn each(&self, visit: impl Fn(State<'_>) -> Option<()>) {
         self.with_arrays(|root, next| {
             for array in [Some(root), next].into_iter().flatten() {
@@ -340,9 +340,9 @@ impl Table {
     /// to all keys. The change is a turnover, because the rules belong to the array: only the rule
     /// that made a word can interpret the word.
     ///
-    /// Returns false, and changes nothing, if no memory is permitted for a tenth of a second
-    /// because a stopped thread withholds retired arrays. Apart from that wait the call is
-    /// lock-free. The call starts again only if another turnover was under way, and completes that
+    /// Returns false, and changes nothing, if no memory is granted within a tenth of a second
+    /// because a stopped thread withholds retired arrays. Apart from that wait, the call is
+    /// lock-free. It starts over only if another turnover was under way, and completes that
     /// turnover first.
     pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
         let mut tries = 0;
@@ -415,7 +415,7 @@ fn holds_something(root: &Array) -> bool {
     root.used(None) > 0 || root.size.limit > growth::FIRST
 }
 
-/// Returns the limit of the array that follows `root`. `root` contains at most `used` keys.
+/// Returns the limit of the next array, given that `root` contains at most `used` keys.
 pub(super) fn limit_after(root: &Array, used: u64, now: Tick) -> u64 {
     let keys_stay = root.brought(None) > root.size.limit / 2;
     let next = growth::next_capacity(root.size.limit, used, root.began, now, keys_stay);

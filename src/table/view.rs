@@ -1,11 +1,13 @@
 //! The fast path to a key's word. The fast path searches only the root, which contains most keys.
 //! New keys are inserted into the root unless a turnover is under way.
 //!
-//! In the common case, the fast path has the same effect as `Table::find_or_insert`. The fast path
-//! leaves all other cases to that method: a frozen word, a slot that another thread took first, and
-//! an array that is full or closed. Nothing is lost if the fast path gives up. If the request was
-//! given a place, either a slot uses the place, or the place was given back. If the key has a slot
-//! but no charged word yet, the next lookup finds that slot.
+//! In the common case, the fast path has the same effect as `Table::find_or_insert`. It leaves all
+//! other cases to that method: a frozen word, a slot that another thread took first, and an array
+//! that is full or closed.
+//!
+//! Nothing is lost if the fast path gives up. A place given to the request is either used by a slot
+//! or given back. A slot that the key has claimed, but whose word is not charged yet, is found by
+//! the next lookup.
 
 use super::array::Array;
 use super::space::{Fingerprint, Line, Miss, Vacant};
@@ -22,14 +24,14 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'g>(&'g Array);
 
-/// Returns whether a charge of this key performs a step of upkeep. At any given time, the charges
-/// of one in 2048 keys perform steps. The charges of a given key perform steps during one in 2048
-/// milliseconds (of 2^20 nanoseconds).
+/// Returns whether a charge of this key at `now` performs a step of upkeep. At any time, this is
+/// true for one in 2048 keys; for a given key, it is true during one in 2048 milliseconds (of 2^20
+/// nanoseconds each).
 ///
 /// Even while no new keys arrive, a turnover must proceed, and a table that is far too large must
-/// shrink. A step takes about a microsecond, which is several times the duration of a check.
-/// Therefore fewer than one in a thousand checks may perform a step. Otherwise the steps would show
-/// in the 99.9th percentile. Denials write nothing, so they perform no steps.
+/// shrink. A step takes about a microsecond, several times as long as a check. Therefore fewer than
+/// one in a thousand checks may perform a step; otherwise the steps would show in the 99.9th
+/// percentile. Denials write nothing, so they perform no steps.
 #[inline]
 pub(crate) const fn is_turn(hash: u64, now: Tick) -> bool {
     (hash ^ (now.as_nanos() >> 20)).is_multiple_of(2048)
@@ -60,8 +62,8 @@ impl Table {
 }
 
 impl<'g> View<'g> {
-    /// Returns the first line of the key's probe run, and starts to prefetch the line. Most keys
-    /// are in the first line of their run.
+    /// Returns the first line of the key's probe run, and prefetches the line. Most keys are in the
+    /// first line of their run.
     #[inline(always)]
     pub(crate) fn first_line(self, key: Fingerprint) -> &'g Line {
         let lines = &self.0.space.lines;
@@ -70,7 +72,7 @@ impl<'g> View<'g> {
         line
     }
 
-    /// Returns the bucket shared by all keys. Returns `None` if a key has its own rule, or if the
+    /// Returns the bucket shared by all keys. Returns `None` if any key has its own rule, or if the
     /// rule is not a bucket.
     #[inline(always)]
     pub(crate) fn bucket(self) -> Option<Gcra> {
@@ -84,12 +86,14 @@ impl<'g> View<'g> {
         self.0.space.search(key).ok().map(|word| self.0.state(key, word))
     }
 
-    /// Decides a request for a key whose first line was searched. Charges the key, denies the
+    /// Decides a request for a key whose first line has been searched. Charges the key, denies the
     /// request, or inserts the key with its first charge. The flag is true if anything was charged.
     ///
-    /// Returns `None` to leave the request to the slow path. This happens if the key is in the next
-    /// array or belongs there, or if the key is new and the request charges nothing. It also
-    /// happens if the key is not in its first line and the rule is not a bucket.
+    /// Returns `None` to leave the request to the slow path, in these cases:
+    ///
+    /// - The key is in the next array or belongs there.
+    /// - The key is new, and the request charges nothing.
+    /// - The key is not in its first line, and the rule is not a bucket.
     #[inline(always)]
     pub(crate) fn take_or_insert(
         self,
@@ -117,8 +121,8 @@ impl<'g> View<'g> {
     }
 
     /// Charges or inserts a key whose first line is full of other keys. Returns the key's word
-    /// before and after the call. Two fresh words, or two frozen words, leave the request to the
-    /// slow path.
+    /// before and after the call. If both words are fresh, or both are frozen, the request is left
+    /// to the slow path.
     ///
     /// This method is not inlined, because few keys need it. The two words are returned in
     /// registers. An `Option` of two words would be returned through memory, at the cost of one

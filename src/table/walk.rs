@@ -1,8 +1,8 @@
 //! The slow path of a charge. It handles keys in the root and in the next array, and inserts new
 //! keys that the fast path in `view` could not insert.
 //!
-//! A charge walks from the root to the next array, if there is a next array. Each look at an array
-//! finds the key, a sealed slot or an empty slot, and ends with an [`Outcome`].
+//! A charge walks from the root to the next array, if there is one. Each look at an array finds the
+//! key, a sealed slot or an empty slot, and ends with an [`Outcome`].
 
 use super::array::{Array, Place};
 use super::space::{Fingerprint, Probe, Vacant};
@@ -14,8 +14,7 @@ use crate::rule::{Rule, Word, load};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
-/// The maximum number of chunks that an insertion at the cap turns over before the insertion gives
-/// up.
+/// The maximum number of chunks that an insertion at the cap turns over before it gives up.
 pub(super) const CHUNKS_AT_CAP: usize = 8;
 
 /// How a look at one array ended.
@@ -33,10 +32,10 @@ struct Request {
     key: Fingerprint,
     now: Tick,
     cost: u64,
-    /// Whether the key is new, and the request has already done the work required of each
+    /// True once the key was found to be new, and the request has done the work required of each
     /// insertion.
     is_new: bool,
-    /// The change count of the rules by which a new key will be charged.
+    /// The change count of the rules under which a new key will be charged.
     changes: u64,
     /// How many chunks were turned over because there was no place.
     chunks: usize,
@@ -58,8 +57,8 @@ struct Walk<'g> {
 
 impl Table {
     /// Charges a key in either array. If the key is new and the request charges something, inserts
-    /// the key first. The flag is true if a known key was charged. In that case this call has done
-    /// no work for a turnover. Returns `None` if there is no place for the key.
+    /// the key first. The flag is true if a known key was charged; this call has then done no work
+    /// for a turnover. Returns `None` if there is no place for the key.
     pub(crate) fn find_or_insert(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let (is_new, answer) = (false, None);
         let mut request = Request { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
@@ -74,7 +73,7 @@ impl Table {
             }
         });
         request.answer.or_else(|| {
-            // There is no place. Another thread may have inserted the key meanwhile.
+            // There is no place. Another thread may have inserted the key in the meantime.
             let (decision, _) = self.known(key, |state| state.charge(now, cost))?;
             Some((decision, false))
         })
@@ -144,8 +143,8 @@ impl<'g> Walk<'g> {
     }
 
     /// Performs the work required of each insertion: answers a request that charges nothing, gives
-    /// memory back, and turns over a chunk. Returns `None` if no turnover is under way. The key may
-    /// then be inserted into this array.
+    /// memory back, and turns over a chunk. Returns `None` if no turnover is under way, so that the
+    /// key may be inserted into this array.
     #[inline]
     fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Retry> {
         let key = self.request.key;
@@ -168,10 +167,10 @@ impl<'g> Walk<'g> {
         self.go_to_root().map(Some)
     }
 
-    /// Answers the request and returns true if the request charges nothing under the rules of
-    /// `latest`. Otherwise records these rules and returns false. The same rule must both decide
-    /// and answer. While quotas change, two rules might disagree on whether the request charges
-    /// anything.
+    /// If the request charges nothing under the rules of `latest`, answers the request and returns
+    /// true. Otherwise records the change count of these rules and returns false. The same rule
+    /// must both decide and answer, because, while quotas change, two rules might disagree on
+    /// whether the request charges anything.
     #[inline]
     fn is_refused_under(&mut self, latest: &Array) -> bool {
         let Request { key, now, cost, .. } = *self.request;

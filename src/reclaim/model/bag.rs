@@ -20,7 +20,7 @@ impl Bag {
 
     /// # Safety
     ///
-    /// The value must come from a box and must be unlinked. It may be retired only once.
+    /// The value must come from a box and must be unlinked. It must not be retired twice.
     #[allow(unsafe_code)]
     pub(super) unsafe fn retire<T: Retire>(&self, value: *mut T) {
         self.0.lock().unwrap().push(value);
@@ -38,8 +38,8 @@ impl Bag {
 impl Drop for Bag {
     fn drop(&mut self) {
         for value in self.0.get_mut().unwrap().drain(..) {
-            // SAFETY: the caller of `retire` guarantees this, and the threads of the model have
-            // ended.
+            // SAFETY: the caller of `retire` guarantees that the value came from a box and is
+            // retired once. The threads of the model have ended.
             #[allow(unsafe_code)]
             drop(unsafe { Box::from_raw(value) });
         }

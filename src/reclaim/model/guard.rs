@@ -3,7 +3,7 @@
 #[derive(Debug)]
 pub(crate) struct Guard;
 
-/// The error of a link. The walk must then start again.
+/// The error returned by a link if the walk must start again.
 #[derive(Debug)]
 pub(crate) struct Retry;
 
