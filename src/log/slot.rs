@@ -1,9 +1,9 @@
 //! The possible values of a slot: empty, closed, sealed, or one admission.
 //!
-//! An admission is a time and a sum of tokens. Both are in one word, so that one compare-and-swap
-//! writes the whole admission. In full they would require 61 and 64 bits, so both are counted from
-//! the chunk's start. Each chunk chooses a number b: the sum occupies b bits, and the time occupies
-//! the other bits. If an admission does not fit, it starts a new chunk.
+//! An admission is a time and a sum of tokens. Both share one word, so that one compare-and-swap
+//! writes the whole admission. Absolute values would require 61 and 64 bits, so both are counted
+//! from the chunk's start. Each chunk chooses a number b: the sum occupies b bits, and the time
+//! occupies the other bits. If an admission does not fit, it starts a new chunk.
 //!
 //! | bits | field |
 //! |---|---|

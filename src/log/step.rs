@@ -57,9 +57,9 @@ mod tests {
     const LIMIT: u64 = 1_000;
     const PERIOD: Duration = Duration::from_secs(1);
 
-    /// Stops a thread, with its guard, at `step`. Then other threads charge the remaining tokens,
-    /// refund, reset, and continue for some periods. The charges of the stopped thread count until
-    /// the end of their window, and no other thread waits.
+    /// Stops a thread, with its guard, at `step`. Other threads then charge the remaining tokens,
+    /// refund, reset, and continue for some periods. The stopped thread's charges count until the
+    /// end of their window, and no other thread waits.
     fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let (log, retired) = (Log::new(), Bag::new());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     /// An era ends while a thread walks along the chunks. The thread restarts at the root, which
-    /// may have moved past the chunk that the thread had reached.
+    /// may have moved past the chunk that it had reached.
     #[test]
     fn a_thread_that_stops_on_its_way_finds_the_end_of_the_log() {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
