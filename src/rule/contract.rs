@@ -1,11 +1,11 @@
-//! The contract of every rule, and two helpers that give answers the same meaning in all rules.
+//! The contract of every rule, and two helpers that give every rule's answers the same meaning.
 
 use super::word::Word;
 use crate::decision::{Decision, NEVER, Outcome};
 use crate::time::Tick;
 
-/// A rule that is a pure function on a packed word. The algorithms in this module implement this
-/// sealed trait.
+/// A rule, as a pure function on a packed word. The algorithms in this module implement this sealed
+/// trait.
 ///
 /// ```
 /// use tollgate::rule::{Gcra, Rule, Word};
@@ -38,10 +38,10 @@ pub trait Rule: Sealed {
         (self.next(word, now, cost), self.answer(word, now, cost))
     }
 
-    /// Charges `tokens` that the caller has already spent, so a denial would be too late. Returns
-    /// the next word and the number of charged tokens. This method first charges as many tokens as
-    /// remain, and then as many as the rule's maximum debt allows. The word changes if at least one
-    /// token is charged.
+    /// Charges `tokens` that the caller has already spent, so a denial would be too late. This
+    /// method first charges as many tokens as remain, and then as many as the rule's maximum debt
+    /// allows. Returns the next word and the number of tokens charged. The word changes if at least
+    /// one token is charged.
     ///
     /// A debt is the number of tokens that a key has taken beyond its capacity. While a key is in
     /// debt, no tokens remain, and a denial reports when a retry will pass. For each algorithm,
@@ -55,8 +55,7 @@ pub trait Rule: Sealed {
     ///
     /// Only tokens that the charge still holds are given back. A charge no longer holds any tokens
     /// once the bucket has refilled past the charge, or once its window has ended. Each refunded
-    /// token makes room for at most one other token. The caller must give back each token only
-    /// once.
+    /// token makes room for at most one other token. The caller must not give back a token twice.
     ///
     /// After a refund, the limit admits no more than if the refunded tokens had never been charged.
     /// There are two exceptions:
@@ -78,7 +77,7 @@ pub trait Rule: Sealed {
     ///
     /// Three kinds of charges cannot be given back: a charge that a window holds until after
     /// [`Tick::MAX`], a decision converted from [`DecisionParts`](crate::DecisionParts), and a
-    /// charge made by another kind of rule, if the figures of the charge reveal this.
+    /// charge made by another kind of rule, if the charge's figures reveal this.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
     /// Returns the idle word that replaces `word`. A fresh word stays fresh.
