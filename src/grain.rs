@@ -13,9 +13,9 @@
 //! - If the interval is a whole number of nanoseconds, a grain *is* a nanosecond and all counts are
 //!   exact.
 //!
-//! `per_nano` is rounded up, and the grain of `now` is rounded down. Let `a <= b` be two times. The
-//! difference `at(b) - at(a)` is at least the number of whole grains between them, and exceeds that
-//! number by at most two. While time advances, a bucket is **early by at most two grains (two
+//! `per_nano` is rounded up, and the grain of `now` is rounded down. For any two times `a <= b`,
+//! the difference `at(b) - at(a)` is at least the number of whole grains between them, and exceeds
+//! that number by at most two. While time advances, a bucket is **early by at most two grains (two
 //! nanoseconds)**, and **never late**. If time steps back, the rounding has the opposite effect,
 //! and the bucket can be late by the same amount.
 //!
