@@ -12,9 +12,9 @@
 //! eviction *unlinks* the cell from the index. Finally the memory is *retired*, and scc's epochs
 //! and the cell's `Arc` free it.
 //!
-//! The index contains pointers to cells instead of words, because scc moves its items when it
-//! resizes, and a charge to an abandoned copy would be lost. The places exist because an iteration
-//! over scc's index cannot resume where an earlier iteration stopped.
+//! The index contains pointers to cells instead of words. scc moves its items when it resizes, and
+//! a charge to an abandoned copy would be lost. The places exist because an iteration over scc's
+//! index cannot resume where an earlier iteration stopped.
 //!
 //! Why are the cells not kept in the slots of `table`, with a cell's address in place of a
 //! fingerprint's word? Such a store would need no index and therefore no lock. A child process
@@ -54,9 +54,11 @@
 //! A charge is one compare-and-swap on a word that is not sealed. The word's cell was linked when
 //! the thread found it. Because the word is not sealed, the cell is still linked (2), and is the
 //! only linked cell of its key (3). Therefore no charge is made to a forgotten cell, and no key is
-//! charged in two cells. Sealing is a compare-and-swap from an idle word. If the charge precedes
-//! the sealing, the sealing fails. Otherwise the charge finds SEALED, helps to unlink the cell, and
-//! starts again with a fresh word.
+//! charged in two cells.
+//!
+//! Sealing is a compare-and-swap from an idle word. If the charge precedes the sealing, the sealing
+//! fails. Otherwise the charge finds SEALED, helps to unlink the cell, and starts again with a
+//! fresh word.
 //!
 //! From a certain time on, an idle word gives the same decisions as a fresh word. Before the word
 //! is sealed, the store's *mark* is raised to at least that time (see `forgetting`). A cell is
@@ -74,9 +76,9 @@
 //!
 //! `to_key`, and the `Eq` of keys and of borrowed keys, are the caller's code, which may panic in
 //! the middle of any call. After a panic, a taken place is given back (`Undo`), a new cell is
-//! dropped before it is linked, and scc's lock on a bucket is released with its guard. The caller's
-//! code never runs after a cell is linked or unlinked and before that cell is counted. The rounds,
-//! the places and the clearing of logs call none of the caller's code.
+//! dropped before it is linked, and scc's lock on a bucket is released with its guard. Between
+//! linking or unlinking a cell and counting it, none of the caller's code runs. The rounds, the
+//! places and the clearing of logs call none of it either.
 //!
 //! # Calls from the caller's code
 //!
@@ -86,8 +88,8 @@
 //! code waits forever for its own thread. `ExactKeys` forbids this.
 //!
 //! `ToKey` forbids a borrowed form that differs from the key created by `to_key`. If a caller's
-//! does differ, a lookup by the borrowed form finds nothing, and the index refuses to insert the
-//! key. After a refusal, the loop in `insert` therefore looks up the key by its owned form.
+//! borrowed form does differ, a lookup by that form finds nothing, and the index refuses to insert
+//! the key. After a refusal, the loop in `insert` therefore looks up the key by its owned form.
 //!
 //! # Progress
 //!
@@ -102,10 +104,11 @@
 //!
 //! During a round, each insertion visits `ExactStore::STEP` = 8 places, and so does one in 2048
 //! charges of known keys. At the cap, an insertion visits up to 16 times as many places before it
-//! reports that the store is full. A new round starts when a grace has passed since the time at
-//! which the last round judged its keys. A round starts earlier if `now` is later than the last
-//! judgement and enough new keys were refused: one for each step of the round, and at least 4,096.
-//! scc resizes its array a few buckets at a time.
+//! reports that the store is full. scc resizes its array a few buckets at a time.
+//!
+//! A new round starts when a grace has passed since the time at which the last round judged its
+//! keys. A round starts earlier if `now` is later than the last judgement and enough new keys were
+//! refused: one for each step of the round, and at least 4,096.
 //!
 //! # Memory
 //!

@@ -295,7 +295,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         let changes = self.changes();
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
-                // Ignore cells that were sealed meanwhile, because they were idle.
+                // Skip cells that were sealed in the meantime. They were idle.
                 cell.state.visit(
                     changes,
                     || self.quotas.of(cell.asked()),
@@ -337,7 +337,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     pub(crate) fn reset_all(&self) {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
-                // Ignore cells that were sealed meanwhile, because they were idle.
+                // Skip cells that were sealed in the meantime. They were idle.
                 cell.state.visit_as_is(&self.evicted.retired, |state| state.reset());
             }
         }
