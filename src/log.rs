@@ -114,7 +114,7 @@
 //!
 //! Admissions that have already left the old window when the quota changes do not count again. To
 //! exclude them, each version stores two times: the time from which admissions count, and the time
-//! at which the last of the earlier admissions left the window. Under that version, the key's time
+//! at which the last of the excluded admissions left the window. Under that version, the key's time
 //! is never earlier than the second of these times. A stale `now` is raised to that time, so no
 //! admission is missing from the window of the request.
 //!
@@ -145,12 +145,13 @@
 //! # Cost
 //!
 //! A check walks through the chunks, and searches one of them for the first admission that counts.
+//! A denial searches once more. After refunds, a check also adds up the refunds of each chunk in
+//! the window, in log2(slots of the chunk) steps.
+//!
 //! A new chunk has one slot for each admission that counts at that moment, but at most twice as
 //! many slots as the previous chunk used. A chunk has at least 8 and at most 16,384 slots. A window
 //! with n admissions therefore has about log2(n) chunks after a burst, and 3 or 4 chunks later. In
-//! both cases, there are n / 16,384 additional chunks, or 61 for a million admissions. A denial
-//! searches once more. After refunds, a check also adds up the refunds of each chunk in the window,
-//! in log2(slots of the chunk) steps.
+//! both cases, there are n / 16,384 additional chunks, or 61 for a million admissions.
 //!
 //! A refund walks through the chunks, and searches one of them. If many charges have the same time
 //! (from a coarse clock), the refund descends the tree of sums to a charge that still holds tokens.
@@ -160,11 +161,11 @@
 //! era. Collections are so rare (one for each 32 KiB of retired memory) that this matters only for
 //! chains of hundreds of chunks.
 //!
-//! A chunk also ends when a time no longer fits into a slot, 2^(63 - b) ns after the chunk's start.
-//! At first, b = bits(limit). This allows 104 days for a limit of 1,000, 20 hours for 100,000, and
-//! 2.4 hours for 1,000,000. If a chunk has ended for this reason, the next chunk uses only as many
-//! bits for tokens as its row will need, and more bits for the time. Sparse admissions can then
-//! share chunks.
+//! A chunk also ends when a time no longer fits into a slot, that is, 2^(63 - b) ns after the
+//! chunk's start. At first, b = bits(limit), so a chunk can last 104 days for a limit of 1,000, 20
+//! hours for 100,000, and 2.4 hours for 1,000,000. If a chunk has ended for this reason, the next
+//! chunk uses only as many bits for tokens as its row will need, and more bits for the time. Sparse
+//! admissions can then share chunks.
 //!
 //! # Memory
 //!
@@ -285,8 +286,8 @@ impl Log {
         self.root.is_linked()
     }
 
-    /// Returns the answer that [`check`](Self::check) would give, with the figures before a charge.
-    /// Returns `None` if the log is sealed. This method only loads.
+    /// Returns the answer that [`check`](Self::check) would give, with the figures before the
+    /// charge. Returns `None` if the log is sealed. This method only loads.
     pub(crate) fn peek(
         &self,
         rule: &SlidingLog,
@@ -357,7 +358,7 @@ impl Log {
     /// Gives back up to `tokens` of a charge made in one of these chunks.
     fn refund_in(chunks: Walked<'_, Chunk>, charge: &Decision, tokens: u64) {
         let Some((until, period)) = charge.figures.held() else { return };
-        // If the result is `None`, the window started before tick 0, so another limiter made the
+        // If the subtraction fails, the window started before tick 0, so another limiter made the
         // charge.
         let Some(time) = until.checked_sub(period) else { return };
         let mut left = tokens.min(charge.charged());
@@ -384,7 +385,7 @@ impl Log {
         self.refund_if(charge, tokens, || true)
     }
 
-    /// Resets the key at the key's time. Returns `None` if the log is sealed. This method is
+    /// Resets the log as of the key's time. Returns `None` if the log is sealed. This method is
     /// lock-free.
     pub(crate) fn reset(&self, rule: &SlidingLog, retired: &Bag) -> Option<()> {
         under_guard(|guard| {
@@ -578,8 +579,8 @@ impl Log {
         Ok(new.filter(|new| new.from > old.past.from).unwrap_or(old.past))
     }
 
-    /// Changes the place where the log can grow, so that a thread that has seen this place before
-    /// the change can no longer write. Seals a log that has not begun. Does nothing if the log is
+    /// Changes the place where the log can grow, so that threads that saw this place before the
+    /// change can no longer write to it. Seals a log that has not begun. Does nothing if the log is
     /// already sealed. `is_due` returns false once the change is done. This method is lock-free.
     pub(crate) fn change(&self, is_due: impl Fn() -> bool) {
         under_guard(|guard| {

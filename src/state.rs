@@ -35,9 +35,9 @@
 //!    install a translation, one thread succeeds. A late thread finds the word changed and does
 //!    nothing.
 //! 3. A version is used only after its word is installed.
-//! 4. One version of a chain accepts charges: the version whose word is installed and not frozen. A
-//!    charge is one CAS on a word. If the charge precedes the freeze, the translation includes it.
-//!    Otherwise the CAS fails, and the charge is retried on the next version.
+//! 4. In each chain, one version accepts charges: the version whose word is installed and not
+//!    frozen. A charge is one CAS on a word. If the charge precedes the freeze, the translation
+//!    includes it. Otherwise the CAS fails, and the charge is retried on the next version.
 //!
 //! # When a change takes effect
 //!
@@ -52,8 +52,8 @@
 //! up the rule, and a change is counted only after the new rule is visible. Therefore a thread that
 //! reads the new count also sees the new rule.
 //!
-//! If the quota changes and changes back while a thread is stopped between the lookup and the
-//! linking, the thread may still link a version with the outdated rule. The state is then
+//! If the quota changes and changes back while a thread is stopped between looking up a rule and
+//! linking a version, the thread may still link a version with the outdated rule. The state is then
 //! translated to the outdated rule and back. This happens at most once for each such thread, and
 //! usually costs nothing but time. However, if the outdated rule has the smaller quota, missing
 //! tokens beyond that quota are forgotten.

@@ -81,7 +81,7 @@ pub(super) enum Write {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) start: Start,
-    /// A hint: the number of filled slots is at least this number.
+    /// A lower bound for the number of filled slots, used as a hint.
     noted: Atomic<u64>,
     slots: Box<[Atomic<u64>]>,
     /// Allocated at the first refund.
@@ -270,9 +270,9 @@ impl Chunk {
         self.refunds.get().is_some()
     }
 
-    /// Gives back up to `tokens` of the admissions at `time`, from the last admission to the first.
-    /// Returns how many tokens were given back, or `None` if all admissions in this chunk are older
-    /// than `time`.
+    /// Gives back up to `tokens` tokens of the admissions made at `time`, starting with the last
+    /// admission. Returns how many tokens were given back, or `None` if all admissions in this
+    /// chunk are older than `time`.
     pub(super) fn give_back(&self, time: u64, tokens: u64) -> Option<u64> {
         let End { filled, last, .. } = self.end();
         if filled > 0 && last.time < time {

@@ -11,8 +11,8 @@
 //! | b to 62 | nanoseconds since the chunk's start |
 //! | 0 to b - 1 | tokens admitted since the chunk's start, including this admission |
 //!
-//! Without bit 63, a slot is *closed* (1), *sealed* (2) or *empty*. An empty slot contains 0, plus
-//! [`CHANGE`] for each change of quota since the preceding slot was filled.
+//! If bit 63 is 0, the slot is *closed* (1), *sealed* (2) or *empty*. An empty slot contains 0,
+//! plus [`CHANGE`] for each change of quota since the preceding slot was filled.
 
 /// An empty slot, into which the next admission is written.
 pub(super) const EMPTY: u64 = 0;

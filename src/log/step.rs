@@ -126,7 +126,7 @@ mod tests {
             let seal = |now| log.seal_if_idle(&rule, now, &retired, |_| (), || true).unwrap();
             let check = || log.check(|| Tick::ZERO, &rule, later, 1, &retired, || true);
             thread::scope(|scope| {
-                // When the thread resumes, the log has been sealed by this thread or another.
+                // When the thread resumes, this or another thread has sealed the log.
                 let _stopped = stop_at(scope, step, || assert!(seal(later)));
                 if step == Step::Closed {
                     assert_eq!(check().unwrap().remaining(), LIMIT - 1);

@@ -228,7 +228,7 @@ impl Versioned {
         })
     }
 
-    /// Returns the bytes of the log.
+    /// Returns the size of the log in bytes.
     pub(crate) fn log_bytes(&self) -> usize {
         self.log.bytes()
     }
