@@ -50,8 +50,8 @@ pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 /// number.
 const PLACES: u64 = 4;
 
-/// After this number of recorded sweeps and refusals, a sweep may start even if its time is not
-/// believed. The sweep then judges keys at the time that the store believes.
+/// How many sweeps and refusals are recorded before a sweep may start although its time is not
+/// believed. Such a sweep judges keys at the time that the store believes.
 const SWEEPS_AT_MOST: u64 = 16;
 
 /// How many new keys a full store must refuse before it searches again for idle keys within one
@@ -243,9 +243,9 @@ impl Evidence {
     /// have become old enough to be forgotten. Returns true once a grace has passed since `last`,
     /// the time at which the keys were last judged.
     ///
-    /// Within that grace, returns true only if the keys would now be judged at a different time and if
-    /// enough new keys have been refused: one for each of the `steps` of a turnover, and at least
-    /// [`REFUSALS`].
+    /// Within that grace, this method returns true only if the keys would now be judged at a
+    /// different time and if enough new keys have been refused: one for each of the `steps` of a
+    /// turnover, and at least [`REFUSALS`].
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)

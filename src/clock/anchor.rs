@@ -10,10 +10,10 @@
 //! # The rate
 //!
 //! From one anchor to the next, the reader measures the nanoseconds per count. It uses this rate as
-//! soon as two consecutive measurements agree to one part in 32. Until then, and after a jump of
-//! the counter, the reader uses the system clock, for two milliseconds at most. No caller waits for
-//! a calibration. The reader also detects a rate that has changed, for example because a virtual
-//! machine moved to another processor.
+//! soon as two consecutive measurements agree to within one part in 32. Until then, and after a
+//! jump of the counter, the reader uses the system clock, for two milliseconds at most. No caller
+//! waits for a calibration. The reader also detects a rate that has changed, for example because a
+//! virtual machine moved to another processor.
 //!
 //! # Invariants
 //!

@@ -32,10 +32,10 @@ use crate::time::Tick;
 ///
 /// # State
 ///
-/// The word's value is the theoretical arrival time in grains, counted from 1. At grain `t`, if the
-/// value is `full`, `max(full - t, 0)` grains are missing from the bucket. A request of `c` grains
-/// is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c` is the
-/// next word.
+/// The word's value is the theoretical arrival time in grains, counted from 1. If the value is
+/// `full`, `max(full - t, 0)` grains are missing from the bucket at grain `t`. A request of `c`
+/// grains is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c`
+/// is the next word.
 ///
 /// # Bound
 ///
@@ -92,9 +92,9 @@ use crate::time::Tick;
 ///
 /// After a change of the rate, `full` is measured in different grains, and the bucket has refilled
 /// at several rates. The rule stores the time of the latest change and the fastest rate that its
-/// keys have had. A charge made before the latest change is held for the time in which the fastest
-/// rate would have refilled it, starting at the charge. The real refills were never faster, so the
-/// proof is also valid with this earlier time instead of `full`.
+/// keys have had. A charge made before the latest change is held for as long as the fastest rate
+/// would have taken to refill it, counted from the charge. The real refills were never faster, so
+/// the proof is also valid with this earlier time instead of `full`.
 ///
 /// The proof does not cover missing tokens that the limiter has forgotten because the capacity was
 /// lowered. A refund may give back up to that many tokens a second time.

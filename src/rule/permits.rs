@@ -35,7 +35,7 @@ const MOST: u64 = 1_000_000;
 const OUT_BITS: u32 = 20;
 const LAST_GENERATION: u64 = (1 << (Word::VALUE_BITS - OUT_BITS)) - 1;
 
-/// The binary logarithm of the length of a generation's step, which is 2^20 ns.
+/// The binary logarithm of a generation's step in nanoseconds. A step is 2^20 ns long.
 const STEP_BITS: u32 = 20;
 
 const _: () = assert!(MOST < 1 << OUT_BITS);

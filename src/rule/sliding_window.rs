@@ -12,13 +12,14 @@ use std::time::Duration;
 
 /// Admits at most about `limit` tokens in any trailing `period`, using an estimate from two counts.
 ///
-/// The estimate is the current window's count plus a share of the previous window's count. That
-/// share is the fraction of the previous window that the trailing period still covers:
-/// `previous * (length - elapsed) / length + present`. Cloudflare described this approximation in
-/// "How we built rate limiting capable of scaling to millions of domains" (2017). Here both counts
-/// and the window's number are stored in one word, so no thread sees a half-finished rotation. The
-/// comparison is exact: `previous * (length - elapsed) <= (limit - present - cost) * length` in 128
-/// bits.
+/// The estimate is the current window's count plus a share of the previous window's count:
+/// `previous * (length - elapsed) / length + present`. The share is the fraction of the previous
+/// window that the trailing period still covers. Cloudflare described this approximation in "How we
+/// built rate limiting capable of scaling to millions of domains" (2017).
+///
+/// Here both counts and the window's number are stored in one word, so no thread sees a
+/// half-finished rotation. The comparison is exact: `previous * (length - elapsed) <= (limit -
+/// present - cost) * length` in 128 bits.
 ///
 /// # State
 ///
@@ -188,8 +189,8 @@ impl SlidingWindow {
         }
     }
 
-    /// Returns the number of nanoseconds after which `cost` fits, counted from the start of the
-    /// pair's window. Returns `None` if `cost` does not fit before the window ends.
+    /// Returns how many nanoseconds after the start of the pair's window `cost` fits, or `None` if
+    /// it does not fit before the window ends.
     #[inline]
     fn fits_after(&self, pair: Pair, cost: u64) -> Option<u64> {
         let free = self.windows.limit.checked_sub(pair.present)?.checked_sub(cost)?;
