@@ -164,7 +164,7 @@ pub(crate) struct Evidence {
     refused: Witnesses,
     /// How many times were recorded in `refused`.
     noted: Atomic<u64>,
-    /// The number of insertions at the moment of the last record in `refused`.
+    /// The number of insertions when `refused` last recorded a time.
     inserted: Atomic<u64>,
     /// The number of sweeps and refusals since the start of the last turnover or round.
     count: Counter,
@@ -224,8 +224,8 @@ impl Evidence {
         self.count.reset();
     }
 
-    /// Returns the time at which to judge keys. This is `now`, unless `now` is far ahead of the
-    /// time that the evidence supports. The evidence supports the later of two times:
+    /// Returns the time at which to judge keys: `now`, or the time that the evidence supports if
+    /// `now` is far ahead of that time. The evidence supports the later of two times:
     ///
     /// - the time that the last few insertions have all reached
     /// - the time that the last few sweeps and refusals, and all insertions since then, have

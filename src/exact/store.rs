@@ -189,7 +189,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Returns whether a new key would find a place now. The answer is an estimate, because other
-    /// threads insert and evict keys meanwhile.
+    /// threads may insert and evict keys during the call.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.places.taken() < self.max_keys || self.rounds.is_under_way() || self.rounds.is_due(now)
     }

@@ -370,7 +370,7 @@ enum Act {
     Charge(u64),
     Refund(usize, u64),
     Reset,
-    /// Another quota: a limit and a period.
+    /// A change to a quota with this limit and this period.
     Change(u64, u64),
     Evict,
 }
