@@ -162,10 +162,10 @@
 //! chains of hundreds of chunks.
 //!
 //! A chunk also ends when a time no longer fits into a slot, that is, 2^(63 - b) ns after the
-//! chunk's start. At first, b = bits(limit), so a chunk can last 104 days for a limit of 1,000, 20
-//! hours for 100,000, and 2.4 hours for 1,000,000. If a chunk has ended for this reason, the next
-//! chunk uses only as many bits for tokens as its row will need, and more bits for the time. Sparse
-//! admissions can then share chunks.
+//! chunk's start. At first, b is the number of bits in the limit, so a chunk can last 104 days for
+//! a limit of 1,000, 20 hours for 100,000, and 2.4 hours for 1,000,000. If a chunk has ended for
+//! this reason, the next chunk uses only as many bits for tokens as its row will need, and more
+//! bits for the time. Sparse admissions can then share chunks.
 //!
 //! # Memory
 //!

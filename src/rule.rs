@@ -323,7 +323,7 @@ impl AnyRule {
     }
 
     /// Returns the answer to a request for a key that was never seen or has been forgotten. The
-    /// request is decided at the later of `now` and `mark`.
+    /// request is decided at `now` or at `mark`, whichever is later.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         let at = now.max(mark);
         self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())

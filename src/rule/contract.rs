@@ -44,8 +44,8 @@ pub trait Rule: Sealed {
     /// one token is charged.
     ///
     /// A debt is the number of tokens that a key has taken beyond its capacity. While a key is in
-    /// debt, no tokens remain, and a denial reports when a retry will pass. For each algorithm,
-    /// [`AnyRule::max_debt`] describes how a debt ends.
+    /// debt, no tokens remain, and a denial reports when a retry would succeed.
+    /// [`AnyRule::max_debt`] describes how a debt ends under each algorithm.
     ///
     /// [`AnyRule::max_debt`]: crate::rule::AnyRule::max_debt
     fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64);
@@ -69,9 +69,8 @@ pub trait Rule: Sealed {
     ///   beyond the new capacity. A refund of an earlier charge may then give back tokens of other
     ///   charges, but no more than were forgotten.
     ///
-    /// These bounds hold under three conditions: the key was not reset since the charge, its
-    /// charges and changes of quota happened in the order of their times, and `now` is not before
-    /// these times.
+    /// These bounds hold if the key was not reset since the charge, if its charges and changes of
+    /// quota happened in the order of their times, and if `now` is not before these times.
     ///
     /// [`Gcra`]: crate::rule::Gcra
     ///
