@@ -42,10 +42,9 @@ use system::System;
 /// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as the clock that it reads | late by up to the resolution |
 /// | [`ManualClock`] | one load | as its owner sets it | as its owner sets it | independent |
 ///
-/// If a reading is a millisecond early, a key receives tokens that it should receive only a
-/// millisecond later. The number of tokens wrongly granted or wrongly denied is therefore at most
-/// the rate times a millisecond. Within a limiter, time never runs backwards for a key, whatever
-/// the clock does.
+/// If a reading is early by a millisecond, a key receives its tokens a millisecond too soon. The
+/// number of tokens wrongly granted or wrongly denied is therefore at most the rate times a
+/// millisecond. Within a limiter, time never runs backwards for a key, whatever the clock does.
 ///
 /// # Platforms
 ///
@@ -104,8 +103,8 @@ enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockKind {
-    /// The processor's counter, which interpolates between readings of the system clock. These
-    /// readings are a millisecond apart.
+    /// The processor's counter, which interpolates between readings of the system clock that are a
+    /// millisecond apart.
     Counter,
     /// The system's monotonic clock.
     System,
@@ -140,8 +139,8 @@ impl Clock {
     ///   because one thread may be early and the other late.
     ///
     /// A thread that reads this clock less than once a millisecond reads the system clock each
-    /// time, with two calls where [`system`](Clock::system) needs one. The same is true for the
-    /// first two milliseconds of each thread.
+    /// time, with two calls where [`system`](Clock::system) needs one. In its first two
+    /// milliseconds, every thread does so.
     ///
     /// ```
     /// use tollgate::Clock;

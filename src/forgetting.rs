@@ -2,24 +2,24 @@
 //! time.
 //!
 //! A store forgets idle keys, which give the same answers as fresh keys. A key becomes idle at a
-//! certain time, but a later request may still carry an earlier time. Its thread may have been
-//! stopped after reading the clock, or the clock may have been set back. That request would find a
-//! fresh key, while a map that never forgets would find a throttled key. A store therefore keeps
+//! certain time, but a later request may still carry an earlier time, because its thread was
+//! stopped after reading the clock, or because the clock was set back. That request would find a
+//! fresh key, whereas a map that never forgets would find a throttled key. A store therefore keeps
 //! one time for all forgotten keys, the [`Mark`]. A key that the store does not contain is charged
 //! at this time or later.
 //!
 //! The mark must cover all forgotten keys, but should be no later than necessary, because it delays
-//! new keys. The mark is therefore raised to the time at which the forgotten key becomes idle, and
-//! not to the time used to judge the key. A time in the far future thus delays a new key only until
+//! new keys. The mark is therefore raised to the time at which the forgotten key becomes idle, not
+//! to the time used to judge the key. A time in the far future thus delays a new key only until
 //! some key of the store would have become idle. If the last charge takes an hour to refill, the
 //! delay is an hour and not a year.
 //!
 //! A time in the far future would still make a store forget keys that are throttled for all other
 //! requests. A store therefore does not immediately believe a time more than [`FAR`] ahead. It
-//! judges keys at such a time only if the times of the last few insertions have also reached that
-//! time: see [`Witnesses`]. A time less far ahead is believed immediately, because the store may
-//! have been unused for that long. The first new key after such a pause must be able to replace
-//! keys that have become idle.
+//! judges keys at such a time only if the last few insertions have also reached that time: see
+//! [`Witnesses`]. A time less far ahead is believed immediately, because the store may have been
+//! unused for that long. The first new key after such a pause must be able to replace keys that
+//! have become idle.
 //!
 //! The mark alone is not enough. A key charged with a whole burst may become idle only after years.
 //! A key may also have its own quota, slower than all others. If a store believed a single request
@@ -46,12 +46,12 @@ const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// schedules small.)
 pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 
-/// The number of recorded times. The time of insertion `n` is recorded at index `n` modulo this
+/// How many times are recorded. The time of insertion `n` is recorded at index `n` modulo this
 /// number.
 const PLACES: u64 = 4;
 
-/// After this number of recorded sweeps and refusals, a sweep may start even if its time is not
-/// believed. The sweep then judges keys at the time that the store believes.
+/// How many sweeps and refusals are recorded before a sweep may start although its time is not
+/// believed. Such a sweep judges keys at the time that the store believes.
 const SWEEPS_AT_MOST: u64 = 16;
 
 /// How many new keys a full store must refuse before it searches again for idle keys within one
@@ -111,7 +111,7 @@ impl Witnesses {
     }
 
     /// Returns a copy for use with a count that restarts at 0. `count` returns the current count,
-    /// which is one more than the number of the latest recorded time.
+    /// which is one more than the number under which the latest time was recorded.
     pub(crate) fn copied(&self, count: impl FnOnce() -> u64) -> Self {
         if WITNESSES == 0 {
             return Self::none();
@@ -164,7 +164,7 @@ pub(crate) struct Evidence {
     refused: Witnesses,
     /// How many times were recorded in `refused`.
     noted: Atomic<u64>,
-    /// The number of insertions at the moment of the last record in `refused`.
+    /// The number of insertions when `refused` last recorded a time.
     inserted: Atomic<u64>,
     /// The number of sweeps and refusals since the start of the last turnover or round.
     count: Counter,
@@ -224,10 +224,12 @@ impl Evidence {
         self.count.reset();
     }
 
-    /// Returns the time at which to judge keys. This is `now`, unless `now` is far ahead of the
-    /// evidence. In that case, this method returns the time that the evidence has reached. This is
-    /// the later of two times: the time that the last few insertions have reached, and the time
-    /// that the last few refusals and all insertions since then have reached.
+    /// Returns the time at which to judge keys: `now`, or the time that the evidence supports if
+    /// `now` is far ahead of that time. The evidence supports the later of two times:
+    ///
+    /// - the time that the last few insertions have all reached
+    /// - the time that the last few sweeps and refusals, and all insertions since then, have
+    ///   reached
     pub(crate) fn believed(&self, now: Tick, inserted: impl FnOnce() -> u64) -> Tick {
         if WITNESSES == 0 {
             return now;
@@ -238,17 +240,19 @@ impl Evidence {
     }
 
     /// Returns whether a store at its cap should judge its keys again, because some of them may
-    /// have become old enough to be forgotten. The keys were last judged at the time `last`. They
-    /// are judged again once a grace has passed since `last`. Before that, two conditions must be
-    /// met: the keys would now be judged at another time, and enough new keys have been refused.
-    /// Enough means one key for each of the `steps` of a turnover, and at least [`REFUSALS`].
+    /// have become old enough to be forgotten. Returns true once a grace has passed since `last`,
+    /// the time at which the keys were last judged.
+    ///
+    /// Within that grace, this method returns true only if the keys would now be judged at a
+    /// different time and if enough new keys have been refused: one for each of the `steps` of a
+    /// turnover, and at least [`REFUSALS`].
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)
     }
 
     /// Records `now` for a sweep that started at `first`. Returns true if the sweep may start to
-    /// forget keys. It may do so if `first` is believed, or after [`SWEEPS_AT_MOST`] sweeps and
+    /// forget keys, that is, if `first` is believed or after [`SWEEPS_AT_MOST`] sweeps and
     /// refusals.
     pub(crate) fn lets_sweep(&self, now: Tick, first: Tick, inserted: impl Fn() -> u64) -> bool {
         self.note(now, &inserted);

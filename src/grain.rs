@@ -2,9 +2,9 @@
 //!
 //! The emission interval of a token (period / limit) is rational. At 150 million tokens a second,
 //! for example, the interval is 6.67 ns. Rounding it down to 6 ns would make the rate 11 % too
-//! high. A bucket therefore counts *grains* instead of nanoseconds. An interval is divided into
-//! equal grains that are at most a nanosecond long. The number of grains is the smallest whole
-//! number that allows this. (An interval shorter than a nanosecond is one grain.) Therefore:
+//! high. A bucket therefore counts *grains* instead of nanoseconds. An interval is divided into the
+//! smallest number of equal grains that are at most a nanosecond long. (An interval shorter than a
+//! nanosecond is one grain.) Therefore:
 //!
 //! - A token is exactly `per_token` grains, so adding costs accumulates no error.
 //! - A nanosecond is `per_nano` grains. This number is between 1 and 2, and is stored as a 62-bit
@@ -13,9 +13,9 @@
 //! - If the interval is a whole number of nanoseconds, a grain *is* a nanosecond and all counts are
 //!   exact.
 //!
-//! `per_nano` is rounded up, and the grain of `now` is rounded down. Let `a <= b` be two times. The
-//! difference `at(b) - at(a)` is at least the number of whole grains between them, and exceeds that
-//! number by at most two. While time advances, a bucket is **early by at most two grains (two
+//! `per_nano` is rounded up, and the grain of `now` is rounded down. For any two times `a <= b`,
+//! the difference `at(b) - at(a)` is at least the number of whole grains between them, and exceeds
+//! that number by at most two. While time advances, a bucket is **early by at most two grains (two
 //! nanoseconds)**, and **never late**. If time steps back, the rounding has the opposite effect,
 //! and the bucket can be late by the same amount.
 //!

@@ -32,21 +32,21 @@
 //!         chunk -> next        all its admissions are out of the window or before a reset
 //! ```
 //!
-//! The time of a key is the time of its last admission, or of a later request. A request may carry
-//! an older `now`, because another thread was faster or because another thread's clock is ahead.
-//! Such a request is decided and counted at the key's time.
+//! The key's time is the `now` of a request or the time of the key's last admission, whichever is
+//! later. A request may carry a `now` older than the last admission, because another thread was
+//! faster or has a clock that is ahead. Such a request is decided and counted at the key's time.
 //!
 //! # Invariants
 //!
 //! 1. A slot is written once, and only when all slots before it in its row are admissions.
 //! 2. A chunk is linked only behind a row that accepts no more admissions. Therefore a log can grow
-//!    at only one place. This is the first empty slot of the tail or, if the tail has no empty
-//!    slot, the null link of the tail. Before the first chunk, it is the null root. Behind SEALED
-//!    there is no such place.
+//!    at only one place: the first empty slot of the tail or, if the tail has no empty slot, the
+//!    tail's null link. A log without chunks can grow only at its null root. A sealed log has no
+//!    such place.
 //! 3. Along the chain, times never decrease, and each admission increases the sum by its tokens.
 //! 4. The admissions in the window that ends at the key's time hold at most `limit` tokens that
-//!    have not been given back. If they held more when the quota changed, they hold at most that
-//!    number.
+//!    have not been given back. If they held more than a new limit when the quota changed, they
+//!    hold at most as many as they held then.
 //! 5. The sum of refunds that a reader finds for a run of admissions never exceeds the tokens given
 //!    back from that run.
 //! 6. Admissions in a retired chunk do not count at the key's time, and the key's time does not
@@ -56,29 +56,29 @@
 //!
 //! # Why it is right
 //!
-//! A charge finds the place of invariant 2 and adds up the tokens in the window that ends at
-//! `max(now, last time)`. It then writes its admission into the same place with one
-//! compare-and-swap. The compare-and-swap either fills the slot, or links a chunk that contains the
-//! admission. If it succeeds, there was no admission in between, so the sum was right at that
-//! moment. Refunds since then only leave more room (invariants 3 and 5). If it fails, another
-//! request was admitted, or the row was closed, and the charge starts again. Two requests at the
-//! same instant fill two slots.
+//! A charge finds the place described in invariant 2 and adds up the tokens in the window that ends
+//! at `max(now, last time)`. It then writes its admission into the same place with one
+//! compare-and-swap, which either fills the slot or links a chunk that contains the admission. If
+//! the compare-and-swap succeeds, there was no admission in between, so the sum was right at that
+//! moment. Refunds since then only leave more room (invariants 3 and 5). If the compare-and-swap
+//! fails, another request was admitted, or the row was closed, and the charge starts again. Two
+//! requests at the same instant fill two slots.
 //!
 //! Therefore no admission is ever half made. If a thread stops forever, either it has charged and
 //! all threads see the charge, or it has not charged at all. Such a thread can only leave other
 //! work unfinished: setting a hint, linking or retiring a chunk, or updating the sums above a
 //! refund. Other threads complete this work, or are not delayed by it.
 //!
-//! Requests never look back as far as the retired chunks, because the key's time has already passed
-//! them (invariant 6). This is why a stale `now` is raised to the key's time.
+//! The window of a request never reaches back to the retired chunks, because a stale `now` is
+//! raised to the key's time, at which these chunks do not count (invariant 6).
 //!
 //! Sums may overflow, because only differences within one window are used.
 //!
 //! # The end of a log
 //!
-//! Sealing is also a compare-and-swap at the place of invariant 2. If a charge happens first, the
-//! eviction starts again. If the log is sealed first, this charge and every later charge find the
-//! log sealed and return `None`.
+//! Sealing is also a compare-and-swap at the place described in invariant 2. If a charge happens
+//! first, the eviction starts again. If the log is sealed first, that charge and every later one
+//! find the log sealed and return `None`.
 //!
 //! # Another quota
 //!
@@ -88,11 +88,15 @@
 //!
 //! The rule cannot simply be exchanged, because another thread could still write, retire or evict
 //! under the old rule. If the new period is longer, the log would then forget admissions that still
-//! count, even long after the change. A change therefore takes two steps. First, the next version
-//! is linked. Second, every thread that needs that version modifies the place named in invariant 2
-//! before it decides under the new rule. To do so, the thread writes another empty value into the
-//! empty slot, or links an empty chunk. Before a thread writes, it looks at that place, and only
-//! then checks whether its rule is the latest:
+//! count, even long after the change.
+//!
+//! A change therefore takes two steps. First, the next version is linked. Second, every thread that
+//! needs that version modifies the place described in invariant 2 before it decides under the new
+//! rule. To do so, the thread writes a new empty value into the empty slot, or links an empty
+//! chunk.
+//!
+//! Before any thread writes, it looks at that place, and only then checks whether its rule is the
+//! latest:
 //!
 //! - If the thread has seen the place after the change, or any later state, it sees that the next
 //!   version is linked (the *row* edge), and gives up with `None`.
@@ -104,16 +108,17 @@
 //! the old rule may end after the change, but it writes nothing.) Several threads may change the
 //! place, but this only makes other threads start again.
 //!
-//! A change of quota seals a log that has not begun, as it does with a fresh word. Such a log
+//! A change of quota seals a log that has not begun, just as it seals a fresh word. Such a log
 //! contains nothing that could be lost. Without the seal, a charge under the old rule could begin
 //! the log at any later time.
 //!
-//! Admissions that have left the old window when the quota changes do not count again. To exclude
-//! them, each version stores two times. The first is the time from which admissions count. The
-//! second is the time at which the last of the earlier admissions left the window. Under that
-//! version, the key's time is never earlier than the second time. A stale `now` is raised to the
-//! second time, so no admission is missing from the window of the request. Whenever one quota
-//! replaces another, this implies:
+//! Admissions that have already left the old window when the quota changes do not count again. To
+//! exclude them, each version stores two times: the time from which admissions count, and the time
+//! at which the last of the excluded admissions left the window. Under that version, the key's time
+//! is never earlier than the second of these times. A stale `now` is raised to that time, so no
+//! admission is missing from the window of the request.
+//!
+//! Whenever one quota replaces another, this implies:
 //!
 //! - A request that the old quota admits is also admitted by the new quota, if the new limit is not
 //!   smaller and the new period is not longer.
@@ -124,28 +129,29 @@
 //!   left the window. The tokens held are not forgotten if the limit is raised again.
 //!
 //! If the new period is longer, the tokens held at the change remain counted for the longer period.
-//! (A charge under the old rule may happen after the past was read and before the change.
-//! Admissions that have left the window of that charge may still count, until the charge has
-//! retired them. This delays requests, but never admits more.)
+//! (If a charge under the old rule happens after the past was read and before the change,
+//! admissions that have left its window may still count until the charge has retired them. This
+//! delays requests, but never admits more.)
 //!
 //! Under any quota, a refund finds its charge by the charge's time. Therefore a refund needs no
 //! rule.
 //!
 //! # Bound
 //!
-//! In any interval as long as a period (without one of its ends), at most the limit is admitted,
-//! without any approximation. The bound refers to the times at which admissions are counted. This
-//! time is the later of `now` and the key's time.
+//! In any interval as long as the period (without one of its ends), at most `limit` tokens are
+//! admitted, without any approximation. The bound refers to the times at which admissions are
+//! counted: each is counted at the key's time.
 //!
 //! # Cost
 //!
 //! A check walks through the chunks, and searches one of them for the first admission that counts.
+//! A denial searches once more. After refunds, a check also adds up the refunds of each chunk in
+//! the window, in log2(slots of the chunk) steps.
+//!
 //! A new chunk has one slot for each admission that counts at that moment, but at most twice as
 //! many slots as the previous chunk used. A chunk has at least 8 and at most 16,384 slots. A window
 //! with n admissions therefore has about log2(n) chunks after a burst, and 3 or 4 chunks later. In
-//! both cases, there are n / 16,384 additional chunks, or 61 for a million admissions. A denial
-//! searches once more. After refunds, a check also adds up the refunds of each chunk in the window,
-//! in log2(slots of the chunk) steps.
+//! both cases, there are n / 16,384 additional chunks, or 61 for a million admissions.
 //!
 //! A refund walks through the chunks, and searches one of them. If many charges have the same time
 //! (from a coarse clock), the refund descends the tree of sums to a charge that still holds tokens.
@@ -155,43 +161,48 @@
 //! era. Collections are so rare (one for each 32 KiB of retired memory) that this matters only for
 //! chains of hundreds of chunks.
 //!
-//! A chunk also ends when a time no longer fits into a slot, 2^(63 - b) ns after the chunk's start.
-//! At first, b = bits(limit). This allows 104 days for a limit of 1,000, 20 hours for 100,000, and
-//! 2.4 hours for 1,000,000. If a chunk has ended for this reason, the next chunk uses only as many
-//! bits for tokens as its row will need, and more bits for the time. Sparse admissions can then
-//! share chunks.
+//! A chunk also ends when a time no longer fits into a slot, that is, 2^(63 - b) ns after the
+//! chunk's start. At first, b is the number of bits in the limit, so a chunk can last 104 days for
+//! a limit of 1,000, 20 hours for 100,000, and 2.4 hours for 1,000,000. If a chunk has ended for
+//! this reason, the next chunk uses only as many bits for tokens as its row will need, and more
+//! bits for the time. Sparse admissions can then share chunks.
 //!
 //! # Memory
 //!
 //! A log occupies 8 bytes for each admission in the window, and about 150 bytes for each chunk.
 //! Including slots that are empty or have left the window, it occupies at most three times that
-//! amount while admissions are evenly spaced. A row that ends early leaves its other slots unused.
-//! Such a row has at most twice as many slots as were used in the previous row. A refund adds 16 to
-//! 32 bytes for each slot of its chunk. Memory is allocated on demand, in two blocks for each
-//! chunk. For a limit of 8 or less, this is two blocks for every 8 admissions. An idle log keeps
-//! its memory until it is charged again or sealed. When it is charged, it starts with a small
-//! chunk. When it is sealed, it keeps one slot or eight. All memory is freed when the owner of the
-//! log is dropped. This happens in a loop, because a chain may be long.
+//! amount while admissions are evenly spaced. A row that ends early leaves its other slots unused,
+//! but has at most twice as many slots as were used in the previous row. The first refund in a
+//! chunk adds 16 to 32 bytes for each slot of the chunk.
 //!
-//! A change of quota requires no memory in the log, except for a chunk of eight slots for each full
-//! row.
+//! Memory is allocated on demand, in two blocks for each chunk. For a limit of 8 or less, this is
+//! two blocks for every 8 admissions. An idle log keeps its memory until it is charged again, which
+//! starts a small chunk, or is sealed, which leaves one slot or eight. All memory is freed when the
+//! owner of the log is dropped. The chunks are then freed in a loop, because a chain may be long.
+//!
+//! A change of quota allocates no memory in the log, unless its last row is full. The change then
+//! links a chunk of eight slots.
 //!
 //! # Progress
 //!
 //! `check`, `refund`, `reset`, `seal_if_idle` and `change` are lock-free. Each retry means that
 //! another thread has charged, reset or sealed, or has started a collection. A check sometimes
 //! allocates a chunk, and then takes as long as the allocator. The same is true for a seal, a
-//! refund and a change of quota. A denial only loads, and so do `peek` and `is_idle`. These
-//! operations linearize when they see the place of invariant 2, except with respect to refunds. A
-//! `peek` that runs while other threads charge and refund may count a refund and miss an earlier
-//! charge. A charge cannot miss that charge, because its compare-and-swap would fail.
+//! refund and a change of quota.
+//!
+//! A denial, `peek` and `is_idle` only load. They linearize when they see the place described in
+//! invariant 2, except with respect to refunds. A `peek` that runs while other threads charge and
+//! refund may count a refund and miss an earlier charge. A charge cannot miss that charge, because
+//! its compare-and-swap would fail.
 //!
 //! Retired chunks wait in the bag of the limiter until no guard can have seen them (see `reclaim`).
 //! Their bytes are counted. For each of its guards, a parked thread keeps at most the memory that
 //! the log occupied when the guard was created. In addition, 64 KiB and the last retired chunk
-//! wait, for all logs of the limiter together. A log is dropped with the last reference to it.
-//! Other threads may hold guards at that time, but none of them is in a method of this log. No
-//! method returns a chunk, so the chunks are freed immediately.
+//! wait, for all logs of the limiter together.
+//!
+//! A log is dropped with the last reference to it. Other threads may hold guards at that time, but
+//! none of them is in a method of this log, and no method returns a chunk. The chunks of the log
+//! are therefore freed immediately.
 //!
 //! # Orderings
 //!
@@ -275,8 +286,8 @@ impl Log {
         self.root.is_linked()
     }
 
-    /// Returns the answer that [`check`](Self::check) would give, with the figures before a charge.
-    /// Returns `None` if the log is sealed. This method only loads.
+    /// Returns the answer that [`check`](Self::check) would give, with the figures before the
+    /// charge. Returns `None` if the log is sealed. This method only loads.
     pub(crate) fn peek(
         &self,
         rule: &SlidingLog,
@@ -292,9 +303,9 @@ impl Log {
         })
     }
 
-    /// Charges as many of `tokens` as remain, because a log has no debt. Returns the number of
-    /// charged tokens, or `None` if the log is sealed. An empty log starts at `mark()` or later.
-    /// This method is lock-free.
+    /// Charges `tokens`, or only as many as the limit has room for, because a log allows no debt.
+    /// Returns the number of tokens charged, or `None` if the log is sealed. An empty log starts at
+    /// `mark()` or later. This method is lock-free.
     pub(crate) fn force(
         &self,
         mark: impl Fn() -> Tick,
@@ -323,9 +334,8 @@ impl Log {
     ///
     /// A charge gives back nothing after a reset, or if no log made the charge. A charge made under
     /// another quota is found by its time, and gives back the tokens that it still holds.
-    /// `is_current` returns true if the charge may still be refunded. This function is called after
-    /// the walk has found the start of the log, and therefore after each reset that has moved the
-    /// start.
+    /// `is_current` returns true if the charge may still be refunded. It is called after the walk
+    /// has found the start of the log, and therefore after each reset that has moved the start.
     pub(crate) fn refund_if(
         &self,
         charge: &Decision,
@@ -348,18 +358,18 @@ impl Log {
     /// Gives back up to `tokens` of a charge made in one of these chunks.
     fn refund_in(chunks: Walked<'_, Chunk>, charge: &Decision, tokens: u64) {
         let Some((until, period)) = charge.figures.held() else { return };
-        // The result is `None` if the window started before tick 0. The charge was then made by
-        // another limiter.
+        // If the subtraction fails, the window started before tick 0, so another limiter made the
+        // charge.
         let Some(time) = until.checked_sub(period) else { return };
         let mut left = tokens.min(charge.charged());
         if left == 0 {
             return;
         }
         let chunks: Vec<_> = chunks.iter().take_while(|chunk| chunk.start.mark.time <= time).collect();
-        // The tokens are given back from the last charge to the first, both here and within a
-        // chunk. If a refund takes tokens from a later charge, the same number of tokens remains in
-        // the refunded charge, where the refund of the later charge finds these tokens. In the
-        // other order, the tokens might remain in a charge that the other refund cannot see yet.
+        // Of several charges at the same time, the last one gives back its tokens first, both here
+        // and within a chunk. If a refund thereby takes tokens from a later charge, as many tokens
+        // remain in its own charge, and the later charge's refund finds them there. In the opposite
+        // order, tokens might remain in a charge that the other refund cannot see yet.
         for chunk in chunks.into_iter().rev() {
             match chunk.give_back(time, left) {
                 Some(given) if given < left => left -= given,
@@ -375,7 +385,7 @@ impl Log {
         self.refund_if(charge, tokens, || true)
     }
 
-    /// Resets the key at the key's time. Returns `None` if the log is sealed. This method is
+    /// Resets the log as of the key's time. Returns `None` if the log is sealed. This method is
     /// lock-free.
     pub(crate) fn reset(&self, rule: &SlidingLog, retired: &Bag) -> Option<()> {
         under_guard(|guard| {
@@ -409,7 +419,7 @@ impl Log {
         Ok(View::of(&self.root, rule, now, guard)?.is_none_or(|view| view.is_idle(now)))
     }
 
-    /// Returns a time at and after which the log is idle if it is not charged. If everything was
+    /// Returns a time from which the log is idle, unless it is charged again. If everything was
     /// given back, this is the time of the log's end. Otherwise it is the time at which the last
     /// admission leaves the window.
     fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Result<Tick, Retry> {
@@ -432,7 +442,7 @@ impl Log {
     }
 
     /// Writes an admission at the end of the log as seen by `view`. Returns the first chunk that
-    /// counts now, or [`Retry`] if the log has changed since.
+    /// counts now, or [`Retry`] if the log has changed since it was viewed.
     #[inline]
     fn admit<'g>(
         &'g self,
@@ -516,8 +526,8 @@ impl Log {
     }
 
     /// Seals the log if it is idle at `judged_at`, and releases most of its memory. Returns whether
-    /// the log is now sealed, whichever thread has sealed it. Before the log is sealed, this method
-    /// calls `forget` with a time at and after which the log is idle. This method is lock-free.
+    /// the log is now sealed, whichever thread has sealed it. Before it seals the log, this method
+    /// passes `forget` a time from which the log is idle. This method is lock-free.
     pub(crate) fn seal_if_idle(
         &self,
         rule: &SlidingLog,
@@ -562,15 +572,15 @@ impl Log {
     /// Returns the past for the rule that replaces `old` at `now`.
     pub(crate) fn past(&self, old: &SlidingLog, now: Tick, guard: &Guard) -> Result<Past, Retry> {
         let Some(view) = View::of(&self.root, old, now, guard)? else { return Ok(old.past) };
-        // An admission that has not left the window at `view.time` was made before a reset.
+        // If this admission has not left the window at `view.time`, it was made before a reset.
         let out = view.last_out().filter(|out| out + old.period <= view.time);
         let until = |out: u64| (out + old.period).max(old.past.until);
         let new = out.map(|out| Past { from: out + 1, until: until(out) });
         Ok(new.filter(|new| new.from > old.past.from).unwrap_or(old.past))
     }
 
-    /// Changes the place where the log can grow, so that a thread that has seen this place before
-    /// the change can no longer write. Seals a log that has not begun. Does nothing if the log is
+    /// Changes the place where the log can grow, so that threads that saw this place before the
+    /// change can no longer write to it. Seals a log that has not begun. Does nothing if the log is
     /// already sealed. `is_due` returns false once the change is done. This method is lock-free.
     pub(crate) fn change(&self, is_due: impl Fn() -> bool) {
         under_guard(|guard| {
@@ -593,8 +603,7 @@ impl Log {
         });
     }
 
-    /// Seals a log that has not begun. Returns false if another thread has begun the log in the
-    /// meantime.
+    /// Seals a log that has not begun. Returns false if another thread has begun the log meanwhile.
     fn seal_unbegun(&self, guard: &Guard) -> bool {
         let start = Start::first(0, Fields::of_tokens(1));
         self.root.install(Chunk::sealed(start), guard).is_ok()

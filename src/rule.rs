@@ -21,10 +21,9 @@
 //!
 //! A slot is 16 bytes, and must remain so: 64 bits for the fingerprint, 63 bits for the rule's
 //! value, and the table's *frozen* mark. A word contains neither its rule nor its quota, because
-//! its store contains both. A new fact therefore belongs in the value only if it meets three
-//! conditions. First, the rule's decisions must depend on the fact. Second, the fact must change in
-//! the same compare-and-swap as a charge. Third, the fact must end when the word becomes idle. All
-//! other facts belong elsewhere.
+//! its store contains both. A new fact therefore belongs in the value only if the rule's decisions
+//! depend on it, it changes in the same compare-and-swap as a charge, and it ends when the word
+//! becomes idle. All other facts belong elsewhere.
 //!
 //! | fact | where it is, or would be | why |
 //! |---|---|---|
@@ -115,11 +114,10 @@ pub(crate) struct Updated {
 /// meantime. The crate contains no other loop of this kind.
 ///
 /// `step` returns the next word, which must differ from its argument, or `None` to write nothing.
-/// The loop returns words instead of an answer, because the caller can compute the answer from the
-/// words afterwards, without an atomic operation. The loop therefore works in registers, and
-/// computes nothing for the answer between the load and the compare-and-swap. A failed
-/// compare-and-swap is retried without a pause, because a pause would make two threads slower. This
-/// function is lock-free.
+/// The loop returns words instead of an answer, so it works in registers and computes nothing for
+/// the answer between the load and the compare-and-swap. The caller can compute the answer from the
+/// words afterwards, without an atomic operation. A failed compare-and-swap is retried without a
+/// pause, because a pause would make two threads slower. This function is lock-free.
 #[inline(always)]
 pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word>) -> Updated {
     // ORDERING: relaxed; the word is the whole state. See the module's ledger.
@@ -158,7 +156,7 @@ pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> O
     (is_new || from.is_live()).then(|| (bucket.answer_after(from, taken, now, cost), is_new))
 }
 
-/// Replaces the previously loaded word `from` with `to`, the word after a charge. Returns false if
+/// Replaces `from`, the word loaded earlier, with `to`, the word after a charge. Returns false if
 /// another thread has changed the word in the meantime. This function is wait-free.
 #[inline(always)]
 pub(crate) fn swap(cell: &Atomic<Word>, from: Word, to: Word) -> bool {
@@ -225,8 +223,8 @@ macro_rules! dispatch {
 }
 
 impl AnyRule {
-    /// Creates the rule of `algorithm` for `quota`. For windows, tick 0 lies `phase` after a
-    /// boundary.
+    /// Creates the rule that enforces `quota` with `algorithm`. For windows, tick 0 lies `phase`
+    /// after a boundary.
     ///
     /// # Errors
     ///
@@ -325,13 +323,13 @@ impl AnyRule {
     }
 
     /// Returns the answer to a request for a key that was never seen or has been forgotten. The
-    /// request is decided at the later of `now` and `mark`.
+    /// request is decided at `now` or at `mark`, whichever is later.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         let at = now.max(mark);
         self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())
     }
 
-    /// Returns a word that is idle at every time, although it is not fresh.
+    /// Returns a word that is not fresh, but idle at all times.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn idle(&self) -> Word {
         self.adopt(self, Word::FRESH, Tick::ZERO)
@@ -369,10 +367,11 @@ impl AnyRule {
     }
 
     /// Translates a word of the rule `before` into a word of this rule, for a quota that was
-    /// changed at `now`. Charged tokens stay charged, and the remaining tokens are computed from
-    /// the new quota. Therefore a larger quota never denies a request that the old quota would have
-    /// admitted. A key never receives more than the larger of the two capacities. The result is
-    /// never fresh. Both rules use the limiter's algorithm.
+    /// changed at `now`. The result is never fresh. Both rules use the limiter's algorithm.
+    ///
+    /// Charged tokens stay charged, and the remaining tokens are computed from the new quota.
+    /// Therefore a larger quota never denies a request that the old quota would have admitted. A
+    /// key never receives more than the larger of the two capacities.
     pub(crate) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         match (self, before) {
             (Self::Gcra(rule), Self::Gcra(before)) => rule.adopt(before, word, now),
@@ -386,9 +385,9 @@ impl AnyRule {
 
 impl Sealed for AnyRule {}
 
-// Answers of buckets are always inlined, because they take a few instructions, and a caller that
-// only needs to know whether a request is allowed skips the rest of the answer. Answers of windows
-// are never inlined, because they would make every caller large.
+// Bucket answers are always inlined. They take only a few instructions, and a caller that only
+// needs to know whether a request is allowed skips the rest of the answer. Window answers are never
+// inlined, because they would make every caller large.
 impl Rule for AnyRule {
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {

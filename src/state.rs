@@ -1,14 +1,14 @@
 //! States and their rules. Both are replaced when the quota changes.
 //!
-//! A [`Versioned`] is a word or a log whose rule may be replaced. It is the state of a single
-//! limiter, of an exact key, or of all keys without a slot in a full table. (The words of a table
-//! are not versioned, because the array owns the rules: see `table`.) [`State`] is a word with its
-//! rule. [`AnyState`] is a view of either kind of state. [`Standalone`] is a state that belongs to
-//! no store of keys.
+//! A [`Versioned`] is a word or a log whose rule may be replaced. It serves as the state of a
+//! single limiter, of an exact key, or of all keys without a slot in a full table. (The words of a
+//! table are not versioned, because the array owns the rules: see `table`.) [`State`] is a word
+//! with its rule. [`AnyState`] is a view of either kind of state. [`Standalone`] is a state that
+//! belongs to no store of keys.
 //!
-//! Only the rule that made a word can interpret the word. A rule may be replaced while requests are
-//! decided under that rule. The word must then be translated exactly once, and no charge may be
-//! made to the old word. A state works like a turnover of the table, but for one key. A thread
+//! Only the rule that made a word can interpret the word. If the rule is replaced while other
+//! threads decide requests, the word must be translated exactly once, and the old word must accept
+//! no more charges. The translation works like a turnover of the table, but for one key. A thread
 //! links the next *version*, freezes the word, and installs the word's translation in the next
 //! version.
 //!
@@ -24,9 +24,9 @@
 //!        -> sealed                  eviction: the log was idle, or had not begun
 //! ```
 //!
-//! Under sliding logs, a state has one log for all versions instead of the words. The log has its
-//! own transitions (see `log`) and needs no translation. The word of a version only records whether
-//! the log contains the change, that is, whether the version may be used.
+//! With a sliding log, all versions of a state share one log instead of having a word each. The log
+//! has its own transitions (see `log`) and needs no translation. The word of a version then records
+//! only whether the log contains the change, that is, whether the version may be used.
 //!
 //! # Invariants
 //!
@@ -35,9 +35,9 @@
 //!    install a translation, one thread succeeds. A late thread finds the word changed and does
 //!    nothing.
 //! 3. A version is used only after its word is installed.
-//! 4. One version of a chain accepts charges: the version whose word is installed and not frozen. A
-//!    charge is one CAS on a word. If the charge precedes the freeze, the translation includes it.
-//!    Otherwise the CAS fails, and the charge is retried on the next version.
+//! 4. In each chain, one version accepts charges: the version whose word is installed and not
+//!    frozen. A charge is one CAS on a word. If the charge precedes the freeze, the translation
+//!    includes it. Otherwise the CAS fails, and the charge is retried on the next version.
 //!
 //! # When a change takes effect
 //!
@@ -47,24 +47,24 @@
 //! the old rate, and after two changes the state would have missed the first change.
 //!
 //! A store counts its changes. Each version records the latest count at which the version's rule
-//! was known to be the *wanted* rule. A thread that reads a later count looks up the wanted rule.
-//! The thread then either records the count or links the next version. The thread reads the count
-//! before it looks up the rule, and a change is counted only after it is visible. Therefore a
-//! thread that reads the new count also sees the new rule.
+//! was known to be the *wanted* rule. A thread that reads a later count looks up the wanted rule,
+//! and then either records the count or links the next version. It reads the count before it looks
+//! up the rule, and a change is counted only after the new rule is visible. Therefore a thread that
+//! reads the new count also sees the new rule.
 //!
-//! A thread may stop between the lookup and the linking, while the quota changes and changes back.
-//! The thread may then still link a version with the rule that it had looked up, so the state is
-//! translated there and back. This happens at most once for each such thread, and usually only
-//! costs time. However, if that rule has the smaller quota, missing tokens beyond that quota are
-//! forgotten.
+//! If the quota changes and changes back while a thread is stopped between looking up a rule and
+//! linking a version, the thread may still link a version with the outdated rule. The state is then
+//! translated to the outdated rule and back. This happens at most once for each such thread, and
+//! usually costs nothing but time. However, if the outdated rule has the smaller quota, missing
+//! tokens beyond that quota are forgotten.
 //!
 //! # Progress
 //!
 //! Charges and changes are lock-free, because a thread that needs a translation makes the
-//! translation itself. A walk visits the versions linked since the state was last used. There is
-//! one such version, unless quotas change all the time. The walk unlinks and retires all versions
-//! except the first and the last. The first version is part of the state, and is freed together
-//! with the state and the log.
+//! translation itself. A walk visits the versions linked since the state was last used: a single
+//! one, unless quotas change all the time. The walk unlinks and retires all versions except the
+//! first and the last. The first version is part of the state, and is freed together with the state
+//! and the log.
 //!
 //! # Orderings
 //!
@@ -72,8 +72,8 @@
 //! |---|---|---|---|---|
 //! | replaced | `rule::try_update` of a word that is frozen | `Versioned::last` | that the next version is linked | `quota_swap_races_charge_and_none_is_lost` |
 //!
-//! The *link* edge in `reclaim` orders everything else. The store maintains the count of changes:
-//! see `exact/quotas.rs`.
+//! The *link* edge in `reclaim` orders everything else, except the count of changes, which the
+//! store maintains: see `exact/quotas.rs`.
 
 mod any_state;
 #[cfg(tollgate_loom)]

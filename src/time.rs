@@ -7,12 +7,12 @@ use std::time::Duration;
 ///
 /// Whoever reads the clock chooses the origin. For example, a limiter's own clock counts from the
 /// creation of the clock, and a log replay may count from the Unix epoch. Only differences matter,
-/// except for windows. Their boundaries count from tick 0 or from the Unix epoch, as
+/// except for windows, whose boundaries count from tick 0 or from the Unix epoch, as
 /// [`WindowAlign`](crate::WindowAlign) specifies.
 ///
-/// Ticks range from 0 to [`Tick::MAX`], which is 2^61 ns or about 73 years. Any later time is
-/// treated as [`Tick::MAX`]. Time stops there, which can delay a request but never admit one too
-/// early. All arithmetic saturates.
+/// Ticks range from 0 to [`Tick::MAX`], which is 2^61 ns or about 73 years. All arithmetic
+/// saturates, so any later time is treated as [`Tick::MAX`]. Time stops there, which can delay a
+/// request but never admit one too early.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +33,7 @@ impl Tick {
     /// The last point in time: 2^61 ns, about 73 years after the origin.
     pub const MAX: Self = Self(1 << 61);
 
-    /// Returns the time `nanos` nanoseconds after the origin or [`Tick::MAX`], whichever is
+    /// Returns the time `nanos` nanoseconds after the origin, or [`Tick::MAX`], whichever is
     /// earlier.
     ///
     /// ```
@@ -85,7 +85,8 @@ impl Tick {
 }
 
 impl From<Duration> for Tick {
-    /// Returns the tick `after_origin` after the origin or [`Tick::MAX`], whichever is earlier.
+    /// Returns the time that lies `after_origin` after the origin, or [`Tick::MAX`], whichever is
+    /// earlier.
     #[inline]
     fn from(after_origin: Duration) -> Self {
         Self::from_nanos(u64::try_from(after_origin.as_nanos()).unwrap_or(u64::MAX))
@@ -95,7 +96,7 @@ impl From<Duration> for Tick {
 impl std::ops::Add<Duration> for Tick {
     type Output = Self;
 
-    /// Returns this time plus `later` or [`Tick::MAX`], whichever is earlier.
+    /// Returns this time plus `later`, or [`Tick::MAX`], whichever is earlier.
     #[inline]
     fn add(self, later: Duration) -> Self {
         let nanos = u64::try_from(later.as_nanos()).unwrap_or(u64::MAX);

@@ -10,10 +10,10 @@
 //! # The rate
 //!
 //! From one anchor to the next, the reader measures the nanoseconds per count. It uses this rate as
-//! soon as two consecutive measurements agree to one part in 32. Until then, and after a jump of
-//! the counter, the reader uses the system clock, for two milliseconds at most. No caller waits for
-//! a calibration. The reader also detects a rate that has changed, for example because a virtual
-//! machine moved to another processor.
+//! soon as two consecutive measurements agree to within one part in 32. Until then, and after a
+//! jump of the counter, the reader uses the system clock, for two milliseconds at most. No caller
+//! waits for a calibration. The reader also detects a rate that has changed, for example because a
+//! virtual machine moved to another processor.
 //!
 //! # Invariants
 //!
@@ -26,8 +26,8 @@
 //!    an anchor only if the two readings differ by at most [`GAP`]. A counter loses time while it
 //!    stands still, when it steps back, or when it slows down. For example, a counter that slows
 //!    down to an eighth of its rate loses seven milliseconds. A counter also loses time if its
-//!    measured rate was a little too low. That loss is at most 16 µs in a millisecond. It reaches
-//!    this maximum if each of two anchors was created at the end of its gap.
+//!    measured rate was a little too low. That loss is at most 16 µs in a millisecond, which occurs
+//!    if each of two anchors was created at the end of its gap.
 //! 3. *A loss ends within a millisecond of counting*, because the anchor ends then. While a thread
 //!    keeps reading, a step back costs at most a millisecond, because a longer step leaves the
 //!    anchor's range immediately. The count can return to that range only after a pause about as
@@ -37,9 +37,9 @@
 //!
 //! Because of invariants 1 and 2, a thread may read an earlier time than another thread has read
 //! before. The difference is less than a millisecond plus the time lost by the counter of the
-//! thread that reads later. While both threads keep reading, this is less than two milliseconds. If
-//! the counters of all cores are in step, the difference is less than 0.1 ms, and typically a few
-//! nanoseconds.
+//! thread that reads later. While both threads keep reading, the difference is less than two
+//! milliseconds. If the counters of all cores are in step, it is less than 0.1 ms, and typically a
+//! few nanoseconds.
 //!
 //! # Orderings
 //!
@@ -248,7 +248,7 @@ mod tests {
             self.counted.set(self.counted.get() + u128::from(nanos) * u128::from(self.rate.get()));
         }
 
-        /// Moves the counter ahead, or back, by the counts in `nanos` nanoseconds.
+        /// Moves the counter ahead or back by as many counts as it makes in `nanos` nanoseconds.
         fn jump(&self, nanos: i64) {
             let counts = i128::from(nanos) * i128::from(Self::RATE) / 1_000_000;
             self.ahead.set(self.ahead.get() + i64::try_from(counts).unwrap());
@@ -381,8 +381,9 @@ mod tests {
         disturbed(|fake| fake.now.set(fake.now.get() + hour));
         // The counter ran on, but the system clock did not.
         disturbed(|fake| fake.jump(3_600 * SECOND));
-        // Both ran on. Then both stood still, and the counter restarted at 0.
+        // Both ran on.
         disturbed(|fake| fake.pass(hour));
+        // Both stood still, and the counter restarted at 0.
         disturbed(|fake| fake.counted.set(0));
     }
 
@@ -418,7 +419,7 @@ mod tests {
             for reading in 0..4 {
                 let fake = Fake::new();
                 let reader = fake.settled();
-                // All earlier anchors have expired. (After a long pause, a stop hardly changes the
+                // Let all earlier anchors expire. (After a long pause, a stop hardly changes the
                 // measured rate.)
                 fake.pass(pause);
                 fake.stop.set(Some((reading, long)));
@@ -452,7 +453,7 @@ mod tests {
         }
     }
 
-    /// A reader cannot distinguish this case from a pause of less than a millisecond.
+    /// To the reader, this case looks the same as a pause of less than a millisecond.
     #[test]
     fn after_a_pause_as_long_as_a_step_back_it_is_late_for_a_millisecond() {
         let fake = Fake::new();
@@ -568,8 +569,8 @@ mod tests {
         ) {
             let fake = Fake::new();
             let readers = [fake.settled(), fake.settled()];
-            // The first reader paused while the second one settled. This pause was longer than any
-            // other pause in this test.
+            // The first reader paused while the second one settled, and for longer than at any
+            // later point in this test.
             readers[0].now(&fake);
             let (mut latest, mut is_away) = ([0, 0], false);
             for (nanos, _, what) in steps {
@@ -598,7 +599,8 @@ mod tests {
             }
         }
 
-        /// The counter behaves arbitrarily, at any rate, and the thread pauses for any duration.
+        /// The counter may run at any speed and behave arbitrarily, and the thread may pause for
+        /// any length of time.
         #[test]
         fn no_counter_makes_a_reading_early_by_a_millisecond_or_step_back(
             steps in prop::collection::vec((0..3_000_000_u64, any::<i32>(), 0..60_u8), 1..200),

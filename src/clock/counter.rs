@@ -4,11 +4,12 @@
 //! A bare counter is fast but can be wrong. The counters of different cores may be out of step. A
 //! counter may be reset or stop when a machine sleeps or a virtual machine is moved. Its rate may
 //! also differ from the rate of the system clock. [`anchor`](super::anchor) states the bounds that
-//! the guard ensures. Nevertheless, the counter is only read if the kernel derives its own clock
-//! from the counter. In that case, the kernel has monitored the counter since the machine was
-//! started. `/sys/devices/system/clocksource/clocksource0/current_clocksource` names the clock
-//! source in use. (`available_clocksource` in the same directory lists all possible clock sources,
-//! not only the one in use.)
+//! the guard ensures.
+//!
+//! In addition, the counter is read only if the kernel derives its own clock from it, because the
+//! kernel has then monitored the counter since the machine was started. The file
+//! `/sys/devices/system/clocksource/clocksource0/current_clocksource` names the clock source in
+//! use. (`available_clocksource` in the same directory lists all possible clock sources.)
 //!
 //! # Orderings
 //!
@@ -40,7 +41,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Returns a clock that starts now, if the kernel trusts the counter.
+    /// Returns a clock that counts from now, or `None` if the kernel does not trust the counter.
     pub(super) fn trusted() -> Option<Self> {
         is_trusted().then(|| Self { origin: system::nanos() })
     }
@@ -120,7 +121,7 @@ mod instruction {
     pub(super) const SOURCE: &str = "tsc";
 
     /// Reads the time stamp counter. The processor may read the counter a few nanoseconds before
-    /// the preceding instructions have completed. The reading is then late by the same time.
+    /// the preceding instructions have completed. The reading is then late by as much.
     #[inline(always)]
     pub(super) fn count() -> u64 {
         // SAFETY: the instruction only reads a register. Linux allows every program to use it,
@@ -156,7 +157,7 @@ mod instruction {
     pub(super) const SOURCE: &str = "arch_sys_counter";
 
     /// Reads the virtual counter. The processor may read the counter a few nanoseconds before the
-    /// preceding instructions have completed. The reading is then late by the same time.
+    /// preceding instructions have completed. The reading is then late by as much.
     #[inline(always)]
     pub(super) fn count() -> u64 {
         let count: u64;

@@ -49,7 +49,8 @@ impl<K> Drop for Entry<K> {
     }
 }
 
-// The documentation of `exact` states 80 bytes, which are an entry and the two counts of an `Arc`.
+// The documentation of `exact` states 80 bytes for a cell: the entry, and the two counts of its
+// `Arc`.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(size_of::<Entry<u64>>() == 64);
 

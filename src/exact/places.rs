@@ -1,5 +1,5 @@
-//! The places. Each key in the store owns a place. The places make the cap hard, and serve as the
-//! list of keys that a round visits.
+//! The places of a store. Each key owns one place, so the number of keys never exceeds the number
+//! of places. A round visits the places to find the keys.
 //!
 //! # State
 //!
@@ -14,8 +14,8 @@
 //!
 //! 1. From `take` to `give_back`, a place has one owner, and only the owner writes to it.
 //! 2. Each push and each pop changes the version in `vacant`. Therefore a pop fails if another push
-//!    or pop has occurred since the pop read `vacant`. The pop must fail, because the number of the
-//!    next vacant place may have changed since the pop read that number.
+//!    or pop has occurred since it read `vacant`. The pop must fail, because the number of the next
+//!    vacant place may have changed.
 //!
 //! A round reads places owned by other threads, so a hash read by the round may be out of date. The
 //! round therefore searches for an entry with that hash *and* that place. If the hash is out of

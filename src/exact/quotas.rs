@@ -1,4 +1,4 @@
-//! The rules of exact keys: the default rule, and the rules for individual keys.
+//! The rules for exact keys: the default rule, and the rules for individual keys.
 //!
 //! # State
 //!
@@ -111,8 +111,7 @@ impl<K: Eq + 'static> Quotas<K> {
         Tick::from_nanos(self.since.load(Relaxed))
     }
 
-    /// Returns the counts of the cells and versions that use these rules and have not been freed
-    /// yet.
+    /// Returns the counts of cells and versions that use these rules and are not freed yet.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -132,8 +131,8 @@ impl<K: Eq + 'static> Quotas<K> {
         self.count.load(Relaxed)
     }
 
-    /// Returns the number of bytes of the keys' own rules. Memory that the keys themselves own is
-    /// not included.
+    /// Returns the size in bytes of all rules for individual keys. Memory owned by the keys
+    /// themselves is not included.
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         // Each entry needs an `Arc` for the key and an `Arc` for the rule. The counts of the rule's
@@ -153,8 +152,8 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, now: Tick) {
         // ORDERING: relaxed, because the count of changes publishes this value.
         self.count.fetch_add(1, Relaxed);
-        // ORDERING: relaxed. This undoes the increment if the key is already there, or if a
-        // comparison of keys panics.
+        // ORDERING: relaxed, like the increment. The increment is undone if the key is already
+        // there, or if a comparison of keys panics.
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let before = self.default.latest(&self.retired).rule;
         let first = Enforced { rule: rule.rule.after(&before, now), ..rule };
@@ -184,8 +183,8 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// Removes a key's own rule. Returns whether the key had its own rule.
     pub(super) fn remove<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>, now: Tick) -> bool {
-        // Join the rules first, so that every state under the default includes the past of the
-        // key's own rule.
+        // Join the rules first, so that the default rule takes the key's own rule into account
+        // before it applies to the key.
         if let Some(own) = self.own(key) {
             self.default.join(&own.rule, now, &self.counts, &self.retired);
         }
@@ -202,9 +201,9 @@ impl<K: Eq + 'static> Quotas<K> {
         let later = |since: u64| (since < now.as_nanos()).then(|| now.as_nanos());
         // ORDERING: both accesses are relaxed, because the count of changes publishes the time.
         let _ = self.since.fetch_update(Relaxed, Relaxed, later);
-        // ORDERING: release side of *changed*. This publishes the change. Because a
-        // read-modify-write continues the earlier release sequences, it also publishes all changes
-        // counted before.
+        // ORDERING: release side of *changed*, which publishes this change. Because a
+        // read-modify-write continues earlier release sequences, all changes counted before are
+        // published as well.
         self.changes.fetch_add(1, Release);
     }
 }

@@ -1,25 +1,26 @@
-//! The rounds, which search for idle keys. This module decides when a round starts, and tracks the
-//! progress of the round.
+//! Rounds, which search for idle keys. This module decides when a round starts, and tracks its
+//! progress.
 //!
 //! A *round* visits all places once, a few at a time, during insertions, charges and maintenance
 //! calls. A round starts when the store reaches its expected number of keys (its *capacity*), or
 //! when a new key needs a place at the cap. Callers also start rounds when they sweep or clear the
-//! store. The capacity follows the number of keys, so that keys that return again and again are not
-//! evicted and inserted forever. The capacity doubles if it was reached quickly, or was reached by
-//! keys that stay. The capacity shrinks if it was hardly used.
+//! store.
+//!
+//! The capacity follows the number of keys. With a fixed capacity, keys that return again and again
+//! might be evicted and inserted forever. The capacity doubles if it was reached quickly, or by
+//! keys that stay. It shrinks if it was hardly used.
 //!
 //! # State
 //!
 //! `hand` contains the next place to visit and the end of the current round. If the two are equal,
-//! no round is under way. The hand changes only by a compare-and-swap, with which a thread claims
-//! the places that it will visit. `believed` is the time at which all places of the round are
-//! judged, before the grace is subtracted. `forgotten` is the mark of all forgotten keys (see
+//! no round is under way. A thread claims the places that it will visit by a compare-and-swap on
+//! the hand, which never changes otherwise. `believed` is the time at which all places of the round
+//! are judged, before the grace is subtracted. `forgotten` is the mark of all forgotten keys (see
 //! `forgetting`).
 //!
 //! If a thread stops after it has claimed places, these few places are left until the next round,
-//! and other threads continue. A claim based on an outdated value may succeed, because the hand has
-//! reached the same value again. The thread then claims places of the new round, which does no
-//! harm.
+//! and other threads continue. A claim based on an outdated hand succeeds if the hand has reached
+//! the same value again. Such a thread claims places of the newer round, which does no harm.
 //!
 //! # Orderings
 //!
@@ -181,8 +182,8 @@ impl Rounds {
         !Hand::of(self.hand.load(Relaxed)).is_over()
     }
 
-    /// Returns true in either of two cases: the last round started at least a grace ago, or the
-    /// last round's `believed` is at least a grace before the time believed now.
+    /// Returns true if the last round started at least a grace ago, or if the time believed now is
+    /// at least a grace from the time that the last round believed.
     pub(super) fn is_past(&self, now: Tick) -> bool {
         now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
     }
@@ -203,7 +204,7 @@ impl Rounds {
         taken >= capacity && (capacity < self.most || self.is_due(now))
     }
 
-    /// Returns whether the store has for a long time had far more room than `taken` keys require.
+    /// Returns whether the store has long had far more room than `taken` keys require.
     pub(super) fn is_too_large(&self, taken: u64, now: Tick) -> bool {
         self.is_large() && is_hardly_used(self.capacity(), taken) && now.is_apart(self.began(), growth::CALM)
     }
@@ -225,8 +226,8 @@ impl Rounds {
         #[allow(clippy::cast_possible_truncation)]
         let hand = Hand { at: 0, end: fresh as u32 };
         let capacity = self.capacity_after(taken, now);
-        // This time is stored before the round starts. If another thread starts the round, both
-        // threads have stored a time that was believed.
+        // This store precedes the start of the round. Another thread may start the round instead,
+        // but whichever thread stores last, the stored time was believed.
         // ORDERING: relaxed; see `believed`.
         self.believed.store(self.believes(now).as_nanos(), Relaxed);
         // ORDERING: both accesses are relaxed; see the module's ledger.

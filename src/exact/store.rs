@@ -8,12 +8,14 @@
 //! | (none) | | | | |
 //!
 //! Sealing and charging are compare-and-swaps on one word, and need only the modification order of
-//! that word. scc's locks publish everything else. (Models use a list behind a lock instead.) A
-//! thread that finds a cell sees the contents of the cell. An insertion sees all earlier removals.
-//! A thread that finds a cell also sees the mark that was raised for each earlier cell of its key
-//! (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`). A
-//! cell must be sealed before it is unlinked, and must not be unlinked by its key alone. Two tests
-//! show why: `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
+//! that word. scc's locks publish everything else. (Models use a list behind a lock instead.) An
+//! insertion sees all earlier removals. A thread that finds a cell sees the contents of the cell,
+//! and also the mark that was raised for each earlier cell of the same key
+//! (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`).
+//!
+//! Two tests show why a cell must be sealed before it is unlinked, and must not be unlinked by its
+//! key alone: `eviction_races_charge_and_loses_none` and
+//! `eviction_races_insert_and_one_cell_lives`.
 
 use super::entry::{Asked, Entry};
 use super::places::Places;
@@ -35,13 +37,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The maximum number of steps of a round that an insertion at the cap performs before the
-/// insertion reports that the store is full.
+/// The maximum number of round steps that an insertion performs at the cap before it reports that
+/// the store is full.
 const STEPS_AT_CAP: usize = 16;
 
-/// How many cells may exist in addition to four times the cap. These cells occupy five megabytes.
-/// They are necessary because even a small store retires thousands of cells while a reading thread
-/// is briefly preempted.
+/// How many cells may exist in addition to four times the cap. They occupy five megabytes. Even a
+/// small store retires thousands of cells while a reading thread is briefly preempted.
 const SPARE: u64 = 1 << 16;
 
 /// The keys of a limiter and their cells.
@@ -63,14 +64,14 @@ pub(crate) struct ExactStore<K: 'static> {
 #[repr(align(128))]
 struct Evicted {
     keys: Counter,
-    /// scc's epoch, recorded when an insertion was last admitted although too many cells were not
-    /// freed yet.
+    /// scc's epoch at the last insertion that was admitted although too many cells were not freed
+    /// yet.
     epoch: Atomic<u64>,
     /// Retired parts of states.
     retired: Bag,
 }
 
-/// The error of an insertion for which the store has no place.
+/// The error returned when the store has no place for a new key.
 #[derive(Debug)]
 pub(crate) struct StoreFull;
 
@@ -96,7 +97,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         })
     }
 
-    /// Creates an empty store for the same number of keys, with another rule.
+    /// Creates an empty store for the same number of keys, with the given rule.
     pub(crate) fn beside(&self, rule: Enforced<StateRule>) -> Result<Self, Refused> {
         Self::new(size(self.max_keys), self.rounds.grace(), rule)
     }
@@ -158,8 +159,9 @@ impl<K: Eq + 'static> ExactStore<K> {
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             if self.index.insert(Arc::clone(&cell)).is_err() {
                 drop(give_back);
-                // The index already contains an equal key. Look up the owned key. A borrowed form
-                // with a wrong `Equivalent` never finds the key, so this loop would never end.
+                // The index already contains an equal key. Look it up in its owned form, because a
+                // borrowed form with a wrong `Equivalent` would never find it, and this loop would
+                // never end.
                 if let Some(answer) = self.known(cell.asked(), &visit) {
                     return Ok(answer);
                 }
@@ -168,8 +170,8 @@ impl<K: Eq + 'static> ExactStore<K> {
             }
             give_back.done();
             self.rounds.note_insertion(now);
-            // Read the mark only now, after the cell is linked. From here on, the mark covers all
-            // charges made to the key before the key was last forgotten.
+            // Read the mark only now that the cell is linked. The mark then covers all charges made
+            // to the key before it was last forgotten.
             let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten()));
             if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, visit) {
                 return Ok(answer);
@@ -178,7 +180,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// Returns the answer to a request for a key that is missing.
+    /// Returns the answer to a request for a key that is not in the store.
     pub(crate) fn fresh<Q>(&self, key: Asked<'_, Q>, now: Tick, cost: u64) -> Decision
     where
         Q: Equivalent<K> + ?Sized,
@@ -187,7 +189,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Returns whether a new key would find a place now. The answer is an estimate, because other
-    /// threads insert and evict keys meanwhile.
+    /// threads may insert and evict keys during the call.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.places.taken() < self.max_keys || self.rounds.is_under_way() || self.rounds.is_due(now)
     }
@@ -213,7 +215,7 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Returns the total size in bytes of all cells that have not been freed yet, the index, the
     /// places, the logs, and the rules. To count the logs, this method visits all cells one by one.
-    /// Memory that the keys own and the allocator's overhead are not included.
+    /// Memory owned by the keys and the allocator's overhead are not included.
     fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
@@ -293,7 +295,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         let changes = self.changes();
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
-                // Ignore cells that were sealed meanwhile, because they were idle.
+                // Skip cells that were sealed in the meantime. They were idle.
                 cell.state.visit(
                     changes,
                     || self.quotas.of(cell.asked()),
@@ -330,18 +332,18 @@ impl<K: Eq + 'static> ExactStore<K> {
         Some(self.quotas.own(key)?.quota)
     }
 
-    /// Resets every key that was in the store when the call started. Also resets some of the keys
-    /// inserted during the call.
+    /// Resets every key that was in the store when the call started, and possibly keys inserted
+    /// during the call.
     pub(crate) fn reset_all(&self) {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
-                // Ignore cells that were sealed meanwhile, because they were idle.
+                // Skip cells that were sealed in the meantime. They were idle.
                 cell.state.visit_as_is(&self.evicted.retired, |state| state.reset());
             }
         }
     }
 
-    /// Returns the number of the last place that has ever been taken, plus one.
+    /// Returns the highest place number that has ever been taken, plus one.
     pub(crate) fn end(&self) -> u32 {
         // This is at most `max_keys`, which fits into a `u32`.
         #[allow(clippy::cast_possible_truncation)]
@@ -425,7 +427,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
             let Some(hash) = self.places.holder(place) else { continue };
-            // The index finds no cell if another thread is just inserting or removing the key.
+            // This lookup finds no cell if another thread is just inserting or removing the key.
             let sealed = |cell: &Arc<Entry<K>>| {
                 let is_sealed = cell.state.seal_if_idle(judged_at, &self.evicted.retired, forget);
                 is_sealed.then(|| Arc::clone(cell))
@@ -473,8 +475,8 @@ mod tests {
     use crate::algorithm::Algorithm;
     use crate::rule::AnyRule;
 
-    /// Only their places distinguish the two keys. The index may find either key first, so each of
-    /// the two keys in turn is the busy key.
+    /// Two keys with the same hash differ only in their places. The index may find either key
+    /// first, so the test runs once with each of them as the busy key.
     #[test]
     fn a_round_judges_each_of_two_keys_that_share_a_hash() {
         let quota = Quota::per_second(10);

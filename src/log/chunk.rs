@@ -13,11 +13,11 @@ use std::ops::Range;
 /// The number of slots of the smallest chunk.
 pub(super) const FEWEST: usize = if cfg!(tollgate_loom) { 4 } else { 8 };
 
-/// The number of slots in the largest chunk. These slots occupy 128 KB. One check never has to
-/// allocate more.
+/// The number of slots in the largest chunk. They occupy 128 KB. No single check has to allocate
+/// more.
 pub(super) const MOST: usize = if cfg!(tollgate_loom) { 8 } else { 1 << 14 };
 
-/// The hint about the number of filled slots is updated each time this many slots have been filled.
+/// How many slots are filled between two updates of the hint about their number.
 const NOTED: usize = if cfg!(tollgate_loom) { 1 } else { 8 };
 
 /// The state of a log at the start of a chunk. This state is final before the chunk is linked.
@@ -30,7 +30,8 @@ pub(super) struct Start {
     /// The time at the start, and the tokens admitted before this chunk. Slots count from this
     /// mark.
     pub(super) mark: Mark,
-    /// The time of the last admission before this chunk, unless a reset has wiped that admission.
+    /// The time of the last admission before this chunk, or `None` if a reset has wiped that
+    /// admission.
     pub(super) before: Option<u64>,
     /// True if no admission before this chunk counts any more.
     pub(super) anew: bool,
@@ -80,7 +81,7 @@ pub(super) enum Write {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) start: Start,
-    /// A hint: the number of filled slots is at least this number.
+    /// A lower bound for the number of filled slots, used as a hint.
     noted: Atomic<u64>,
     slots: Box<[Atomic<u64>]>,
     /// Allocated at the first refund.
@@ -113,18 +114,20 @@ impl Chunk {
         vec![EMPTY; slots.clamp(FEWEST, MOST)]
     }
 
-    /// Returns the number of slots for the next chunk if `live` admissions count now. The number is
-    /// `live`, but at most twice the slots used in this row. This maximum keeps rows small for
-    /// sparse admissions, which end their rows early.
+    /// Returns the number of slots for the next chunk when `live` admissions count. The number is
+    /// `live`, but at most twice the number of slots used in this row. The maximum keeps rows small
+    /// if admissions are sparse and end their rows early.
     pub(super) fn slots_behind(end: &End, live: u64) -> usize {
         usize::try_from(live).unwrap_or(MOST).min(2 * end.filled).clamp(FEWEST, MOST)
     }
 
-    /// Returns the fields for the next chunk, if that chunk has `slots` slots and starts with
-    /// `cost` tokens at `time`. `widest` has enough bits for the limit, and suits many admissions
-    /// in quick succession. This row may have ended because a time did not fit. In that case, the
-    /// tokens receive as many bits as they will need, and the time receives the other bits. With
-    /// the widest fields, each sparse admission would occupy a chunk.
+    /// Returns the fields for the next chunk, which has `slots` slots and starts with `cost` tokens
+    /// at `time`.
+    ///
+    /// `widest` has enough token bits for the limit, and suits many admissions in quick succession.
+    /// If this row has ended because a time did not fit, the tokens receive only as many bits as
+    /// they will need, and the time receives the other bits. With the widest fields, each sparse
+    /// admission would occupy a whole chunk.
     pub(super) fn fields_behind(
         &self,
         end: &End,
@@ -167,7 +170,8 @@ impl Chunk {
         })
     }
 
-    /// Returns the time and the tokens admitted before a slot. All preceding slots must be filled.
+    /// Returns the time and the sum of tokens just before a slot. All preceding slots must be
+    /// filled.
     #[inline]
     pub(super) fn mark_before(&self, at: usize) -> Mark {
         let mark = at.checked_sub(1).and_then(|last| self.mark(last));
@@ -241,8 +245,8 @@ impl Chunk {
         Self::first_without(0, filled, |at| self.mark(at).is_some_and(|mark| mark.time <= time))
     }
 
-    /// Returns the first slot at which the run that starts at `from` holds at least `tokens` tokens
-    /// that have not been given back.
+    /// Returns the first slot at which the run that starts at `from` holds at least `tokens`
+    /// tokens, excluding those given back.
     pub(super) fn first_with(&self, (from, filled): (usize, usize), tokens: u64) -> usize {
         Self::first_without(from, filled, |at| self.held(from..at + 1) < tokens)
     }
@@ -266,9 +270,9 @@ impl Chunk {
         self.refunds.get().is_some()
     }
 
-    /// Gives back up to `tokens` of the admissions at `time`, from the last admission to the first.
-    /// Returns how many tokens were given back, or `None` if all admissions in this chunk are older
-    /// than `time`.
+    /// Gives back up to `tokens` tokens of the admissions made at `time`, starting with the last
+    /// admission. Returns how many tokens were given back, or `None` if all admissions in this
+    /// chunk are older than `time`.
     pub(super) fn give_back(&self, time: u64, tokens: u64) -> Option<u64> {
         let End { filled, last, .. } = self.end();
         if filled > 0 && last.time < time {
@@ -326,7 +330,7 @@ impl Chunk {
 
     fn write(&self, end: &End, slot: u64) -> Write {
         // ORDERING: this is the release side of *row*. It publishes the preceding slots, which this
-        // thread saw filled, and in a change of quota the linked version.
+        // thread saw filled, and, for a change of quota, the linked version.
         match self.slots[end.filled].compare_exchange(end.slot, slot, Release, Relaxed) {
             Ok(_) => Write::Done,
             Err(_) => Write::Lost,

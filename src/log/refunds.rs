@@ -33,14 +33,14 @@ impl Refunds {
         size_of::<Self>() + size_of_val(&*self.sums)
     }
 
-    /// Records that up to `tokens` tokens of an admission are given back. The admission has
-    /// `admitted` tokens in total. Returns the number of tokens that this call gave back. This is
-    /// less than `tokens` if the admission has fewer tokens left.
+    /// Gives back up to `tokens` tokens of an admission that had `admitted` tokens in total.
+    /// Returns the number of tokens that this call gave back, which is less than `tokens` if the
+    /// admission has fewer tokens left.
     pub(super) fn add(&self, slot: usize, admitted: u64, tokens: u64) -> u64 {
         let leaf = self.leaves + slot;
         let more = |sum: u64| Some(sum.saturating_add(tokens).min(admitted)).filter(|&next| next != sum);
         // ORDERING: both accesses are relaxed, because this is a count. A reader that misses the
-        // refund only sees it later.
+        // refund sees it later.
         let Ok(before) = self.sums[leaf].fetch_update(Relaxed, Relaxed, more) else { return 0 };
         let given = tokens.min(admitted - before);
         reach(Step::Given);
@@ -53,13 +53,13 @@ impl Refunds {
         given
     }
 
-    /// Cuts off all trailing admissions of a run that have been given back in full, and returns the
-    /// end of the rest. (Admissions that are being given back concurrently may remain.) `admitted`
-    /// returns the number of tokens admitted in a run.
+    /// Returns the end of a run after cutting off all trailing admissions that were given back in
+    /// full. (Admissions that are being given back concurrently may remain.) `admitted` returns the
+    /// number of tokens admitted in a run.
     ///
-    /// If a node equals the number of tokens admitted below it, the node is exact, because a node
-    /// is never ahead of its leaves. Therefore whole nodes are cut off, the largest first. The
-    /// number of steps is at most the square of the tree's height.
+    /// A node is never ahead of its leaves. A node that equals the number of tokens admitted below
+    /// it is therefore exact, and can be cut off as a whole. The largest nodes are cut off first.
+    /// The number of steps is at most the square of the tree's height.
     pub(super) fn end_of_the_unspent(
         &self,
         slots: Range<usize>,
@@ -85,7 +85,7 @@ impl Refunds {
     }
 
     /// Returns how many tokens of a run of admissions were given back. During concurrent refunds,
-    /// the result may be smaller.
+    /// the result may be too small.
     pub(super) fn sum(&self, slots: Range<usize>) -> u64 {
         // ORDERING: relaxed; see the module documentation.
         let read = |node: usize| self.sums[node].load(Relaxed);

@@ -1,9 +1,9 @@
 //! The possible values of a slot: empty, closed, sealed, or one admission.
 //!
-//! An admission is a time and a sum of tokens. Both are in one word, so that one compare-and-swap
-//! writes the whole admission. In full they would require 61 and 64 bits, so both are counted from
-//! the chunk's start. Each chunk chooses a number b: the sum occupies b bits, and the time occupies
-//! the other bits. If an admission does not fit, it starts a new chunk.
+//! An admission is a time and a sum of tokens. Both share one word, so that one compare-and-swap
+//! writes the whole admission. Absolute values would require 61 and 64 bits, so both are counted
+//! from the chunk's start. Each chunk chooses a number b: the sum occupies b bits, and the time
+//! occupies the other bits. If an admission does not fit, it starts a new chunk.
 //!
 //! | bits | field |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | b to 62 | nanoseconds since the chunk's start |
 //! | 0 to b - 1 | tokens admitted since the chunk's start, including this admission |
 //!
-//! Without bit 63, a slot is *closed* (1), *sealed* (2) or *empty*. An empty slot contains 0, plus
-//! [`CHANGE`] for each change of quota since the preceding slot was filled.
+//! If bit 63 is 0, the slot is *closed* (1), *sealed* (2) or *empty*. An empty slot contains 0,
+//! plus [`CHANGE`] for each change of quota since the preceding slot was filled.
 
 /// An empty slot, into which the next admission is written.
 pub(super) const EMPTY: u64 = 0;

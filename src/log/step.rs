@@ -57,9 +57,9 @@ mod tests {
     const LIMIT: u64 = 1_000;
     const PERIOD: Duration = Duration::from_secs(1);
 
-    /// Stops a thread, with its guard, at `step`. Then other threads charge the remaining tokens,
-    /// refund, reset, and continue for some periods. The charges of the stopped thread count until
-    /// the end of their window, and no other thread waits.
+    /// Stops a thread, with its guard, at `step`. Other threads then charge the remaining tokens,
+    /// refund, reset, and continue for some periods. The stopped thread's charges count until the
+    /// end of their window, and no other thread waits.
     fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let (log, retired) = (Log::new(), Bag::new());
@@ -126,7 +126,7 @@ mod tests {
             let seal = |now| log.seal_if_idle(&rule, now, &retired, |_| (), || true).unwrap();
             let check = || log.check(|| Tick::ZERO, &rule, later, 1, &retired, || true);
             thread::scope(|scope| {
-                // When the thread resumes, the log has been sealed by this thread or another.
+                // When the thread resumes, this or another thread has sealed the log.
                 let _stopped = stop_at(scope, step, || assert!(seal(later)));
                 if step == Step::Closed {
                     assert_eq!(check().unwrap().remaining(), LIMIT - 1);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     /// An era ends while a thread walks along the chunks. The thread restarts at the root, which
-    /// may have moved past the chunk that the thread had reached.
+    /// may have moved past the chunk that it had reached.
     #[test]
     fn a_thread_that_stops_on_its_way_finds_the_end_of_the_log() {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();

@@ -141,7 +141,7 @@ fn a_helper_that_comes_late_changes_nothing() {
         let is_due = Cell::new(true);
         let late = || log.change(|| is_due.get());
         let remaining = || log.peek(&new, at(5_000), 1, LATEST).map(|peek| peek.remaining());
-        // A helper that has not seen another helper repeats the same change.
+        // A helper that has not seen another helper's change repeats it.
         late();
         assert_eq!(remaining(), Some(100));
         let bytes = log.bytes();
@@ -318,7 +318,8 @@ fn a_long_chain_is_freed_without_deep_recursion() {
     drop(Log { root: Root::to(chunk(next)) });
 }
 
-/// Whenever an eviction has looked at the log, other threads charge and reset the log.
+/// Whenever an eviction has looked at the log, the test charges and resets the log, as other
+/// threads might.
 #[test]
 fn a_call_that_is_held_up_in_many_eras_keeps_few_chunks() {
     const TIMES: usize = 500;
@@ -369,7 +370,7 @@ enum Act {
     Charge(u64),
     Refund(usize, u64),
     Reset,
-    /// Another quota: a limit and a period.
+    /// A change to a quota with this limit and this period.
     Change(u64, u64),
     Evict,
 }

@@ -57,8 +57,8 @@ impl<'g> View<'g> {
         Ok(Some(view))
     }
 
-    /// Walks from the first chunk that may contain an admission in the window to the tail. Returns
-    /// `None` if the log has not begun.
+    /// Returns the chunks from the first one that may contain an admission in the window to the
+    /// tail. Returns `None` if the log has not begun.
     #[inline]
     pub(super) fn walk(
         root: &'g Root<Chunk>,
@@ -99,8 +99,8 @@ impl<'g> View<'g> {
         chunk.start.anew || out.is_some_and(|out| chunk.start.before <= Some(out))
     }
 
-    /// Returns a chunk with the number of slots that were filled when the tail was observed. At
-    /// that moment, `of_tail` slots of the tail itself were filled.
+    /// Returns a chunk with the number of slots that were filled when the tail was observed.
+    /// `of_tail` is the number of slots of the tail that were filled at that moment.
     #[inline]
     fn part(chunk: &'g Chunk, behind: Option<Walked<'g, Chunk>>, of_tail: usize) -> Part<'g> {
         let filled = behind.map_or(of_tail, |behind| {
@@ -110,8 +110,7 @@ impl<'g> View<'g> {
         Part { chunk, filled }
     }
 
-    /// Iterates over the parts of the window. Each part is returned with the first slot that
-    /// counts.
+    /// Iterates over the parts of the window, each with its first slot that counts.
     pub(super) fn parts(&self) -> impl Iterator<Item = (Part<'g>, usize)> + use<'g> {
         let of_tail = self.end.filled;
         let mut rest = Some((self.chunks, self.skipped));
@@ -149,17 +148,17 @@ impl<'g> View<'g> {
         self.held == 0 && self.time == now.as_nanos()
     }
 
-    /// Returns the time of the last admission before the window and after the last reset, if it is
-    /// known.
+    /// Returns the time of the last admission between the last reset and the start of the window,
+    /// if it is known.
     pub(super) fn last_out(&self) -> Option<u64> {
         let first = self.chunks.first();
         if self.skipped == 0 { first.start.before } else { Some(first.mark_before(self.skipped).time) }
     }
 
-    /// Returns the time of the first admission such that the window, up to and including this
-    /// admission, holds at least `tokens` tokens that have not been given back. When this admission
-    /// leaves the window, at least that many tokens become free. (If more tokens are given back in
-    /// the meantime, the result is the time of the last admission.)
+    /// Returns the time of the first admission up to which the window holds at least `tokens`
+    /// tokens, excluding tokens given back. At least that many tokens become free when this
+    /// admission leaves the window. (If more tokens are given back in the meantime, the result is
+    /// the time of the last admission.)
     #[cold]
     pub(super) fn admission_of(&self, tokens: u64) -> u64 {
         let mut missing = tokens;

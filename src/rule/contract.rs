@@ -1,11 +1,11 @@
-//! The contract of every rule, and two helpers that give answers the same meaning in all rules.
+//! The contract of every rule, and two helpers that give every rule's answers the same meaning.
 
 use super::word::Word;
 use crate::decision::{Decision, NEVER, Outcome};
 use crate::time::Tick;
 
-/// A rule that is a pure function on a packed word. The algorithms in this module implement this
-/// sealed trait.
+/// A rule, as a pure function on a packed word. The algorithms in this module implement this sealed
+/// trait.
 ///
 /// ```
 /// use tollgate::rule::{Gcra, Rule, Word};
@@ -38,14 +38,14 @@ pub trait Rule: Sealed {
         (self.next(word, now, cost), self.answer(word, now, cost))
     }
 
-    /// Charges `tokens` that the caller has already spent, so a denial would be too late. Returns
-    /// the next word and the number of charged tokens. This method first charges as many tokens as
-    /// remain, and then as many as the rule's maximum debt allows. The word changes if at least one
-    /// token is charged.
+    /// Charges `tokens` that the caller has already spent, so a denial would be too late. This
+    /// method first charges as many tokens as remain, and then as many as the rule's maximum debt
+    /// allows. Returns the next word and the number of tokens charged. The word changes if at least
+    /// one token is charged.
     ///
     /// A debt is the number of tokens that a key has taken beyond its capacity. While a key is in
-    /// debt, no tokens remain, and a denial reports when a retry will pass. For each algorithm,
-    /// [`AnyRule::max_debt`] describes how a debt ends.
+    /// debt, no tokens remain, and a denial reports when a retry would succeed.
+    /// [`AnyRule::max_debt`] describes how a debt ends under each algorithm.
     ///
     /// [`AnyRule::max_debt`]: crate::rule::AnyRule::max_debt
     fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64);
@@ -55,8 +55,7 @@ pub trait Rule: Sealed {
     ///
     /// Only tokens that the charge still holds are given back. A charge no longer holds any tokens
     /// once the bucket has refilled past the charge, or once its window has ended. Each refunded
-    /// token makes room for at most one other token. The caller must give back each token only
-    /// once.
+    /// token makes room for at most one other token. The caller must not give back a token twice.
     ///
     /// After a refund, the limit admits no more than if the refunded tokens had never been charged.
     /// There are two exceptions:
@@ -70,15 +69,14 @@ pub trait Rule: Sealed {
     ///   beyond the new capacity. A refund of an earlier charge may then give back tokens of other
     ///   charges, but no more than were forgotten.
     ///
-    /// These bounds hold under three conditions: the key was not reset since the charge, its
-    /// charges and changes of quota happened in the order of their times, and `now` is not before
-    /// these times.
+    /// These bounds hold if the key was not reset since the charge, if its charges and changes of
+    /// quota happened in the order of their times, and if `now` is not before these times.
     ///
     /// [`Gcra`]: crate::rule::Gcra
     ///
     /// Three kinds of charges cannot be given back: a charge that a window holds until after
     /// [`Tick::MAX`], a decision converted from [`DecisionParts`](crate::DecisionParts), and a
-    /// charge made by another kind of rule, if the figures of the charge reveal this.
+    /// charge made by another kind of rule, if the charge's figures reveal this.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
     /// Returns the idle word that replaces `word`. A fresh word stays fresh.

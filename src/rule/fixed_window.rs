@@ -101,7 +101,7 @@ impl FixedWindow {
     }
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). The count of the window is preserved, up to
-    /// the limit plus the maximum debt. If the new windows have another length, the count is
+    /// the limit plus the maximum debt. If the new windows have a different length, the count is
     /// assigned to the window at `now`.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let now = before.windows.not_before(before.unpack(word).number, now);
@@ -158,9 +158,9 @@ impl Rule for FixedWindow {
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
         let fields = self.unpack(word);
-        // Give back only to the window in which the charge was counted. For a stale `now`, that
-        // window is later than the window that contained `now`. If the charge was counted under a
-        // quota with windows of another length, no window of this rule has counted the charge.
+        // Give back only to the window in which the charge was counted. If the charge's `now` was
+        // stale, that window is later than the one that contained `now`. If the charge was counted
+        // under a quota with windows of a different length, no window of this rule has counted it.
         if tokens == 0 || self.windows.holder(charge) != Some(fields.number) {
             return word;
         }
@@ -175,7 +175,7 @@ impl Rule for FixedWindow {
     #[inline]
     fn is_idle(&self, word: Word, now: Tick) -> bool {
         // A window that starts after `now` is not idle, even if all its tokens have been given
-        // back, because a request with such a `now` must still find the key in that window.
+        // back, because a request at `now` must still find the key in that window.
         word.is_fresh()
             || self.unpack(word).number <= self.windows.number(now) && self.roll(word, now).count == 0
     }

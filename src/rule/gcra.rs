@@ -22,25 +22,26 @@ use crate::time::Tick;
 ///
 /// Requests fill a leaky bucket, which leaks at `limit` per `period`. A request that would make the
 /// bucket overflow is denied. The size of the bucket is the burst. The content of a leaky bucket
-/// corresponds to the missing tokens of a token bucket. As a *meter*
-/// ([`leaky_bucket`](Self::leaky_bucket)) a leaky bucket only decides requests. As a *queue*
-/// ([`leaky_queue`](Self::leaky_queue)) it also shapes traffic: an allowed request receives a turn,
-/// [`Decision::start_after`], and turns are evenly spaced, one token per period / limit. Turner's
-/// leaky bucket ("New directions in communications", 1986) is the meter. nginx's `limit_req`
-/// without `nodelay` is a queue.
+/// corresponds to the missing tokens of a token bucket.
+///
+/// As a *meter* ([`leaky_bucket`](Self::leaky_bucket)), a leaky bucket only decides requests. As a
+/// *queue* ([`leaky_queue`](Self::leaky_queue)), it also shapes traffic: an allowed request
+/// receives a turn, [`Decision::start_after`], and turns are evenly spaced, one token per period /
+/// limit. Turner's leaky bucket ("New directions in communications", 1986) is the meter. nginx's
+/// `limit_req` without `nodelay` is a queue.
 ///
 /// # State
 ///
-/// The word's value is the theoretical arrival time in grains, counted from 1. At grain `t`, if the
-/// value is `full`, `max(full - t, 0)` grains are missing from the bucket. A request of `c` grains
-/// is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c` is the
-/// next word.
+/// The word's value is the theoretical arrival time in grains, counted from 1. If the value is
+/// `full`, `max(full - t, 0)` grains are missing from the bucket at grain `t`. A request of `c`
+/// grains is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c`
+/// is the next word.
 ///
 /// # Bound
 ///
 /// At most `burst + d * limit / period` tokens are admitted in any interval of length `d`, measured
 /// by the times of the requests. (If an emission interval is not a whole number of nanoseconds, the
-/// bound is larger by less than two grains, which are worth two nanoseconds.)
+/// bound is larger by less than two grains, that is, two nanoseconds' worth of tokens.)
 ///
 /// *Proof.* Take the charges with times in `[a, a + d]` in the order of their compare-and-swaps.
 /// The first charge makes the word at least `at(a) + c1`, and each later charge adds its cost. The
@@ -51,7 +52,7 @@ use crate::time::Tick;
 /// interval. (There may be one more turn if an emission interval is not a whole number of
 /// nanoseconds and `d` is less than two nanoseconds short of a whole emission interval.)
 ///
-/// With refunds, the bound holds for the charged tokens minus the tokens given back between the
+/// With refunds, the bound holds for the tokens charged minus the tokens given back between the
 /// compare-and-swaps of the first and the last charge.
 ///
 /// # Refunds
@@ -62,14 +63,16 @@ use crate::time::Tick;
 /// refund of that charge gives nothing back. The missing tokens are those of the other nine
 /// charges.
 ///
-/// The word just after a charge is a time, `full`. The charge is *held* until `full`, because by
-/// then the bucket has refilled all tokens that were missing just after the charge. A refund
-/// subtracts its tokens from the word, but at most `full - now`. Let `V` be the word that would
-/// exist if the refunded tokens had never been charged. Then the actual word is at least `V - x`
-/// (or both buckets are full). `x` is defined as follows. For each charge, consider the refunds
-/// made between the charge and its own last refund. Count the tokens of this charge and of earlier
-/// charges that these refunds gave back. `x` is the largest of these counts. Therefore `x` is 0 for
-/// a single refund, and also if refunds are made in the reverse order of their charges.
+/// The word just after a charge is a time, `full`. The charge is *held* until `full`, when the
+/// bucket has refilled all tokens that were missing just after the charge. A refund subtracts its
+/// tokens from the word, but at most `full - now`. Let `V` be the word that would exist if the
+/// refunded tokens had never been charged. Then the actual word is at least `V - x` (or both
+/// buckets are full).
+///
+/// The number `x` is defined as follows. For each charge, consider the refunds made between the
+/// charge and its own last refund. Count the tokens of this charge and of earlier charges that
+/// these refunds gave back. `x` is the largest of these counts. Therefore `x` is 0 for a single
+/// refund, and also if refunds are made in the reverse order of their charges.
 ///
 /// *Proof.* Let `t_k` be the time of charge `k`, and `now_j` the time of the last refund of charge
 /// `j`. For some `k`, `V` is `t_k` plus the tokens kept by charge `k` and all later charges. The
@@ -85,16 +88,16 @@ use crate::time::Tick;
 /// tokens that refills one token a second, and let two charges take 5 tokens each at time 0. In one
 /// history, other charges take 5 tokens at second 5. In another history, the first charge is given
 /// back immediately, and other charges take 10 tokens at second 5. Both histories end with the same
-/// word. But the second charge still holds 5 tokens in the first history, and none in the second
-/// history.
+/// word, but the second charge still holds 5 tokens in the first history, and none in the second.
 ///
-/// After a change of the rate, `full` is measured in other grains, and the bucket has refilled at
-/// several rates. The rule stores the time of the latest change and the fastest rate that its keys
-/// have had. A charge made before the latest change is held for the time in which the fastest rate
-/// would have refilled it, starting at the charge. The real refills were never faster, so the proof
-/// is also valid with this earlier time instead of `full`. The proof does not cover missing tokens
-/// that the limiter has forgotten because the capacity was lowered. A refund may give back up to
-/// that many tokens a second time.
+/// After a change of the rate, `full` is measured in different grains, and the bucket has refilled
+/// at several rates. The rule stores the time of the latest change and the fastest rate that its
+/// keys have had. A charge made before the latest change is held for as long as the fastest rate
+/// would have taken to refill it, counted from the charge. The real refills were never faster, so
+/// the proof is also valid with this earlier time instead of `full`.
+///
+/// The proof does not cover missing tokens that the limiter has forgotten because the capacity was
+/// lowered. A refund may give back up to that many tokens a second time.
 ///
 /// In a queue, a refund or a reset makes room, but does not take turns back. The next request may
 /// therefore receive a turn that overlaps another turn. The number of extra starts is at most the
@@ -103,9 +106,11 @@ use crate::time::Tick;
 /// # Stale and skewed times
 ///
 /// A request with a stale `now` sees a bucket with fewer tokens. Such a request may be denied, but
-/// is never admitted in excess. The long-run rate is exact (see `grain`). If an emission interval
-/// is not a whole number of nanoseconds, a request is admitted at most two nanoseconds early and
-/// never late. Only a request with a stale time can be late, by at most two nanoseconds.
+/// is never admitted in excess.
+///
+/// The long-run rate is exact (see `grain`). If an emission interval is not a whole number of
+/// nanoseconds, a request is admitted at most two nanoseconds early and never late. Only a request
+/// with a stale time can be late, by at most two nanoseconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -135,8 +140,8 @@ pub struct Gcra {
     fastest: Grain,
 }
 
-/// A grain below this number starts before [`Tick::MAX`], because a nanosecond contains one or two
-/// grains.
+/// Every grain below this number starts before [`Tick::MAX`], because a nanosecond contains one or
+/// two grains.
 const LAST: u64 = Tick::MAX.as_nanos();
 
 impl Gcra {
@@ -253,8 +258,8 @@ impl Gcra {
     }
 
     /// Returns the answer to a request that found the word `from`, and replaced it with `charged`
-    /// or left it unchanged. If there is a word after the charge, this word alone shows that the
-    /// request was allowed and when the bucket will be full.
+    /// or left it unchanged. If `charged` is a word, it alone shows that the request was allowed
+    /// and when the bucket will be full.
     #[inline(always)]
     pub(crate) fn answer_after(&self, from: Word, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
         if let Some(to) = charged {
@@ -291,9 +296,9 @@ impl Gcra {
     /// capacity of the bucket plus its maximum debt.
     ///
     /// If a word lies later than `now` by more than the capacity, either the key is in debt or
-    /// `now` is stale. The word does not show which. This method computes a word for each case and
-    /// returns the later one. Therefore a stale time admits nothing in excess, and a debt lasts as
-    /// long as under the slower of the two quotas.
+    /// `now` is stale. The word does not show which, so this method computes a word for each case
+    /// and returns the later one. Therefore a stale time admits nothing in excess, and a debt lasts
+    /// as long as under the slower of the two quotas.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let stale = self.adopt_beyond(before, word, now, 0);
         match before.debt {
@@ -311,7 +316,7 @@ impl Gcra {
 
     /// Refunds a charge that may have been made before the latest change of the rate. The times of
     /// earlier changes are unknown. Therefore this method assumes that the charge refilled at the
-    /// fastest of the rates from the start. The refund may give back too little, but gives back no
+    /// fastest rate from the start. The refund may give back too little, but never gives back
     /// tokens of other charges.
     #[cold]
     fn refund_over_changes(&self, word: Word, now: Tick, charge: &Decision, tokens: u64, seen: u64) -> Word {
@@ -384,9 +389,9 @@ impl Rule for Gcra {
         // key's time is at least the following:
         let seen = word.value().saturating_sub(self.capacity + self.debt);
         // When the charge was made, it was the last one in the bucket. Once the bucket has refilled
-        // everything that was missing then, none of the charge's tokens are missing any more. Any
-        // tokens still missing belong to other charges, and a refund would give back those tokens.
-        // (A charge that is held beyond the last tick counts until the last tick.)
+        // everything that was missing at that time, none of the charge's tokens are missing any
+        // more. Any tokens still missing belong to other charges, so this refund must not give
+        // them back. (A charge that is held beyond the last tick counts until the last tick.)
         let held_until = match charge.figures {
             // This is the usual case, and requires no division.
             Figures::Bucket { full, grain, .. } if self.was_charged_in(grain, charge) && full < LAST => full,
@@ -424,9 +429,9 @@ mod tests {
     }
 
     proptest! {
-        /// A refund computes the time of the refill from the grains of the answer. The refund gives
-        /// back the same number of grains as the durations of the answer imply. If a nanosecond is
-        /// not a grain, the refund may give back one grain less.
+        /// A refund computes the refill time from the answer's grains, and gives back as many
+        /// grains as the answer's durations imply. If a grain is not a nanosecond, the refund may
+        /// give back one grain less.
         #[test]
         fn a_refund_by_grains_gives_back_what_the_durations_say(
             limit in 1..=40_u64,

@@ -1,8 +1,8 @@
-//! Permits in flight: a count of the permits in use. This count changes only with events, not with
+//! Permits in flight: a count of the permits in use. The count changes with events, never with
 //! time.
 //!
 //! A permit is returned when its owner finishes. Therefore a word with permits in use is never
-//! idle, and a refusal cannot report a time at which a retry passes.
+//! idle, and a refusal cannot say when a retry would succeed.
 //!
 //! # State
 //!
@@ -12,14 +12,15 @@
 //! | 0 to 19 | the number of permits of this generation in use |
 //!
 //! A reset does not take permits away from their owners. It starts the next generation with no
-//! permits in use. The return of a permit from an earlier generation then changes nothing.
+//! permits in use. Returning a permit of an earlier generation then changes nothing.
 //!
 //! A returning key must get a new generation although nothing remembers its old generations.
 //! Generations are therefore derived from the time, in steps of 2^20 ns (about a millisecond). A
 //! fresh word starts with the generation of the step in which its first permit is taken. A word
 //! without permits is idle from the start of the step that corresponds to its generation. A store
 //! never charges a forgotten key at an earlier time, whatever the clock does (see `forgetting`).
-//! Several resets within one step advance the generation beyond the time, which only delays the
+//!
+//! Several resets within one step advance the generation beyond the time. This only delays the
 //! moment at which the key becomes idle.
 
 use super::contract::{Rule, Sealed, outcome};
@@ -34,7 +35,7 @@ const MOST: u64 = 1_000_000;
 const OUT_BITS: u32 = 20;
 const LAST_GENERATION: u64 = (1 << (Word::VALUE_BITS - OUT_BITS)) - 1;
 
-/// The binary logarithm of the length of a generation's step, which is 2^20 ns.
+/// The binary logarithm of a generation's step in nanoseconds. A step is 2^20 ns long.
 const STEP_BITS: u32 = 20;
 
 const _: () = assert!(MOST < 1 << OUT_BITS);

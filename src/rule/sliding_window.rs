@@ -12,13 +12,14 @@ use std::time::Duration;
 
 /// Admits at most about `limit` tokens in any trailing `period`, using an estimate from two counts.
 ///
-/// The estimate is the current window's count plus a share of the previous window's count. That
-/// share is the fraction of the previous window that the trailing period still covers:
-/// `previous * (length - elapsed) / length + present`. Cloudflare described this approximation in
-/// "How we built rate limiting capable of scaling to millions of domains" (2017). Here both counts
-/// and the window's number are stored in one word, so no thread sees a half-finished rotation. The
-/// comparison is exact: `previous * (length - elapsed) <= (limit - present - cost) * length` in 128
-/// bits.
+/// The estimate is the current window's count plus a share of the previous window's count:
+/// `previous * (length - elapsed) / length + present`. The share is the fraction of the previous
+/// window that the trailing period still covers. Cloudflare described this approximation in "How we
+/// built rate limiting capable of scaling to millions of domains" (2017).
+///
+/// Here both counts and the window's number are stored in one word, so no thread sees a
+/// half-finished rotation. The comparison is exact: `previous * (length - elapsed) <= (limit -
+/// present - cost) * length` in 128 bits.
 ///
 /// # State
 ///
@@ -125,8 +126,8 @@ impl SlidingWindow {
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts are preserved if neither exceeds
     /// the limit plus the maximum debt, and if both rules have the same window boundaries.
-    /// Otherwise the estimate at `now` becomes the count of the window at `now`, where this count
-    /// has a larger weight than before.
+    /// Otherwise the estimate at `now` becomes the count of the window at `now`, and thereby
+    /// receives a larger weight than before.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let pair = before.unpack(word);
         let now = before.windows.not_before(pair.number, now);
@@ -188,8 +189,8 @@ impl SlidingWindow {
         }
     }
 
-    /// Returns the number of nanoseconds after which `cost` fits, counted from the start of the
-    /// pair's window. Returns `None` if `cost` does not fit before the window ends.
+    /// Returns how many nanoseconds after the start of the pair's window `cost` fits, or `None` if
+    /// it does not fit before the window ends.
     #[inline]
     fn fits_after(&self, pair: Pair, cost: u64) -> Option<u64> {
         let free = self.windows.limit.checked_sub(pair.present)?.checked_sub(cost)?;
@@ -206,8 +207,8 @@ impl SlidingWindow {
     }
 
     /// Returns the first tick at which `cost` fits. The cost must be within the limit. The tick is
-    /// in the pair's window or in the next window, where the present count becomes the previous
-    /// count. At the latest, the tick is the start of the window after the next.
+    /// in the pair's window, or in the next window, where the present count becomes the previous
+    /// count, or it is the start of the window after the next.
     #[inline]
     fn retry_at(&self, pair: Pair, cost: u64) -> Option<Tick> {
         let next = pair.next();
@@ -265,9 +266,9 @@ impl Rule for SlidingWindow {
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
         let pair = self.unpack(word);
-        // Give back only to the window in which the charge was counted. For a stale `now`, that
-        // window is later than the window that contained `now`. If the charge was counted under a
-        // quota with windows of another length, no window of this rule has counted the charge.
+        // Give back only to the window in which the charge was counted. If the charge's `now` was
+        // stale, that window is later than the one that contained `now`. If the charge was counted
+        // under a quota with windows of a different length, no window of this rule has counted it.
         match self.windows.holder(charge) {
             Some(number) if number == pair.number => {
                 self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })

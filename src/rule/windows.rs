@@ -87,8 +87,9 @@ impl<const COUNTS: u64> Windows<COUNTS> {
     }
 
     /// Returns the answer to a request in window `number`, given that `free` tokens remain before
-    /// the request. `retry` returns the time at which a denied request passes, and `reset` the time
-    /// at which the key is idle. For both, `None` means a time after [`Tick::MAX`].
+    /// the request. `retry` returns the time at which a denied request would be allowed, and
+    /// `reset` returns the time at which the key is idle. For both, `None` means a time after
+    /// [`Tick::MAX`].
     #[inline]
     pub(super) fn answer(
         self,
@@ -125,8 +126,8 @@ impl<const COUNTS: u64> Windows<COUNTS> {
     }
 
     /// Returns the number of the window in which a charge is counted. Returns `None` if windows of
-    /// another length have counted the charge or its tokens, or if the charge counts until after
-    /// [`Tick::MAX`].
+    /// a different length have counted the charge or its tokens, or if the charge counts until
+    /// after [`Tick::MAX`].
     #[inline]
     pub(super) fn holder(self, charge: &Decision) -> Option<u64> {
         match charge.figures.held() {

@@ -37,7 +37,7 @@ impl Word {
         self.0 == 0
     }
 
-    /// The word of a forgotten key, which was idle during the turnover of its array.
+    /// The word of a key that was forgotten because it was idle during the turnover of its array.
     pub(crate) const EVICTED: Self = Self(1 << Self::VALUE_BITS);
 
     /// Returns true if the *frozen* mark is set. A frozen word never changes again.

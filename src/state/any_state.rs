@@ -1,5 +1,4 @@
-//! The view of a key's state that a store provides. A view contains a word or a log, together with
-//! its rule.
+//! A store's view of a key's state: a word or a log, together with its rule.
 
 use super::packed::State;
 use crate::decision::Decision;
@@ -34,7 +33,7 @@ impl<'s> AnyState<'s> {
     }
 
     /// Creates the view of a log. The log's retired chunks are put into the bag. `is_latest`
-    /// returns whether no other rule has followed `rule`.
+    /// returns whether `rule` is still the latest rule.
     #[inline]
     pub(crate) fn log(
         rule: &'s SlidingLog,
@@ -45,8 +44,8 @@ impl<'s> AnyState<'s> {
         Self { form: Form::Log(rule, log, retired, is_latest), begins_at: None }
     }
 
-    /// Allows this view to make the first charge of a state that has no time yet, at the mark or
-    /// later. The mark is read only after the state was found to have no time.
+    /// Allows this view to make the first charge of a state that has no time yet. That charge is
+    /// made at the mark or later. The mark is read only after the state was found to have no time.
     #[inline]
     pub(crate) fn beginning_at(self, mark: &'s Mark) -> Self {
         Self { begins_at: Some(mark), ..self }
@@ -93,7 +92,7 @@ impl<'s> AnyState<'s> {
     }
 
     /// Charges `tokens` that are already spent, up to the permitted debt. Returns the number of
-    /// charged tokens.
+    /// tokens charged.
     pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
         match self.form {
             Form::Packed(state) => state
@@ -105,8 +104,8 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Gives back at most `tokens` of the tokens that `charge` took. `is_current` is called after
-    /// the state was read. It returns whether the charge may still be refunded.
+    /// Gives back at most `tokens` of the tokens that `charge` took. After reading the state, this
+    /// method calls `is_current`, which returns whether the charge may still be refunded.
     #[inline]
     pub(crate) fn refund(
         self,
@@ -121,7 +120,7 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Returns whether a state that was never charged would give the same decisions from `now` on.
+    /// Returns whether this state gives the same decisions as a new state from `now` on.
     pub(crate) fn is_idle(self, now: Tick) -> Option<bool> {
         match self.form {
             Form::Packed(state) => {

@@ -1,4 +1,4 @@
-//! A single log with its rule, for models. A model of a whole store of logs would be too large.
+//! A single log with its rule, for models. A model with a whole store of logs would be too large.
 
 use super::any_state::AnyState;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};

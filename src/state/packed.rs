@@ -9,7 +9,7 @@ use crate::time::Tick;
 ///
 /// Each method returns `None` if the word is frozen, because the state is then in the next array. A
 /// fresh word has no time yet. Only [`begin`](Self::begin) and [`begin_forced`](Self::begin_forced)
-/// charge a fresh word, because these methods receive the earliest time.
+/// can charge a fresh word, because they receive the earliest time at which the charge may be made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State<'s> {
     pub(crate) rule: &'s AnyRule,
@@ -20,8 +20,8 @@ impl State<'_> {
     /// Charges `cost` tokens at `now`, or denies the request. The flag is true if anything was
     /// charged. Returns `None` if the word is frozen or fresh.
     ///
-    /// This method is not inlined. The fast path calls it for windows, and should keep its
-    /// registers.
+    /// This method is not inlined, because the fast path, which calls it for windows, should keep
+    /// its registers.
     #[inline(never)]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let Self { rule, word } = self;
@@ -34,10 +34,12 @@ impl State<'_> {
         }
     }
 
-    /// Makes the first charge of a fresh word, or denies the request. The time is `now` or `mark`,
+    /// Makes the first charge of a fresh word, or denies the request, at `now` or at `mark`,
     /// whichever is later. The flag is true if anything was charged. Returns `None` if the word was
-    /// not fresh, or stopped being fresh in the meantime. `mark` must cover every word of the key
-    /// that was forgotten before the key received this word.
+    /// not fresh, or stopped being fresh in the meantime.
+    ///
+    /// `mark` must cover every word of the key that was forgotten before the key received this
+    /// word.
     #[inline]
     pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
         if !load(self.word).is_fresh() {
@@ -84,7 +86,7 @@ impl State<'_> {
     ) -> Option<()> {
         let updated = change(self.word, |word| {
             // ORDERING: acquire side of *reset*. If the word was written after a reset,
-            // `is_current` sees that reset, because the reset was counted before.
+            // `is_current` sees that reset, because a reset is counted before its word is written.
             let _ = self.word.load(Acquire);
             if is_current() { self.rule.refund(word, now, charge, tokens) } else { word }
         });
@@ -92,7 +94,7 @@ impl State<'_> {
     }
 
     /// Charges `tokens` that are already spent, up to the debt that the rule allows. Returns the
-    /// number of charged tokens, or `None` if the word is frozen or fresh.
+    /// number of tokens charged, or `None` if the word is frozen or fresh.
     pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
         let forced = |word: Word| self.rule.force(word, now, tokens);
         let Updated { from, .. } =
@@ -100,9 +102,9 @@ impl State<'_> {
         from.is_live().then(|| forced(from).1)
     }
 
-    /// Forces the first charge of a fresh word. The time is `now` or `mark`, whichever is later, as
-    /// in [`begin`](Self::begin). Returns `None` if the word was not fresh, or stopped being fresh
-    /// in the meantime.
+    /// Forces the first charge of a fresh word, at `now` or at `mark`, whichever is later, as in
+    /// [`begin`](Self::begin). Returns `None` if the word was not fresh, or stopped being fresh in
+    /// the meantime.
     pub(crate) fn begin_forced(self, now: Tick, tokens: u64, mark: Tick) -> Option<u64> {
         if !load(self.word).is_fresh() {
             return None;
@@ -172,7 +174,8 @@ mod tests {
         }
     }
 
-    /// A forgotten key is idle from the mark on, so an earlier request is decided as of the mark.
+    /// A forgotten key is idle from the mark onward, so an earlier request is decided as of the
+    /// mark.
     #[test]
     fn a_fresh_word_is_charged_no_earlier_than_at_the_mark() {
         let second = |n: u64| Tick::from_nanos(n * 1_000_000_000);

@@ -1,4 +1,4 @@
-//! A rule shared by many keys, and the wanted rule of a key's state.
+//! The rule shared by many keys, and the rule wanted for a key's state.
 
 use crate::decision::Decision;
 use crate::log::{Log, SlidingLog};
@@ -38,7 +38,7 @@ impl StateRule {
 
     /// Returns the answer for a key that was never seen or was forgotten. The request is decided
     /// for `now` or for `mark`, whichever is later. For a log, the answer contains the figures
-    /// before the charge. For a word, it contains the figures after the charge.
+    /// before the charge; for a word, the figures after it.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         match self {
             Self::Packed(rule) => rule.fresh(now, mark, cost),
@@ -50,8 +50,8 @@ impl StateRule {
     }
 }
 
-/// A rule shared by many keys. The rule has its own cache lines, because every check reads the
-/// rule, while the reference count beside the rule changes whenever a key is inserted or removed.
+/// A rule shared by many keys. The rule has its own cache lines, because every check reads it,
+/// whereas the reference count beside it changes whenever a key is inserted or removed.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct SharedRule {
@@ -65,7 +65,7 @@ pub(crate) struct SharedRule {
 pub(crate) struct Counts {
     /// The number of cells, including unlinked cells.
     pub(crate) cells: Atomic<u64>,
-    /// The number of versions created by a change, including versions that were already replaced.
+    /// The number of versions created by changes, including versions that were already replaced.
     pub(crate) later: Atomic<u64>,
 }
 

@@ -1,6 +1,5 @@
 //! A state that belongs to no store: the state of a single limiter, or the state shared by keys
-//! without a place. The rule of this state may be replaced, like the rule of a key's state (see
-//! `versions`).
+//! without a place. Its rule may be replaced, like the rule of any other state (see `versions`).
 
 use super::any_state::AnyState;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
@@ -12,8 +11,8 @@ use crate::sync::Atomic;
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// A state, and a bag for the retired parts of the state. A change of the quota retires versions,
-/// and a log that advances retires chunks. Only stores seal states, so this state is never sealed.
+/// A state, and a bag for its retired parts. A change of the quota retires versions, and a log that
+/// advances retires chunks. Only stores seal states, so this state is never sealed.
 #[derive(Debug)]
 pub(crate) struct Standalone {
     state: Versioned,

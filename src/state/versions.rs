@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// The word of an evicted state. No rule produces this word.
 const SEALED: Word = Word::EVICTED;
 
-/// The word of a log's version once the version may be used. Any other word that is not fresh would
-/// also work.
+/// The word of a version with a log, once the version may be used. Any other word that is not fresh
+/// would also work.
 const IN_USE: Word = Word::EVICTED;
 
 /// A state whose rule may be replaced. See the documentation of `state`.
@@ -42,18 +42,19 @@ struct Version {
     word: Atomic<Word>,
 }
 
-/// A version that follows another version. The version is counted until it is freed.
+/// A version that follows another version. It is counted until it is freed.
 #[derive(Debug)]
 struct Later {
     version: Version,
     /// The time of the change.
     since: Tick,
-    /// With a sliding log, the admissions that had left the window by the time of the change.
+    /// With a sliding log, describes the admissions that had left the window when the quota
+    /// changed.
     past: Past,
     next: Link<Self>,
 }
 
-/// The last version, and the position of that version in the chain if it is not the first version.
+/// The last version, with its position in the chain if it is not the first version.
 #[derive(Clone, Copy)]
 struct Last<'g> {
     at: Option<At<'g, Later>>,
@@ -69,9 +70,9 @@ impl Versioned {
     /// from the cell.
     pub(crate) const BYTES: usize = Link::<Later>::BYTES;
 
-    /// Creates a state that was never charged and has no time yet. The state has no time, because
-    /// the mark that bounds the first charge is known only after the state is linked. If the rule
-    /// is replaced before the first charge, the state looks sealed, and nothing is lost.
+    /// Creates a state that was never charged. It has no time yet, because the mark that bounds the
+    /// first charge is known only after the state is linked. If the rule is replaced before the
+    /// first charge, the state looks sealed, and nothing is lost.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
         let first = Version::new(wanted.rule, wanted.changes);
         Self { first, later: Root::null(), log: Log::new() }
@@ -204,8 +205,7 @@ impl Versioned {
     }
 
     /// Seals the state if it was idle at `judged_at`. Returns whether the state is now sealed.
-    /// Before sealing the state, this method calls `forget` with a time from which the state is
-    /// idle.
+    /// Before it seals the state, this method passes `forget` a time from which the state is idle.
     pub(crate) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(true) };
@@ -228,7 +228,7 @@ impl Versioned {
         })
     }
 
-    /// Returns the bytes of the log.
+    /// Returns the size of the log in bytes.
     pub(crate) fn log_bytes(&self) -> usize {
         self.log.bytes()
     }
@@ -311,8 +311,8 @@ impl Version {
 
     #[inline]
     fn is_checked(&self, changes: u64) -> bool {
-        // ORDERING: relaxed, because both the thread that recorded the count and this thread have
-        // read the count of changes.
+        // ORDERING: relaxed suffices, because this thread and the thread that recorded the count
+        // have both read the counter of changes.
         self.checked.load(Relaxed) >= changes
     }
 
@@ -374,8 +374,8 @@ mod tests {
         Enforced { rule: StateRule::Packed(rule), quota }
     }
 
-    /// Each time the call has found the last version, another version is linked, as another thread
-    /// might link one.
+    /// Whenever the call has found the last version, the test links another version, as another
+    /// thread might.
     #[test]
     fn a_call_that_is_held_up_in_many_eras_keeps_few_versions() {
         const TIMES: u64 = 500;
