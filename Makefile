@@ -21,17 +21,21 @@ LOOM_OPTIONS := --nocapture --test-threads=1
 # `timeout` ends a runaway search. Loom's own limits would report it as a success.
 LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 10800
-MODELS := $(patsubst loom-tests/tests/%.rs,%,$(wildcard loom-tests/tests/*.rs))
-OTHER_MODELS := $(filter-out turnover,$(MODELS))
-# Models that `make loom` leaves to `make loom-long`.
+# The programs of models; the one that takes longest is started first.
+MODELS := turnover $(filter-out turnover,$(patsubst loom-tests/tests/%.rs,%,$(wildcard loom-tests/tests/*.rs)))
+# Models that take more than ten seconds. `make loom` leaves them to `make loom-long`.
 LONG_MODELS := batch_races_insert_of_its_keys_and_each_is_charged_once \
 	change_of_one_limiter_races_charges_and_counts_each \
 	charge_and_refund_race_the_same_and_lose_no_token \
-	charge_races_move_with_two_helpers close_races_close \
-	eviction_races_charge_and_gives_one_burst \
-	inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it \
-	places_come_and_go_and_each_has_one_owner \
-	turnover_races_batch_and_each_key_is_charged_once turnover_races_reset_and_both_count
+	charge_races_move_with_two_helpers \
+	charge_races_reset_and_is_not_given_back_if_it_is_void close_races_close \
+	eviction_races_charge_and_gives_one_burst insert_races_insert_of_one_key_in_a_turnover \
+	insert_races_seal inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it \
+	keys_beyond_the_cap_race_for_the_shared_token places_come_and_go_and_each_has_one_owner \
+	promotion_races_charge_of_a_moved_key quota_swap_races_eviction_and_no_charge_is_lost \
+	quota_swap_races_insert_and_the_key_is_under_the_new_quota \
+	turnover_races_batch_and_each_key_is_charged_once turnover_races_charge_never_admits_twice \
+	turnover_races_refund_and_both_count turnover_races_reset_and_both_count
 # The targets of `make fuzz`, and the duration of each.
 FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text heads
 FUZZ_SECONDS ?= 60
@@ -98,7 +102,7 @@ NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
 .PHONY: install-c c-tools bench-c proxies pingora envoy browser
-.PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
+.PHONY: instructions stress soak sanitize miri fuzz loom models-of-weaken loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound peers clean
 
@@ -256,23 +260,27 @@ miri:
 fuzz:
 	$(SCRIPT)/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
-# A model runs on one core, and the models of turnovers take longer than all others together, so
-# both groups run at the same time.
+# A model runs on one core, so two programs of models run at the same time.
+BOTH_CORES = $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 #: make loom       the model checker with quick bounds (some minutes); `make loom-long` runs the
 #:                 models that take more than ten seconds
 loom:
 	$(LOOM) --no-run
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target loom-turnover loom-others
+	@$(BOTH_CORES) $(addprefix models-of-,$(MODELS)) models-of-weaken
 
-loom-turnover:
-	$(LOOM_LIMIT) sh -c '$(LOOM) --test turnover -- $(LOOM_OPTIONS) $(addprefix --skip ,$(LONG_MODELS))'
+models-of-%:
+	$(LOOM_LIMIT) sh -c '$(LOOM) --test $* -- $(LOOM_OPTIONS) $(addprefix --skip ,$(LONG_MODELS))'
 
-loom-others: tests = --bin weaken $(addprefix --test ,$(OTHER_MODELS))
-loom-others:
-	$(LOOM_LIMIT) sh -c '$(LOOM) $(tests) -- $(LOOM_OPTIONS) $(addprefix --skip ,$(LONG_MODELS))'
+# Tests of the command behind `make weaken`.
+models-of-weaken:
+	$(LOOM) --bin weaken
 
 loom-long:
-	$(LOOM_LIMIT) sh -c '$(LOOM) -- $(LOOM_OPTIONS) $(LONG_MODELS)'
+	$(LOOM) --no-run
+	@$(BOTH_CORES) $(addprefix model-,$(LONG_MODELS))
+
+model-%:
+	$(LOOM_LIMIT) sh -c '$(LOOM) --tests -- $(LOOM_OPTIONS) $*'
 
 #: make loom-deep  the model checker with deep bounds (two to three hours)
 loom-deep:
