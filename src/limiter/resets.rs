@@ -53,18 +53,20 @@
 //! | counted | `rule::try_update` and `rule::swap` of a charge | any reset | that the charge has read its number | none: the edge keeps a load of one thread before the store of that thread, and loom never delays a load |
 //!
 //! A log relies on the *link* edge instead: a thread that sees the restarted log also sees
-//! everything that happened before the restart. Another thread may move a key between the reset and
-//! the refund of the key. The word that this thread writes depends on the reset word, and
-//! processors preserve this order. To break invariant 1, a processor would have to do one of two
-//! things. It could change the word before it has read the number, which *counted* forbids. Or it
-//! could make the second raise visible too early, before it has loaded the word for which the
-//! preceding loop waits. No processor does this.
+//! everything that happened before the restart.
+//!
+//! Another thread may move a key between the reset and the refund of the key. The word that this
+//! thread writes depends on the reset word, and processors preserve this order.
+//!
+//! A processor would break invariant 1 only if it changed the word before it had read the number,
+//! which *counted* forbids, or if it made the second raise visible before it had loaded the word
+//! for which the preceding loop waits. No processor does the latter.
 
 use crate::decision::{Decision, Stamp};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use std::hash::{BuildHasher, RandomState};
 
-/// The number of a limiter's resets. Each reset raises the number twice.
+/// The number that counts a limiter's resets. Each reset raises it twice.
 #[derive(Debug)]
 pub struct Resets(Atomic<u64>);
 
