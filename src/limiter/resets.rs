@@ -1,14 +1,14 @@
 //! Voids charges when keys are reset. A limiter counts its resets, and each decision contains this
 //! count.
 //!
-//! A refund returns the tokens that a charge still holds, and after a reset a charge holds none.
+//! A refund returns the tokens that a charge still holds, but after a reset, a charge holds none.
 //! However, the words of most rules do not show whether they were reset. A limiter therefore has
 //! one number for all its keys. Every reset, of whichever key, raises the number twice: before and
 //! after the reset itself. A refund has no effect if its decision contains a different number.
 //!
 //! Why not a number for each key? The number would have to be stored in the key's word, or next to
-//! the word. A single number has a price: the reset of one key also voids the refunds of earlier
-//! charges of other keys. Permits in flight do have a number in each word (see `rule/permits.rs`),
+//! the word. A single number has a price: the reset of one key also voids the refunds of other
+//! keys' earlier charges. Permits in flight do have a number in each word (see `rule/permits.rs`),
 //! because permits that are voided by mistake do not return as time passes.
 //!
 //! Why not a time? Callers pass their own times, which may stand still or go back.

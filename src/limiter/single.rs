@@ -43,7 +43,7 @@ pub struct SingleLimiter {
     pub(crate) clock: Clock,
 }
 
-/// A state on separate cache lines. Otherwise the word would share a line with fields that every
+/// A state on separate cache lines. Otherwise, the word would share a line with fields that every
 /// check reads, and these fields would move from core to core together with the word.
 #[derive(Debug)]
 #[repr(align(128))]

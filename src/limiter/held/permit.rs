@@ -2,7 +2,7 @@
 //!
 //! # State
 //!
-//! The state is one number. The number is 0 if the guard is empty. Otherwise its bits are:
+//! The state is one number, which is 0 if the guard is empty. Otherwise, its bits are:
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -28,7 +28,7 @@ use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
 
-/// The right of a request to be in flight. Dropping the permit releases this right.
+/// A request's right to be in flight. Dropping the permit releases this right.
 ///
 /// There are three ways to obtain a permit. [`InFlight::acquire`](crate::InFlight::acquire) borrows
 /// the limit. [`acquire_owned`](crate::InFlight::acquire_owned) is for a task or a response body

@@ -21,9 +21,9 @@ use std::sync::Arc;
 /// A rate limiter for several classes of callers. Each class has a separate quota and algorithm.
 ///
 /// Created by [`Builder::class`](crate::Builder::class). The caller of a check chooses the class of
-/// a key. [`class`](Self::class) returns the [`Limiter`] of a class, with all methods of a limiter.
-/// The class limiter does not record which class a key belongs to, so a new customer requires no
-/// call. If a customer's plan changes, check the next request in the new class.
+/// a key. [`class`](Self::class) returns the [`Limiter`] of a class, with all its methods. The
+/// class limiter does not record which class a key belongs to, so adding a customer requires no
+/// call. If a customer's plan changes, check their next request in the new class.
 ///
 /// # A key in two classes
 ///
@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// your service knows about the caller, not on the contents of the request. To enforce a limit
 /// across all classes, also charge a [`SingleLimiter`], with [`check_all`].
 ///
-/// Refund a charge in the class that made it. In any other class the refund has no effect, because
+/// Refund a charge in the class that made it. In any other class, the refund has no effect, because
 /// that class treats the charge as made by another limiter.
 ///
 /// # Memory

@@ -338,7 +338,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.look_at(key, cost, OwnClock, look);
     }
 
-    /// Looks like [`look`](Self::look), at the time `time`.
+    /// Like [`look`](Self::look), but at the time `time`.
     #[inline]
     pub(crate) fn look_at<'m, Q: ?Sized>(&'m self, key: &Q, cost: u64, time: impl Time, look: &mut Look<'m>)
     where

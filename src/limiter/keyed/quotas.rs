@@ -19,8 +19,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// A quota change does not affect the number of tokens that a key has used. For example, a
     /// bucket of 10 tokens with 4 missing becomes a bucket of 100 with 4 missing. From then on,
     /// tokens refill at the new rate. A larger quota therefore admits everything that the old quota
-    /// would have admitted. Around a change, a key can use at most the larger of the two capacities
-    /// plus the tokens that the rates add.
+    /// would have admitted. In an interval that contains a change, a key can use at most the larger
+    /// of the two capacities, plus the tokens that refill at the old and the new rate.
     ///
     /// If the number of missing tokens exceeds the new capacity, the key has no tokens left, and
     /// the excess is forgotten. For this reason, avoid lowering and raising a quota repeatedly.

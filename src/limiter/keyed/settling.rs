@@ -223,7 +223,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert_eq!(limiter.peek("alice").remaining(), 70);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    // Always inlined. Otherwise the returned reservation would be copied, and the copy would wait
+    // Always inlined. Otherwise, the returned reservation would be copied, and the copy would wait
     // for the stores of the check.
     #[inline(always)]
     pub fn reserve<'l, Q>(

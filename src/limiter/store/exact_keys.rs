@@ -29,9 +29,9 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// Checks of known keys are lock-free and do not allocate, as with
 /// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of
-/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also requires this
-/// lock. Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of
-/// known keys. If a thread is stopped while it holds such a lock, insertions into that bucket are
+/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also locks its bucket.
+/// Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of known
+/// keys. If a thread is stopped while it holds such a lock, insertions into that bucket are
 /// blocked.
 ///
 /// # The code of a key
@@ -63,8 +63,8 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// This store also supports the [sliding log](crate::Algorithm::SlidingLog). Each key then requires
 /// 8 to 24 additional bytes for each admission that still counts. This memory is allocated when it
-/// is needed, and freed as admissions stop counting and keys are forgotten. It is at most `24 *
-/// max_keys * limit` bytes in total.
+/// is needed, and freed as admissions stop counting and keys are forgotten. The total never exceeds
+/// `24 * max_keys * limit` bytes.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(crate) store: ExactStore<K>,
     method: Method,

@@ -142,8 +142,8 @@ where
     H: BuildHasher + Default + Send + Sync + 'static,
     Q: Hash + ?Sized,
 {
-    // Always inlined. If a caller only needs to know whether the request was allowed, the rest of
-    // the answer is then not computed.
+    // Always inlined, so that a caller that only needs to know whether the request was allowed does
+    // not compute the rest of the answer.
     #[inline(always)]
     fn check(
         &self,
