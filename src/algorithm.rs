@@ -28,7 +28,7 @@ pub enum Algorithm {
     /// the tokens refilled during the interval.
     #[default]
     TokenBucket,
-    /// A bucket that requests fill and that leaks steadily, used as a meter. It makes the same
+    /// A bucket used as a meter: requests fill it, and it leaks steadily. It makes the same
     /// decisions as the token bucket.
     LeakyBucket,
     /// A leaky bucket used as a queue. The decision for an allowed request specifies when the
@@ -39,13 +39,13 @@ pub enum Algorithm {
     /// lets other requests start early. For callers that may give up, or must not wait past a
     /// deadline, use the queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
     LeakyQueue,
-    /// A count for each window, with fixed boundaries ([`WindowAlign`](crate::WindowAlign)). If an
-    /// interval as long as the period crosses a boundary, at most twice the limit is admitted in
-    /// that interval.
+    /// A count for each window, with fixed boundaries ([`WindowAlign`](crate::WindowAlign)). An
+    /// interval that is as long as the period and crosses a boundary admits at most twice the
+    /// limit.
     FixedWindow,
     /// A weighted count over the current and the previous window. The weighting assumes that the
-    /// requests in the previous window were spread evenly. In any interval as long as the period,
-    /// about the limit is admitted, and never more than twice the limit.
+    /// requests in the previous window were spread evenly. An interval as long as the period admits
+    /// about the limit, and never more than twice the limit.
     SlidingWindow,
     /// A record of the time of every admission. In any trailing period, at most the limit is
     /// admitted. This bound is exact, whatever the requests cost. The limit is at most 1,000,000,
@@ -57,13 +57,13 @@ pub enum Algorithm {
     /// a few hundred bytes. This memory is allocated on demand. A check performs a binary search.
     ///
     /// A check that runs concurrently with a refund of several tokens may see only part of the
-    /// refund. A refund never returns too many tokens. A refund that runs concurrently with a
-    /// change of the key's quota may be lost. After a lost refund, the tokens become free when the
-    /// charge leaves the period, as they would without a refund.
+    /// refund. A refund never returns too many tokens, but it may be lost if the key's quota
+    /// changes at the same time. The tokens then become free when the charge leaves the period, as
+    /// they would without a refund.
     ///
-    /// If another thread was faster, a request may carry a time before the last admission. Such a
-    /// request is decided and counted at the time of the last admission. The bound holds for the
-    /// times at which admissions are counted.
+    /// If another thread gets there first, a request's time may be earlier than the last admission.
+    /// Such a request is decided and counted at the time of the last admission. The bound holds for
+    /// the times at which admissions are counted.
     SlidingLog,
 }
 
@@ -101,7 +101,7 @@ impl Algorithm {
         matches!(self, Self::FixedWindow | Self::SlidingWindow)
     }
 
-    /// Returns true if the algorithm supports a burst. (For other algorithms the capacity is the
+    /// Returns true if the algorithm supports a burst. (For other algorithms, the capacity is the
     /// limit.)
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Support for serde: quotas and settings are serialized in their text form.
+//! Support for serde: quotas and settings are serialized as strings.
 
 use crate::algorithm::Algorithm;
 use crate::error::ParseError;

@@ -15,7 +15,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// The number of nanoseconds that represents a time never reached.
+/// The number of nanoseconds that means "never".
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The answer to a request: whether the request may go ahead, how many tokens remain, and how long
@@ -288,10 +288,11 @@ impl Decision {
     /// Returns how long it takes until the number of remaining tokens exceeds
     /// [`remaining`](Self::remaining), if the key is not charged in the meantime.
     ///
-    /// For buckets the result is exact to the nanosecond. For windows and logs, more tokens may
-    /// become available up to one period earlier, because a decision does not record the charges of
-    /// other requests. The result is zero if the full [`capacity`](Self::capacity) is available, or
-    /// if a policy answered. The result is [`Duration::MAX`] if the refill is after [`Tick::MAX`].
+    /// For buckets, the result is exact to the nanosecond. For windows and logs, more tokens may
+    /// become available up to one period earlier, because a decision does not record charges made
+    /// by other requests. The result is zero if the full [`capacity`](Self::capacity) is available,
+    /// or if a policy answered. The result is [`Duration::MAX`] if the refill happens after
+    /// [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -397,10 +398,10 @@ impl Decision {
     /// Returns the time at which the request was decided and at which its charge is counted.
     /// Usually this is the `now` of the check.
     ///
-    /// The result may be later than `now` if the limiter does not contain the key: if `now` is
-    /// earlier than the time at which all forgotten keys are idle, the request is decided at that
-    /// later time. (`now` can be this early if the thread was stopped or the clock was set back.)
-    /// The durations of this decision always count from the `now` of the check.
+    /// For a key that the limiter does not contain, the result may be later than `now`. The limiter
+    /// remembers a time at which all forgotten keys are idle. If `now` is earlier, the request is
+    /// decided at the remembered time. (This can happen if the thread was stopped or the clock was
+    /// set back.) The durations of this decision always count from the `now` of the check.
     ///
     /// ```
     /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
@@ -432,7 +433,7 @@ impl Decision {
         if answer.is_allowed() { fresh(0) } else { answer }
     }
 
-    /// Adjusts this decision on a fresh key to the time of the request, which was `late`
+    /// Adjusts this decision, made for a fresh key, to the time of the request, which was `late`
     /// nanoseconds before `at`.
     pub(crate) fn late_by(self, late: u64) -> Self {
         let figures = match self.figures {
@@ -525,8 +526,8 @@ impl Denied {
     /// Returns the binding denial among the decisions of several limits, or `None` if all limits
     /// allow the request. Each decision is paired with the index of its limit.
     ///
-    /// This function applies the rule of [`check_all`](crate::check_all) to limits that were
-    /// checked in another way, such as one after the other over a network.
+    /// This function applies the same rule as [`check_all`](crate::check_all) to limits that were
+    /// checked in another way, for example one after the other over a network.
     ///
     /// ```
     /// use tollgate::{Denied, ManualClock, Quota, SingleLimiter};

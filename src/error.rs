@@ -66,10 +66,10 @@ pub struct QuotaError(Refused);
 #[error(transparent)]
 pub struct PauseError(Refused);
 
-/// The error returned when a text does not parse as a [`Quota`](crate::Quota), or as the name of a
-/// value such as an [`Algorithm`].
+/// The error returned when a string does not parse as a [`Quota`](crate::Quota), or as the name of
+/// a value such as an [`Algorithm`].
 ///
-/// The message names the position, the mistake at that position, and the allowed texts.
+/// The message names the position, the mistake at that position, and what is allowed there.
 ///
 /// ```
 /// use tollgate::Quota;
@@ -108,8 +108,8 @@ impl ConfigError {
 }
 
 impl QuotaError {
-    /// Returns true if the same call may succeed later, because the limiter can enforce the quota
-    /// but there was no memory for the change.
+    /// Returns true if the limiter can enforce the quota but had no memory for the change. The same
+    /// call may then succeed later.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -130,8 +130,8 @@ impl QuotaError {
 }
 
 impl ParseError {
-    /// Returns the position of the error in a text of quotas, in bytes from the start of the text.
-    /// Returns `None` for the name of a value.
+    /// Returns the byte offset of the error in the text of a quota or a list of quotas. Returns
+    /// `None` if the name of a value was expected instead.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -452,7 +452,7 @@ pub enum Refused {
         /// The maximum number of keys that may be paused at one time.
         most: usize,
     },
-    /// A text cannot be parsed as a quota, or as a list of quotas.
+    /// A string cannot be parsed as a quota, or as a list of quotas.
     #[error(
         "invalid quota {text:?}: at character {}, {wrong}; allowed: {allowed}, as in 100/s, 5/10s or \
          1000/h burst 50",
@@ -461,15 +461,14 @@ pub enum Refused {
     InvalidQuota {
         /// The text that was refused.
         text: String,
-        /// The position of the error, in bytes from the start of the text. If the text ends too
-        /// early, the position is the length of the text.
+        /// The byte offset of the error. If the string ends too early, this is the string's length.
         offset: usize,
         /// The mistake at this position.
         wrong: String,
-        /// The texts that are allowed at this position.
+        /// The strings that are allowed at this position.
         allowed: &'static str,
     },
-    /// A text does not name any value of the setting.
+    /// A string does not name any of the setting's values.
     #[error("unknown {setting} {name:?}; allowed: {allowed}")]
     UnknownName {
         /// The setting.

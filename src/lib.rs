@@ -23,9 +23,9 @@
 //!
 //! # Where to look
 //!
-//! - [`Limiter`]: a limiter of many keys; [`SingleLimiter`]: a limiter of one resource;
+//! - [`Limiter`]: a limiter for many keys; [`SingleLimiter`]: a limiter for one resource;
 //!   [`Builder`]: the settings of both.
-//! - [`Quota`]: the number of tokens, their period and the burst. A text such as `100/s burst 20`
+//! - [`Quota`]: the number of tokens, their period and the burst. A string such as `100/s burst 20`
 //!   parses as a quota, and `10/s, 1000/d` as a list of quotas.
 //! - [`Decision`]: the answer to a check, with the remaining tokens and the retry and reset times.
 //! - [`Algorithm`]: token bucket, leaky bucket (meter and queue), fixed window, sliding window,
@@ -35,12 +35,12 @@
 //! - [`ClassLimiter`]: quotas for classes of callers, such as free and paid plans.
 //! - [`check_all`]: checks one request against several limits, and charges all of them or none.
 //! - [`Reservation`]: a cost that is known only after the work is done.
-//! - [`InFlight`]: a limit on how many requests of a key run at the same time. Each running request
-//!   owns a [`Permit`].
+//! - [`InFlight`]: a limit on how many of a key's requests run at the same time. Each running
+//!   request owns a [`Permit`].
 //! - [`store`]: the two stores for keys. With [`exact_keys`](Builder::exact_keys), no two keys ever
 //!   share a state, and the keys can be [listed](Limiter::keys).
 //!   [`Fingerprints`](store::Fingerprints) describes what an attacker who chooses keys could gain.
-//! - [`Stats`]: the figures of a limiter, for a dashboard.
+//! - [`Stats`]: a limiter's figures, for a dashboard.
 //! - [`design`]: the guarantees, the tests that check them, the reasons why they hold, and what was
 //!   not verified.
 //!
@@ -83,8 +83,8 @@
 //!
 //! # Features
 //!
-//! - `serde`: [`Quota`], [`Algorithm`], [`WhenFull`] and [`WindowAlign`] are serialized in their
-//!   text form, which can be parsed again.
+//! - `serde`: [`Quota`], [`Algorithm`], [`WhenFull`] and [`WindowAlign`] are serialized as strings,
+//!   which can be parsed again.
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(

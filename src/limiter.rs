@@ -4,13 +4,13 @@
 //! | subject | module |
 //! |---|---|
 //! | the settings of a limiter | `build` |
-//! | checks, quotas and upkeep of many keys; classes; times passed by the caller | `keyed` |
-//! | the limiter of one resource | `single` |
-//! | the stores of keys, and their interface | `store` |
+//! | checks, quotas and upkeep for many keys; classes; times passed by the caller | `keyed` |
+//! | the limiter for one resource | `single` |
+//! | the key stores, and their interface | `store` |
 //! | reservations and permits | `held` |
 //! | limits of any kind, and `check_all` | `together` |
-//! | charges that a reset makes void | `resets` |
-//! | pauses of keys | `pauses` |
+//! | charges voided by a reset | `resets` |
+//! | key pauses | `pauses` |
 
 mod build;
 mod held;

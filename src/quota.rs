@@ -37,14 +37,14 @@ use std::time::Duration;
 ///
 /// # Text
 ///
-/// A text consists of `tokens/period`, optionally followed by `burst n`, optionally followed by
+/// The text of a quota consists of `tokens/period`, then optionally `burst n`, then optionally
 /// [`strict`](Self::strict). A period is a unit, optionally with a number in front: `100/s`,
 /// `5/10s`, `1000/h burst 50`, `100/min strict`. The units are `ns`, `us`, `ms`, `s` (`sec`,
 /// `second`), `min` (`m`, `minute`), `h` (`hr`, `hour`) and `d` (`day`). Words may have a plural
 /// `s`. Numbers are whole, so half a token a second is `1/2s`.
 ///
-/// Commas separate several quotas in one text: see [`parse_list`](Self::parse_list). With the
-/// feature `serde`, a quota is serialized as such a text.
+/// To write several quotas in one text, separate them by commas; see
+/// [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     tokens: u64,
@@ -189,8 +189,8 @@ impl Quota {
     /// Sets the burst, that is, the capacity of a bucket. The burst must be at least 1. The rate
     /// does not change.
     ///
-    /// `burst(1)` spaces requests evenly. Windows and logs do not support a burst, so building a
-    /// limiter with these algorithms returns an error.
+    /// `burst(1)` spaces requests evenly. Windows and logs do not support a burst. If one is set,
+    /// building such a limiter returns an error.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -215,9 +215,9 @@ impl Quota {
     /// it therefore admits up to `2 * tokens - 1` in one period.
     ///
     /// The strict quota of `n` tokens is a bucket with a burst of `b` and a rate of `n - b`. The
-    /// burst and the tokens that refill in one period therefore add up to `n`. `b` is the
-    /// configured burst, which must be below `n`. By default, `b` is a tenth of `n`, and at least
-    /// 1. (A strict quota of 1 token has a burst and a rate of 1.)
+    /// burst and the tokens that refill in one period therefore add up to `n`. Here `b` is the
+    /// configured burst, which must be below `n`. The default is a tenth of `n`, or one token if
+    /// `n` is below 10. (A strict quota of one token has both a burst and a rate of one.)
     ///
     /// The result is an ordinary quota for any algorithm that supports a burst, and
     /// [`tokens`](Self::tokens) returns its lower rate. A steady client receives that rate, which
@@ -293,15 +293,15 @@ impl Quota {
         self.burst
     }
 
-    /// Parses one or more quotas from a text. Commas separate the quotas.
+    /// Parses one or more quotas, separated by commas.
     ///
-    /// The quotas of a list are several limits on the same resource. Charge them together with
+    /// The quotas in a list are several limits on the same resource. Charge them together with
     /// [`check_all`](crate::check_all).
     ///
     /// # Errors
     ///
-    /// Returns a [`ParseError`] that names the quota, the position of the error, and the text that
-    /// is allowed there.
+    /// Returns a [`ParseError`] that names the quota, the position of the error, and what is
+    /// allowed there.
     ///
     /// ```
     /// use tollgate::{Charge, Quota, SingleLimiter, check_all};
@@ -359,7 +359,7 @@ impl FromStr for Quota {
 
 impl fmt::Display for Quota {
     /// Writes the quota as text. Parsing this text returns the same quota, provided that a limiter
-    /// accepts the period of the quota.
+    /// accepts the quota's period.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.period.as_nanos();
         let (name, unit) = text::UNITS

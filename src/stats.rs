@@ -1,6 +1,6 @@
 //! The figures of a limiter and its store.
 
-/// The figures of a limiter. [`Limiter::stats`](crate::Limiter::stats) returns them.
+/// A limiter's figures, as returned by [`Limiter::stats`](crate::Limiter::stats).
 ///
 /// While other threads use the limiter, the figures may be read at slightly different moments.
 ///

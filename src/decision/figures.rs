@@ -42,15 +42,15 @@ pub(crate) enum Figures {
     /// identifies the charge by these numbers, even after a change of quota.
     Held {
         remaining: u64,
-        /// The time at which the charge stops counting, in nanoseconds. This is not before `at`.
+        /// The time at which the charge stops counting, in nanoseconds; never earlier than `at`.
         until: u64,
-        /// How long the charge counts, in nanoseconds. This is the period of a log, or the length
-        /// of all windows in which the charge has weight.
+        /// How long the charge counts, in nanoseconds. This is the period of a log, or the total
+        /// length of the windows in which the charge has weight.
         period: u64,
     },
     /// A bucket with a capacity of `limit` tokens.
     Bucket {
-        /// The grain at which the bucket will be full after this decision. This is not before the
+        /// The grain at which the bucket will be full after this decision; never earlier than the
         /// grain of `at`.
         full: u64,
         grain: Grain,
@@ -82,16 +82,15 @@ pub(crate) enum Figures {
         /// no retry can succeed.
         wait: u64,
         reset: u64,
-        /// Milliseconds until more tokens are available, rounded up. `u32::MAX` represents that
-        /// value and all larger values. (A larger type would make `Figures` larger than a bucket's
-        /// figures require.)
+        /// Milliseconds until more tokens are available, rounded up. `u32::MAX` means that number
+        /// or more. (A larger type would make `Figures` larger than a bucket's figures require.)
         refill: u32,
     },
 }
 
 impl Figures {
-    /// Returns the time until which a window or a log counts this charge, and how long the charge
-    /// counts, in nanoseconds. Returns `None` for other rules.
+    /// Returns the time at which a window or a log stops counting this charge, and how long the
+    /// charge counts. Both are in nanoseconds. Returns `None` for other rules.
     pub(crate) const fn held(self) -> Option<(u64, u64)> {
         match self {
             Self::Held { until, period, .. } | Self::LateHeld { until, period, .. } => Some((until, period)),

@@ -41,9 +41,9 @@ pub struct DecisionParts {
     /// How long it takes until the full `capacity` is available; [`Duration::MAX`] if that never
     /// happens.
     pub reset_after: Duration,
-    /// How long it takes until more than `remaining` tokens remain. This is stored in milliseconds,
-    /// rounded up. If it is 49 days or more, [`refill_after`](crate::Decision::refill_after)
-    /// returns `reset_after` instead.
+    /// How long it takes until more than `remaining` tokens are available. This is stored in
+    /// milliseconds, rounded up. If it is 49 days or more,
+    /// [`refill_after`](crate::Decision::refill_after) returns `reset_after` instead.
     pub refill_after: Duration,
     /// The time at which the limiter decided the request.
     pub at: Tick,

@@ -1,4 +1,4 @@
-//! The limiter of many keys, its classes, and the thread that sweeps them.
+//! The limiter for many keys, its classes, and the thread that sweeps them.
 
 pub(super) mod at;
 pub(super) mod by_key;

@@ -1,4 +1,4 @@
-//! Pauses of keys. While a key is paused, all its requests with a cost are denied.
+//! Key pauses. While a key is paused, all its requests with a cost are denied.
 //!
 //! # How
 //!
@@ -11,8 +11,8 @@
 //! paused twice, the later end therefore applies, whatever the order of the two pauses. When a
 //! pause has ended, its key is idle in the second store, and a turnover or a round forgets the key.
 //!
-//! The pause does not change the word of the paused key itself. Refunds, forced charges and changes
-//! of quotas update that word as usual. After the pause the key is therefore in exactly the state
+//! The pause does not change the word of the paused key itself. Refunds, forced charges and quota
+//! changes update that word as usual. After the pause, the key is therefore in exactly the state
 //! that it would have without the pause.
 //!
 //! # State
@@ -26,10 +26,10 @@
 //!
 //! # What holds
 //!
-//! 1. A check is denied if it starts after a pause has returned, and if its time is before the end
-//!    of the pause. The check sees the root, `latest` and the word. The root is final, `latest`
-//!    never falls, and only a reset lowers the word. The store forgets the key only after it has
-//!    accepted a time at or after the end of the pause.
+//! 1. A check of a paused key is denied if it starts after the call to `pause` has returned and its
+//!    time is before the end of the pause. The check sees the root, `latest` and the word. The root
+//!    is final, `latest` never falls, and only a reset lowers the word. The store forgets the key
+//!    only after it has accepted a time at or after the end of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
 //! 3. If a check that runs concurrently with a pause is admitted, the check takes effect before the
 //!    pause.
@@ -51,11 +51,12 @@
 //! # Orderings
 //!
 //! The *link* edge in `reclaim` publishes the second store. `latest` is a [`Mark`], which only
-//! rises. A check that starts after the pause has returned sees the raised `latest`: whatever
-//! informed the check's caller of the return also makes `latest` visible.
+//! rises. A check that starts after the pause has returned sees the raised `latest`: however the
+//! check's caller learned that the pause has returned, that also makes `latest` visible.
+//!
 //! `pause_races_check_and_holds_for_the_next` fails if `latest` is not raised.
 //! `pause_races_the_end_of_an_earlier_one_and_holds` fails if the loop of `Paused::set` does not
-//! repeat after its key was forgotten.
+//! retry after its key is forgotten.
 
 use super::resets::Resets;
 use super::store::interface::{Accepts, Store};
@@ -128,7 +129,7 @@ impl<S: Store> Pauses<S> {
     {
         if !self.are_used() {
             let first = Paused { keys: keys.of_times()?, latest: Mark::at(Tick::ZERO), next: Link::null() };
-            // If another thread was faster, the store of that thread is used.
+            // If another thread gets there first, its store is used.
             drop(self.0.install(first, &pin()));
         }
         self.visit(|paused| paused.set(key, now, end)).expect("it was installed")

@@ -1,14 +1,14 @@
 //! Voids charges when keys are reset. A limiter counts its resets, and each decision contains this
 //! count.
 //!
-//! A refund returns the tokens that a charge still holds, and after a reset a charge holds none.
+//! A refund returns the tokens that a charge still holds, but after a reset, a charge holds none.
 //! However, the words of most rules do not show whether they were reset. A limiter therefore has
 //! one number for all its keys. Every reset, of whichever key, raises the number twice: before and
 //! after the reset itself. A refund has no effect if its decision contains a different number.
 //!
 //! Why not a number for each key? The number would have to be stored in the key's word, or next to
-//! the word. A single number has a price: the reset of one key also voids the refunds of earlier
-//! charges of other keys. Permits in flight do have a number in each word (see `rule/permits.rs`),
+//! the word. A single number has a price: the reset of one key also voids the refunds of other
+//! keys' earlier charges. Permits in flight do have a number in each word (see `rule/permits.rs`),
 //! because permits that are voided by mistake do not return as time passes.
 //!
 //! Why not a time? Callers pass their own times, which may stand still or go back.
@@ -53,18 +53,20 @@
 //! | counted | `rule::try_update` and `rule::swap` of a charge | any reset | that the charge has read its number | none: the edge keeps a load of one thread before the store of that thread, and loom never delays a load |
 //!
 //! A log relies on the *link* edge instead: a thread that sees the restarted log also sees
-//! everything that happened before the restart. Another thread may move a key between the reset and
-//! the refund of the key. The word that this thread writes depends on the reset word, and
-//! processors preserve this order. To break invariant 1, a processor would have to do one of two
-//! things. It could change the word before it has read the number, which *counted* forbids. Or it
-//! could make the second raise visible too early, before it has loaded the word for which the
-//! preceding loop waits. No processor does this.
+//! everything that happened before the restart.
+//!
+//! Another thread may move a key between the reset and the refund of the key. The word that this
+//! thread writes depends on the reset word, and processors preserve this order.
+//!
+//! A processor would break invariant 1 only if it changed the word before it had read the number,
+//! which *counted* forbids, or if it made the second raise visible before it had loaded the word
+//! for which the preceding loop waits. No processor does the latter.
 
 use crate::decision::{Decision, Stamp};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use std::hash::{BuildHasher, RandomState};
 
-/// The number of a limiter's resets. Each reset raises the number twice.
+/// The number that counts a limiter's resets. Each reset raises it twice.
 #[derive(Debug)]
 pub struct Resets(Atomic<u64>);
 

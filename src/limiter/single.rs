@@ -1,4 +1,4 @@
-//! The limiter of one resource, which has one state and no keys.
+//! The limiter for one resource, which has one state and no keys.
 
 use super::resets::Resets;
 use super::time_of::{At, OwnClock, Time};
@@ -34,9 +34,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct SingleLimiter {
     /// The initial rule, if it is a bucket. A check reads this copy without following a pointer.
-    /// The rule applies to the first version of the state. A change of the quota freezes that
-    /// version. Afterwards, a check finds the first version frozen, and continues with the last
-    /// version.
+    /// The rule applies to the first version of the state. A quota change freezes that version. A
+    /// check that finds the first version frozen continues with the last version.
     first: Option<Gcra>,
     pub(crate) state: Apart,
     pub(crate) resets: Resets,
@@ -44,7 +43,7 @@ pub struct SingleLimiter {
     pub(crate) clock: Clock,
 }
 
-/// A state on separate cache lines. Otherwise the word would share a line with fields that every
+/// A state on separate cache lines. Otherwise, the word would share a line with fields that every
 /// check reads, and these fields would move from core to core together with the word.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -193,7 +192,7 @@ impl SingleLimiter {
         let stamp = self.resets.stamp();
         match take(gcra, self.state.0.first_word(), now, cost) {
             Some((decision, _)) => Decision { stamp, ..decision },
-            // No value has to be preserved across this call, because it is the last.
+            // No value has to be preserved across this call, because nothing follows it.
             None => self.check_later_state(now, cost).0,
         }
     }
@@ -224,7 +223,7 @@ impl SingleLimiter {
         self.check_later_state(now, cost).0
     }
 
-    /// Charges a log, or the last version of the state after a change of the quota.
+    /// Charges a log, or the last version of the state after a quota change.
     #[cold]
     #[inline(never)]
     fn check_later_state(&self, now: Tick, cost: u64) -> SlowDecision {
@@ -452,7 +451,7 @@ impl SingleLimiter {
         Reservation::new(self, estimate)
     }
 
-    /// Reserves like [`reserve`](Self::reserve), for work that outlives the caller. The reservation
+    /// Like [`reserve`](Self::reserve), but for work that outlives the caller. The reservation
     /// shares ownership of the limiter. This method allocates once, so that the type of the
     /// reservation needs no parameters.
     ///

@@ -1,4 +1,4 @@
-//! The interface of the stores of keys, and its two implementations.
+//! The interface of the key stores, and its two implementations.
 
 pub(super) mod exact_keys;
 pub(super) mod fingerprints;

@@ -41,7 +41,7 @@ impl Time for Tick {
     }
 }
 
-/// A view of a limiter whose decisions use a time passed by the caller.
+/// A view of a limiter that decides at a time passed by the caller.
 ///
 /// Created by [`Limiter::at`](crate::Limiter::at) and
 /// [`SingleLimiter::at`](crate::SingleLimiter::at).

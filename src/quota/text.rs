@@ -24,7 +24,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Returns the texts that may follow these parts, for an error message.
+    /// Returns the strings that may follow these parts, for an error message.
     const fn next(&self) -> &'static str {
         match (self.burst, self.is_strict) {
             (_, true) => "the end",
@@ -119,8 +119,8 @@ impl<'t> Reader<'t> {
         self.take(char::is_alphabetic)
     }
 
-    /// Parses a number. `may_end` specifies whether a comma may follow. In a list, a comma ends a
-    /// quota.
+    /// Parses a number. `may_end` specifies whether a comma may follow, as it does at the end of a
+    /// quota in a list.
     fn number(&mut self, allowed: &'static str, may_end: bool) -> Result<u64, Refused> {
         let (at, digits) = self.take(|c| c.is_ascii_digit());
         if digits.is_empty() {

@@ -91,7 +91,7 @@ impl<L: Kind> Builder<L> {
         Builder { chosen: self.chosen, hash: self.hash }
     }
 
-    /// Converts this builder to a builder with a new key hash and otherwise the same settings.
+    /// Converts this builder to a builder with a new key hash. All other settings are kept.
     pub(crate) fn hashing_by<M: Kind>(self, hash: M::Hash) -> Builder<M> {
         Builder { chosen: self.chosen, hash }
     }
@@ -232,7 +232,7 @@ impl Chosen {
         Ok(self.method_of(self.algorithm))
     }
 
-    /// Returns an error if an alignment is set and the algorithm has no windows.
+    /// Returns an error if an alignment is set but the algorithm has no windows.
     pub(crate) fn check_align(&self) -> Result<(), Refused> {
         if self.align.is_some() && !self.algorithm.has_windows() {
             return Err(Refused::AlignUnsupported { algorithm: self.algorithm });
@@ -251,7 +251,7 @@ impl Chosen {
     }
 }
 
-/// The settings of a class, which are its quota, its algorithm and its share of the keys.
+/// The settings of a class: its quota, its algorithm and its share of the keys.
 ///
 /// A plain [`Quota`] converts to settings with the builder's algorithm and an equal share of the
 /// keys.

@@ -8,7 +8,7 @@
 //! | [`InFlight`](crate::InFlight) | | yes |
 //!
 //! Only these limiters have builders. [`Sweepable`] can be implemented for any type that contains
-//! limiters of many keys.
+//! limiters for many keys.
 
 /// How many slots to sweep between two calls to `goes_on`. Sweeping this many slots takes about ten
 /// microseconds.
@@ -24,7 +24,7 @@ pub trait Kind {
 /// A limiter that enforces a rate.
 pub trait Rated: Kind {}
 
-/// A limiter of many keys.
+/// A limiter for many keys.
 pub trait Keyed: Kind + Sweepable {}
 
 /// A type that a [`Sweeper`](crate::Sweeper) can sweep: a [`Limiter`](crate::Limiter), an

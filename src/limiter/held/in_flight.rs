@@ -22,7 +22,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A limit on how many requests of a key are in flight at once, regardless of their duration.
+/// A limit on how many of a key's requests are in flight at once, however long they take.
 ///
 /// A request acquires a [`Permit`] when it starts, and releases the permit by dropping it. Handles
 /// are cheap to clone, and all clones share the same counts.
@@ -43,8 +43,8 @@ use std::sync::Arc;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 ///
-/// To combine this limit with rates, pass it to [`check_all`](crate::check_all) as one of the
-/// charges. The guard then holds the permit:
+/// To combine this limit with rates, pass an empty permit to [`check_all`](crate::check_all) as one
+/// of the charges. The permit then holds the charge:
 ///
 /// ```
 /// use tollgate::{Charge, InFlight, Limiter, Quota, check_all};
@@ -118,8 +118,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because the
-    /// time at which a permit is returned is unknown.
+    /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because it is
+    /// unknown when a permit will be returned.
     ///
     /// # Progress
     ///
@@ -145,8 +145,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.acquire_n(key, 1)
     }
 
-    /// Acquires permits like [`acquire`](Self::acquire), for a request that requires `permits`
-    /// permits. Acquires all of the permits or none.
+    /// Like [`acquire`](Self::acquire), but acquires `permits` permits, all or none.
     ///
     /// # Errors
     ///
@@ -177,8 +176,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         taken(self.empty_permit(key), permits)
     }
 
-    /// Acquires a permit like [`acquire`](Self::acquire), for work that outlives the caller. The
-    /// permit owns the key and shares ownership of the limit.
+    /// Like [`acquire`](Self::acquire), but for work that outlives the caller. The permit owns the
+    /// key and shares ownership of the limit.
     ///
     /// # Errors
     ///
@@ -228,8 +227,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         Permit::of(KeyLimiter::new(&*self.limiter, key, OwnClock))
     }
 
-    /// Returns an empty permit like [`empty_permit`](Self::empty_permit). This permit owns the key
-    /// and shares ownership of the limit.
+    /// Like [`empty_permit`](Self::empty_permit), but the permit owns the key and shares ownership
+    /// of the limit.
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight, Quota, SingleLimiter, reserve_all};
@@ -288,8 +287,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Errors
     ///
-    /// Returns a [`QuotaError`] if the limit is not from 1 to 1,000,000. Returns a temporary error
-    /// in the same case as [`Limiter::set_quota`]. After either error, the old limit remains.
+    /// Returns a [`QuotaError`] if the limit is not between 1 and 1,000,000. Returns a temporary
+    /// error in the same case as [`Limiter::set_quota`]. After either error, the old limit remains.
     ///
     /// # Progress
     ///
@@ -339,7 +338,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     }
 
     /// Voids the permits of all keys, like [`reset`](Self::reset). A permit acquired during the
-    /// call may also be void.
+    /// call may also be voided.
     ///
     /// # Progress
     ///

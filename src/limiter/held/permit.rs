@@ -2,7 +2,7 @@
 //!
 //! # State
 //!
-//! The state is one number. The number is 0 if the guard is empty. Otherwise its bits are:
+//! The state is one number, which is 0 if the guard is empty. Otherwise, its bits are:
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! 1. The number represents the part of the limit's charge that has not been refunded. A call that
 //!    subtracts permits from the number returns these permits to the limit. Each permit is
 //!    therefore returned once.
-//! 2. A guard holds at most one charge. A guard that holds a charge refuses a second charge.
+//! 2. A guard holds at most one charge. While it holds a charge, it refuses any other.
 //!
 //! # Orderings
 //!
@@ -28,7 +28,7 @@ use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
 
-/// The right of a request to be in flight. Dropping the permit releases this right.
+/// A request's right to be in flight. Dropping the permit releases this right.
 ///
 /// There are three ways to obtain a permit. [`InFlight::acquire`](crate::InFlight::acquire) borrows
 /// the limit. [`acquire_owned`](crate::InFlight::acquire_owned) is for a task or a response body
@@ -119,7 +119,7 @@ impl<C: Chargeable> Permit<C> {
     /// ```
     pub fn release(self) {}
 
-    /// Returns a refusal of the second charge if the guard already holds a charge.
+    /// Returns a denial of the second charge if the guard already holds a charge.
     fn refusal(&self, cost: u64) -> Option<Decision> {
         let held = self.held().filter(|_| cost > 0)?.charge();
         Some(Decision { cost, outcome: Outcome::Denied, ..held })

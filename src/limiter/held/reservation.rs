@@ -32,14 +32,14 @@
 //!    checks. Open reservations together therefore stay within the limit's bound, however many
 //!    there are. Only `commit` can cause a debt.
 //!
-//! Charges that increase the allowance are never refunded. Their tokens are spent immediately, and
-//! a guard stores only one decision.
+//! Charges that increase the allowance are never refunded, because their tokens are spent
+//! immediately and a guard stores only one decision.
 //!
 //! # Progress
 //!
 //! Each method makes at most one call to the limit (a check, a refund or a forced charge), and has
-//! the progress guarantee of that call. For a reservation against several limits, each method makes
-//! such a call to each limit.
+//! the same progress guarantee as that call. For a reservation against several limits, each method
+//! makes such a call to each limit.
 
 use crate::decision::{Decision, Denied};
 use crate::limiter::together::chargeable::Chargeable;
@@ -63,19 +63,18 @@ use std::fmt;
 ///
 /// # Late settlements
 ///
-/// A settlement returns the same tokens as a [refund](crate::Limiter::refund): the tokens that the
-/// bucket has not refilled since they were reserved, or that the window or the log still counts.
+/// A settlement returns the same tokens as a [refund](crate::Limiter::refund): those that the
+/// bucket has not yet refilled, or those that the window or the log still counts.
 ///
-/// In a bucket, settling reservations out of order may let other requests use some tokens twice. If
-/// an earlier reservation is returned first, the tokens of a later reservation refill sooner than
-/// the bucket can know. The later reservation may then return tokens that other requests have
-/// charged. It returns no more of these tokens than the earlier reservations returned while the
-/// later reservation was open. Reservations settled in reverse order take no tokens from other
-/// requests.
+/// In a bucket, reservations that are settled in the reverse order of their creation take no tokens
+/// from other requests. Any other order may let other requests use some tokens twice. If an earlier
+/// reservation is settled first, the tokens of a later reservation refill sooner than the bucket
+/// can tell. The later reservation may then return tokens that other requests have charged, but no
+/// more of them than the earlier reservations returned while the later one was open.
 ///
-/// The tokens charged in an interval and not returned may therefore exceed the bound of the limit.
-/// Only reservations that were open at the start of the interval contribute to the excess. Each of
-/// them contributes at most the tokens that it returns.
+/// The tokens charged in an interval and not returned may therefore exceed the limit's bound. Only
+/// reservations that were open at the start of the interval contribute to the excess, each by at
+/// most the tokens that it returns.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -260,8 +259,8 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// # Progress
     ///
-    /// This method is wait-free if the reserved tokens suffice. Otherwise it has the progress of
-    /// the limit's check.
+    /// This method is wait-free if the reserved tokens suffice. Otherwise, it has the same progress
+    /// guarantee as the limit's check.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};

@@ -7,7 +7,7 @@ use crate::limiter::together::chargeable::Chargeable;
 use crate::limiter::together::check_all::{Charge, check_all};
 use std::ops::Deref;
 
-/// A reservation against several limits, which settles all of them.
+/// A reservation against several limits, settled in all of them together.
 ///
 /// Returned by [`reserve_all`], or collected from the reservations of single limits.
 ///
@@ -106,8 +106,8 @@ impl<L: Chargeable> ReservationSet<L> {
     ///
     /// # Progress
     ///
-    /// This method is wait-free if the reserved tokens suffice. Otherwise it has the progress of
-    /// [`check_all`], and allocates.
+    /// This method is wait-free if the reserved tokens suffice. Otherwise, it has the same progress
+    /// guarantee as [`check_all`], and allocates.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, reserve_all};

@@ -8,7 +8,7 @@
 //!
 //! Why not one table for all classes? A slot would have to store its class in bits of the
 //! fingerprint, and each check would have to look up the rule. Moreover, strangers may choose the
-//! keys of one class, and these keys could occupy the slots of all other classes.
+//! keys of one class, and could fill the slots of all other classes with such keys.
 
 use super::limiter::Limiter;
 use crate::limiter::build::kind::{Keyed, Kind, Rated, Sweepable};
@@ -21,9 +21,9 @@ use std::sync::Arc;
 /// A rate limiter for several classes of callers. Each class has a separate quota and algorithm.
 ///
 /// Created by [`Builder::class`](crate::Builder::class). The caller of a check chooses the class of
-/// a key. [`class`](Self::class) returns the [`Limiter`] of a class, with all methods of a limiter.
-/// The class limiter does not record which class a key belongs to, so a new customer requires no
-/// call. If a customer's plan changes, check the next request in the new class.
+/// a key. [`class`](Self::class) returns the [`Limiter`] of a class, with all its methods. The
+/// class limiter does not record which class a key belongs to, so adding a customer requires no
+/// call. If a customer's plan changes, check their next request in the new class.
 ///
 /// # A key in two classes
 ///
@@ -36,23 +36,23 @@ use std::sync::Arc;
 /// your service knows about the caller, not on the contents of the request. To enforce a limit
 /// across all classes, also charge a [`SingleLimiter`], with [`check_all`].
 ///
-/// Refund a charge in the class that made it. In any other class the refund has no effect, because
+/// Refund a charge in the class that made it. In any other class, the refund has no effect, because
 /// that class treats the charge as made by another limiter.
 ///
 /// # Memory
 ///
 /// [`max_keys`](crate::Builder::max_keys) is the cap for all classes together, and each class has a
 /// fixed share of this cap. The share is either configured ([`ClassSettings::max_keys`]) or an
-/// equal part of the remaining keys. A class never uses the slots of another class. A flood of new
-/// keys in one class, such as a class of strangers, therefore fills only the table of this class.
-/// The drawback is that a full class answers new keys according to [`WhenFull`](crate::WhenFull),
-/// even if other classes have room. Under [`WhenFull::Share`](crate::WhenFull::Share), each class
-/// has its own shared state.
+/// equal part of the remaining keys.
+///
+/// A class never uses the slots of another class. A flood of new keys in one class, such as a class
+/// of strangers, therefore fills only that class's table. The drawback is that a full class answers
+/// new keys according to [`WhenFull`](crate::WhenFull), even if other classes have room. Under
+/// [`WhenFull::Share`](crate::WhenFull::Share), each class has its own shared state.
 ///
 /// Each class requires as much [memory](Limiter#memory) as a limiter whose `max_keys` is the share
-/// of the class. All classes together require at most four times 24.1 bytes for each of the
-/// `max_keys` keys (32 bytes per key in a class whose share is at most 8,192), or 1 MiB for each
-/// class if that is more.
+/// of the class: at most `4 * 24.1` bytes for each key of the share (`4 * 32` bytes if the share is
+/// at most 8,192 keys), or 1 MiB if that is more.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -98,7 +98,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// keys.
     ///
     /// The lookup compares the names one by one. If every nanosecond counts, store the limiter of
-    /// the caller's class instead of the name.
+    /// the caller's class rather than the class name.
     ///
     /// # Progress
     ///

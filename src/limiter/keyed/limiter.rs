@@ -1,4 +1,4 @@
-//! The limiter of many keys: checks and peeks.
+//! The limiter for many keys: checks and peeks.
 
 use crate::clock::Clock;
 use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome, SlowDecision};
@@ -50,10 +50,11 @@ use std::sync::Arc;
 /// makes room for other keys and changes no decision.
 ///
 /// If `max_keys` keys are in use and none of them is idle, [`WhenFull`] determines the answer for
-/// *new* keys. Known keys are not affected. If some key of a full table has been idle for the
-/// grace, the table refuses at most `max_keys / 6` new keys (or 4,096 if that is more) plus 8
-/// before it makes room. If a grace has passed since the last turnover, the table makes room
-/// without refusing any key.
+/// *new* keys. Known keys are not affected.
+///
+/// If some key in a full table has been idle for the grace, the table makes room for new keys. If
+/// at least one grace has passed since the last turnover, it does so without refusing any key.
+/// Otherwise, it first refuses at most `max(max_keys / 6, 4096) + 8` new keys.
 ///
 /// If the table contains `max_keys` keys, each key requires 24.1 bytes: 3/2 slots of 16 bytes, and
 /// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, the table has two slots for each key
@@ -63,9 +64,10 @@ use std::sync::Arc;
 /// can access it any more. In total, the table requires at most four times the memory of `max_keys`
 /// keys, or 1 MiB if that is more.
 ///
-/// On Linux, tables of 64 KiB and more (about 2,000 keys) bypass the allocator. The table requests
-/// memory from the system and returns it in small parts, so that no check waits for all of it.
-/// Tables of 128 MiB and more use huge pages if the system provides them.
+/// On Linux, tables of 64 KiB or more (about 2,000 keys) bypass the allocator. Such a table
+/// requests memory from the system and returns it in small parts, so that no single check has to
+/// wait for all of the memory. Tables of 128 MiB or more use huge pages if the system provides
+/// them.
 ///
 /// An insertion moves at most 16 slots, or 128 when the table has reached `max_keys`, and may
 /// allocate 64 KiB. One in 2048 charges of known keys also moves 16 slots.
@@ -79,14 +81,14 @@ use std::sync::Arc;
 /// with a time in the far future therefore causes no key to be forgotten.
 ///
 /// The limiter remembers a time at which all forgotten keys are idle. It charges a new or forgotten
-/// key at that time or later; [`Decision::at`] returns the time of the charge. A request may be
-/// delayed if its thread was stopped after reading the clock, or if its clock was set back. In
-/// neither case does a key receive its burst twice.
+/// key at that time or later; [`Decision::at`] returns the time of the charge. Therefore no key
+/// receives its burst twice, even if a thread is stopped after it has read the clock, or a clock is
+/// set back.
 ///
 /// If a clock jumps ahead and back, new keys are delayed by at most the time that a key charged
-/// before the jump needs to become idle. (The clock may also stay ahead for so long that keys
-/// charged according to that clock become idle and are forgotten. New keys are then charged at the
-/// times of that clock until the other clocks reach them.)
+/// before the jump needs to become idle. (If the clock stays ahead for so long that keys charged at
+/// its times become idle and are forgotten, new keys are charged at that clock's times until the
+/// other clocks catch up.)
 ///
 /// # What a denial rests on
 ///
@@ -217,9 +219,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// batch is therefore faster than single checks if the keys do not fit into the processor's
     /// caches.
     ///
-    /// The clock is read once for the 32 keys; after the first [`pause`](Self::pause) of any key,
-    /// the clock is read for each key. If `keys` or a key panics, `decisions` contains the
-    /// decisions of all completed charges.
+    /// The clock is read once for each batch of 32 keys. If any key has ever been
+    /// [paused](Self::pause), the clock is read for each key. If `keys` or a key panics,
+    /// `decisions` contains the decisions of all completed charges.
     ///
     /// # Progress
     ///
@@ -336,7 +338,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.look_at(key, cost, OwnClock, look);
     }
 
-    /// Looks like [`look`](Self::look), at the time `time`.
+    /// Like [`look`](Self::look), but at the time `time`.
     #[inline]
     pub(crate) fn look_at<'m, Q: ?Sized>(&'m self, key: &Q, cost: u64, time: impl Time, look: &mut Look<'m>)
     where

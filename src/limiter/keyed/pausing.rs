@@ -1,4 +1,4 @@
-//! Pauses of keys. The documentation of `limiter/pauses.rs` describes how pauses are stored.
+//! Key pauses. See `limiter/pauses.rs` for how they are stored.
 
 use super::limiter::Limiter;
 use crate::decision::{Decision, Figures, NEVER, Outcome};
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Denies all requests for `key` for the duration `time`, regardless of its quota. For example,
-    /// a pause can serve as a penalty, or can last until the retry time that a server has sent in a
-    /// "retry after" answer.
+    /// a pause can serve as a penalty, or can last as long as a server's "retry after" answer
+    /// requires.
     ///
     /// During the pause, checks and peeks of the key are denied, and no tokens
     /// [remain](Decision::remaining). The [`retry_after`](Decision::retry_after) of a denial is the
@@ -21,17 +21,17 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait) also wait for the end of the pause.
     ///
     /// The pause ends automatically. After the pause, the key is in the same state as if it had not
-    /// been paused: during the pause, tokens refill, and refunds, [forced charges](Self::force) and
-    /// changes of quotas take effect. A request that costs nothing is allowed even during a pause.
+    /// been paused, because tokens refill during the pause, and refunds, [forced
+    /// charges](Self::force) and quota changes take effect. A request that costs nothing is allowed
+    /// even during a pause.
     ///
-    /// If a second pause ends later than the first, it extends the first; it never shortens the
-    /// first. A pause that would end after [`Tick::MAX`] ends at [`Tick::MAX`]. Only
-    /// [`reset`](Self::reset) and [`clear`](Self::clear) end a pause early. Each class has a
-    /// separate limiter, so pause a key in each of its classes.
+    /// A second pause can extend the first, but never shortens it. A pause that would end after
+    /// [`Tick::MAX`] ends at [`Tick::MAX`]. Only [`reset`](Self::reset) and [`clear`](Self::clear)
+    /// end a pause early. Each class has a separate limiter, so pause a key in each of its classes.
     ///
     /// Pauses work with all algorithms. [`SingleLimiter`](crate::SingleLimiter) and
-    /// [`InFlight`](crate::InFlight) do not support pauses. Even a key without a state can be
-    /// paused, such as a new key or a key that has found the table full.
+    /// [`InFlight`](crate::InFlight) do not support pauses. Even a key without a state, such as a
+    /// new key or a key that has found the table full, can be paused.
     ///
     /// # Memory
     ///

@@ -1,4 +1,4 @@
-//! Changes of quotas while a limiter is in use.
+//! Quota changes while a limiter is in use.
 
 use super::limiter::Limiter;
 use crate::error::QuotaError;
@@ -16,26 +16,25 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`WhenFull::Share`](crate::WhenFull::Share). A check that starts after this call has
     /// returned is decided under the new quota.
     ///
-    /// A change of the quota does not change the number of tokens that a key has used. For example,
-    /// a bucket of 10 tokens with 4 missing becomes a bucket of 100 with 4 missing. From then on,
+    /// A quota change does not affect the number of tokens that a key has used. For example, a
+    /// bucket of 10 tokens with 4 missing becomes a bucket of 100 with 4 missing. From then on,
     /// tokens refill at the new rate. A larger quota therefore admits everything that the old quota
-    /// would have admitted. Around a change, a key can use at most the larger of the two capacities
-    /// plus the tokens that the rates add.
+    /// would have admitted. In an interval that contains a change, a key can use at most the larger
+    /// of the two capacities, plus the tokens that refill at the old and the new rate.
     ///
     /// If the number of missing tokens exceeds the new capacity, the key has no tokens left, and
     /// the excess is forgotten. For this reason, avoid lowering and raising a quota repeatedly.
-    /// After such a change, the refund of an earlier charge may return too many tokens. The surplus
-    /// is at most the number of forgotten tokens.
+    /// After a change that forgets tokens, the refund of an earlier charge may return too many
+    /// tokens. The surplus is at most the number of forgotten tokens.
     ///
     /// Charges from before the change can still be refunded. In a bucket, the refund is computed as
     /// if the bucket had always refilled at the fastest rate that the key has had. An early refund
     /// therefore returns the whole charge. A later refund returns less if the key has had a faster
     /// rate.
     ///
-    /// If the length of the window stays the same, the window keeps its counts. If the length
-    /// changes, the tokens that count now also count in the new window, which may end later than
-    /// the old window. Charges from before such a change can't be refunded, even if the length
-    /// changes back.
+    /// If the window length stays the same, the window keeps its counts. If the length changes, the
+    /// tokens that count now also count in the new window, which may end later than the old window.
+    /// Charges from before such a change can't be refunded, even if the length changes back.
     ///
     /// # Errors
     ///
@@ -54,10 +53,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// Replaced memory is freed once no thread can access it any more. If a thread is stopped
     /// during a check, the memory that existed at that moment remains allocated; further changes
-    /// are still possible. If several threads have stopped at different times, they may prevent so
-    /// many tables from being freed that the limiter is not permitted to allocate another table. In
-    /// that case, this call sleeps for up to a tenth of a second and then returns the error. A
-    /// limiter of exact keys never refuses a change for this reason.
+    /// are still possible. If several threads have stopped at different times, they may keep so
+    /// many tables from being freed that the limiter is not permitted to allocate another. This
+    /// call then sleeps for up to a tenth of a second before it returns the error. A limiter of
+    /// exact keys never refuses a change for this reason.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -89,10 +88,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// removal, the limiter does not remember which key had the quota. The refund of an earlier
     /// charge of any key is therefore computed with the fastest rate that the changed key has had.
     ///
-    /// With [`Fingerprints`](crate::store::Fingerprints) this call costs as much as `set_quota`. To
-    /// change many keys at once, use [`set_key_quotas`](Self::set_key_quotas). With
-    /// [`ExactKeys`](crate::store::ExactKeys) this call visits only this key. Setting the first
-    /// quota of a key locks one bucket of an index, and so does removing the quota.
+    /// With [`Fingerprints`](crate::store::Fingerprints), this call costs as much as `set_quota`.
+    /// To change many keys at once, use [`set_key_quotas`](Self::set_key_quotas). With
+    /// [`ExactKeys`](crate::store::ExactKeys), this call visits only this key. Setting a key's
+    /// first quota locks one bucket of an index, and so does removing the quota.
     ///
     /// As long as any key has a quota of its own, every check with `Fingerprints` must look for
     /// such a quota. With `ExactKeys`, only the first check of a key after a quota change does so.
@@ -105,8 +104,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Same as [`set_quota`](Self::set_quota). With `ExactKeys`, setting the first quota of a key
-    /// and removing the quota require a lock.
+    /// Same as [`set_quota`](Self::set_quota). With `ExactKeys`, setting a key's first quota or
+    /// removing the quota requires a lock.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -19,29 +19,29 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// is the result of the check that made the charge.
     ///
     /// A refund returns only tokens that the charge still holds. In a bucket, these are the tokens
-    /// that have not been refilled; in a window or a log, the tokens that still count. If the
-    /// decision charged nothing, the refund has no effect. The caller must refund each charge at
-    /// most once, and under the same key.
+    /// that have not been refilled; in a window or a log, they are the tokens that still count. If
+    /// the decision charged nothing, the refund has no effect. The caller must refund each charge
+    /// at most once, and under the same key.
     ///
     /// A late refund takes no tokens from other requests, with two exceptions:
     ///
     /// - In a bucket, refunds are exact if they are made in the reverse order of their charges. If
     ///   earlier charges are refunded while a later charge is held, the tokens of the later charge
-    ///   refill sooner than the bucket can know. The refund of the later charge may then take
+    ///   refill sooner than the bucket can tell. The refund of the later charge may then take
     ///   tokens from other requests. It takes at most as many tokens as the earlier charges have
     ///   returned (through refunds, through settled reservations, or through a [`check_all`] in
     ///   which a limit refused).
     /// - After a quota change that lowers the capacity, a refund may take tokens from other
     ///   requests, but at most as many as [`set_quota`](Self::set_quota) has forgotten.
     ///
-    /// In any interval, the tokens charged minus the tokens returned stay within the bound of the
-    /// algorithm.
+    /// In any interval, the tokens charged minus the tokens returned stay within the algorithm's
+    /// bound.
     ///
-    /// A refund has no effect if its charge was made by another limiter, before the last
-    /// [`clear`](Self::clear), or before the last [`reset`](Self::reset) of this or any other key.
-    /// The limiter counts all its resets with a single number, and each decision contains that
-    /// number. A reset of one key therefore also voids the outstanding refunds of other keys; their
-    /// tokens return as time passes.
+    /// A refund has no effect if its charge was made by another limiter, or was made before the
+    /// last [`clear`](Self::clear) or the last [`reset`](Self::reset) of any key. The limiter
+    /// counts all its resets with a single number, and each decision contains that number. A reset
+    /// of one key therefore also voids the outstanding refunds of other keys; their tokens return
+    /// as time passes.
     ///
     /// [`check_all`]: crate::check_all
     ///
@@ -223,7 +223,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert_eq!(limiter.peek("alice").remaining(), 70);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    // Always inlined. Otherwise the returned reservation would be copied, and the copy would wait
+    // Always inlined. Otherwise, the returned reservation would be copied, and the copy would wait
     // for the stores of the check.
     #[inline(always)]
     pub fn reserve<'l, Q>(
@@ -239,9 +239,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Reservation::from_charge(KeyLimiter::new(self, key, OwnClock), estimate, charge)
     }
 
-    /// Reserves like [`reserve`](Self::reserve), for work that outlives the caller. The reservation
-    /// owns the key and shares ownership of the limiter. This method allocates once, so that the
-    /// type of the reservation needs no parameters.
+    /// Like [`reserve`](Self::reserve), but for work that outlives the caller. The reservation owns
+    /// the key and shares ownership of the limiter. This method allocates once, so that the type of
+    /// the reservation needs no parameters.
     ///
     /// # Errors
     ///

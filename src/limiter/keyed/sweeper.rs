@@ -1,4 +1,4 @@
-//! A thread that sweeps a limiter at intervals.
+//! A thread that sweeps a limiter at regular intervals.
 //!
 //! # Orderings
 //!
@@ -18,7 +18,8 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// A thread that [sweeps](crate::Limiter::sweep) a limiter and all its classes at intervals.
+/// A thread that [sweeps](crate::Limiter::sweep) a limiter and all its classes at regular
+/// intervals.
 ///
 /// The thread forgets idle keys and frees their memory even while there are no requests. A limiter
 /// also works without a sweeper; see [`sweep`](crate::Limiter::sweep). Dropping the sweeper stops

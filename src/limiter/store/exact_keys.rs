@@ -29,19 +29,21 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// Checks of known keys are lock-free and do not allocate, as with
 /// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of
-/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also requires this
-/// lock. Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of
-/// known keys. If a thread is stopped while it holds such a lock, insertions into that bucket are
+/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also locks its bucket.
+/// Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of known
+/// keys. If a thread is stopped while it holds such a lock, insertions into that bucket are
 /// blocked.
 ///
 /// # The code of a key
 ///
 /// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
-/// that contains the key. The index compares keys while it holds the lock of a bucket. A call by
-/// any thread may also drop forgotten keys under that lock. If one of these methods calls the
-/// limiter, the call may wait for the lock forever. Make such calls outside of the key: for
-/// example, in the destructor of a connection instead of the destructor of the connection's key.
-/// [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
+/// that contains the key, because such a call may wait for a lock forever. The index compares keys
+/// while it holds the lock of a bucket, and a call by any thread may drop forgotten keys under that
+/// lock.
+///
+/// Make such calls outside of the key: for example, in the destructor of a connection rather than
+/// the destructor of the connection's key. [`Fingerprints`](crate::store::Fingerprints) neither
+/// compare nor store keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
 ///
@@ -60,9 +62,9 @@ use std::hash::{BuildHasher, Hash};
 /// [`max_keys`](crate::Builder::max_keys) is a hard cap on the number of tracked keys.
 ///
 /// This store also supports the [sliding log](crate::Algorithm::SlidingLog). Each key then requires
-/// 8 to 24 additional bytes for each admission that still counts. The total is at most `max_keys`
-/// times the limit times 24 bytes. This memory is allocated when it is needed, and freed as
-/// admissions stop counting and keys are forgotten.
+/// 8 to 24 additional bytes for each admission that still counts. This memory is allocated when it
+/// is needed, and freed as admissions stop counting and keys are forgotten. The total never exceeds
+/// `24 * max_keys * limit` bytes.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(crate) store: ExactStore<K>,
     method: Method,

@@ -43,18 +43,18 @@ use std::sync::Arc;
 /// second, such a match takes 580,000 years on average. The probability that any two of n keys
 /// collide is n^2 / 2^65, or 2.7e-6 for ten million keys.
 ///
-/// The two hashes differ if an attacker learns from answers. The `remaining` of one key after a
-/// charge of another key reveals whether the two keys share a state. Response times reveal a little
-/// about the positions of keys.
+/// The choice between the two hashes matters if an attacker learns from answers. The `remaining` of
+/// one key after a charge of another key reveals whether the two keys share a state. Response times
+/// reveal a little about the positions of keys.
 ///
 /// SipHash is designed for attackers who learn from answers: an attacker may choose any number of
 /// keys, and their hashes reveal nothing about the seed. FoldHash mixes its seed into each step,
 /// and no way to find the seed through a limiter is known. However, its authors promise nothing
 /// against an attacker who can observe its hashes.
 ///
-/// Choose `keyed_hash` if strangers choose keys, and if denying a victim's requests would be worth
-/// an attack on the hash to them. `keyed_hash` roughly doubles the duration of a check of a hot
-/// key.
+/// Choose `keyed_hash` if strangers choose keys, and if they could find it worthwhile to attack the
+/// hash in order to deny a victim's requests. `keyed_hash` roughly doubles the duration of a check
+/// of a hot key.
 ///
 /// ```
 /// use tollgate::store::{Fingerprints, SipHash};
@@ -142,8 +142,8 @@ where
     H: BuildHasher + Default + Send + Sync + 'static,
     Q: Hash + ?Sized,
 {
-    // Always inlined. If a caller only needs to know whether the request was allowed, the rest of
-    // the answer is then not computed.
+    // Always inlined, so that a caller that only needs to know whether the request was allowed does
+    // not compute the rest of the answer.
     #[inline(always)]
     fn check(
         &self,
@@ -216,8 +216,8 @@ where
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64> {
         let key = self.fingerprint(key);
         let mut left = tokens;
-        // Each iteration after the first two follows a step of another thread. That thread has
-        // inserted or forgotten the key, or has changed its quota.
+        // Each iteration after the first two follows a step by another thread, which has inserted
+        // or forgotten the key, or changed its quota.
         while left > 0 {
             let force = |state: State<'_>| AnyState::packed(state).force(now, left);
             if let Some(charged) = self.table.known(key, force) {
@@ -333,8 +333,7 @@ impl<H> Fingerprints<H> {
         }
     }
 
-    /// Checks a key of a batch again, because the key was missing from its first line or because
-    /// the key's word has changed.
+    /// Rechecks a key in a batch that was missing from its first line or whose word has changed.
     #[inline(never)]
     fn check_again(
         &self,

@@ -1,4 +1,4 @@
-//! Hashes of keys with a secret seed. One hash is fast, and the other is cryptographic.
+//! Key hashes with a secret seed: a fast hash, and a cryptographic one.
 
 #[cfg(not(tollgate_loom))]
 use crate::reclaim::OnceLink;
@@ -31,7 +31,7 @@ pub struct FoldHash {
 pub struct SipHash(RandomState);
 
 /// Returns random bits. The bits are derived from the operating system's entropy, through std's
-/// `RandomState`, instead of from addresses and the time of day. A model must not depend on random
+/// `RandomState`, rather than from addresses or the time of day. A model must not depend on random
 /// numbers, because loom repeats each execution.
 fn random_bits() -> u64 {
     // Each `RandomState` has different keys.

@@ -1,4 +1,4 @@
-//! Limits that can be charged, alone or together with others. Such a limit is a limiter of one
+//! Limits that can be charged, alone or together with others. Such a limit is a limiter for one
 //! resource, or one key of a limiter.
 
 use super::look::Look;

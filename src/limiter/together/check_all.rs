@@ -1,4 +1,4 @@
-//! Charges one request to all of several limits, or to none of them.
+//! Charges one request to several limits: to all of them, or to none.
 //!
 //! # How
 //!
@@ -29,9 +29,9 @@
 //! fits. As with every refund, a bucket returns only tokens that have not been refilled in the
 //! meantime.
 //!
-//! Why not mark the limits first, and charge them when all are marked? If a thread were killed,
-//! other threads would have to find its mark and undo it. That would require more state for each
-//! key than one word.
+//! Why not mark the limits first, and charge them once all are marked? If a thread were killed,
+//! other threads would have to find its mark and undo it. That would require more than one word of
+//! state for each key.
 
 use super::chargeable::Chargeable;
 use super::look::{Look, Moment};
@@ -176,10 +176,11 @@ impl fmt::Debug for Charge<'_> {
 /// it. It is charged either to all of the limiters or to none.
 ///
 /// This function looks at all limiters before it charges any of them. A denied request therefore
-/// writes nothing, unless another thread charges one of the limiters at the same time. The order of
-/// the charges does not change the answer. Include each state only once, because two charges of one
-/// state may deny each other. The same `charges` can be passed to several calls. Each call computes
-/// new answers, and tokens charged by earlier calls remain charged.
+/// writes nothing, unless another thread charges one of the limiters at the same time.
+///
+/// The order of the charges does not change the answer. Include each state only once, because two
+/// charges of one state may deny each other. The same `charges` can be passed to several calls.
+/// Each call computes new answers, and tokens charged by earlier calls remain charged.
 ///
 /// If a limiter panics, for example in the `Eq` of an exact key, this function does not refund the
 /// charges of the other limiters, because the refund could also panic. Call [`Charge::refund`] to

@@ -30,8 +30,9 @@
 //! # Time
 //!
 //! Clocks that read the processor's counter share one reading. A charge therefore uses the time of
-//! the first look in its call. This time is early by the duration of the other looks and peeks. An
-//! earlier time may cause a denial, but never admits more. (Other clocks are read for each look.)
+//! the first look in its call. That time precedes the charge by as long as the other looks and
+//! peeks take. An earlier time may cause a denial, but never admits more. (Other clocks are read
+//! for each look.)
 //!
 //! # Progress
 //!
