@@ -110,14 +110,14 @@ mod shim {
     pub enum ModelSwitch {
         /// Makes every access to an atomic a conflict, so that loom skips no interleaving.
         Touch,
-        /// Makes a lookup in a line of the table stop at the first vacant slot.
+        /// Makes a lookup in one of the table's lines stop at the first vacant slot.
         StopAtVacant,
         /// Makes the next `compare_exchange_weak` fail even though it finds the expected value.
         FailWeakOnce,
     }
 
     impl ModelSwitch {
-        /// Turns the switch on or off for all models of the process. For this reason, models must
+        /// Turns the switch on or off for all models in the process. For this reason, models must
         /// run one at a time.
         pub fn set(self, on: bool) {
             // ORDERING: relaxed, because the switches belong to the test harness.
@@ -209,7 +209,7 @@ mod shim {
             self.value.compare_exchange(bits(current), bits(new), success, failure).map(typed).map_err(typed)
         }
 
-        /// Works like [`compare_exchange`](Self::compare_exchange), but fails once after
+        /// Like [`compare_exchange`](Self::compare_exchange), but fails once after
         /// [`ModelSwitch::FailWeakOnce`] was turned on.
         pub fn compare_exchange_weak(
             &self,
@@ -378,8 +378,7 @@ mod shim {
         }
     }
 
-    /// The stand-in for the guard of the real index. In models, an item is freed with its last
-    /// owner.
+    /// The stand-in for the real index's guard. In models, an item is freed with its last owner.
     pub(crate) struct Reading;
 
     pub(crate) fn reading() -> Reading {

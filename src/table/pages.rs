@@ -1,9 +1,9 @@
 //! Large blocks of memory, which the system provides and takes back part by part.
 //!
-//! For a large table, zeroing the memory takes milliseconds, and so does giving the memory back. A
-//! single check would have to wait for all of that work. Therefore a large block has no memory at
-//! first. The first operation that moves a key to a part of the block requests that part. Keys are
-//! moved in a turnover, so this happens a chunk at a time.
+//! For a large table, zeroing the memory takes milliseconds, and so does giving the memory back. If
+//! this work were done all at once, a single check would have to wait for all of it. Therefore a
+//! large block has no memory at first. The first operation that moves a key to a part of the block
+//! requests that part. Keys are moved in a turnover, so this happens a chunk at a time.
 //!
 //! Once no thread can see the block any more, later operations give the block back in parts (see
 //! [`Leaving`]). A sweep of several steps gives back as many parts as it has steps, in one call,
@@ -16,7 +16,7 @@
 //!
 //! The record of requested parts is only a hint. Memory that no thread has requested is faulted in
 //! on first use. Each page then causes one fault, or two faults if it is read before it is written,
-//! as the slots of a table are.
+//! as a table's slots are.
 //!
 //! A sweep of several steps does not request parts, but writes to each page. While the system
 //! serves a request, the requesting thread holds a shared lock on the process's memory map. If a
@@ -28,12 +28,14 @@ use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
 use std::ptr::NonNull;
 
-/// The minimum size of a block of system memory. At first, glibc also maps a block of this size.
-/// Once such a block has been freed, however, glibc takes later blocks from its heaps. A process
-/// has several heaps for each processor, and a freed block returns to the heap from which it came.
-/// If many threads turned over a table, the table would therefore keep a multiple of its size
-/// resident. Smaller blocks are few, so they are left to the allocator, which often has a free
-/// block.
+/// The minimum size of a block of system memory. Smaller blocks are few, so they are left to the
+/// allocator, which often has a free block.
+///
+/// Larger blocks bypass the allocator because of glibc's heaps. At first, glibc also maps a block
+/// of this size, but once such a block has been freed, glibc takes later blocks from its heaps. A
+/// process has several heaps for each processor, and a freed block returns to the heap from which
+/// it came. If many threads turned over a table, the table would therefore keep a multiple of its
+/// size resident.
 const LEAST: usize = 64 << 10;
 
 /// The number of bytes requested by one call. The call takes about 20 microseconds. With larger
@@ -103,8 +105,8 @@ impl Pages {
     /// the next `parts` parts of the usual size. Parts that were requested before are skipped.
     ///
     /// Huge parts, each of which is one page, are requested by this method itself. On some
-    /// machines, such as some 64-bit ARMs, a page that is read and written later takes two faults.
-    /// There, the caller's writes would fault in a huge part as small pages.
+    /// machines, such as some 64-bit ARMs, a page that is first read and later written takes two
+    /// faults. There, the caller's writes would fault in a huge part as small pages.
     pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
@@ -158,7 +160,7 @@ impl Pages {
 }
 
 /// A block that is no longer in use but not completely given back. There is at most one such block:
-/// when the next one arrives, the rest of the earlier block is given back immediately.
+/// when the next block arrives, the rest of the earlier block is given back immediately.
 ///
 /// To give a part back, a thread takes the block out, so that the thread owns the block, and then
 /// puts the block back. If the thread stops in between, it keeps the block, and the block's bytes

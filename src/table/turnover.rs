@@ -251,8 +251,7 @@ impl Table {
     ///
     /// A call with several steps first gives back one part of retired memory for each step, in a
     /// single system call. The call also pre-faults almost as many parts of the next array's
-    /// memory. Checks are then left with less of that work, and other processors are interrupted
-    /// less often.
+    /// memory. This leaves less of that work to checks, and interrupts other processors less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick) -> bool {
         self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
@@ -297,7 +296,8 @@ impl Table {
         })
     }
 
-    /// Records the time of a maintenance call. This time is evidence, like the time of a sweep.
+    /// Records the time of a maintenance call. Like the time of a sweep, this time counts as
+    /// evidence (see `forgetting`).
     pub(crate) fn note(&self, now: Tick) {
         self.with_last(|last| last.note(now));
     }
