@@ -2,18 +2,18 @@
 //!
 //! The rest of the crate uses `sync::Atomic`, so the same source can be compiled in two ways.
 //! Normally, this type is [`atomic::Atomic`], a typed wrapper around the hardware's atomics. In the
-//! models in `loom-tests/`, this type is the shim below. The compiler flag `--cfg tollgate_loom`,
-//! which `loom-tests/build.rs` sets, selects the shim. The flag is not a cargo feature, because
+//! models in `loom-tests/`, it is the shim below. The compiler flag `--cfg tollgate_loom`, which
+//! `loom-tests/build.rs` sets, selects the shim. The flag is not a cargo feature, because
 //! `--all-features` would turn it on.
 //!
 //! # The shim
 //!
-//! Loom remembers only the last access of each thread to an atomic. If a thread loads and then
-//! writes, as every compare-and-swap loop does, the write hides the load, and loom skips
-//! interleavings (tokio-rs/loom#166). To prevent this, each shimmed atomic has a second atomic,
-//! `touch`. Every operation first performs a relaxed `fetch_add(0)` on `touch`. All accesses then
-//! conflict, and all orders are explored. The extra access is relaxed and orders nothing, so weak
-//! outcomes remain possible.
+//! Loom remembers only each thread's last access to an atomic. If a thread loads and then writes,
+//! as every compare-and-swap loop does, the write hides the load, and loom skips interleavings
+//! (tokio-rs/loom#166). To prevent this, each shimmed atomic has a second atomic, `touch`. Every
+//! operation first performs a relaxed `fetch_add(0)` on `touch`. All accesses then conflict, and
+//! all orders are explored. The extra access is relaxed and orders nothing, so weak outcomes remain
+//! possible.
 //!
 //! The extra access increases the number of executions, so a model turns it on only if necessary
 //! ([`ModelSwitch::Touch`]). `loom-tests/tests/litmus.rs` tests three kinds of outcomes: those that

@@ -94,7 +94,7 @@
 //! Whatever the caller's `now` is, a map that never forgets would give the same decision for that
 //! time.
 //!
-//! A key's word is fresh between the claim of its slot and its first charge. A thread that finds a
+//! Between the claim of its slot and its first charge, a key's word is fresh. A thread that finds a
 //! fresh word does not know the mark. Therefore charges of known keys do not change a fresh word
 //! (`Word::is_live`). Only an insertion, such as `Table::find_or_insert`, changes a fresh word.
 //!
@@ -119,9 +119,9 @@
 //! the call returns. If two changes race, the change that first links its array wins. The other
 //! change starts over after the winner's turnover.
 //!
-//! A charge is judged by the rules of the array whose word it changes: either before the word is
-//! frozen, or in the next array. Therefore no charge is judged under one quota and counted under
-//! another.
+//! A charge is judged by the rules of the array whose word the charge changes: either before the
+//! word is frozen, or in the next array. Therefore no charge is judged under one quota and counted
+//! under another.
 //!
 //! Why not look up a key's rule separately from its word? Because a thread might look up the old
 //! rule and then apply it to a word written under the new rule.
@@ -129,13 +129,13 @@
 //! # Progress
 //!
 //! Lookups, insertions and charges of known keys are lock-free. No thread waits for another: a
-//! thread that needs a key in the next array moves the key itself (`bring`). A thread that needs a
-//! next array links a new array. A thread that needs a complete turnover works on the turnover's
-//! chunks. Any thread may turn over any chunk again.
+//! thread that needs a key in the next array moves the key itself (`bring`), a thread that needs a
+//! next array links a new array, and a thread that needs a complete turnover works on the
+//! turnover's chunks. Any thread may turn over any chunk again.
 //!
 //! # Work for each operation
 //!
-//! During a turnover, each insertion first closes one chunk, which has [`Table::STEP`] = 16 slots.
+//! During a turnover, each insertion first closes one chunk, which has 16 slots ([`Table::STEP`]).
 //! One in 2048 charges of known keys also closes a chunk.
 //!
 //! Below the cap, an insertion does no other work. An array has a spare place for each chunk of the
@@ -150,7 +150,7 @@
 //! `5/4 * N` refusals. (There are 3/32 chunks for each key, or 1/8 in a small table.)
 //!
 //! At the cap, places become free only through the eviction of idle keys. An insertion therefore
-//! closes up to `walk::CHUNKS_AT_CAP` = 8 chunks, and then reports that the table is full.
+//! closes up to 8 chunks (`walk::CHUNKS_AT_CAP`), and then reports that the table is full.
 //!
 //! A turnover starts with one allocation of zeroed memory. For a large table, the system provides
 //! the memory part by part: an operation that moves a key to a part not yet in use requests 64 KiB.
@@ -166,10 +166,10 @@
 //! bytes, and `n / 8` bytes for the chunks. A larger array has `3/2 * n` slots (at least 256 KiB),
 //! and `3/32 * n` bytes for the chunks.
 //!
-//! The arrays in use and the retired arrays not yet freed together occupy at most [`ARRAYS_AT_CAP`]
-//! = 4 times the size of an array for `max_keys`, or [`LEAST_MEMORY`] = 1 MiB if that is more.
-//! Every turnover checks this bound before it closes the root (`Table::begin_under`), because a
-//! closed root without a next array would give out no more places.
+//! The arrays in use and the retired arrays not yet freed together occupy at most 4 times
+//! ([`ARRAYS_AT_CAP`]) the size of an array for `max_keys`, or 1 MiB ([`LEAST_MEMORY`]) if that is
+//! more. Every turnover checks this bound before it closes the root (`Table::begin_under`), because
+//! a closed root without a next array would give out no more places.
 //!
 //! A thread that stops under a guard prevents at most two arrays from being freed: the arrays that
 //! were in use at that time. The table still turns over with the memory of two other arrays. More

@@ -264,7 +264,7 @@ impl Array {
     /// load the count first. The count is usually in another core's cache, so a separate load would
     /// cost a second transfer of the cache line. Returns false if no place was given.
     ///
-    /// After a refusal the count is briefly too large, so another request may be refused even
+    /// After a refusal, the count is briefly too large, so another request may be refused even
     /// though a place has been given back. The count is never too small, so the array never gives
     /// out more places than it has.
     #[inline(always)]
@@ -306,7 +306,7 @@ impl Array {
         // ORDERING: relaxed; a hint that no places are given.
         self.room.store(0, Relaxed);
         // ORDERING: relaxed, because this is a count. This thread knows the number of carried keys,
-        // because the thread saw this array as the root.
+        // because it saw this array as the root.
         let given = self.counts.given.fetch_or(CLOSED, Relaxed) & !CLOSED;
         (given + self.brought(None)).min(self.size.most)
     }

@@ -159,7 +159,8 @@ impl<T> std::ops::Deref for Zeroed<T> {
 }
 
 impl<T> Zeroed<T> {
-    /// Pre-faults the memory around a value, which takes less time than separate page faults.
+    /// Pre-faults the memory around a value, which takes less time than a separate fault for each
+    /// page.
     #[inline]
     pub(super) fn populate(&self, nth: usize) {
         if let Some(pages) = &self.pages {
@@ -202,8 +203,8 @@ impl<T> Drop for Zeroed<T> {
         }
         if self.pages.is_none() {
             // SAFETY: the block came from the global allocator with the layout of a `[T]` of this
-            // length. A box frees the block with the same layout. After `leave` the slice is empty,
-            // so the box frees nothing.
+            // length. A box frees the block with the same layout. After `leave`, the slice is
+            // empty, so the box frees nothing.
             #[allow(unsafe_code)]
             unsafe {
                 drop(Box::from_raw(self.values.as_ptr()));

@@ -9,10 +9,10 @@
 //! [`Leaving`]). A sweep of several steps gives back as many parts as it has steps, in one call,
 //! and pre-faults almost as many parts.
 //!
-//! Measured on two cores with a million keys (2026-11-27, 1.5 s per scene), against a checkout
-//! whose blocks all come from the allocator: during a `clear`, the longest check took 1.0 ms,
-//! compared to 32 ms with memory from the allocator and 1.3 ms with 256 mutexed shards. In a flood,
-//! the longest check took 0.05 ms, compared to 1.0 ms with memory from the allocator.
+//! Measured on two cores with a million keys (2026-11-27, 1.5 s per scene): during a `clear`, the
+//! longest check took 1.0 ms, compared to 32 ms if all blocks come from the allocator, and 1.3 ms
+//! with 256 mutexed shards. In a flood, the longest check took 0.05 ms, compared to 1.0 ms if all
+//! blocks come from the allocator.
 //!
 //! The record of requested parts is only a hint. Memory that no thread has requested is faulted in
 //! on first use. Each page then causes one fault, or two faults if it is read before it is written,
@@ -49,7 +49,7 @@ const GIVEN_BACK: usize = 1 << 20;
 
 /// The minimum size of a block that uses huge pages, which speed up checks in a table of ten
 /// million keys. Smaller tables gain little from huge pages, and a check may have to wait until the
-/// system has freed one.
+/// system has freed a huge page.
 const HUGE: usize = 128 << 20;
 
 /// The smallest page size.
@@ -104,9 +104,9 @@ impl Pages {
     /// Returns the first byte of each page to which the caller must write. These writes pre-fault
     /// the next `parts` parts of the usual size. Parts that were requested before are skipped.
     ///
-    /// Huge parts, each of which is one page, are requested by this method itself. On some
-    /// machines, such as some 64-bit ARMs, a page that is first read and later written takes two
-    /// faults. There, the caller's writes would fault in a huge part as small pages.
+    /// This method itself requests huge parts, each of which is one page. On some machines, such as
+    /// some 64-bit ARMs, a page that is first read and later written takes two faults, so the
+    /// caller's writes would fault in a huge part as small pages.
     pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
@@ -164,8 +164,8 @@ impl Pages {
 ///
 /// To give a part back, a thread takes the block out, so that the thread owns the block, and then
 /// puts the block back. If the thread stops in between, it keeps the block, and the block's bytes
-/// are still counted. No other thread waits. The next owner sees the thread's changes to the block,
-/// because a swap of an `AtomicCell` acquires and releases.
+/// are still counted. No other thread waits. The next owner sees the previous owner's changes to
+/// the block, because a swap of an `AtomicCell` acquires and releases.
 #[derive(Default)]
 pub(super) struct Leaving {
     bytes: Atomic<u64>,

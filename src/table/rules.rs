@@ -148,7 +148,7 @@ mod tests {
     use std::hash::BuildHasher;
     use std::time::Duration;
 
-    /// With any other hash the map would find the same rules, but more slowly.
+    /// With any other hash, the map would find the same rules, but more slowly.
     #[test]
     fn the_hash_of_a_fingerprint_is_the_fingerprint() {
         let hashes = BuildHasherDefault::<Given>::default();

@@ -173,7 +173,7 @@ impl Line {
         is_here.then(|| &self.words[place])
     }
 
-    /// Pre-faults the memory of the line with a write that changes nothing.
+    /// Pre-faults the line's memory with a write that changes nothing.
     fn touch(&self) {
         // ORDERING: both are relaxed, because a fresh word publishes no other data. (`fetch_add(0)`
         // is not used, because some compilers turn it into a load.)
@@ -199,8 +199,8 @@ impl Line {
     }
 }
 
-/// An array of lines. The probe run of a key starts at the home line of the key's fingerprint. The
-/// run continues slot by slot, wraps around at the end, and stops at the key or at a vacant slot.
+/// An array of lines. A key's probe run starts at the home line of the key's fingerprint. The run
+/// continues slot by slot, wraps around at the end, and stops at the key or at a vacant slot.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) lines: Zeroed<Line>,

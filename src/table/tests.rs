@@ -186,7 +186,7 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
     });
 }
 
-/// Each insertion gives back a megabyte. Otherwise a table with few new keys would retain the
+/// Each insertion gives back a megabyte. Otherwise, a table with few new keys would retain the
 /// memory allocated during a flood.
 #[test]
 #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! The fast path to a key's word. The fast path searches only the root, which contains most keys.
-//! New keys are inserted into the root unless a turnover is under way.
+//! The fast path to a key's word. It searches only the root, which contains most keys. New keys are
+//! inserted into the root unless a turnover is under way.
 //!
 //! In the common case, the fast path has the same effect as `Table::find_or_insert`. It leaves all
 //! other cases to that method: a frozen word, a slot that another thread took first, and an array

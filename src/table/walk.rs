@@ -125,8 +125,8 @@ impl<'g> Walk<'g> {
             vacant.seal();
             return Ok(Outcome::GoOn);
         }
-        // The quota may have changed since the preparation. A request that charges nothing must not
-        // claim a slot.
+        // The quota may have changed since the request was prepared. A request that charges nothing
+        // must not claim a slot.
         if self.array.get().rules.changes() != self.request.changes && self.is_refused_under(self.array.get())
         {
             return Ok(Outcome::Answered);
