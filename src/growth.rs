@@ -19,8 +19,8 @@ const QUICK: Duration = Duration::from_secs(10);
 /// A capacity was far too small if it was reached in less than this duration.
 const RUSH: Duration = Duration::from_secs(1);
 
-/// The growth factor after a [`RUSH`]. During a flood of new keys, each key is moved 1/3 times on
-/// average with a factor of 4, and once with a factor of 2. (Models have small tables.)
+/// The growth factor after a [`RUSH`]. During a flood of new keys, a factor of 2 moves each key
+/// once on average, whereas a factor of 4 moves it only 1/3 times. (Models have small tables.)
 const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
 /// Returns true if the store contains fewer than a quarter of the expected keys.
@@ -32,10 +32,10 @@ pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
 /// Returns the next capacity of a store that contains `used` keys and has had the given `capacity`
 /// since `began`.
 ///
-/// A store that was mostly empty shrinks, and a capacity that was not reached is kept. A capacity
-/// that was reached quickly, or by keys that stay, is doubled. A capacity that was reached in less
-/// than a [`RUSH`] grows even more. In the remaining cases most keys were used only once, so the
-/// next capacity is just the number of keys.
+/// A store that was mostly empty shrinks. Any other capacity that was not reached is kept. A
+/// capacity that was reached quickly, or by keys that stay, is doubled. A capacity that was reached
+/// in less than a [`RUSH`] grows even more. In the remaining cases, most keys were used only once,
+/// so the next capacity is just the number of keys.
 pub(crate) fn next_capacity(capacity: u64, used: u64, began: Tick, now: Tick, keys_stay: bool) -> u64 {
     if is_hardly_used(capacity, used) {
         2 * used

@@ -7,16 +7,16 @@
 //! that no guard may have seen.
 //!
 //! Why not use the guards of crossbeam-epoch? Each of them costs a locked instruction, which is a
-//! noticeable part of a check. In addition, a parked thread prevents the epoch from advancing, so
-//! memory grows for as long as the thread is parked. Why not use seize? Its guards cost more, and a
-//! parked thread has the same effect. (`docs/performance.md` has the figures.) From
-//! crossbeam-epoch, this module uses only the pointer types (`Atomic`, `Owned`, `Shared`), which
-//! distinguish a pointer from its owner.
+//! noticeable part of a check's cost. In addition, a parked thread prevents the epoch from
+//! advancing, so memory grows for as long as the thread is parked. Why not use seize? Its guards
+//! cost more, and a parked thread has the same effect. (`docs/performance.md` has the figures.)
+//! From crossbeam-epoch, this module uses only the pointer types (`Atomic`, `Owned`, `Shared`),
+//! which distinguish a pointer from its owner.
 //!
 //! The scheme is based on *Hazard Eras* (Ramalhete and Correia, "Brief Announcement: Hazard Eras",
 //! SPAA 2017). A clock counts eras, values record the eras of their birth and retirement, and
 //! readers announce the era in which they read. The scheme is also close to interval-based
-//! reclamation (Wen et al., PPoPP 2018). This scheme differs from Hazard Eras in three ways:
+//! reclamation (Wen et al., PPoPP 2018). The scheme differs from Hazard Eras in three ways:
 //!
 //! - A guard announces a single era once, instead of one era for each pointer.
 //! - A walk that finds a later era starts again under a new guard. (In Hazard Eras, a reader
@@ -51,25 +51,25 @@
 //! 2. The era in which a value is retired ends after the value has been unlinked. A thread that has
 //!    read a later era finds the value unlinked (the *new era* edge).
 //! 3. A thread uses a value loaded from a link only if the current era is still the era of the
-//!    thread's guard. The link was loaded with acquire. Therefore, by 1, the value was born in that
-//!    era or earlier.
+//!    thread's guard. The link was loaded with acquire. Therefore, by (1), the value was born in
+//!    that era or earlier.
 //! 4. A root only moves forward along its chain, one value at a time. The link from a value to the
 //!    next one is final.
 //! 5. A walk follows the link of a root, or of a value that the walk has reached under the same
-//!    guard ([`At`]). If the era of the guard has ended, the result is [`Retry`], and the thread
-//!    starts again at the root, under a new guard ([`under_guard`]). Because links are final, a
-//!    walk may follow the same links again under the same guard, to values that it has already
-//!    reached ([`Walked`]).
+//!    guard ([`At`]). If the guard's era has ended, the result is [`Retry`], and the thread starts
+//!    again at the root, under a new guard ([`under_guard`]). Because links are final, a walk may
+//!    return to values that it has already reached, by following the same links under the same
+//!    guard ([`Walked`]).
 //!
 //! # Why nothing is freed under a guard
 //!
 //! Let `v` be a value that is born in era `b`, retired in era `r`, and used under a guard of era
 //! `a`.
 //!
-//! - `b <= a`, by 3.
+//! - `b <= a`, by (3).
 //! - `r >= a`. Otherwise the thread would have read an era later than `r` when it created the
-//!   guard. By 2 it would then find `v` unlinked, and by 4 and 5 it would not reach `v` from an
-//!   earlier value either.
+//!   guard. By (2), it would then find `v` unlinked, and by (4) and (5), it would not reach `v`
+//!   from an earlier value either.
 //! - Therefore the guard meets `v`. It remains to show that the collection sees the guard. The
 //!   collection reads the participants after the heavy half, and the thread announces the guard
 //!   before the light half. If the collection does not see the announcement, the thread loads its

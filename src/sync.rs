@@ -2,18 +2,18 @@
 //!
 //! The rest of the crate uses `sync::Atomic`, so the same source can be compiled in two ways.
 //! Normally, this type is [`atomic::Atomic`], a typed wrapper around the hardware's atomics. In the
-//! models in `loom-tests/`, this type is the shim below. The compiler flag `--cfg tollgate_loom`,
-//! which `loom-tests/build.rs` sets, selects the shim. The flag is not a cargo feature, because
+//! models in `loom-tests/`, it is the shim below. The compiler flag `--cfg tollgate_loom`, which
+//! `loom-tests/build.rs` sets, selects the shim. The flag is not a cargo feature, because
 //! `--all-features` would turn it on.
 //!
 //! # The shim
 //!
-//! Loom remembers only the last access of each thread to an atomic. If a thread loads and then
-//! writes, as every compare-and-swap loop does, the write hides the load, and loom skips
-//! interleavings (tokio-rs/loom#166). To prevent this, each shimmed atomic has a second atomic,
-//! `touch`. Every operation first performs a relaxed `fetch_add(0)` on `touch`. All accesses then
-//! conflict, and all orders are explored. The extra access is relaxed and orders nothing, so weak
-//! outcomes remain possible.
+//! Loom remembers only each thread's last access to an atomic. If a thread loads and then writes,
+//! as every compare-and-swap loop does, the write hides the load, and loom skips interleavings
+//! (tokio-rs/loom#166). To prevent this, each shimmed atomic has a second atomic, `touch`. Every
+//! operation first performs a relaxed `fetch_add(0)` on `touch`. All accesses then conflict, and
+//! all orders are explored. The extra access is relaxed and orders nothing, so weak outcomes remain
+//! possible.
 //!
 //! The extra access increases the number of executions, so a model turns it on only if necessary
 //! ([`ModelSwitch::Touch`]). `loom-tests/tests/litmus.rs` tests three kinds of outcomes: those that
@@ -110,14 +110,14 @@ mod shim {
     pub enum ModelSwitch {
         /// Makes every access to an atomic a conflict, so that loom skips no interleaving.
         Touch,
-        /// Makes a lookup in a line of the table stop at the first vacant slot.
+        /// Makes a lookup in one of the table's lines stop at the first vacant slot.
         StopAtVacant,
         /// Makes the next `compare_exchange_weak` fail even though it finds the expected value.
         FailWeakOnce,
     }
 
     impl ModelSwitch {
-        /// Turns the switch on or off for all models of the process. For this reason, models must
+        /// Turns the switch on or off for all models in the process. For this reason, models must
         /// run one at a time.
         pub fn set(self, on: bool) {
             // ORDERING: relaxed, because the switches belong to the test harness.
@@ -209,7 +209,7 @@ mod shim {
             self.value.compare_exchange(bits(current), bits(new), success, failure).map(typed).map_err(typed)
         }
 
-        /// Works like [`compare_exchange`](Self::compare_exchange), but fails once after
+        /// Like [`compare_exchange`](Self::compare_exchange), but fails once after
         /// [`ModelSwitch::FailWeakOnce`] was turned on.
         pub fn compare_exchange_weak(
             &self,
@@ -378,8 +378,7 @@ mod shim {
         }
     }
 
-    /// The stand-in for the guard of the real index. In models, an item is freed with its last
-    /// owner.
+    /// The stand-in for the real index's guard. In models, an item is freed with its last owner.
     pub(crate) struct Reading;
 
     pub(crate) fn reading() -> Reading {

@@ -3,6 +3,7 @@
 //!
 //! Growth, shrinking and eviction are one mechanism, as in a copying garbage collector. The table
 //! keeps its keys in an *array*. The slots of an array (its *space*) are filled but never emptied.
+//!
 //! An array is closed when all its places are taken, when it has long been far too large, or when a
 //! caller sweeps. The next array, which may be larger, smaller or of the same size, is linked to
 //! the closed array. Threads then move the keys of the old array to the next array, a chunk at a
@@ -10,8 +11,8 @@
 //! root, and the old array is retired.
 //!
 //! Why not delete keys in place? If a slot could become empty again, tombstones or locks would be
-//! needed to keep probe runs unbroken. Without them, two threads that insert the same key could
-//! claim two slots.
+//! needed to keep probe runs unbroken. Without such protection, two threads that insert the same
+//! key could claim two different slots.
 //!
 //! # State
 //!
@@ -35,7 +36,7 @@
 //! - `carried`: the number of keys moved here from the previous array. This number is unknown until
 //!   all keys are moved.
 //! - `room`: the number of places for new keys while the array is the root. The value is 0 if that
-//!   number is unknown or if all places are given.
+//!   number is unknown or if all places have been given.
 //! - `forgotten`: the mark; see *Why no decision changes*.
 //! - `believed`: the time at which the keys of the previous array are judged. This time never
 //!   changes.
@@ -47,10 +48,10 @@
 //! # Invariants
 //!
 //! 1. A fingerprint never changes once it is written, and no slot returns to EMPTY.
-//! 2. In a key's probe run, all slots before the key's slot contain other keys, because the key
-//!    claimed the first EMPTY slot, and by 1 the earlier slots stay taken. Therefore, if a run ends
-//!    at an EMPTY or SEALED slot, the key is not behind that slot.
-//! 3. By 2, a fingerprint is in at most one slot of an array. If two threads insert the same
+//! 2. In a key's probe run, all slots before the key's slot contain other keys: the key claimed the
+//!    first EMPTY slot, and by (1), the slots before it stay taken. Therefore, if a run ends at an
+//!    EMPTY or SEALED slot, the key is not past that slot.
+//! 3. By (2), a fingerprint is in at most one slot of an array. If two threads insert the same
 //!    fingerprint, both reach the same slot. One compare-and-swap succeeds, and the other thread
 //!    finds the fingerprint there.
 //! 4. Before a thread puts a key into the next array, it must find one of three states in the
@@ -58,55 +59,56 @@
 //!    word is EVICTED, or the key's run is SEALED. All three states are final, so a key is never
 //!    live in two arrays.
 //! 5. A frozen word never changes. A moved word is installed by a CAS that expects a fresh word. A
-//!    word never returns to fresh, so the CAS of a late helper fails and changes nothing.
+//!    word never returns to fresh, so a late helper's CAS fails and changes nothing.
 //! 6. A single CAS on the key's word decides whether the key is moved or evicted. Therefore all
 //!    helpers of a chunk do the same work and count the same keys, however late they are.
 //! 7. `most >= given + brought`, not counting refused requests that have not been taken back yet.
 //!    `brought` is equal to `carried` once `carried` is known. Until then, `brought` is the number
-//!    of keys in the previous array when it was closed, minus the keys evicted since. Therefore
-//!    every key of the previous array has a place in this one, and a move cannot fail.
+//!    of keys that the previous array contained when it was closed, minus the number of keys
+//!    evicted since. Therefore every key of the previous array has a place in this one, and a move
+//!    cannot fail.
 //! 8. An array has more slots than `most`, so a probe run always ends.
 //! 9. An array is closed only while it is the root. Therefore at most two arrays are in use, and an
 //!    array has received all keys of the previous array before its own turnover begins.
 //!
 //! # Why no decision changes
 //!
-//! A charge is one CAS on a word that is not frozen, in the one slot where its key is live (3, 4).
-//! Freezing is a CAS on the same word. If the charge precedes the freeze, the charge is moved with
-//! the word. If the freeze precedes the charge, the CAS of the charge fails. The charge then
-//! continues in the next array, where it finds the moved word (5).
+//! A charge is one CAS on a word that is not frozen, in the one slot where the key is live
+//! (invariants 3 and 4). Freezing is a CAS on the same word. If the charge precedes the freeze, the
+//! charge is moved with the word. If the freeze precedes the charge, the charge's CAS fails. The
+//! charge then continues in the next array, where it finds the moved word (invariant 5).
 //!
 //! An evicted key is idle: from a certain time on, the key's word gives the same decisions as a
-//! fresh word. Before a key is evicted, the *mark* of the next array is raised to at least that
-//! time. The mark never falls, and a new array starts with the mark of the previous array.
+//! fresh word. Before a key is evicted, the next array's *mark* is raised to at least that time.
+//! The mark never falls, and a new array starts with the previous array's mark.
 //!
-//! The first charge of a key in an array is computed for `now` or for the mark of the array,
-//! whichever is later. The thread reads the mark after it has learned that the key belongs in that
-//! array. There are two ways to learn this:
+//! A key's first charge in an array is computed for `now` or for the array's mark, whichever is
+//! later. The thread reads the mark after it has learned that the key belongs in that array. There
+//! are two ways to learn this:
 //!
-//! - The thread loads the root, which publishes all raises (*link*).
+//! - The thread loads the root, which publishes all raises of the mark (the *link* edge).
 //! - The thread finds an evicted word or a seal in a slot of the root. An evicted word publishes
-//!   the raise (*closed*). A seal shows that the key was not in the root.
+//!   the raised mark (the *closed* edge). A seal shows that the key was not in the root.
 //!
 //! Therefore every forgotten word of the key is idle at the time for which the charge is computed.
 //! Whatever the caller's `now` is, a map that never forgets would give the same decision for that
 //! time.
 //!
-//! A key's word is fresh between the claim of its slot and its first charge. A thread that finds a
+//! Between the claim of its slot and its first charge, a key's word is fresh. A thread that finds a
 //! fresh word does not know the mark. Therefore charges of known keys do not change a fresh word
 //! (`Word::is_live`). Only an insertion, such as `Table::find_or_insert`, changes a fresh word.
 //!
-//! All keys of an array are judged for a single time, `judged_at`. This time is `believed` minus
-//! the grace, and is fixed when the next array is created. Safety does not depend on `judged_at`,
-//! because the mark covers every evicted key. The time matters only to users.
+//! All keys in an array are judged for the same time, `judged_at`, which is `believed` minus the
+//! grace. It is fixed when the next array is created. Safety does not depend on `judged_at`,
+//! because the mark covers every evicted key. The choice of `judged_at` matters only to users.
 //!
-//! A late helper may still raise a mark for a word that has been charged since. That word was also
-//! idle at `judged_at`, so no mark is later than the time at which some key of the table became
+//! A late helper may still raise a mark for a word that has since been charged. That word was also
+//! idle at `judged_at`, so no mark is later than the time at which some key in the table became
 //! idle.
 //!
 //! # Changing the rules
 //!
-//! Only the rule that made a word can interpret the word, because the word's unit of time or its
+//! Only the rule that made a word can interpret the word, because the word's time unit or its
 //! fields depend on the quota. The rules therefore belong to the array: a default, and the rules
 //! for individual keys (see [`Rules`]). A change of quotas is a turnover into an array with new
 //! rules. A thread that moves a key into that array translates the key's word (`AnyRule::adopt`).
@@ -117,9 +119,9 @@
 //! the call returns. If two changes race, the change that first links its array wins. The other
 //! change starts over after the winner's turnover.
 //!
-//! A charge is judged by the rules of the array whose word it changes: either before the word is
-//! frozen, or in the next array. Therefore no charge is judged under one quota and counted under
-//! another.
+//! A charge is judged by the rules of the array whose word the charge changes: either before the
+//! word is frozen, or in the next array. Therefore no charge is judged under one quota and counted
+//! under another.
 //!
 //! Why not look up a key's rule separately from its word? Because a thread might look up the old
 //! rule and then apply it to a word written under the new rule.
@@ -127,13 +129,13 @@
 //! # Progress
 //!
 //! Lookups, insertions and charges of known keys are lock-free. No thread waits for another: a
-//! thread that needs a key in the next array moves the key itself (`bring`). A thread that needs a
-//! next array links a new array. A thread that needs a complete turnover works on its chunks. Any
-//! thread may turn over any chunk again.
+//! thread that needs a key in the next array moves the key itself (`bring`), a thread that needs a
+//! next array links a new array, and a thread that needs a complete turnover works on the
+//! turnover's chunks. Any thread may turn over any chunk again.
 //!
 //! # Work for each operation
 //!
-//! During a turnover, each insertion first closes one chunk, which has [`Table::STEP`] = 16 slots.
+//! During a turnover, each insertion first closes one chunk, which has 16 slots ([`Table::STEP`]).
 //! One in 2048 charges of known keys also closes a chunk.
 //!
 //! Below the cap, an insertion does no other work. An array has a spare place for each chunk of the
@@ -142,13 +144,13 @@
 //! extra chunk.
 //!
 //! At the cap, a turnover starts once `now` is one grace later than the time for which the last
-//! turnover judged its keys. It starts earlier if enough new keys have been refused: as many as
-//! there are chunks, and at least 4,096. Even then, `now` must be later than the last judgement.
-//! Therefore a refused key pays for at most one chunk, and an idle key makes room after 5/4 times
-//! that many refusals. (There are 3/32 chunks for each key, or 1/8 in a small table.)
+//! turnover judged its keys. It starts earlier once `N` new keys have been refused, where `N` is
+//! the number of chunks, but at least 4,096. Even then, `now` must be later than the last
+//! judgement. Therefore a refused key pays for at most one chunk, and an idle key makes room after
+//! `5/4 * N` refusals. (There are 3/32 chunks for each key, or 1/8 in a small table.)
 //!
-//! At the cap, only idle keys free places. An insertion therefore closes up to
-//! `walk::CHUNKS_AT_CAP` = 8 chunks, and then reports that the table is full.
+//! At the cap, places become free only through the eviction of idle keys. An insertion therefore
+//! closes up to 8 chunks (`walk::CHUNKS_AT_CAP`), and then reports that the table is full.
 //!
 //! A turnover starts with one allocation of zeroed memory. For a large table, the system provides
 //! the memory part by part: an operation that moves a key to a part not yet in use requests 64 KiB.
@@ -160,13 +162,14 @@
 //!
 //! # Memory
 //!
-//! Up to 256 KiB of slots, an array for n keys has 2 n slots of 16 bytes, and n/8 bytes for the
-//! chunks. A larger array has 3/2 n slots (at least 256 KiB), and 3/32 n bytes for the chunks.
+//! As long as its slots occupy at most 256 KiB, an array for `n` keys has `2 * n` slots of 16
+//! bytes, and `n / 8` bytes for the chunks. A larger array has `3/2 * n` slots (at least 256 KiB),
+//! and `3/32 * n` bytes for the chunks.
 //!
-//! The arrays in use and the retired arrays not yet freed together occupy at most [`ARRAYS_AT_CAP`]
-//! = 4 times the size of an array for `max_keys`, or [`LEAST_MEMORY`] = 1 MiB if that is more.
-//! Every turnover checks this bound before it closes the root (`Table::begin_under`), because a
-//! closed root without a next array would give out no more places.
+//! The arrays in use and the retired arrays not yet freed together occupy at most 4 times
+//! ([`ARRAYS_AT_CAP`]) the size of an array for `max_keys`, or 1 MiB ([`LEAST_MEMORY`]) if that is
+//! more. Every turnover checks this bound before it closes the root (`Table::begin_under`), because
+//! a closed root without a next array would give out no more places.
 //!
 //! A thread that stops under a guard prevents at most two arrays from being freed: the arrays that
 //! were in use at that time. The table still turns over with the memory of two other arrays. More
@@ -174,9 +177,8 @@
 //! several guards stops in a `clear` or on the slow path of a charge.
 //!
 //! A turnover does not start if it would exceed the bound. Until one of the stopped threads
-//! resumes, new keys receive the remaining places of the root. Once the root is full, the full
-//! policy applies. Known keys are not affected, and a `clear` resets the keys instead of forgetting
-//! them.
+//! resumes, new keys receive the root's remaining places. Once the root is full, the full policy
+//! applies. Known keys are not affected, and a `clear` resets the keys rather than forgetting them.
 //!
 //! The rules for individual keys are counted and bounded in the same way, but separately from the
 //! arrays: see `rules`.

@@ -17,7 +17,7 @@ const EVERY: u64 = if cfg!(tollgate_loom) { 2 } else { 32 << 10 };
 const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 
 /// After a collection that kept values, the next collection is due after this many calls to `tidy`.
-/// The guard for which the values were kept may be dropped in the meantime.
+/// By then, the guard for which the values were kept may have been dropped.
 const AGAIN: u16 = 4096;
 
 /// After a collection that did not examine all values, the next collection is due after this many
@@ -176,9 +176,9 @@ impl List {
     }
 }
 
-/// A sorted set of guard eras. A single search compares a value with all of them. Without the set,
-/// a collection would take time proportional to the number of guards times the number of values.
-/// The set requires no allocation, because a check may have to run a collection.
+/// A sorted set of guard eras. A single search compares a value with all of these eras. Without the
+/// set, a collection would take time proportional to the number of guards times the number of
+/// values. The set requires no allocation, because a check may have to run a collection.
 struct Eras {
     eras: [u64; Self::MOST],
     count: usize,
@@ -249,7 +249,7 @@ impl Pile {
 
     /// Puts values back, so that the next collection starts with them.
     fn put_back(&self, list: List) {
-        // ORDERING: release side of *bag*. Relaxed if another thread has put values back first.
+        // ORDERING: release side of *bag*. Relaxed if another thread got there first.
         if list.first().is_some()
             && self.rest.compare_exchange(ptr::null_mut(), list.0, Release, Relaxed).is_err()
         {
@@ -262,7 +262,7 @@ impl Pile {
         while let Some(header) = list.pop() {
             // SAFETY: the header is not in any pile yet, so only this thread can access the header.
             let next = unsafe { &(*header).next };
-            // ORDERING: release side of *bag*. Relaxed if another thread was first.
+            // ORDERING: release side of *bag*. Relaxed if another thread got there first.
             let _ = self.last.fetch_update(Release, Relaxed, |last| {
                 // ORDERING: relaxed; published by the update.
                 next.store(last, Relaxed);
@@ -406,8 +406,8 @@ impl Bag {
             let (bytes, free) = (bytes.load(Relaxed), *free);
             // ORDERING: relaxed; a count.
             self.bytes.fetch_sub(bytes, Relaxed);
-            // SAFETY: `free` is the function for the type of the node, and only this thread can
-            // access the node.
+            // SAFETY: `free` is the function for the node's type, and only this thread can access
+            // the node.
             unsafe { free(header) };
         }
     }

@@ -7,9 +7,9 @@
 //! turn, makes the system execute a fence on every processor that runs a thread of this process
 //! ([`heavy`]), which takes a few microseconds.
 //!
-//! A light half and a heavy half together have the effect of two fences; two light halves have no
-//! effect. The terms are from P1202, *Asymmetric Fences*, a proposal for C++. Linux has guaranteed
-//! these semantics for `membarrier(2)` since 4.14.
+//! A light half and a heavy half together have the effect of two fences, whereas two light halves
+//! have no effect. The terms are from P1202, *Asymmetric Fences*, a proposal for C++. Linux has
+//! guaranteed these semantics for `membarrier(2)` since 4.14.
 //!
 //! If the system lacks or refuses this call, both halves are fences. The choice is made once for
 //! the whole process ([`is_there`]). If a process later forbids this call for itself, nothing is
@@ -36,7 +36,8 @@ use std::sync::atomic::fence;
 pub(super) use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
 /// The light half, which is executed between an announcement and the loads that follow. (The fast
-/// path of a guard does not call [`is_there`], because `is_there` has already returned true.)
+/// path of `pin` does not call [`is_there`], because a thread can take the fast path only once
+/// `is_there` has returned true.)
 pub(super) fn light() {
     if is_there() {
         // ORDERING: *barrier*. `heavy` contributes the processor's fence.
@@ -48,7 +49,8 @@ pub(super) fn light() {
 }
 
 /// The heavy half, which is executed after unlinking values and before reading the guards. Returns
-/// false if the system has refused the call. Some guards may then be invisible to this thread.
+/// false if the system has refused the call, in which case some guards may be invisible to this
+/// thread.
 pub(super) fn heavy() -> bool {
     // ORDERING: *barrier*. The fence covers the calling thread. Without a heavy half, no further
     // fence is needed, because every reader executes a fence.
@@ -56,8 +58,8 @@ pub(super) fn heavy() -> bool {
     !is_there() || system::fence_all() || system::register() && system::fence_all()
 }
 
-/// In models both halves are normally fences. Two fences have the same effect as a light half and a
-/// heavy half. In tests that must not depend on the barrier, both halves do nothing.
+/// In models, both halves are normally fences. Two fences have the same effect as a light half and
+/// a heavy half. In tests that must not depend on the barrier, both halves do nothing.
 #[cfg(tollgate_loom)]
 mod model {
     pub(crate) use loom::sync::atomic::Ordering::SeqCst;
@@ -80,7 +82,7 @@ mod model {
     static HALVES: AtomicU8 = AtomicU8::new(Halves::Fences as u8);
 
     impl Halves {
-        /// Sets the halves for all further models of the process.
+        /// Sets the halves for all further models in the process.
         pub(crate) fn set(self) {
             // ORDERING: relaxed; see `HALVES`.
             HALVES.store(self as u8, Relaxed);
@@ -129,7 +131,7 @@ mod real {
     static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
     /// Returns whether there is a heavy half. The answer never changes. If a system permits the
-    /// call for one thread and refuses it for another, no thread may rely on the heavy half.
+    /// call for one thread but refuses it for another, no thread may rely on the heavy half.
     pub(crate) fn is_there() -> bool {
         // ORDERING: relaxed, because there is only one answer, which the first calling thread
         // determines.

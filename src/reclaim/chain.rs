@@ -24,8 +24,8 @@ pub(crate) struct At<'g, T> {
     guard: &'g Guard,
 }
 
-/// A range of values in a chain that a walk has fully covered, first and last included. The walk
-/// can read these values again under the same guard, even if the chain has changed since.
+/// A range of consecutive values in a chain, all of which a walk has reached. The walk can read
+/// these values again under the same guard, even if the chain has changed since.
 #[derive(Debug)]
 pub(crate) struct Walked<'g, T> {
     first: At<'g, T>,
@@ -58,8 +58,7 @@ impl<T: Chained> Root<T> {
         Self(Link::to(first))
     }
 
-    /// Returns the first value, if there is one. Returns [`Retry`] if the era of the guard has
-    /// ended.
+    /// Returns the first value, if there is one. Returns [`Retry`] if the guard's era has ended.
     #[inline(always)]
     pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Result<Option<At<'g, T>>, Retry> {
         Ok(self.0.follow(guard)?.map(|value| At { value, guard }))
@@ -126,11 +125,11 @@ impl<'g, T> At<'g, T> {
 }
 
 impl<T: Chained> At<'_, T> {
-    /// Returns the next value of the chain, if there is one. Returns [`Retry`] if the era of the
-    /// guard has ended.
+    /// Returns the next value in the chain, if there is one. Returns [`Retry`] if the guard's era
+    /// has ended.
     #[inline]
     pub(crate) fn next(self) -> Result<Option<Self>, Retry> {
-        // The walk has reached this value from the root in the era of the guard.
+        // The walk has reached this value from the root in the guard's era.
         Ok(self.value.next().follow(self.guard)?.map(|value| Self { value, ..self }))
     }
 }
@@ -152,7 +151,7 @@ impl<'g, T: Chained> Walked<'g, T> {
     }
 
     /// Extends the range by the value behind the last value, and returns the new last value.
-    /// Returns `None` if there is no such value, and [`Retry`] if the era of the guard has ended.
+    /// Returns `None` if there is no such value, and [`Retry`] if the guard's era has ended.
     #[inline]
     pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Retry> {
         let next = self.last.next()?;

@@ -1,4 +1,4 @@
-//! Makes links return `Retry` at random in unit tests and models. In other builds this module
+//! Makes links return `Retry` at random in unit tests and models. In other builds, this module
 //! compiles to nothing.
 
 #[cfg(any(test, tollgate_loom))]

@@ -1,6 +1,6 @@
-//! Guards and the registry. A guard prevents values that its thread may have seen from being freed.
-//! A participant in the registry announces the guard to collections. The registry also contains the
-//! era of the process.
+//! Guards and the registry. A guard keeps alive the values that its thread may have seen. A
+//! participant in the registry announces the guard to collections. The registry also contains the
+//! current era of the process.
 
 use super::barrier::{self, SeqCst};
 use crate::sync::{
@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::{array, iter, ptr};
 
-/// Prevents the values loaded under this guard from being freed while the guard is held. A guard
-/// cannot move to another thread.
+/// Keeps the values loaded under this guard alive for as long as the guard is held. A guard cannot
+/// move to another thread.
 #[derive(Debug)]
 pub(crate) struct Guard {
     participant: &'static Participant,
@@ -94,7 +94,7 @@ pub(super) fn pin_in(nth: usize) -> Option<Guard> {
     let mine: &'static Participant = unsafe { &*MINE.with(|mine| mine[nth].get()) };
     #[cfg(tollgate_loom)]
     let mine = MINE.try_with(|mine| mine[nth].get()).ok().flatten()?;
-    // This is an `if`, because the compiler would turn the methods of `Option` into two branches.
+    // This is an `if`, because the compiler would turn `Option`'s methods into two branches.
     if !mine.is_idle() {
         return None;
     }
@@ -114,8 +114,8 @@ fn set_mine(participants: [Option<&'static Participant>; GUARDS]) {
 
 /// Creates a guard for this thread.
 ///
-/// This function is wait-free, except for the first guards of a thread, and for a fifth or later
-/// guard held at the same time. Creating one of these guards joins the registry, which is lock-free
+/// This function is wait-free, except when it creates a thread's first guards, or a fifth or later
+/// guard held at the same time. In these cases, the thread joins the registry, which is lock-free
 /// and allocates if no participant is free.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
@@ -173,7 +173,7 @@ impl Guard {
         self.era
     }
 
-    /// Returns whether the era of the guard has ended.
+    /// Returns whether the guard's era has ended.
     #[inline(always)]
     pub(crate) fn is_old(&self) -> bool {
         REGISTRY.era_now() != self.era
@@ -187,13 +187,13 @@ impl Drop for Guard {
     }
 }
 
-/// The state of a participant without an announced guard. 0 is never the value of an era.
+/// The state of a participant without an announced guard. No era has the value 0.
 pub(super) const IDLE: u64 = 0;
 
 /// The first era of a process.
 const FIRST: u64 = 1;
 
-/// No thread owns the participant. The participant may still announce the guard of its last owner.
+/// No thread owns the participant. The participant may still announce its last owner's guard.
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 
@@ -272,7 +272,7 @@ impl Registry {
         }
         let participants = array::from_fn(|nth| Participant::idle(if nth == 0 { TAKEN } else { FREE }));
         let new = Box::leak(Box::new(Block { participants, next: AtomicPtr::new(ptr::null_mut()) }));
-        // ORDERING: release side of *listed*. Relaxed if another thread was first.
+        // ORDERING: release side of *listed*. Relaxed if another thread got there first.
         let _ = self.first.fetch_update(Release, Relaxed, |first| {
             // ORDERING: relaxed; published by the update.
             new.next.store(first, Relaxed);
@@ -282,7 +282,7 @@ impl Registry {
     }
 
     /// Returns the eras of all guards. A recent guard is certain to be included only if this call
-    /// follows a heavy barrier.
+    /// follows the heavy half of the barrier.
     pub(super) fn guards(&self) -> impl Iterator<Item = u64> {
         self.all().filter_map(Participant::era)
     }

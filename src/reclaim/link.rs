@@ -14,8 +14,8 @@ use std::mem::offset_of;
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<Node<T>>);
 
-/// Returns the guard that crossbeam-epoch's pointers require. The collector of crossbeam-epoch is
-/// not used.
+/// Returns the guard that crossbeam-epoch's pointers require. crossbeam-epoch's collector is not
+/// used.
 #[allow(unsafe_code)]
 #[inline(always)]
 fn epoch() -> &'static Epoch {
@@ -44,17 +44,17 @@ impl<T> Link<T> {
         self.0.load(LOAD, epoch())
     }
 
-    /// Returns the value that the link points to, if there is one. Returns [`Retry`] if the era of
-    /// the guard has ended. The link must belong to a root, or to a value that was reached from the
-    /// root under this guard.
+    /// Returns the value that the link points to, if there is one. Returns [`Retry`] if the guard's
+    /// era has ended. The link must belong to a root, or to a value that was reached from the root
+    /// under this guard.
     #[inline(always)]
     pub(super) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Retry> {
         let to = self.get();
         if guard.is_old() || coin::asks_to_retry() {
             return Err(Retry);
         }
-        // SAFETY: the pointer is null, or points to a value that is linked in the era of the guard.
-        // The guard is held for as long as the value is borrowed.
+        // SAFETY: the pointer is null, or points to a value that is linked in the guard's era. The
+        // guard is held for as long as the value is borrowed.
         Ok(unsafe { to.as_ref() }.map(|node| &node.value))
     }
 
@@ -75,7 +75,7 @@ impl<T> Link<T> {
     }
 
     /// Makes a null link point to `value`. Returns the linked value, or `value` as an error if
-    /// another thread was first.
+    /// another thread got there first.
     pub(crate) fn install<'g>(&'g self, value: T, guard: &'g Guard) -> Result<&'g T, T> {
         // The value is born in the guard's era. Therefore the guard covers the value even if
         // another thread retires it immediately.

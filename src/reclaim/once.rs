@@ -49,7 +49,7 @@ impl<T> OnceLink<T> {
             return value;
         }
         let new = Box::into_raw(Box::new(make()));
-        // ORDERING: release side of *set*, or acquire side if another thread was first.
+        // ORDERING: release side of *set*, or acquire side if another thread got there first.
         match self.to.compare_exchange(ptr::null_mut(), new, Release, Acquire) {
             // SAFETY: the pointer came from a box that is freed with the holder.
             Ok(_) => unsafe { &*new },

@@ -1,5 +1,5 @@
-//! The orderings of a link. Both the real link (`link`) and the link of the models (`model`) use
-//! these constants. Weakening an ordering here therefore weakens it in both.
+//! The orderings of a link. Both the real link (`link`) and the models' link (`model`) use these
+//! constants. Weakening an ordering here therefore weakens it in both links.
 
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
@@ -9,7 +9,7 @@ pub(crate) const LOAD: Ordering = Acquire;
 // ORDERING: release side of *link*.
 pub(crate) const INSTALL: Ordering = Release;
 
-// ORDERING: relaxed, because a thread that was not first does not read the value that it found.
+// ORDERING: relaxed, because a failed exchange does not read the value that it found.
 pub(crate) const INSTALL_LOST: Ordering = Relaxed;
 
 // ORDERING: release side of *link*.

@@ -1,9 +1,9 @@
-//! Tests of reclamation with one thread, or briefly with two. The tests of races are in
+//! Tests of reclamation with one thread, or briefly with two. Race tests are in
 //! `loom-tests/tests/reclaim.rs`.
 //!
-//! These tests share the registry with all other tests of the process, which also create and drop
+//! These tests share the registry with all other tests in the process, which also create and drop
 //! guards. Therefore these tests run collections until their values are freed. A test that runs
-//! collections while it holds a guard runs alone. Otherwise two such tests would wait for each
+//! collections while it holds a guard must run alone. Otherwise, two such tests would wait for each
 //! other.
 
 use super::guard::REGISTRY;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// A value with a canary, so that a test detects a value that has been freed.
+/// A value with a canary, which shows a test whether the value has been freed.
 #[derive(Debug)]
 struct Value {
     /// 7 while the value is alive.

@@ -14,7 +14,7 @@
 //! # Memory
 //!
 //! scc keeps a removed item in its bucket until another item is inserted into the full bucket, or
-//! until the array is replaced. Then scc drops the item if no thread can see it any more.
+//! until the array is replaced. At that point, scc drops the item if no thread can see it any more.
 //!
 //! # Orderings
 //!
@@ -22,8 +22,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! This file contains no atomic operation. The crate relies on scc's promise that a lookup sees all
-//! writes to an item before its insertion.
+//! This file contains no atomic operations. The crate relies on scc's promise that a lookup sees
+//! all writes made to an item before it was inserted.
 
 use super::item::{Given, Item};
 use scc::{Equivalent, HashIndex};

@@ -3,7 +3,7 @@
 //! A stopped thread keeps everything that it had at that point: a guard, a frozen word, a slot
 //! without a charge. While a test holds the [`Stopped`], the thread does not run, as if it had
 //! stopped forever. When the test drops the [`Stopped`], the thread resumes and runs to its end. If
-//! the thread never resumed, its guard would delay collections for which other tests of the process
+//! the thread never resumed, its guard would delay collections for which other tests in the process
 //! wait.
 
 use std::any::Any;

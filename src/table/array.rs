@@ -19,7 +19,7 @@ use crate::sync::{
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The number of lines in a chunk, so that a chunk has 16 slots. An operation closes one chunk,
+/// The number of lines in a chunk, which therefore has 16 slots. An operation closes one chunk,
 /// except in the cases listed in the documentation of `table`.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
 
@@ -43,7 +43,7 @@ pub(super) struct Array {
     calm: Tick,
     /// The mark. A key that was forgotten before this array existed, or by the turnover into this
     /// array, is not throttled after the mark. Therefore a key that is neither in this array nor in
-    /// an earlier array is charged for the time of the mark or later.
+    /// an earlier array is charged for the time of the mark or for a later time.
     ///
     /// Before a thread reads the mark, it must have found this array in one of two ways: as the
     /// root, or through a slot of the root that is sealed or contains an evicted key.
@@ -63,8 +63,8 @@ pub(super) struct Array {
     /// The progress of this array's own turnover.
     chunks: Chunks,
     pub(super) next: Link<Array>,
-    /// The permit is returned when this array is freed, except for the part that covers a large
-    /// block. That part is returned when the block is given back.
+    /// The permit for this array's memory. It is returned when this array is freed, except for the
+    /// part that covers a large block. That part is returned when the block is given back.
     permit: Permit,
 }
 
@@ -223,7 +223,7 @@ impl Array {
     /// `before` is the previous array, if it is still being turned over into this array.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
         // The two counts may have been read at different moments, so their sum may exceed `most`.
-        // At any single moment, it exceeds `most` only because of refused requests.
+        // At any single moment, the sum exceeds `most` only because of refused requests.
         (self.given() + self.brought(before)).min(self.size.most)
     }
 
@@ -261,10 +261,10 @@ impl Array {
     }
 
     /// The fast path of [`place`](Self::place) for the root. It performs one addition and does not
-    /// load the count first. The count is usually in another core's cache, so a load would transfer
-    /// the cache line a second time. Returns false if no place was given.
+    /// load the count first. The count is usually in another core's cache, so a separate load would
+    /// cost a second transfer of the cache line. Returns false if no place was given.
     ///
-    /// After a refusal the count is briefly too large, so another request may be refused even
+    /// After a refusal, the count is briefly too large, so another request may be refused even
     /// though a place has been given back. The count is never too small, so the array never gives
     /// out more places than it has.
     #[inline(always)]
@@ -306,7 +306,7 @@ impl Array {
         // ORDERING: relaxed; a hint that no places are given.
         self.room.store(0, Relaxed);
         // ORDERING: relaxed, because this is a count. This thread knows the number of carried keys,
-        // because the thread saw this array as the root.
+        // because it saw this array as the root.
         let given = self.counts.given.fetch_or(CLOSED, Relaxed) & !CLOSED;
         (given + self.brought(None)).min(self.size.most)
     }
@@ -361,8 +361,8 @@ impl Array {
     }
 
     /// Evicts an idle key. If another helper has already evicted the key or frozen its word,
-    /// returns that helper's result. This method is not inlined, so that the code for kept keys can
-    /// keep its values in registers.
+    /// returns that helper's result. This method is not inlined, so that the path for keys that
+    /// stay can hold its values in registers.
     #[cold]
     #[inline(never)]
     fn evict(&self, rule: &AnyRule, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {

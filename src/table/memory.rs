@@ -61,13 +61,14 @@ impl Permit {
         Self::take_up_to(of, bytes, 0)
     }
 
-    /// Takes a permit. If `most` is larger than the usual bound, `most` is the bound in bytes.
+    /// Takes a permit for `bytes` bytes. The bound on the total is `most` bytes, if that is more
+    /// than the usual bound.
     pub(super) fn take_up_to(of: &Arc<Memory>, bytes: u64, most: u64) -> Option<Self> {
         let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= of.most.max(most));
         // ORDERING: both accesses are relaxed, because this is a count.
         let is_taken = || of.bytes.fetch_update(Relaxed, Relaxed, add).is_ok();
         let is_permitted = is_taken() || {
-            // First give back all freed memory, although this delays the current thread.
+            // First give back all freed memory, even though this delays the current thread.
             of.leaving.give_all_back(&of.bytes);
             is_taken()
         };
@@ -92,8 +93,7 @@ impl Permit {
         self.bytes = bytes;
     }
 
-    /// Hands over a block that is to be given back later, together with the part of the permit that
-    /// covers it.
+    /// Hands over a block, to be given back later, and the part of the permit that covers it.
     fn leave(&mut self, block: Box<Pages>, bytes: u64) {
         self.bytes -= bytes;
         self.of.leaving.take(block, &self.of.bytes);
@@ -159,7 +159,8 @@ impl<T> std::ops::Deref for Zeroed<T> {
 }
 
 impl<T> Zeroed<T> {
-    /// Pre-faults the memory around a value, which takes less time than separate page faults.
+    /// Pre-faults the memory around a value, which takes less time than a separate fault for each
+    /// page.
     #[inline]
     pub(super) fn populate(&self, nth: usize) {
         if let Some(pages) = &self.pages {
@@ -175,9 +176,8 @@ impl<T> Zeroed<T> {
         }
     }
 
-    /// Hands over a block of system memory that is to be given back later, together with the part
-    /// of `permit` that covers it. The slice is empty afterwards. Does nothing if the block came
-    /// from the allocator.
+    /// Hands over a block of system memory, to be given back later, and the part of `permit` that
+    /// covers it. The slice is empty afterwards. Does nothing if the block came from the allocator.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         if let Some(pages) = self.pages.take() {
             let bytes = size_of_val::<[T]>(self) as u64;
@@ -203,8 +203,8 @@ impl<T> Drop for Zeroed<T> {
         }
         if self.pages.is_none() {
             // SAFETY: the block came from the global allocator with the layout of a `[T]` of this
-            // length. A box frees the block with the same layout. After `leave` the slice is empty,
-            // so the box frees nothing.
+            // length. A box frees the block with the same layout. After `leave`, the slice is
+            // empty, so the box frees nothing.
             #[allow(unsafe_code)]
             unsafe {
                 drop(Box::from_raw(self.values.as_ptr()));

@@ -1,4 +1,4 @@
-//! Replaces `pages` in models, and on all systems except Linux. Here all blocks come from the
+//! Replaces `pages` in models, and on all systems except Linux. Here, all blocks come from the
 //! allocator.
 // The signatures match those of `pages`.
 #![allow(clippy::boxed_local)]

@@ -1,22 +1,22 @@
 //! Large blocks of memory, which the system provides and takes back part by part.
 //!
-//! For a large table, zeroing the memory takes milliseconds, and so does giving the memory back. A
-//! single check would have to wait for all of that work. Therefore a large block has no memory at
-//! first. The first operation that moves a key to a part of the block requests that part. Keys are
-//! moved in a turnover, so this happens a chunk at a time.
+//! For a large table, zeroing the memory takes milliseconds, and so does giving the memory back. If
+//! this work were done all at once, a single check would have to wait for all of it. Therefore a
+//! large block has no memory at first. The first operation that moves a key to a part of the block
+//! requests that part. Keys are moved in a turnover, so this happens a chunk at a time.
 //!
 //! Once no thread can see the block any more, later operations give the block back in parts (see
 //! [`Leaving`]). A sweep of several steps gives back as many parts as it has steps, in one call,
 //! and pre-faults almost as many parts.
 //!
-//! Measured on two cores with a million keys (2026-11-27, 1.5 s per scene), against a checkout
-//! whose blocks all come from the allocator: during a `clear`, the longest check took 1.0 ms,
-//! compared to 32 ms with memory from the allocator and 1.3 ms with 256 mutexed shards. In a flood,
-//! the longest check took 0.05 ms, compared to 1.0 ms with memory from the allocator.
+//! Measured on two cores with a million keys (2026-11-27, 1.5 s per scene): during a `clear`, the
+//! longest check took 1.0 ms, compared to 32 ms if all blocks come from the allocator, and 1.3 ms
+//! with 256 mutexed shards. In a flood, the longest check took 0.05 ms, compared to 1.0 ms if all
+//! blocks come from the allocator.
 //!
 //! The record of requested parts is only a hint. Memory that no thread has requested is faulted in
 //! on first use. Each page then causes one fault, or two faults if it is read before it is written,
-//! as the slots of a table are.
+//! as a table's slots are.
 //!
 //! A sweep of several steps does not request parts, but writes to each page. While the system
 //! serves a request, the requesting thread holds a shared lock on the process's memory map. If a
@@ -28,12 +28,14 @@ use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
 use std::ptr::NonNull;
 
-/// The minimum size of a block of system memory. At first, glibc also maps a block of this size.
-/// Once such a block has been freed, however, glibc takes later blocks from its heaps. A process
-/// has several heaps for each processor, and a freed block returns to the heap from which it came.
-/// If many threads turned over a table, the table would therefore keep a multiple of its size
-/// resident. Smaller blocks are few, so they are left to the allocator, which often has a free
-/// block.
+/// The minimum size of a block of system memory. Smaller blocks are few, so they are left to the
+/// allocator, which often has a free block.
+///
+/// Larger blocks bypass the allocator because of glibc's heaps. At first, glibc also maps a block
+/// of this size, but once such a block has been freed, glibc takes later blocks from its heaps. A
+/// process has several heaps for each processor, and a freed block returns to the heap from which
+/// it came. If many threads turned over a table, the table would therefore keep a multiple of its
+/// size resident.
 const LEAST: usize = 64 << 10;
 
 /// The number of bytes requested by one call. The call takes about 20 microseconds. With larger
@@ -47,7 +49,7 @@ const GIVEN_BACK: usize = 1 << 20;
 
 /// The minimum size of a block that uses huge pages, which speed up checks in a table of ten
 /// million keys. Smaller tables gain little from huge pages, and a check may have to wait until the
-/// system has freed one.
+/// system has freed a huge page.
 const HUGE: usize = 128 << 20;
 
 /// The smallest page size.
@@ -102,9 +104,9 @@ impl Pages {
     /// Returns the first byte of each page to which the caller must write. These writes pre-fault
     /// the next `parts` parts of the usual size. Parts that were requested before are skipped.
     ///
-    /// Huge parts, each of which is one page, are requested by this method itself. On some
-    /// machines, such as some 64-bit ARMs, a page that is read and written later takes two faults.
-    /// There, the caller's writes would fault in a huge part as small pages.
+    /// This method itself requests huge parts, each of which is one page. On some machines, such as
+    /// some 64-bit ARMs, a page that is first read and later written takes two faults, so the
+    /// caller's writes would fault in a huge part as small pages.
     pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
@@ -158,12 +160,12 @@ impl Pages {
 }
 
 /// A block that is no longer in use but not completely given back. There is at most one such block:
-/// when the next one arrives, the rest of the earlier block is given back immediately.
+/// when the next block arrives, the rest of the earlier block is given back immediately.
 ///
 /// To give a part back, a thread takes the block out, so that the thread owns the block, and then
 /// puts the block back. If the thread stops in between, it keeps the block, and the block's bytes
-/// are still counted. No other thread waits. The next owner sees the thread's changes to the block,
-/// because a swap of an `AtomicCell` acquires and releases.
+/// are still counted. No other thread waits. The next owner sees the previous owner's changes to
+/// the block, because a swap of an `AtomicCell` acquires and releases.
 #[derive(Default)]
 pub(super) struct Leaving {
     bytes: Atomic<u64>,

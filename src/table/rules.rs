@@ -31,13 +31,13 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 struct Own {
     rules: Map,
-    /// Returned once no array uses these rules any more.
+    /// The permit for this memory. It is returned once no array uses these rules any more.
     _permit: Permit,
 }
 
 /// A map that uses a fingerprint as its own hash.
-// A hash map computes the group of an entry from the low bits of the hash, and the tag from the
-// highest seven bits. Both work here, because all bits of a fingerprint are random.
+// A hash map derives an entry's group from the low bits of the hash, and its tag from the highest
+// seven bits. Both work here, because all bits of a fingerprint are random.
 type Map = HashMap<Fingerprint, Enforced<AnyRule>, BuildHasherDefault<Given>>;
 
 impl Rules {
@@ -148,7 +148,7 @@ mod tests {
     use std::hash::BuildHasher;
     use std::time::Duration;
 
-    /// With any other hash the map would find the same rules, but more slowly.
+    /// With any other hash, the map would find the same rules, but more slowly.
     #[test]
     fn the_hash_of_a_fingerprint_is_the_fingerprint() {
         let hashes = BuildHasherDefault::<Given>::default();

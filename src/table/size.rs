@@ -18,7 +18,7 @@ impl Size {
         Self { limit, most: limit }
     }
 
-    /// Returns the size of an array that receives `used` keys from an array of `chunks` chunks.
+    /// Returns the size of an array that receives `used` keys from an array with `chunks` chunks.
     /// Each insertion turns over one chunk before it requests a place. Therefore one extra place
     /// for each chunk is enough for all keys inserted during the turnover.
     pub(super) fn after(chunks: u64, used: u64, limit: u64, max_keys: u64) -> Self {
@@ -26,7 +26,7 @@ impl Size {
     }
 
     /// Returns the number of lines in the space. Two thirds of the slots are taken at the limit,
-    /// and at most four fifths at any time. In a small space these fractions are lower.
+    /// and at most four fifths at any time. In a small space, these fractions are lower.
     pub(super) fn lines(self) -> u64 {
         Space::lines_for(self.limit).max(Space::lines_for(self.most - self.most / 6))
     }

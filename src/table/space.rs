@@ -12,10 +12,10 @@ use std::mem::size_of;
 /// The number of slots in a line.
 pub(super) const SLOTS: usize = 4;
 
-/// The maximum number of slots in a space that has two slots for each key. Such a space occupies
-/// 256 KiB, which fits into the caches of most cores. A larger space has three slots for two keys.
-/// With two slots for each key, fewer keys lie outside their first line. (Models have few slots, to
-/// keep the number of schedules small.)
+/// The maximum number of slots in a space that has two slots for each key. Such a space occupies at
+/// most 256 KiB, which fits into the caches of most cores. A larger space has three slots for every
+/// two keys, so more keys lie outside their first line. (Models have few slots, to keep the number
+/// of schedules small.)
 const ROOMY: u64 = if cfg!(tollgate_loom) { 1 } else { 1 << 14 };
 
 /// A keyed 64-bit hash, which represents a key.
@@ -41,8 +41,8 @@ impl Fingerprint {
         if hash < Self::RESERVED { Self::instead_of(hash) } else { Self(hash) }
     }
 
-    /// This function is not inlined, so that all other keys pay only for a branch that is not
-    /// taken.
+    /// This function is not inlined, so that keys without a reserved hash pay only for a branch
+    /// that is not taken.
     #[cold]
     #[inline(never)]
     const fn instead_of(hash: u64) -> Self {
@@ -125,11 +125,11 @@ impl Line {
         (place, [first, second, third, self.keys[place].load(Relaxed)])
     }
 
-    /// The variant for models. Models that switch on `StopAtVacant` read no slot behind a vacant
+    /// The variant for models. Models that switch on `StopAtVacant` read no slot past a vacant
     /// slot, which more than halves the number of executions. By invariant 2 of `table`, the key
-    /// can be behind the vacant slot only if it was inserted after that slot was read. Other
-    /// executions of these models read the slot later, and cover that case. Only models without the
-    /// switch see both slots together.
+    /// can be past the vacant slot only if it was inserted after that slot was read. Other
+    /// executions of these models read the vacant slot later, and thus cover that case. Only models
+    /// without the switch see both slots together.
     #[cfg(tollgate_loom)]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let mut is_done = false;
@@ -173,7 +173,7 @@ impl Line {
         is_here.then(|| &self.words[place])
     }
 
-    /// Pre-faults the memory of the line with a write that changes nothing.
+    /// Pre-faults the line's memory with a write that changes nothing.
     fn touch(&self) {
         // ORDERING: both are relaxed, because a fresh word publishes no other data. (`fetch_add(0)`
         // is not used, because some compilers turn it into a load.)
@@ -199,8 +199,8 @@ impl Line {
     }
 }
 
-/// An array of lines. The probe run of a key starts at the home line of the key's fingerprint. The
-/// run continues slot by slot, wraps around at the end, and stops at the key or at a vacant slot.
+/// An array of lines. A key's probe run starts at the home line of the key's fingerprint. The run
+/// continues slot by slot, wraps around at the end, and stops at the key or at a vacant slot.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) lines: Zeroed<Line>,
@@ -293,9 +293,9 @@ impl Space {
         }
     }
 
-    /// Finds `key`, or claims the first EMPTY slot of the key's run, and returns the word of the
-    /// slot. Returns `None` if the run was sealed. The caller must have a place for the key, so
-    /// that the run contains an EMPTY slot unless it was sealed.
+    /// Finds `key`, or claims the first EMPTY slot of the key's run, and returns the slot's word.
+    /// Returns `None` if the run was sealed. The caller must have a place for the key, so that the
+    /// run contains an EMPTY slot unless it was sealed.
     #[inline]
     pub(super) fn claim(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let mut at = key.home(self.lines.len());
@@ -338,7 +338,7 @@ impl Space {
     }
 
     /// Hands over a large block of memory and the permit for the block, so that the block is given
-    /// back in parts. Only the last owner may call this method. Afterwards the space may have no
+    /// back in parts. Only the last owner may call this method. Afterwards, the space may have no
     /// lines.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         self.lines.leave(permit);

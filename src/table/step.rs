@@ -1,5 +1,5 @@
-//! Fail points: steps of an insertion and of a turnover at which tests can stop a thread forever.
-//! Outside unit tests the fail points compile to nothing.
+//! Fail points: steps in an insertion or a turnover at which tests can stop a thread forever.
+//! Outside unit tests, the fail points compile to nothing.
 
 /// The step that a thread has just reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,8 +156,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Below the cap an insertion closes one chunk of 16 slots, and one more chunk for each other
-    /// thread that is working on a chunk.
+    /// Below the cap, an insertion closes one chunk of 16 slots, plus one for each other thread
+    /// working on a chunk.
     #[test]
     fn an_insertion_closes_one_chunk_while_the_table_grows() {
         let builder = || Limiter::builder(Quota::per_hour(2)).max_keys(1_000_000).clock(ManualClock::new());
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// At the cap an insertion closes chunks until it finds an idle key, but no more than 8 chunks.
+    /// At the cap, an insertion closes chunks until it finds an idle key, but at most 8 chunks.
     #[test]
     fn an_insertion_closes_a_bounded_number_of_chunks_at_the_cap() {
         let builder = Limiter::builder(Quota::per_hour(2)).max_keys(5_000).clock(ManualClock::new());
@@ -252,8 +252,8 @@ mod tests {
         assert_eq!(limiter.len(), len);
     }
 
-    /// A full table turns over once a grace has passed since the last turnover, so that a key can
-    /// have become idle, or once enough new keys have been refused.
+    /// A full table turns over in two cases: once a grace has passed since the last turnover (a key
+    /// may have become idle in that time), and once enough new keys have been refused.
     #[test]
     fn a_full_table_turns_over_once_a_grace_or_for_many_refusals() {
         // The table's 50 places require 26 lines, that is, 7 chunks. A single insertion can close

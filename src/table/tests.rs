@@ -1,4 +1,4 @@
-//! Tests of the whole table: growth, changes of rules, memory.
+//! Tests of the whole table: growth, rule changes, memory.
 
 use super::array::{Array, Dawn, Place};
 use super::memory::{self, Memory, Permit};
@@ -76,7 +76,7 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
 }
 
 /// Even a `clear` does not close the root while no next array is permitted. (A `clear` starts a
-/// turnover however recent the last turnover is.)
+/// turnover even if the last turnover is recent.)
 #[test]
 fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     let table = table();
@@ -186,7 +186,7 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
     });
 }
 
-/// Each insertion gives back a megabyte. Otherwise a table with few new keys would retain the
+/// Each insertion gives back a megabyte. Otherwise, a table with few new keys would retain the
 /// memory allocated during a flood.
 #[test]
 #[cfg(target_os = "linux")]

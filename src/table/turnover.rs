@@ -29,8 +29,8 @@ const ARRAYS_AT_CAP: u64 = 4;
 /// faster than they are freed, so its bound must not be too low.
 pub(super) const LEAST_MEMORY: u64 = 1 << 20;
 
-/// How many times a change of rules requests memory before it gives up. The requests are a
-/// millisecond apart.
+/// How many times a rule change requests memory before it gives up. The requests are a millisecond
+/// apart.
 pub(super) const TRIES: usize = 100;
 
 /// A map from fingerprints to words, with a bound on the number of keys and on memory.
@@ -230,9 +230,9 @@ impl Table {
         if is_linked { Ok(()) } else { Err(NotBegun::Preceded) }
     }
 
-    /// Returns the limit of the array that follows `root`, and a permit for the memory of that
-    /// array. The permit is large enough however many keys are inserted into `root` before `root`
-    /// is closed. Returns `None` if not even an array for the keys now in `root` is permitted.
+    /// Returns the limit of the array that follows `root`, and a permit for that array's memory.
+    /// The permit is large enough however many keys are inserted into `root` before `root` is
+    /// closed. Returns `None` if not even an array for the keys now in `root` is permitted.
     fn permit_next(&self, root: &Array, now: Tick) -> Option<(u64, Permit)> {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
@@ -251,8 +251,7 @@ impl Table {
     ///
     /// A call with several steps first gives back one part of retired memory for each step, in a
     /// single system call. The call also pre-faults almost as many parts of the next array's
-    /// memory. Checks are then left with less of that work, and other processors are interrupted
-    /// less often.
+    /// memory. This leaves less of that work to checks, and interrupts other processors less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick) -> bool {
         self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
@@ -297,7 +296,8 @@ impl Table {
         })
     }
 
-    /// Records the time of a maintenance call. This time is evidence, like the time of a sweep.
+    /// Records the time of a maintenance call. Like the time of a sweep, this time counts as
+    /// evidence (see `forgetting`).
     pub(crate) fn note(&self, now: Tick) {
         self.with_last(|last| last.note(now));
     }
@@ -420,7 +420,7 @@ pub(super) fn limit_after(root: &Array, used: u64, now: Tick) -> u64 {
     let keys_stay = root.brought(None) > root.size.limit / 2;
     let next = growth::next_capacity(root.size.limit, used, root.began, now, keys_stay);
     // A smaller array must have room for all keys inserted during the turnover of the large root.
-    // Otherwise the new array would be full immediately.
+    // Otherwise, the new array would be full immediately.
     if next < root.size.limit { next.max(used + root.chunks()) } else { next }
 }
 

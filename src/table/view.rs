@@ -1,13 +1,13 @@
-//! The fast path to a key's word. The fast path searches only the root, which contains most keys.
-//! New keys are inserted into the root unless a turnover is under way.
+//! The fast path to a key's word. It searches only the root, which contains most keys. New keys are
+//! inserted into the root unless a turnover is under way.
 //!
 //! In the common case, the fast path has the same effect as `Table::find_or_insert`. It leaves all
 //! other cases to that method: a frozen word, a slot that another thread took first, and an array
 //! that is full or closed.
 //!
 //! Nothing is lost if the fast path gives up. A place given to the request is either used by a slot
-//! or given back. A slot that the key has claimed, but whose word is not charged yet, is found by
-//! the next lookup.
+//! or given back. If the key has claimed a slot whose word is not charged yet, the next lookup
+//! finds that slot.
 
 use super::array::Array;
 use super::space::{Fingerprint, Line, Miss, Vacant};
@@ -25,8 +25,8 @@ use crate::time::Tick;
 pub(crate) struct View<'g>(&'g Array);
 
 /// Returns whether a charge of this key at `now` performs a step of upkeep. At any time, this is
-/// true for one in 2048 keys; for a given key, it is true during one in 2048 milliseconds (of 2^20
-/// nanoseconds each).
+/// true for one in 2048 keys. For a given key, it is true for one millisecond in every 2048 (where
+/// a millisecond is 2^20 nanoseconds).
 ///
 /// Even while no new keys arrive, a turnover must proceed, and a table that is far too large must
 /// shrink. A step takes about a microsecond, several times as long as a check. Therefore fewer than
@@ -125,8 +125,8 @@ impl<'g> View<'g> {
     /// to the slow path.
     ///
     /// This method is not inlined, because few keys need it. The two words are returned in
-    /// registers. An `Option` of two words would be returned through memory, at the cost of one
-    /// more instruction in every check.
+    /// registers, whereas an `Option` of two words would be returned through memory, at the cost of
+    /// one more instruction in every check.
     #[inline(never)]
     fn take_or_insert_further(self, key: Fingerprint, now: Tick, cost: u64) -> (Word, Word) {
         let Some(bucket) = self.bucket() else { return (Word::FRESH, Word::FRESH) };

@@ -32,8 +32,8 @@ struct Request {
     key: Fingerprint,
     now: Tick,
     cost: u64,
-    /// True once the key was found to be new, and the request has done the work required of each
-    /// insertion.
+    /// True once the key has been found to be new and the request has done the work required of
+    /// each insertion.
     is_new: bool,
     /// The change count of the rules under which a new key will be charged.
     changes: u64,
@@ -57,8 +57,8 @@ struct Walk<'g> {
 
 impl Table {
     /// Charges a key in either array. If the key is new and the request charges something, inserts
-    /// the key first. The flag is true if a known key was charged; this call has then done no work
-    /// for a turnover. Returns `None` if there is no place for the key.
+    /// the key first. The flag is true if a known key was charged; in that case, this call did no
+    /// turnover work. Returns `None` if there is no place for the key.
     pub(crate) fn find_or_insert(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let (is_new, answer) = (false, None);
         let mut request = Request { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
@@ -125,8 +125,8 @@ impl<'g> Walk<'g> {
             vacant.seal();
             return Ok(Outcome::GoOn);
         }
-        // The quota may have changed since the preparation. A request that charges nothing must not
-        // claim a slot.
+        // The quota may have changed since the request was prepared. A request that charges nothing
+        // must not claim a slot.
         if self.array.get().rules.changes() != self.request.changes && self.is_refused_under(self.array.get())
         {
             return Ok(Outcome::Answered);
@@ -169,7 +169,7 @@ impl<'g> Walk<'g> {
 
     /// If the request charges nothing under the rules of `latest`, answers the request and returns
     /// true. Otherwise records the change count of these rules and returns false. The same rule
-    /// must both decide and answer, because, while quotas change, two rules might disagree on
+    /// must both decide and answer. Otherwise, while quotas change, two rules might disagree on
     /// whether the request charges anything.
     #[inline]
     fn is_refused_under(&mut self, latest: &Array) -> bool {

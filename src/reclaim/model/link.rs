@@ -1,5 +1,5 @@
-//! The stand-in for a link, which holds a loom-tracked pointer. Values are not freed before the bag
-//! is dropped. The link returns `Retry` only in models that turn on `coin`.
+//! The stand-in for a link. It holds a loom-tracked pointer. Values are not freed before the bag is
+//! dropped. The link returns `Retry` only in models that turn on `coin`.
 //!
 //! The real reclamation has its own models (`loom-tests/tests/reclaim.rs`). A model of the real
 //! reclamation and the table together would have too many schedules.
