@@ -11,7 +11,7 @@
 //!
 //! Reading a rule is lock-free, and searches the index only if the index is not empty. Changing the
 //! default is lock-free. Two operations take scc's lock on one bucket of the index: giving a key
-//! its first own rule, and removing a key's own rule.
+//! its own rule for the first time, and removing a key's own rule.
 //!
 //! # Orderings
 //!
@@ -152,8 +152,8 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, now: Tick) {
         // ORDERING: relaxed, because the count of changes publishes this value.
         self.count.fetch_add(1, Relaxed);
-        // ORDERING: relaxed, like the increment. The increment is undone if the key is already
-        // there, or if a comparison of keys panics.
+        // ORDERING: relaxed, like the increment. The increment is undone if the key is already in
+        // the index, or if a comparison of keys panics.
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let before = self.default.latest(&self.retired).rule;
         let first = Enforced { rule: rule.rule.after(&before, now), ..rule };
