@@ -35,11 +35,10 @@
 //! 4. *Never back within a thread.* The reader remembers the latest time that it has returned, and
 //!    never returns an earlier time.
 //!
-//! Because of invariants 1 and 2, a thread may read an earlier time than another thread has read
-//! before. The difference is less than a millisecond plus the time lost by the counter of the
-//! thread that reads later. While both threads keep reading, the difference is less than two
-//! milliseconds. If the counters of all cores are in step, it is less than 0.1 ms, and typically a
-//! few nanoseconds.
+//! Invariants 1 and 2 allow a thread to read an earlier time than another thread has already read.
+//! The difference is less than a millisecond plus the time lost by the later reader's counter.
+//! While both threads keep reading, the difference is less than two milliseconds. If the counters
+//! of all cores are in step, it is less than 0.1 ms, and typically a few nanoseconds.
 //!
 //! # Orderings
 //!
@@ -97,8 +96,8 @@ struct Anchor {
 }
 
 impl Anchor {
-    /// The initial anchor of a thread, with count 0 and time 0. The first measured rate is
-    /// therefore the average since the machine was started.
+    /// A thread's initial anchor, with count 0 and time 0. The first measured rate is therefore the
+    /// average since the machine was started.
     const NONE: Self = Self { count: 0, time: 0, rate: 0, span: 0 };
 
     /// Returns the time at `count`, if the anchor is valid there.
@@ -569,8 +568,8 @@ mod tests {
         ) {
             let fake = Fake::new();
             let readers = [fake.settled(), fake.settled()];
-            // The first reader paused while the second one settled, and for longer than at any
-            // later point in this test.
+            // The first reader paused while the second reader settled. This pause is longer than
+            // any later pause in this test.
             readers[0].now(&fake);
             let (mut latest, mut is_away) = ([0, 0], false);
             for (nanos, _, what) in steps {

@@ -115,8 +115,8 @@ impl Chunk {
     }
 
     /// Returns the number of slots for the next chunk when `live` admissions count. The number is
-    /// `live`, but at most twice the number of slots used in this row. The maximum keeps rows small
-    /// if admissions are sparse and end their rows early.
+    /// `live`, but at most twice the number of slots used in this row. This upper bound keeps rows
+    /// small if admissions are sparse and end their rows early.
     pub(super) fn slots_behind(end: &End, live: u64) -> usize {
         usize::try_from(live).unwrap_or(MOST).min(2 * end.filled).clamp(FEWEST, MOST)
     }
@@ -294,8 +294,8 @@ impl Chunk {
         Some(given)
     }
 
-    /// Writes an admission at the observed end. This fails if another thread is first, or if the
-    /// admission does not fit.
+    /// Writes an admission at the observed end. This fails if another thread gets there first, or
+    /// if the admission does not fit.
     pub(super) fn append(&self, end: &End, mark: Mark) -> Write {
         let from_start = Mark {
             time: mark.time - self.start.mark.time,

@@ -66,8 +66,8 @@ use crate::time::Tick;
 /// The word just after a charge is a time, `full`. The charge is *held* until `full`, when the
 /// bucket has refilled all tokens that were missing just after the charge. A refund subtracts its
 /// tokens from the word, but at most `full - now`. Let `V` be the word that would exist if the
-/// refunded tokens had never been charged. Then the actual word is at least `V - x` (or both
-/// buckets are full).
+/// refunded tokens had never been charged. Then the actual word is at least `V - x`, where `x` is
+/// defined below (or both buckets are full).
 ///
 /// The number `x` is defined as follows. For each charge, consider the refunds made between the
 /// charge and its own last refund. Count the tokens of this charge and of earlier charges that
