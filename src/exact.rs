@@ -1,4 +1,4 @@
-//! The store of exact keys: equal keys share a state, and different keys never do.
+//! The store of exact keys: equal keys share a state, whereas different keys never do.
 //!
 //! Each key has one allocation, its *cell*, which contains the key, its hash, and its state (a word
 //! and its rule; see `state`). Cells are found through an index (`sync::Index`), which is scc's

@@ -69,8 +69,8 @@
 //! compare-and-swap fails, another request was admitted, or the row was closed, and the charge
 //! starts again. Two requests at the same instant fill two slots.
 //!
-//! Therefore no admission is ever half made. If a thread stops forever, either it has charged and
-//! all threads see the charge, or it has not charged at all. Such a thread can only leave other
+//! Therefore no admission is ever half finished. If a thread stops forever, either it has charged
+//! and all threads see the charge, or it has not charged at all. Such a thread can only leave other
 //! work unfinished: setting a hint, linking or retiring a chunk, or updating the sums above a
 //! refund. Other threads complete this work, or are not delayed by it.
 //!
@@ -82,7 +82,7 @@
 //! # The end of a log
 //!
 //! Sealing is also a compare-and-swap at the place described in invariant 2. If a charge happens
-//! first, the eviction starts again. If the log is sealed first, that charge and every later one
+//! first, the eviction starts again. If the log is sealed first, that charge and every later charge
 //! find the log sealed and return `None`.
 //!
 //! # Another quota

@@ -12,8 +12,8 @@
 //! From one anchor to the next, the reader measures the nanoseconds per count. It uses this rate as
 //! soon as two consecutive measurements agree to within one part in 32. Until then, and after a
 //! jump of the counter, the reader uses the system clock, for two milliseconds at most. No caller
-//! waits for a calibration. The reader also detects a rate that has changed, for example because a
-//! virtual machine moved to another processor.
+//! waits for a calibration. The reader also detects a change of the rate, for example after a
+//! virtual machine has moved to another processor.
 //!
 //! # Invariants
 //!
@@ -43,7 +43,7 @@
 //! # Orderings
 //!
 //! Threads share no data here, because each thread has its own reader. This module therefore
-//! contains no atomic operation, and needs no model.
+//! contains no atomic operations, and needs no model.
 //!
 //! # Progress
 //!
@@ -378,9 +378,9 @@ mod tests {
         let hour = 3_600 * SECOND.unsigned_abs();
         // The counter stood still, but the system clock did not.
         disturbed(|fake| fake.now.set(fake.now.get() + hour));
-        // The counter ran on, but the system clock did not.
+        // The counter kept running, but the system clock did not.
         disturbed(|fake| fake.jump(3_600 * SECOND));
-        // Both ran on.
+        // Both kept running.
         disturbed(|fake| fake.pass(hour));
         // Both stood still, and the counter restarted at 0.
         disturbed(|fake| fake.counted.set(0));

@@ -98,7 +98,7 @@ impl<K: Eq + 'static> Quotas<K> {
         matches!(self.default.latest(&self.retired).rule, StateRule::Log(_))
     }
 
-    /// Returns the rule of a key: its own rule, or the default.
+    /// Returns a key's rule: its own rule, or the default.
     pub(super) fn of<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
         let changes = self.changes();
         let rule = self.own(key).unwrap_or_else(|| self.default.latest(&self.retired));

@@ -30,7 +30,7 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! All operations are relaxed. The hand determines which places are visited, and publishes nothing
+//! All operations are relaxed. The hand determines which places are visited, but publishes nothing
 //! about the contents of these places. The other fields are estimates.
 
 use crate::forgetting::{Evidence, Mark};

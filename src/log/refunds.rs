@@ -1,4 +1,4 @@
-//! The refunds of the admissions of one chunk.
+//! The refunds of one chunk's admissions.
 //!
 //! A check needs the sum of the refunds over any run of admissions. That sum must never exceed the
 //! tokens that were given back, because a larger sum would admit too much. A smaller sum only

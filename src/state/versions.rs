@@ -61,7 +61,7 @@ struct Last<'g> {
     version: &'g Version,
 }
 
-// The documentation of `Limiter::set_quota` states 96 bytes.
+// The documentation of `Limiter::set_quota` says that a version occupies 96 bytes.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(Versioned::BYTES == 96);
 
@@ -237,7 +237,7 @@ impl Versioned {
         under_guard(|guard| Ok(self.last(guard, retired)?.is_none()))
     }
 
-    /// Returns the counts of the store to which the state belongs.
+    /// Returns the counts of the state's store.
     pub(crate) fn counts(&self) -> &Counts {
         &self.first.rule.counts
     }
