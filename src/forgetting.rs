@@ -25,7 +25,7 @@
 //! A key may also have its own quota, slower than all others. If a store believed a single request
 //! from the far future, the mark would rise to the time at which such a key becomes idle. All new
 //! keys would then wait until that time. With a quota of one token in 30 days and a burst of 12,
-//! for example, they would wait 390 days for their next token, instead of 30.
+//! for example, they would wait 390 days for their next token, rather than 30.
 //!
 //! # Orderings
 //!

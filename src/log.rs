@@ -610,7 +610,7 @@ impl Log {
         });
     }
 
-    /// Seals a log that has not begun. Returns false if another thread has begun the log meanwhile.
+    /// Seals a log that has not begun. Returns false if another thread has begun the log first.
     fn seal_unbegun(&self, guard: &Guard) -> bool {
         let start = Start::first(0, Fields::of_tokens(1));
         self.root.install(Chunk::sealed(start), guard).is_ok()

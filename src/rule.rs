@@ -114,7 +114,7 @@ pub(crate) struct Updated {
 /// meantime. The crate contains no other loop of this kind.
 ///
 /// `step` returns the next word, which must differ from its argument, or `None` to write nothing.
-/// The loop returns words instead of an answer, so it works in registers and computes nothing for
+/// The loop returns words rather than an answer, so it works in registers and computes nothing for
 /// the answer between the load and the compare-and-swap. The caller can compute the answer from the
 /// words afterwards, without an atomic operation. A failed compare-and-swap is retried without a
 /// pause, because a pause would make two threads slower. This function is lock-free.

@@ -93,7 +93,7 @@ impl<K: Eq + 'static> Quotas<K> {
         Wanted { rule: self.default.latest(&self.retired), changes, since: self.since() }
     }
 
-    /// Returns whether keys have logs instead of words.
+    /// Returns whether keys have logs rather than words.
     pub(super) fn are_of_logs(&self) -> bool {
         matches!(self.default.latest(&self.retired).rule, StateRule::Log(_))
     }
@@ -164,7 +164,7 @@ impl<K: Eq + 'static> Quotas<K> {
                 drop(uncount);
                 let replace = |own: &Arc<Own<K>>| own.rule.replace(rule, now, &self.counts, &self.retired);
                 if self.own.find(hash, |own| own.key == new.key, replace).is_none() {
-                    // Another thread has removed the key meanwhile.
+                    // Another thread has removed the key in the meantime.
                     return self.set_removed(new, rule, now);
                 }
             }

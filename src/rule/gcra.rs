@@ -131,7 +131,7 @@ pub struct Gcra {
     capacity: u64,
     /// The maximum number of grains by which a forced charge may exceed the capacity.
     debt: u64,
-    /// True if an allowed request waits for its turn ([`Decision::start_after`]) instead of
+    /// True if an allowed request waits for its turn ([`Decision::start_after`]) rather than
     /// starting immediately.
     queue: bool,
     /// The time of the latest change of the rate.
