@@ -8,9 +8,9 @@
 //! | `system.rs` | the clocks of Linux; `instant.rs` elsewhere |
 //! | `manual.rs` | a clock that its owner moves |
 //!
-//! No clock uses a thread, so a clock cannot stop after a `fork` or lag because a thread does not
-//! run. Reading a clock takes no lock and allocates nothing. Readings on different threads share no
-//! mutable data, except for the time of a manual clock, which only its owner changes.
+//! No clock uses a thread, so a clock neither stops after a `fork` nor lags because a thread does
+//! not run. Reading a clock takes no lock and allocates nothing. Readings on different threads
+//! share no mutable data, except for the time of a manual clock, which only its owner changes.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(tollgate_loom)))]
 mod anchor;
@@ -48,7 +48,7 @@ use system::System;
 ///
 /// # Platforms
 ///
-/// On x86-64 Linux the default is the counter. This requires that the processor reports a constant
+/// On x86-64 Linux, the default is the counter. This requires that the processor reports a constant
 /// counter rate, and that the kernel derives its own clock from the counter (the clock source is
 /// `tsc`). Otherwise, and on all other systems, the default is the monotonic clock.
 /// [`kind`](Clock::kind) reports the clock that is actually read.
@@ -62,9 +62,9 @@ use system::System;
 /// | macOS, Windows, all others | system | system | system |
 ///
 /// Only the first row was measured and tested, on an AMD EPYC in a virtual machine. On macOS and
-/// Windows the clocks use std's `Instant`, and were not tried. On aarch64 the counter is not the
-/// default, because some chips have errata that the kernel can work around but a program cannot.
-/// The guard bounds the effect of such errata.
+/// Windows, the clocks use std's `Instant`, and have not been tried. On aarch64, the counter is not
+/// the default, because some chips have errata that the kernel can work around but a program
+/// cannot. The guard bounds the effect of such errata.
 ///
 /// The monotonic clock of Linux and macOS, and therefore every clock that is based on it, stops
 /// while the machine is suspended. The monotonic clock of Windows keeps running.
@@ -122,9 +122,9 @@ impl Clock {
     /// [platforms](Clock#platforms), this method returns the [`system`](Clock::system) clock.
     ///
     /// The counter only interpolates. Each thread reads the system clock once a millisecond, and
-    /// the counter in between, so this clock has the rate of the system clock. The counter may be
-    /// reset, stop while a virtual machine is moved, or differ between cores. The error that
-    /// such a fault causes is bounded:
+    /// the counter in between, so this clock runs at the rate of the system clock. The counter may
+    /// be reset, stop while a virtual machine is moved, or differ between cores. The error caused
+    /// by such a fault is bounded:
     ///
     /// - A reading is early by less than a millisecond, without exception.
     /// - A reading is late by a millisecond at most, and only if the counter has lost time against
@@ -138,9 +138,9 @@ impl Clock {
     ///   step. If the counters are not in step, the difference is less than two milliseconds,
     ///   because one thread may be early and the other late.
     ///
-    /// A thread that reads this clock less than once a millisecond reads the system clock each
-    /// time, with two calls where [`system`](Clock::system) needs one. In its first two
-    /// milliseconds, every thread does so.
+    /// If a thread reads this clock less than once a millisecond, it reads the system clock each
+    /// time, with two calls where [`system`](Clock::system) needs one. The same applies to every
+    /// thread's first two milliseconds.
     ///
     /// ```
     /// use tollgate::Clock;
@@ -167,7 +167,7 @@ impl Clock {
 
     /// Returns a clock that may be late by up to `resolution`.
     ///
-    /// On Linux this is the system's coarse clock, which the kernel advances at each timer tick
+    /// On Linux, this is the system's coarse clock, which the kernel advances at each timer tick
     /// (every 1 to 10 ms, often 4 ms). If `resolution` is finer than a timer tick, and on other
     /// systems, this is the [default](Clock::default) clock, which is more precise than requested.
     ///
@@ -318,8 +318,8 @@ mod tests {
         assert_eq!(Clock::counter().kind(), counter);
         let default = if cfg!(target_arch = "x86_64") { counter } else { ClockKind::System };
         assert_eq!(Clock::default().kind(), default);
-        // A resolution of 500 µs is finer than the tick of any kernel, and a resolution of 10 ms is
-        // as coarse as the coarsest tick.
+        // A resolution of 500 µs is finer than any kernel's tick, and a resolution of 10 ms is as
+        // coarse as the coarsest tick.
         assert_eq!(Clock::coarse(Duration::from_micros(500)).kind(), default);
         assert_eq!(Clock::coarse(Duration::ZERO).kind(), default);
         let coarse = if cfg!(target_os = "linux") { ClockKind::Coarse } else { default };

@@ -1,4 +1,4 @@
-//! The store of exact keys: equal keys share a state, and different keys never do.
+//! The store of exact keys: equal keys share a state, whereas different keys never do.
 //!
 //! Each key has one allocation, its *cell*, which contains the key, its hash, and its state (a word
 //! and its rule; see `state`). Cells are found through an index (`sync::Index`), which is scc's
@@ -12,17 +12,18 @@
 //! eviction *unlinks* the cell from the index. Finally the memory is *retired*, and scc's epochs
 //! and the cell's `Arc` free it.
 //!
-//! The index contains pointers to cells instead of words. scc moves its items when it resizes, and
-//! a charge to an abandoned copy would be lost. The places exist because an iteration over scc's
-//! index cannot resume where an earlier iteration stopped.
+//! The index contains pointers to cells rather than the words themselves: scc moves its items when
+//! it resizes, and a charge to an abandoned copy of a word would be lost. The places exist because
+//! an iteration over scc's index cannot resume where an earlier iteration stopped.
 //!
 //! Why are the cells not kept in the slots of `table`, with a cell's address in place of a
 //! fingerprint's word? Such a store would need no index and therefore no lock. A child process
-//! could also use a limiter that was forked during an insertion. In a trial (2026-11-27), checks of
-//! known keys, out of 500,000, took only 0.81 to 0.85 times as long. However, a check of a
-//! fingerprint at a given time required 1.03 times the instructions, an insertion took 1.05 to 1.15
-//! times as long, and a key occupied 143 bytes instead of 107. The code hardly shrank: the table
-//! grew by 263 lines, and this module lost 284.
+//! could also use a limiter that was forked during an insertion.
+//!
+//! In a trial with 500,000 keys (2026-11-27), checks of known keys took only 0.81 to 0.85 times as
+//! long. However, a check of a fingerprint at a given time required 1.03 times the instructions, an
+//! insertion took 1.05 to 1.15 times as long, and a key occupied 143 bytes instead of 107. The code
+//! hardly shrank: the table grew by 263 lines, and this module lost 284.
 //!
 //! # State
 //!
@@ -45,15 +46,15 @@
 //! 2. A cell is unlinked only after its word is sealed. An unlinked cell is never linked again.
 //! 3. Two linked cells never have equal keys, because the index refuses the second cell.
 //! 4. Unlinking removes one cell, which is identified by its address. Therefore a late thread never
-//!    removes a newer cell of the same key. Of the threads that try to remove a cell, exactly one
+//!    removes a newer cell of the same key. If several threads try to remove a cell, exactly one
 //!    succeeds.
 //! 5. Each linked cell owns its own place, and there are `max_keys` places.
 //!
 //! # Why no decision changes
 //!
 //! A charge is one compare-and-swap on a word that is not sealed. The word's cell was linked when
-//! the thread found it. Because the word is not sealed, the cell is still linked (2), and is the
-//! only linked cell of its key (3). Therefore no charge is made to a forgotten cell, and no key is
+//! the thread found it. Because the word is not sealed, the cell is still linked by (2), and is the
+//! key's only linked cell by (3). Therefore no charge is made to a forgotten cell, and no key is
 //! charged in two cells.
 //!
 //! Sealing is a compare-and-swap from an idle word. If the charge precedes the sealing, the sealing
@@ -61,11 +62,13 @@
 //! fresh word.
 //!
 //! From a certain time on, an idle word gives the same decisions as a fresh word. Before the word
-//! is sealed, the store's *mark* is raised to at least that time (see `forgetting`). A cell is
-//! linked with a fresh word. The first charge is computed for `now` or for the mark, whichever is
-//! later. The thread reads the mark only after it has found the cell. All earlier cells of the key
-//! have then been sealed and unlinked, so the mark covers them. Therefore a map that never forgets
-//! would give the same decision at the time for which the charge is computed.
+//! is sealed, the store's *mark* is raised to at least that time (see `forgetting`).
+//!
+//! A cell is linked with a fresh word, whose first charge is computed for `now` or for the mark,
+//! whichever is later. A thread reads the mark only after it has found the cell. All earlier cells
+//! of the key were sealed and unlinked before this cell was linked, so the mark covers them.
+//! Therefore a map that never forgets would give the same decision at the time for which the charge
+//! is computed.
 //!
 //! A cell is not charged before it is linked. Otherwise the key might be inserted in another cell
 //! and evicted before the link, and the mark that was read earlier would not cover that other cell.
@@ -75,28 +78,29 @@
 //! # Panics of the caller's code
 //!
 //! `to_key`, and the `Eq` of keys and of borrowed keys, are the caller's code, which may panic in
-//! the middle of any call. After a panic, a taken place is given back (`Undo`), a new cell is
-//! dropped before it is linked, and scc's lock on a bucket is released with its guard. Between
-//! linking or unlinking a cell and counting it, none of the caller's code runs. The rounds, the
-//! places and the clearing of logs call none of it either.
+//! the middle of any call. After a panic, a place that was taken is given back (`Undo`), a new cell
+//! is dropped before it is linked, and scc's lock on a bucket is released with its guard. The
+//! caller's code never runs after a cell was linked or unlinked and before it is counted. Nor does
+//! it run in the rounds, in the places, or while logs are cleared.
 //!
 //! # Calls from the caller's code
 //!
 //! `Hash` and `to_key` run without a lock and may call the store. The `Eq` of keys may run under
 //! scc's lock on a bucket. The `Drop` of keys may also run under that lock, because scc drops
-//! removed items during insertions. If such code inserts or removes a key in the same bucket, the
-//! code waits forever for its own thread. `ExactKeys` forbids this.
+//! removed items during insertions. If such code inserts or removes a key in the same bucket, its
+//! thread waits forever for itself. `ExactKeys` forbids this.
 //!
 //! `ToKey` forbids a borrowed form that differs from the key created by `to_key`. If a caller's
-//! borrowed form does differ, a lookup by that form finds nothing, and the index refuses to insert
-//! the key. After a refusal, the loop in `insert` therefore looks up the key by its owned form.
+//! borrowed form does differ, a lookup by that form finds nothing, but the index still refuses to
+//! insert the key. After a refusal, the loop in `insert` therefore looks up the key by its owned
+//! form.
 //!
 //! # Progress
 //!
 //! Lookups and charges of known keys are lock-free, with one exception: a call that finds its cell
 //! sealed helps to unlink the cell. Inserting and unlinking take scc's lock on one bucket of the
 //! index. A thread that is stopped while it holds that lock blocks insertions and removals in the
-//! same bucket, and nothing else. After a `fork`, the child may find the lock held forever by a
+//! same bucket, but nothing else. After a `fork`, the child may find the lock held forever by a
 //! thread that exists only in the parent. The places, the rounds and the memory bound are
 //! lock-free.
 //!
@@ -106,9 +110,9 @@
 //! charges of known keys. At the cap, an insertion visits up to 16 times as many places before it
 //! reports that the store is full. scc resizes its array a few buckets at a time.
 //!
-//! A new round starts when a grace has passed since the time at which the last round judged its
-//! keys. A round starts earlier if `now` is later than the last judgement and enough new keys were
-//! refused: one for each step of the round, and at least 4,096.
+//! At the cap, a new round starts once a grace has passed since the time at which the last round
+//! judged its keys. It starts earlier if it would judge the keys at a different time and enough new
+//! keys have been refused: at least 4,096, and at least one for each step of the round.
 //!
 //! # Memory
 //!
@@ -118,17 +122,17 @@
 //! overhead, each key costs about 125 bytes, in addition to memory that the key itself owns.
 //!
 //! After keys are removed, only the places stay allocated. They occupy 8 to 16 bytes for each key
-//! that the store contained at its largest.
+//! that the store contained at its peak.
 //!
 //! An unlinked cell is freed once no thread can see it and scc visits its bucket. (scc keeps
 //! removed items in a bucket until the bucket is full.) If the keys of a store change all the time,
 //! the store therefore keeps as many cells as the index has room for, up to two and a half for each
 //! key.
 //!
-//! The store counts the cells that have not been freed yet. Once there are four times `max_keys`
-//! plus `SPARE` = 65,536 such cells, the full policy applies to new keys unless scc's epoch
-//! advances. Therefore a thread that stops while it reads cannot cost more memory than these cells.
-//! (The arrays that scc retires when it resizes are not counted.)
+//! The store counts the cells that have not been freed yet. Once this count reaches
+//! `4 * max_keys + SPARE` (`SPARE` is 65,536), the full policy applies to a new key unless scc's
+//! epoch has advanced. Therefore a thread stalled in a read can cost at most the memory of this
+//! many cells. (The arrays that scc retires when it resizes are not counted.)
 
 mod entry;
 mod places;

@@ -6,13 +6,13 @@
 //! stopped after reading the clock, or because the clock was set back. That request would find a
 //! fresh key, whereas a map that never forgets would find a throttled key. A store therefore keeps
 //! one time for all forgotten keys, the [`Mark`]. A key that the store does not contain is charged
-//! at this time or later.
+//! at the mark or later.
 //!
 //! The mark must cover all forgotten keys, but should be no later than necessary, because it delays
 //! new keys. The mark is therefore raised to the time at which the forgotten key becomes idle, not
 //! to the time used to judge the key. A time in the far future thus delays a new key only until
-//! some key of the store would have become idle. If the last charge takes an hour to refill, the
-//! delay is an hour and not a year.
+//! some key in the store would have become idle. If the last charge takes an hour to refill, the
+//! delay is an hour rather than a year.
 //!
 //! A time in the far future would still make a store forget keys that are throttled for all other
 //! requests. A store therefore does not immediately believe a time more than [`FAR`] ahead. It
@@ -25,7 +25,7 @@
 //! A key may also have its own quota, slower than all others. If a store believed a single request
 //! from the far future, the mark would rise to the time at which such a key becomes idle. All new
 //! keys would then wait until that time. With a quota of one token in 30 days and a burst of 12,
-//! for example, they would wait 390 days for their next token, instead of 30.
+//! for example, they would wait 390 days for their next token, rather than 30.
 //!
 //! # Orderings
 //!
@@ -50,8 +50,8 @@ pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 /// number.
 const PLACES: u64 = 4;
 
-/// How many sweeps and refusals are recorded before a sweep may start although its time is not
-/// believed. Such a sweep judges keys at the time that the store believes.
+/// How many sweeps and refusals must be recorded before a sweep may start even though its time is
+/// not believed. Such a sweep judges keys at the time that the store believes.
 const SWEEPS_AT_MOST: u64 = 16;
 
 /// How many new keys a full store must refuse before it searches again for idle keys within one
@@ -154,8 +154,8 @@ impl Witnesses {
 }
 
 /// The evidence that a store uses to judge times. It consists of the times of the last few
-/// insertions, and of the last few sweeps and refused new keys. Sweeps and refusals provide the
-/// evidence in a store that is full or receives no new keys.
+/// insertions, and of the last few sweeps and refused new keys. If a store is full or receives no
+/// new keys, sweeps and refusals provide its evidence.
 ///
 /// The methods accept the number of insertions as a function, because models never need the number.
 #[derive(Debug)]
@@ -244,16 +244,16 @@ impl Evidence {
     /// the time at which the keys were last judged.
     ///
     /// Within that grace, this method returns true only if the keys would now be judged at a
-    /// different time and if enough new keys have been refused: one for each of the `steps` of a
-    /// turnover, and at least [`REFUSALS`].
+    /// different time and if enough new keys have been refused: at least [`REFUSALS`], and at least
+    /// one for each of a turnover's `steps`.
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)
     }
 
     /// Records `now` for a sweep that started at `first`. Returns true if the sweep may start to
-    /// forget keys, that is, if `first` is believed or after [`SWEEPS_AT_MOST`] sweeps and
-    /// refusals.
+    /// forget keys, that is, if `first` is believed or [`SWEEPS_AT_MOST`] sweeps and refusals have
+    /// been counted.
     pub(crate) fn lets_sweep(&self, now: Tick, first: Tick, inserted: impl Fn() -> u64) -> bool {
         self.note(now, &inserted);
         self.believed(now, &inserted) >= first || self.count.get() >= SWEEPS_AT_MOST

@@ -1,10 +1,10 @@
 //! Measures time in grains of a quota, so that one token is a whole number of grains.
 //!
-//! The emission interval of a token (period / limit) is rational. At 150 million tokens a second,
-//! for example, the interval is 6.67 ns. Rounding it down to 6 ns would make the rate 11 % too
-//! high. A bucket therefore counts *grains* instead of nanoseconds. An interval is divided into the
-//! smallest number of equal grains that are at most a nanosecond long. (An interval shorter than a
-//! nanosecond is one grain.) Therefore:
+//! A token's emission interval, `period / limit`, is a rational number. At 150 million tokens a
+//! second, for example, the interval is 6.67 ns. Rounding it down to 6 ns would make the rate 11 %
+//! too high. A bucket therefore counts *grains* rather than nanoseconds. An interval is divided
+//! into the smallest number of equal grains that are at most a nanosecond long. (An interval
+//! shorter than a nanosecond is one grain.) Therefore:
 //!
 //! - A token is exactly `per_token` grains, so adding costs accumulates no error.
 //! - A nanosecond is `per_nano` grains. This number is between 1 and 2, and is stored as a 62-bit
@@ -27,7 +27,7 @@ use crate::error::Refused;
 use crate::quota::Quota;
 use crate::time::Tick;
 
-/// Fraction bits of `per_nano`.
+/// The number of fraction bits in `per_nano`.
 const FRACTION: u32 = 62;
 
 /// The value of `per_nano` if a grain is a nanosecond.

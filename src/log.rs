@@ -4,20 +4,23 @@
 //! A request is admitted if its cost, plus the tokens admitted in the period that ends with the
 //! request, is at most the limit.
 //!
-//! A ring of `limit` times was rejected for two reasons. First, every key would occupy as much
-//! memory as the busiest key, and a request of many tokens would fill many places. Second, claiming
-//! a place and storing the time would be two steps. A thread stopped between them would leave a
-//! place of unknown age. In a log, both are one step, so no admission is ever half finished.
-//! Therefore no thread has to wait for an unfinished admission, help with it, or guess its time.
+//! A ring buffer of `limit` times was rejected for two reasons. First, every key would occupy as
+//! much memory as the busiest key, and a request of many tokens would fill many places. Second,
+//! claiming a place and storing the time would be two steps. A thread stopped between them would
+//! leave a place of unknown age.
+//!
+//! In a log, an admission claims its slot and stores its time in one step, so no admission is ever
+//! half finished. Therefore no thread has to wait for an unfinished admission, help with it, or
+//! guess its time.
 //!
 //! # State
 //!
-//! A log is a chain of [`Chunk`]s, from the oldest chunk that may still count (the *root*) to the
-//! newest (the *tail*). A chunk is a row of slots. An admission fills one slot, whatever its cost.
-//! The slot contains the time of the admission and the *sum* of all tokens admitted so far, in one
-//! word (`slot`). The number of tokens admitted in a period is the difference of two sums. Binary
-//! search finds the first admission of the period (`view`). Refunds are recorded beside the slots
-//! (`refunds`).
+//! A log is a chain of [`Chunk`]s, from the oldest chunk whose admissions may still count (the
+//! *root*) to the newest chunk (the *tail*). A chunk is a row of slots. An admission fills one
+//! slot, whatever its cost. The slot contains the time of the admission and the *sum* of all tokens
+//! admitted so far, in one word (`slot`). The number of tokens admitted in a period is the
+//! difference of two sums. Binary search finds the first admission of the period (`view`). Refunds
+//! are recorded beside the slots (`refunds`).
 //!
 //! ```text
 //! slot:   EMPTY -> admission   a charge; by compare-and-swap, in order, never changed again
@@ -33,8 +36,9 @@
 //! ```
 //!
 //! The key's time is the `now` of a request or the time of the key's last admission, whichever is
-//! later. A request may carry a `now` older than the last admission, because another thread was
-//! faster or has a clock that is ahead. Such a request is decided and counted at the key's time.
+//! later. A request may carry a `now` older than the last admission, because another thread got
+//! there first or has a clock that is ahead. Such a request is decided and counted at the key's
+//! time.
 //!
 //! # Invariants
 //!
@@ -45,8 +49,8 @@
 //!    such place.
 //! 3. Along the chain, times never decrease, and each admission increases the sum by its tokens.
 //! 4. The admissions in the window that ends at the key's time hold at most `limit` tokens that
-//!    have not been given back. If they held more than a new limit when the quota changed, they
-//!    hold at most as many as they held then.
+//!    have not been given back. If they held more than the new limit when the quota changed, they
+//!    hold at most as many tokens as they held at that time.
 //! 5. The sum of refunds that a reader finds for a run of admissions never exceeds the tokens given
 //!    back from that run.
 //! 6. Admissions in a retired chunk do not count at the key's time, and the key's time does not
@@ -58,26 +62,27 @@
 //!
 //! A charge finds the place described in invariant 2 and adds up the tokens in the window that ends
 //! at `max(now, last time)`. It then writes its admission into the same place with one
-//! compare-and-swap, which either fills the slot or links a chunk that contains the admission. If
-//! the compare-and-swap succeeds, there was no admission in between, so the sum was right at that
-//! moment. Refunds since then only leave more room (invariants 3 and 5). If the compare-and-swap
-//! fails, another request was admitted, or the row was closed, and the charge starts again. Two
-//! requests at the same instant fill two slots.
+//! compare-and-swap, which either fills the slot or links a chunk that contains the admission.
 //!
-//! Therefore no admission is ever half made. If a thread stops forever, either it has charged and
-//! all threads see the charge, or it has not charged at all. Such a thread can only leave other
+//! If the compare-and-swap succeeds, there was no admission in between, so the sum was right at
+//! that moment. Refunds since then only leave more room (invariants 3 and 5). If the
+//! compare-and-swap fails, another request was admitted, or the row was closed, and the charge
+//! starts again. Two requests at the same instant fill two slots.
+//!
+//! Therefore no admission is ever half finished. If a thread stops forever, either it has charged
+//! and all threads see the charge, or it has not charged at all. Such a thread can only leave other
 //! work unfinished: setting a hint, linking or retiring a chunk, or updating the sums above a
 //! refund. Other threads complete this work, or are not delayed by it.
 //!
 //! The window of a request never reaches back to the retired chunks, because a stale `now` is
-//! raised to the key's time, at which these chunks do not count (invariant 6).
+//! raised to the key's time, at which, by invariant 6, these chunks do not count.
 //!
 //! Sums may overflow, because only differences within one window are used.
 //!
 //! # The end of a log
 //!
 //! Sealing is also a compare-and-swap at the place described in invariant 2. If a charge happens
-//! first, the eviction starts again. If the log is sealed first, that charge and every later one
+//! first, the eviction starts again. If the log is sealed first, that charge and every later charge
 //! find the log sealed and return `None`.
 //!
 //! # Another quota
@@ -113,10 +118,10 @@
 //! the log at any later time.
 //!
 //! Admissions that have already left the old window when the quota changes do not count again. To
-//! exclude them, each version stores two times: the time from which admissions count, and the time
-//! at which the last of the excluded admissions left the window. Under that version, the key's time
-//! is never earlier than the second of these times. A stale `now` is raised to that time, so no
-//! admission is missing from the window of the request.
+//! exclude them, each version stores two times: `from`, the time from which admissions count, and
+//! `until`, the time at which the last excluded admission left the window. Under that version, the
+//! key's time is never earlier than `until`. A stale `now` is raised to `until`, so no admission is
+//! missing from the request's window.
 //!
 //! Whenever one quota replaces another, this implies:
 //!
@@ -129,7 +134,7 @@
 //!   left the window. The tokens held are not forgotten if the limit is raised again.
 //!
 //! If the new period is longer, the tokens held at the change remain counted for the longer period.
-//! (If a charge under the old rule happens after the past was read and before the change,
+//! (If a charge under the old rule happens between the reading of the past and the change,
 //! admissions that have left its window may still count until the charge has retired them. This
 //! delays requests, but never admits more.)
 //!
@@ -146,26 +151,27 @@
 //!
 //! A check walks through the chunks, and searches one of them for the first admission that counts.
 //! A denial searches once more. After refunds, a check also adds up the refunds of each chunk in
-//! the window, in log2(slots of the chunk) steps.
+//! the window, which takes `log2(n)` steps for a chunk of n slots.
 //!
 //! A new chunk has one slot for each admission that counts at that moment, but at most twice as
 //! many slots as the previous chunk used. A chunk has at least 8 and at most 16,384 slots. A window
-//! with n admissions therefore has about log2(n) chunks after a burst, and 3 or 4 chunks later. In
-//! both cases, there are n / 16,384 additional chunks, or 61 for a million admissions.
+//! with n admissions therefore has about `log2(n)` chunks after a burst, and 3 or 4 chunks later.
+//! In both cases, it has `n / 16,384` additional chunks, or 61 for a million admissions.
 //!
 //! A refund walks through the chunks, and searches one of them. If many charges have the same time
 //! (from a coarse clock), the refund descends the tree of sums to a charge that still holds tokens.
-//! The number of steps is the square of log2(slots of the chunk).
+//! In a chunk of n slots, the descent takes `log2(n)^2` steps.
 //!
-//! A walk restarts at the root if the era of its guard ends. A collection of any limiter ends an
+//! A walk restarts at the root if the era of its guard ends. A collection in any limiter ends an
 //! era. Collections are so rare (one for each 32 KiB of retired memory) that this matters only for
 //! chains of hundreds of chunks.
 //!
-//! A chunk also ends when a time no longer fits into a slot, that is, 2^(63 - b) ns after the
-//! chunk's start. At first, b is the number of bits in the limit, so a chunk can last 104 days for
-//! a limit of 1,000, 20 hours for 100,000, and 2.4 hours for 1,000,000. If a chunk has ended for
-//! this reason, the next chunk uses only as many bits for tokens as its row will need, and more
-//! bits for the time. Sparse admissions can then share chunks.
+//! A chunk also ends when a time no longer fits into a slot. If b bits of a slot contain tokens,
+//! that happens `2^(63 - b)` ns after the chunk's start. At first, b is the number of bits in the
+//! limit, so a chunk can last 104 days for a limit of 1,000, 20 hours for 100,000, and 2.4 hours
+//! for 1,000,000. If a chunk has ended for this reason, the next chunk uses only as many bits for
+//! tokens as its row will need, and more bits for the time. Sparse admissions can then share
+//! chunks.
 //!
 //! # Memory
 //!
@@ -176,12 +182,13 @@
 //! chunk adds 16 to 32 bytes for each slot of the chunk.
 //!
 //! Memory is allocated on demand, in two blocks for each chunk. For a limit of 8 or less, this is
-//! two blocks for every 8 admissions. An idle log keeps its memory until it is charged again, which
-//! starts a small chunk, or is sealed, which leaves one slot or eight. All memory is freed when the
-//! owner of the log is dropped. The chunks are then freed in a loop, because a chain may be long.
+//! two blocks for every 8 admissions. An idle log keeps its memory until it is charged again or
+//! sealed. Such a charge starts a small chunk, whereas a seal leaves one slot or eight. All memory
+//! is freed when the log's owner is dropped. The chunks are then freed in a loop, because a chain
+//! may be long.
 //!
-//! A change of quota allocates no memory in the log, unless its last row is full. The change then
-//! links a chunk of eight slots.
+//! A change of quota allocates memory in the log only if the log's last row is full. In that case,
+//! the change links a chunk of eight slots.
 //!
 //! # Progress
 //!
@@ -192,13 +199,13 @@
 //!
 //! A denial, `peek` and `is_idle` only load. They linearize when they see the place described in
 //! invariant 2, except with respect to refunds. A `peek` that runs while other threads charge and
-//! refund may count a refund and miss an earlier charge. A charge cannot miss that charge, because
-//! its compare-and-swap would fail.
+//! refund may count a refund but miss an earlier charge. A charge cannot miss an earlier charge,
+//! because its compare-and-swap would fail.
 //!
-//! Retired chunks wait in the bag of the limiter until no guard can have seen them (see `reclaim`).
+//! Retired chunks wait in the limiter's bag until no guard can have seen them (see `reclaim`).
 //! Their bytes are counted. For each of its guards, a parked thread keeps at most the memory that
 //! the log occupied when the guard was created. In addition, 64 KiB and the last retired chunk
-//! wait, for all logs of the limiter together.
+//! wait, counted for all of the limiter's logs together.
 //!
 //! A log is dropped with the last reference to it. Other threads may hold guards at that time, but
 //! none of them is in a method of this log, and no method returns a chunk. The chunks of the log
@@ -358,18 +365,18 @@ impl Log {
     /// Gives back up to `tokens` of a charge made in one of these chunks.
     fn refund_in(chunks: Walked<'_, Chunk>, charge: &Decision, tokens: u64) {
         let Some((until, period)) = charge.figures.held() else { return };
-        // If the subtraction fails, the window started before tick 0, so another limiter made the
-        // charge.
+        // If the subtraction fails, the window would have started before tick 0, so another limiter
+        // made the charge.
         let Some(time) = until.checked_sub(period) else { return };
         let mut left = tokens.min(charge.charged());
         if left == 0 {
             return;
         }
         let chunks: Vec<_> = chunks.iter().take_while(|chunk| chunk.start.mark.time <= time).collect();
-        // Of several charges at the same time, the last one gives back its tokens first, both here
-        // and within a chunk. If a refund thereby takes tokens from a later charge, as many tokens
-        // remain in its own charge, and the later charge's refund finds them there. In the opposite
-        // order, tokens might remain in a charge that the other refund cannot see yet.
+        // If several charges have the same time, the last of them gives back its tokens first, both
+        // here and within a chunk. If a refund thereby takes tokens from a later charge, as many
+        // tokens remain in its own charge, and the later charge's refund finds them there. In the
+        // opposite order, tokens might remain in a charge that the other refund cannot see yet.
         for chunk in chunks.into_iter().rev() {
             match chunk.give_back(time, left) {
                 Some(given) if given < left => left -= given,
@@ -603,7 +610,7 @@ impl Log {
         });
     }
 
-    /// Seals a log that has not begun. Returns false if another thread has begun the log meanwhile.
+    /// Seals a log that has not begun. Returns false if another thread has begun the log first.
     fn seal_unbegun(&self, guard: &Guard) -> bool {
         let start = Start::first(0, Fields::of_tokens(1));
         self.root.install(Chunk::sealed(start), guard).is_ok()

@@ -1,9 +1,9 @@
 //! The rules. Each algorithm is a pure function on one packed word, and one compare-and-swap loop
 //! applies all of them.
 //!
-//! A rule reads no clock, accesses no atomic and allocates nothing. A rule computes the next word
-//! and a [`Decision`] from a word, a time and a cost. A rule can therefore be tested against a slow
-//! oracle, and one loop (`try_update`) serves every type that contains a word.
+//! A rule reads no clock, performs no atomic operations and allocates nothing. A rule computes the
+//! next word and a [`Decision`] from a word, a time and a cost. A rule can therefore be tested
+//! against a slow oracle, and one loop (`try_update`) serves every type that contains a word.
 //!
 //! # State
 //!
@@ -36,15 +36,15 @@
 //! | the mark of `clear` and `reset` | not in the word: one number for each limiter, and in each decision (`limiter/resets.rs`) | most words have no room for it: a number of 32 bits would leave a window only 31 bits for its count and time |
 //!
 //! *Debt.* A bucket's value is the time at which the bucket is full, and a debt moves that time
-//! further ahead than the burst. A time is at most 2^62 + 1 grains and a burst at most 2^61. Nearly
-//! 2^61 grains are therefore left for debt, as many as for the largest burst. A window's count has
-//! as many bits as the limit. A debt must therefore stay within the unused range of these bits, or
-//! the rule must be created with more bits.
+//! further ahead than a full burst would. A time is at most 2^62 + 1 grains and a burst at most
+//! 2^61. Nearly 2^61 grains are therefore left for debt, as many as for the largest burst. A
+//! window's count has only as many bits as the limit requires. A debt must therefore stay within
+//! the unused range of these bits, or the rule must be created with more bits.
 //!
-//! *The mark of leases.* The mark requires a bit, and no bit of a value is always 0. A bucket would
-//! lose half of its times and of its largest burst, and a window would lose one bit of its counts.
-//! If the key had its own rule, that rule would express the mark without a bit, but in a table a
-//! change of rules is a turnover.
+//! *The mark of leases.* The mark requires a bit, but no bit of a value is always 0. A bucket would
+//! lose half of its times and half of its largest burst, and a window would lose one bit of its
+//! counts. If the key had its own rule, that rule could express the mark without a bit. In a table,
+//! however, a change of rules is a turnover.
 //!
 //! *Reset of one key.* Exact keys have space beside the word. In a table, the reset number of the
 //! whole limiter identifies the charges that a reset has voided. As a consequence, resetting one
@@ -52,8 +52,8 @@
 //!
 //! # Progress
 //!
-//! `try_update` is lock-free. If its compare-and-swap fails, the compare-and-swap of another thread
-//! has succeeded (or the failure was spurious). A denial requires one load and is wait-free.
+//! `try_update` is lock-free. If its compare-and-swap fails, another thread's compare-and-swap has
+//! succeeded (or the failure was spurious). A denial requires one load and is wait-free.
 //!
 //! # Orderings
 //!
@@ -114,7 +114,7 @@ pub(crate) struct Updated {
 /// meantime. The crate contains no other loop of this kind.
 ///
 /// `step` returns the next word, which must differ from its argument, or `None` to write nothing.
-/// The loop returns words instead of an answer, so it works in registers and computes nothing for
+/// The loop returns words rather than an answer, so it works in registers and computes nothing for
 /// the answer between the load and the compare-and-swap. The caller can compute the answer from the
 /// words afterwards, without an atomic operation. A failed compare-and-swap is retried without a
 /// pause, because a pause would make two threads slower. This function is lock-free.
@@ -128,7 +128,7 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
         };
         // ORDERING: for a frozen word, this is the release side of *closed* (see `table`), because
         // the freezing thread has seen the next array linked. For a reset word, it is the release
-        // side of *reset* (see `limiter`), because the thread has counted the reset before. For a
+        // side of *reset* (see `limiter`), because the thread has already counted the reset. For a
         // charge, it is the release side of *counted* (see `limiter`). A failure publishes nothing.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },

@@ -24,9 +24,9 @@
 //!        -> sealed                  eviction: the log was idle, or had not begun
 //! ```
 //!
-//! With a sliding log, all versions of a state share one log instead of having a word each. The log
-//! has its own transitions (see `log`) and needs no translation. The word of a version then records
-//! only whether the log contains the change, that is, whether the version may be used.
+//! With a sliding log, all versions of a state share one log, which has its own transitions (see
+//! `log`) and needs no translation. A version's word then records only whether the log contains the
+//! change, that is, whether the version may be used.
 //!
 //! # Invariants
 //!
@@ -44,13 +44,13 @@
 //! A change takes effect at the time at which it was made, because the version records that time.
 //! It does not matter which thread translates the state, or how late. The call that changes a quota
 //! also visits all affected states before it returns. Otherwise an unused state would continue at
-//! the old rate, and after two changes the state would have missed the first change.
+//! the old rate, and would miss the first of two changes.
 //!
 //! A store counts its changes. Each version records the latest count at which the version's rule
 //! was known to be the *wanted* rule. A thread that reads a later count looks up the wanted rule,
-//! and then either records the count or links the next version. It reads the count before it looks
-//! up the rule, and a change is counted only after the new rule is visible. Therefore a thread that
-//! reads the new count also sees the new rule.
+//! and then either records the count or links the next version. The thread reads the count before
+//! it looks up the rule, and a change is counted only after the new rule is visible. Therefore a
+//! thread that reads the new count also sees the new rule.
 //!
 //! If the quota changes and changes back while a thread is stopped between looking up a rule and
 //! linking a version, the thread may still link a version with the outdated rule. The state is then
@@ -62,7 +62,7 @@
 //!
 //! Charges and changes are lock-free, because a thread that needs a translation makes the
 //! translation itself. A walk visits the versions linked since the state was last used: a single
-//! one, unless quotas change all the time. The walk unlinks and retires all versions except the
+//! version, unless quotas change all the time. The walk unlinks and retires all versions except the
 //! first and the last. The first version is part of the state, and is freed together with the state
 //! and the log.
 //!

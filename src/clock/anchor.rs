@@ -12,8 +12,8 @@
 //! From one anchor to the next, the reader measures the nanoseconds per count. It uses this rate as
 //! soon as two consecutive measurements agree to within one part in 32. Until then, and after a
 //! jump of the counter, the reader uses the system clock, for two milliseconds at most. No caller
-//! waits for a calibration. The reader also detects a rate that has changed, for example because a
-//! virtual machine moved to another processor.
+//! waits for a calibration. The reader also detects a change of the rate, for example after a
+//! virtual machine has moved to another processor.
 //!
 //! # Invariants
 //!
@@ -35,16 +35,15 @@
 //! 4. *Never back within a thread.* The reader remembers the latest time that it has returned, and
 //!    never returns an earlier time.
 //!
-//! Because of invariants 1 and 2, a thread may read an earlier time than another thread has read
-//! before. The difference is less than a millisecond plus the time lost by the counter of the
-//! thread that reads later. While both threads keep reading, the difference is less than two
-//! milliseconds. If the counters of all cores are in step, it is less than 0.1 ms, and typically a
-//! few nanoseconds.
+//! Invariants 1 and 2 allow a thread to read an earlier time than another thread has already read.
+//! The difference is less than a millisecond plus the time lost by the later reader's counter.
+//! While both threads keep reading, the difference is less than two milliseconds. If the counters
+//! of all cores are in step, it is less than 0.1 ms, and typically a few nanoseconds.
 //!
 //! # Orderings
 //!
 //! Threads share no data here, because each thread has its own reader. This module therefore
-//! contains no atomic operation, and needs no model.
+//! contains no atomic operations, and needs no model.
 //!
 //! # Progress
 //!
@@ -97,8 +96,8 @@ struct Anchor {
 }
 
 impl Anchor {
-    /// The initial anchor of a thread, with count 0 and time 0. The first measured rate is
-    /// therefore the average since the machine was started.
+    /// A thread's initial anchor, with count 0 and time 0. The first measured rate is therefore the
+    /// average since the machine was started.
     const NONE: Self = Self { count: 0, time: 0, rate: 0, span: 0 };
 
     /// Returns the time at `count`, if the anchor is valid there.
@@ -379,9 +378,9 @@ mod tests {
         let hour = 3_600 * SECOND.unsigned_abs();
         // The counter stood still, but the system clock did not.
         disturbed(|fake| fake.now.set(fake.now.get() + hour));
-        // The counter ran on, but the system clock did not.
+        // The counter kept running, but the system clock did not.
         disturbed(|fake| fake.jump(3_600 * SECOND));
-        // Both ran on.
+        // Both kept running.
         disturbed(|fake| fake.pass(hour));
         // Both stood still, and the counter restarted at 0.
         disturbed(|fake| fake.counted.set(0));
@@ -569,8 +568,8 @@ mod tests {
         ) {
             let fake = Fake::new();
             let readers = [fake.settled(), fake.settled()];
-            // The first reader paused while the second one settled, and for longer than at any
-            // later point in this test.
+            // The first reader paused while the second reader settled. This pause is longer than
+            // any later pause in this test.
             readers[0].now(&fake);
             let (mut latest, mut is_away) = ([0, 0], false);
             for (nanos, _, what) in steps {

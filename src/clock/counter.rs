@@ -121,7 +121,8 @@ mod instruction {
     pub(super) const SOURCE: &str = "tsc";
 
     /// Reads the time stamp counter. The processor may read the counter a few nanoseconds before
-    /// the preceding instructions have completed. The reading is then late by as much.
+    /// the preceding instructions have completed. In that case, the reading is late by the same
+    /// amount.
     #[inline(always)]
     pub(super) fn count() -> u64 {
         // SAFETY: the instruction only reads a register. Linux allows every program to use it,
@@ -157,7 +158,7 @@ mod instruction {
     pub(super) const SOURCE: &str = "arch_sys_counter";
 
     /// Reads the virtual counter. The processor may read the counter a few nanoseconds before the
-    /// preceding instructions have completed. The reading is then late by as much.
+    /// preceding instructions have completed. In that case, the reading is late by the same amount.
     #[inline(always)]
     pub(super) fn count() -> u64 {
         let count: u64;

@@ -36,8 +36,8 @@ impl Default for ManualClock {
 impl ManualClock {
     /// Creates a clock whose time is [`Tick::ZERO`].
     ///
-    /// Pass the clock, or a reference to it, to the builder of a limiter, and keep the clock or a
-    /// clone. A test can then move the clock instead of sleeping.
+    /// Pass the clock, or a reference to it, to a limiter's builder, and keep the clock or a clone.
+    /// A test can then move the clock instead of sleeping.
     ///
     /// ```
     /// use std::time::Duration;

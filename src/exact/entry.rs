@@ -49,8 +49,8 @@ impl<K> Drop for Entry<K> {
     }
 }
 
-// The documentation of `exact` states 80 bytes for a cell: the entry, and the two counts of its
-// `Arc`.
+// The documentation of `exact` says that a cell occupies 80 bytes: the entry, and the two counts of
+// its `Arc`.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(size_of::<Entry<u64>>() == 64);
 

@@ -11,7 +11,7 @@
 //!
 //! Reading a rule is lock-free, and searches the index only if the index is not empty. Changing the
 //! default is lock-free. Two operations take scc's lock on one bucket of the index: giving a key
-//! its first own rule, and removing a key's own rule.
+//! its own rule for the first time, and removing a key's own rule.
 //!
 //! # Orderings
 //!
@@ -93,12 +93,12 @@ impl<K: Eq + 'static> Quotas<K> {
         Wanted { rule: self.default.latest(&self.retired), changes, since: self.since() }
     }
 
-    /// Returns whether keys have logs instead of words.
+    /// Returns whether keys have logs rather than words.
     pub(super) fn are_of_logs(&self) -> bool {
         matches!(self.default.latest(&self.retired).rule, StateRule::Log(_))
     }
 
-    /// Returns the rule of a key: its own rule, or the default.
+    /// Returns a key's rule: its own rule, or the default.
     pub(super) fn of<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
         let changes = self.changes();
         let rule = self.own(key).unwrap_or_else(|| self.default.latest(&self.retired));
@@ -152,8 +152,8 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, now: Tick) {
         // ORDERING: relaxed, because the count of changes publishes this value.
         self.count.fetch_add(1, Relaxed);
-        // ORDERING: relaxed, like the increment. The increment is undone if the key is already
-        // there, or if a comparison of keys panics.
+        // ORDERING: relaxed, like the increment. The increment is undone if the key is already in
+        // the index, or if a comparison of keys panics.
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let before = self.default.latest(&self.retired).rule;
         let first = Enforced { rule: rule.rule.after(&before, now), ..rule };
@@ -164,7 +164,7 @@ impl<K: Eq + 'static> Quotas<K> {
                 drop(uncount);
                 let replace = |own: &Arc<Own<K>>| own.rule.replace(rule, now, &self.counts, &self.retired);
                 if self.own.find(hash, |own| own.key == new.key, replace).is_none() {
-                    // Another thread has removed the key meanwhile.
+                    // Another thread has removed the key in the meantime.
                     return self.set_removed(new, rule, now);
                 }
             }

@@ -7,20 +7,22 @@
 //! store.
 //!
 //! The capacity follows the number of keys. With a fixed capacity, keys that return again and again
-//! might be evicted and inserted forever. The capacity doubles if it was reached quickly, or by
-//! keys that stay. It shrinks if it was hardly used.
+//! might be evicted and inserted forever. The capacity doubles if it was reached quickly, or if
+//! many keys remained after the last round. It shrinks if it was hardly used.
 //!
 //! # State
 //!
 //! `hand` contains the next place to visit and the end of the current round. If the two are equal,
 //! no round is under way. A thread claims the places that it will visit by a compare-and-swap on
-//! the hand, which never changes otherwise. `believed` is the time at which all places of the round
-//! are judged, before the grace is subtracted. `forgotten` is the mark of all forgotten keys (see
-//! `forgetting`).
+//! the hand, which never changes otherwise.
 //!
-//! If a thread stops after it has claimed places, these few places are left until the next round,
-//! and other threads continue. A claim based on an outdated hand succeeds if the hand has reached
-//! the same value again. Such a thread claims places of the newer round, which does no harm.
+//! `believed` is the time at which all places of the round are judged, before the grace is
+//! subtracted. `forgotten` is the mark of all forgotten keys (see `forgetting`).
+//!
+//! If a thread stops after it has claimed places, these few places are not visited until the next
+//! round, while other threads continue. A claim based on an outdated hand succeeds if the hand has
+//! reached the same value again. The thread then claims places in a newer round, which does no
+//! harm.
 //!
 //! # Orderings
 //!
@@ -28,7 +30,7 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! All operations are relaxed. The hand determines which places are visited, and publishes nothing
+//! All operations are relaxed. The hand determines which places are visited, but publishes nothing
 //! about the contents of these places. The other fields are estimates.
 
 use crate::forgetting::{Evidence, Mark};
@@ -79,7 +81,7 @@ pub(super) struct Rounds {
     capacity: Atomic<u64>,
     /// When the last round started.
     began: Atomic<u64>,
-    /// The time at which the keys of the last round are judged, before the grace is subtracted.
+    /// The time at which the last round judges its keys, before the grace is subtracted.
     believed: Atomic<u64>,
     /// The number of new keys that have received a place.
     inserted: Atomic<u64>,
@@ -182,8 +184,8 @@ impl Rounds {
         !Hand::of(self.hand.load(Relaxed)).is_over()
     }
 
-    /// Returns true if the last round started at least a grace ago, or if the time believed now is
-    /// at least a grace from the time that the last round believed.
+    /// Returns true if the last round started at least a grace ago, or if the time now believed
+    /// differs by at least a grace from the time that the last round believed.
     pub(super) fn is_past(&self, now: Tick) -> bool {
         now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
     }
@@ -226,8 +228,8 @@ impl Rounds {
         #[allow(clippy::cast_possible_truncation)]
         let hand = Hand { at: 0, end: fresh as u32 };
         let capacity = self.capacity_after(taken, now);
-        // This store precedes the start of the round. Another thread may start the round instead,
-        // but whichever thread stores last, the stored time was believed.
+        // Store the time before the round starts. Another thread may start the round instead, and
+        // either thread may store its time last, but both times were believed.
         // ORDERING: relaxed; see `believed`.
         self.believed.store(self.believes(now).as_nanos(), Relaxed);
         // ORDERING: both accesses are relaxed; see the module's ledger.

@@ -41,8 +41,8 @@ use std::time::Duration;
 /// the store is full.
 const STEPS_AT_CAP: usize = 16;
 
-/// How many cells may exist in addition to four times the cap. They occupy five megabytes. Even a
-/// small store retires thousands of cells while a reading thread is briefly preempted.
+/// How many cells may exist in addition to `4 * max_keys`. These cells occupy five megabytes. Even
+/// a small store retires thousands of cells while a reading thread is briefly preempted.
 const SPARE: u64 = 1 << 16;
 
 /// The keys of a limiter and their cells.
@@ -64,8 +64,8 @@ pub(crate) struct ExactStore<K: 'static> {
 #[repr(align(128))]
 struct Evicted {
     keys: Counter,
-    /// scc's epoch at the last insertion that was admitted although too many cells were not freed
-    /// yet.
+    /// scc's epoch when an insertion was last admitted despite too many cells that had not been
+    /// freed yet.
     epoch: Atomic<u64>,
     /// Retired parts of states.
     retired: Bag,
@@ -244,9 +244,8 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Starts a round that forgets the idle keys. Does nothing if a round is already under way, if
-    /// the store is empty, if the evidence does not support `now` yet, or if too little time has
-    /// passed since the last round for any key to be idle for long enough. `first` is the time at
-    /// which the sweep started.
+    /// the store is empty, if the evidence does not support `now` yet, or if no key can have become
+    /// idle for long enough since the last round. `first` is the time at which the sweep started.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
         // This call may free the parts that were retired last.
         self.evicted.retired.collect();
@@ -359,8 +358,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         found.filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
     }
 
-    /// Returns the answer to a request for one token by the key of `cell`. Returns `None` if the
-    /// cell is sealed.
+    /// Returns the answer that a request for one token would receive for the cell's key. Returns
+    /// `None` if the cell is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
         let peek = |state: AnyState<'_>| state.beginning_at(self.rounds.forgotten()).peek(now, 1);

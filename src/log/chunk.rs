@@ -10,7 +10,7 @@ use crate::sync::{
 };
 use std::ops::Range;
 
-/// The number of slots of the smallest chunk.
+/// The number of slots in the smallest chunk.
 pub(super) const FEWEST: usize = if cfg!(tollgate_loom) { 4 } else { 8 };
 
 /// The number of slots in the largest chunk. They occupy 128 KB. No single check has to allocate
@@ -40,7 +40,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// Creates the start of the first chunk of a log.
+    /// Creates the start of a log's first chunk.
     pub(super) fn first(time: u64, fields: Fields) -> Self {
         Self { number: 0, admissions: 0, mark: Mark { time, tokens: 0 }, before: None, anew: true, fields }
     }
@@ -51,7 +51,7 @@ impl Start {
 pub(super) enum Behind {
     /// An empty slot.
     Empty,
-    /// Another chunk, once it is linked, because the row is full or closed.
+    /// Another chunk, because the row is full or closed. This chunk may not be linked yet.
     Chunk,
     /// Nothing, because the log has ended. This is final.
     Sealed,
@@ -115,8 +115,8 @@ impl Chunk {
     }
 
     /// Returns the number of slots for the next chunk when `live` admissions count. The number is
-    /// `live`, but at most twice the number of slots used in this row. The maximum keeps rows small
-    /// if admissions are sparse and end their rows early.
+    /// `live`, but at most twice the number of slots used in this row. This upper bound keeps rows
+    /// small if admissions are sparse and end their rows early.
     pub(super) fn slots_behind(end: &End, live: u64) -> usize {
         usize::try_from(live).unwrap_or(MOST).min(2 * end.filled).clamp(FEWEST, MOST)
     }
@@ -241,7 +241,7 @@ impl Chunk {
         if time < self.start.mark.time {
             return 0;
         }
-        // A slot that is not visible yet is not old.
+        // A slot that is not visible yet counts as later than `time`.
         Self::first_without(0, filled, |at| self.mark(at).is_some_and(|mark| mark.time <= time))
     }
 
@@ -294,8 +294,8 @@ impl Chunk {
         Some(given)
     }
 
-    /// Writes an admission at the observed end. This fails if another thread is first, or if the
-    /// admission does not fit.
+    /// Writes an admission at the observed end. This fails if another thread gets there first, or
+    /// if the admission does not fit.
     pub(super) fn append(&self, end: &End, mark: Mark) -> Write {
         let from_start = Mark {
             time: mark.time - self.start.mark.time,

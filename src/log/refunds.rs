@@ -1,11 +1,12 @@
-//! The refunds of the admissions of one chunk.
+//! The refunds of one chunk's admissions.
 //!
 //! A check needs the sum of the refunds over any run of admissions. That sum must never exceed the
 //! tokens that were given back, because a larger sum would admit too much. A smaller sum only
-//! admits too little. Therefore the refunds are stored as a tree of sums, in which each node covers
-//! its two children. A refund is added to its leaf first, and then to the nodes above. A run is
-//! read as the few nodes that cover it without overlap, so a concurrent refund is read at most
-//! once.
+//! admits too little.
+//!
+//! Therefore the refunds are stored as a tree of sums, in which each node covers its two children.
+//! A refund is added to its leaf first, and then to the nodes above. A run is read as the few nodes
+//! that cover it without overlap, so a concurrent refund is read at most once.
 //!
 //! If a thread stops forever on its way up the tree, some readers see its refund and others do not.
 //! This delays requests, but never admits too much.
@@ -57,9 +58,9 @@ impl Refunds {
     /// full. (Admissions that are being given back concurrently may remain.) `admitted` returns the
     /// number of tokens admitted in a run.
     ///
-    /// A node is never ahead of its leaves. A node that equals the number of tokens admitted below
-    /// it is therefore exact, and can be cut off as a whole. The largest nodes are cut off first.
-    /// The number of steps is at most the square of the tree's height.
+    /// A node's sum never exceeds the sum of its leaves. Therefore a node whose sum equals the
+    /// number of tokens admitted below it is exact, and can be cut off as a whole. The largest
+    /// nodes are cut off first. The number of steps is at most the square of the tree's height.
     pub(super) fn end_of_the_unspent(
         &self,
         slots: Range<usize>,

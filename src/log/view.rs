@@ -57,8 +57,8 @@ impl<'g> View<'g> {
         Ok(Some(view))
     }
 
-    /// Returns the chunks from the first one that may contain an admission in the window to the
-    /// tail. Returns `None` if the log has not begun.
+    /// Returns the chunks up to the tail, starting with the first chunk that may contain an
+    /// admission in the window. Returns `None` if the log has not begun.
     #[inline]
     pub(super) fn walk(
         root: &'g Root<Chunk>,
@@ -99,8 +99,8 @@ impl<'g> View<'g> {
         chunk.start.anew || out.is_some_and(|out| chunk.start.before <= Some(out))
     }
 
-    /// Returns a chunk with the number of slots that were filled when the tail was observed.
-    /// `of_tail` is the number of slots of the tail that were filled at that moment.
+    /// Returns a chunk with the number of its slots that were filled when the tail was observed.
+    /// `of_tail` is the number of slots that were filled in the tail at that moment.
     #[inline]
     fn part(chunk: &'g Chunk, behind: Option<Walked<'g, Chunk>>, of_tail: usize) -> Part<'g> {
         let filled = behind.map_or(of_tail, |behind| {

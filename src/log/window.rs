@@ -23,8 +23,8 @@ pub(crate) struct SlidingLog {
 pub(crate) struct Past {
     /// Admissions before this time do not count.
     pub(super) from: u64,
-    /// The time at which the last of these admissions left its window. Requests are never decided
-    /// at an earlier time.
+    /// The time at which the last of the excluded admissions left its window. Requests are never
+    /// decided at an earlier time.
     pub(super) until: u64,
 }
 

@@ -26,9 +26,9 @@ use crate::time::Tick;
 ///
 /// As a *meter* ([`leaky_bucket`](Self::leaky_bucket)), a leaky bucket only decides requests. As a
 /// *queue* ([`leaky_queue`](Self::leaky_queue)), it also shapes traffic: an allowed request
-/// receives a turn, [`Decision::start_after`], and turns are evenly spaced, one token per period /
-/// limit. Turner's leaky bucket ("New directions in communications", 1986) is the meter. nginx's
-/// `limit_req` without `nodelay` is a queue.
+/// receives a turn, [`Decision::start_after`], and turns are evenly spaced, at `period / limit` for
+/// each token. Turner's leaky bucket ("New directions in communications", 1986) is the meter.
+/// nginx's `limit_req` without `nodelay` is a queue.
 ///
 /// # State
 ///
@@ -66,8 +66,8 @@ use crate::time::Tick;
 /// The word just after a charge is a time, `full`. The charge is *held* until `full`, when the
 /// bucket has refilled all tokens that were missing just after the charge. A refund subtracts its
 /// tokens from the word, but at most `full - now`. Let `V` be the word that would exist if the
-/// refunded tokens had never been charged. Then the actual word is at least `V - x` (or both
-/// buckets are full).
+/// refunded tokens had never been charged. Then the actual word is at least `V - x`, where `x` is
+/// defined below (or both buckets are full).
 ///
 /// The number `x` is defined as follows. For each charge, consider the refunds made between the
 /// charge and its own last refund. Count the tokens of this charge and of earlier charges that
@@ -94,7 +94,7 @@ use crate::time::Tick;
 /// at several rates. The rule stores the time of the latest change and the fastest rate that its
 /// keys have had. A charge made before the latest change is held for as long as the fastest rate
 /// would have taken to refill it, counted from the charge. The real refills were never faster, so
-/// the proof is also valid with this earlier time instead of `full`.
+/// the proof is also valid with this earlier time in place of `full`.
 ///
 /// The proof does not cover missing tokens that the limiter has forgotten because the capacity was
 /// lowered. A refund may give back up to that many tokens a second time.
@@ -131,7 +131,7 @@ pub struct Gcra {
     capacity: u64,
     /// The maximum number of grains by which a forced charge may exceed the capacity.
     debt: u64,
-    /// True if an allowed request waits for its turn ([`Decision::start_after`]) instead of
+    /// True if an allowed request waits for its turn ([`Decision::start_after`]) rather than
     /// starting immediately.
     queue: bool,
     /// The time of the latest change of the rate.

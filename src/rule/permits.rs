@@ -14,7 +14,7 @@
 //! A reset does not take permits away from their owners. It starts the next generation with no
 //! permits in use. Returning a permit of an earlier generation then changes nothing.
 //!
-//! A returning key must get a new generation although nothing remembers its old generations.
+//! A returning key must receive a new generation although nothing remembers its old generations.
 //! Generations are therefore derived from the time, in steps of 2^20 ns (about a millisecond). A
 //! fresh word starts with the generation of the step in which its first permit is taken. A word
 //! without permits is idle from the start of the step that corresponds to its generation. A store

@@ -207,8 +207,8 @@ impl SlidingWindow {
     }
 
     /// Returns the first tick at which `cost` fits. The cost must be within the limit. The tick is
-    /// in the pair's window, or in the next window, where the present count becomes the previous
-    /// count, or it is the start of the window after the next.
+    /// in the pair's window, in the next window (where the present count becomes the previous
+    /// count), or at the start of the window after the next.
     #[inline]
     fn retry_at(&self, pair: Pair, cost: u64) -> Option<Tick> {
         let next = pair.next();

@@ -81,14 +81,14 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         Self { since: Tick::ZERO, ..self }
     }
 
-    /// Returns true if both have the same boundaries.
+    /// Returns true if the windows of `self` and `other` have the same boundaries.
     pub(super) fn are_cut_as(self, other: Self) -> bool {
         (self.length, self.phase) == (other.length, other.phase)
     }
 
     /// Returns the answer to a request in window `number`, given that `free` tokens remain before
     /// the request. `retry` returns the time at which a denied request would be allowed, and
-    /// `reset` returns the time at which the key is idle. For both, `None` means a time after
+    /// `reset` returns the time at which the key becomes idle. For both, `None` means a time after
     /// [`Tick::MAX`].
     #[inline]
     pub(super) fn answer(
@@ -133,7 +133,8 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         match charge.figures.held() {
             _ if charge.at < self.since => None,
             Some((until, period)) if period == COUNTS * self.length && until <= Tick::MAX.as_nanos() => {
-                // A charge made by another limiter may end within a window, or predate window 1.
+                // A charge made by another limiter may stop counting within a window, or may
+                // predate window 1.
                 let end = until + self.phase;
                 let number = (end / self.length + 1).checked_sub(COUNTS).filter(|&number| number > 0);
                 number.filter(|_| end.is_multiple_of(self.length))

@@ -45,7 +45,8 @@ impl<'s> AnyState<'s> {
     }
 
     /// Allows this view to make the first charge of a state that has no time yet. That charge is
-    /// made at the mark or later. The mark is read only after the state was found to have no time.
+    /// made at the mark or later. The mark is read only once the state has been found to have no
+    /// time.
     #[inline]
     pub(crate) fn beginning_at(self, mark: &'s Mark) -> Self {
         Self { begins_at: Some(mark), ..self }

@@ -20,8 +20,8 @@ impl State<'_> {
     /// Charges `cost` tokens at `now`, or denies the request. The flag is true if anything was
     /// charged. Returns `None` if the word is frozen or fresh.
     ///
-    /// This method is not inlined, because the fast path, which calls it for windows, should keep
-    /// its registers.
+    /// This method is not inlined, so that the fast path, which calls it for windows, keeps its
+    /// registers.
     #[inline(never)]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let Self { rule, word } = self;
@@ -34,9 +34,9 @@ impl State<'_> {
         }
     }
 
-    /// Makes the first charge of a fresh word, or denies the request, at `now` or at `mark`,
-    /// whichever is later. The flag is true if anything was charged. Returns `None` if the word was
-    /// not fresh, or stopped being fresh in the meantime.
+    /// Makes the first charge to a fresh word, or denies the request. The request is decided at
+    /// `now` or at `mark`, whichever is later. The flag is true if anything was charged. Returns
+    /// `None` if the word was not fresh, or stopped being fresh in the meantime.
     ///
     /// `mark` must cover every word of the key that was forgotten before the key received this
     /// word.
@@ -75,7 +75,7 @@ impl State<'_> {
     }
 
     /// Gives back at most `tokens` of the tokens that `charge` took, but only if `is_current`
-    /// returns true after the word was loaded.
+    /// returns true once the word has been loaded.
     #[inline]
     pub(crate) fn refund(
         self,
@@ -102,9 +102,9 @@ impl State<'_> {
         from.is_live().then(|| forced(from).1)
     }
 
-    /// Forces the first charge of a fresh word, at `now` or at `mark`, whichever is later, as in
-    /// [`begin`](Self::begin). Returns `None` if the word was not fresh, or stopped being fresh in
-    /// the meantime.
+    /// Forces the first charge to a fresh word. Like [`begin`](Self::begin), this method charges at
+    /// `now` or at `mark`, whichever is later. Returns `None` if the word was not fresh, or stopped
+    /// being fresh in the meantime.
     pub(crate) fn begin_forced(self, now: Tick, tokens: u64, mark: Tick) -> Option<u64> {
         if !load(self.word).is_fresh() {
             return None;

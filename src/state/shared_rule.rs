@@ -38,7 +38,7 @@ impl StateRule {
 
     /// Returns the answer for a key that was never seen or was forgotten. The request is decided
     /// for `now` or for `mark`, whichever is later. For a log, the answer contains the figures
-    /// before the charge; for a word, the figures after it.
+    /// before the charge, whereas for a word, it contains the figures after the charge.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         match self {
             Self::Packed(rule) => rule.fresh(now, mark, cost),
@@ -81,8 +81,8 @@ impl Counts {
     }
 }
 
-/// The rule that should apply to a key's state. The count of changes was read before the rule, and
-/// `since` is the time of the latest of these changes.
+/// The rule that should apply to a key's state. `changes` is the number of changes, which was read
+/// before the rule, and `since` is the time of the latest change.
 #[derive(Debug)]
 pub struct Wanted {
     pub(crate) rule: Arc<SharedRule>,

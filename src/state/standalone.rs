@@ -52,15 +52,15 @@ impl Standalone {
         self.rule().quota
     }
 
-    /// Replaces the rule of the state. Decisions made after this call returns use the new rule or a
+    /// Replaces the state's rule. Decisions made after this call returns use the new rule or a
     /// later one.
     pub(crate) fn replace(&self, rule: Enforced<StateRule>, since: Tick) {
         self.state.replace(rule, since, &self.retired);
         self.retired.tidy();
     }
 
-    /// Replaces the rule of the state with the wanted rule, unless the state already has that rule.
-    /// The caller must have read `changes` before the call.
+    /// Replaces the state's rule with the wanted rule, unless the state already has it. The caller
+    /// must have read `changes` before the call.
     pub(crate) fn adopt(&self, changes: u64, wanted: impl Fn() -> Wanted) {
         self.visit(changes, wanted, |_| Some(()));
         self.retired.tidy();
@@ -88,7 +88,7 @@ impl Standalone {
         self.state.log_bytes() + self.retired.bytes()
     }
 
-    /// Returns the size in bytes of a standalone state's versions, of their rules, and of the
+    /// Returns the total size in bytes of a standalone state's versions, their rules, and the
     /// counts.
     pub(crate) fn versions_bytes(counts: &Counts) -> usize {
         // An `Arc` stores two counts before its value.

@@ -37,8 +37,8 @@ struct Version {
     rule: Arc<SharedRule>,
     /// The latest count of changes at which the rule was known to be the wanted rule.
     checked: Atomic<u64>,
-    /// With a sliding log, this word is fresh for as long as a thread may write under the previous
-    /// rule.
+    /// With a sliding log, this word stays fresh for as long as a thread may write under the
+    /// previous rule.
     word: Atomic<Word>,
 }
 
@@ -61,7 +61,7 @@ struct Last<'g> {
     version: &'g Version,
 }
 
-// The documentation of `Limiter::set_quota` states 96 bytes.
+// The documentation of `Limiter::set_quota` says that a version occupies 96 bytes.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(Versioned::BYTES == 96);
 
@@ -175,7 +175,7 @@ impl Versioned {
         &self.first.rule.rule
     }
 
-    /// Replaces the rule of the state. Decisions made after this call returns use the new rule or a
+    /// Replaces the state's rule. Decisions made after this call returns use the new rule or a
     /// later one. The state must belong to no store, so that it is never sealed.
     pub(crate) fn replace(&self, new: Enforced<StateRule>, since: Tick, retired: &Bag) {
         under_guard(|guard| {
@@ -189,7 +189,7 @@ impl Versioned {
         under_guard(|guard| self.last(guard, retired).map(|_| ()));
     }
 
-    /// Returns the rule of the state, or `None` if the state is sealed.
+    /// Returns the state's rule, or `None` if the state is sealed.
     pub(crate) fn rule(&self, retired: &Bag) -> Option<Arc<SharedRule>> {
         under_guard(|guard| Ok(self.last(guard, retired)?.map(|last| Arc::clone(&last.version.rule))))
     }
@@ -237,7 +237,7 @@ impl Versioned {
         under_guard(|guard| Ok(self.last(guard, retired)?.is_none()))
     }
 
-    /// Returns the counts of the store to which the state belongs.
+    /// Returns the counts of the state's store.
     pub(crate) fn counts(&self) -> &Counts {
         &self.first.rule.counts
     }
@@ -374,7 +374,7 @@ mod tests {
         Enforced { rule: StateRule::Packed(rule), quota }
     }
 
-    /// Whenever the call has found the last version, the test links another version, as another
+    /// Each time the call has found the last version, the test links another version, as another
     /// thread might.
     #[test]
     fn a_call_that_is_held_up_in_many_eras_keeps_few_versions() {
