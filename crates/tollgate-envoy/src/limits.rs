@@ -232,8 +232,8 @@ fn kept<'l>(
     Ok(Some((earlier, limiter)))
 }
 
-/// Returns a log line about a limit that continues with a new quota, or an empty text if the quota
-/// is unchanged.
+/// Returns a log line about a limit that continues with a new quota, or an empty string if the
+/// quota is unchanged.
 fn changed(filter: &str, before: &LimitPart, now: &LimitPart) -> String {
     if before.allowance == now.allowance && before.classes == now.classes {
         return String::new();

@@ -132,9 +132,9 @@ impl Client {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
 
-    /// Connects now instead of at the first request, and tests the operations that checks use. In a
-    /// cluster, the test runs on each primary. For the test, each limit of this client charges one
-    /// token of a key that no caller can choose, and then deletes the key.
+    /// Connects now rather than at the first request, and tests the operations that checks use. In
+    /// a cluster, the test runs on each primary. For the test, each of this client's limits charges
+    /// one token to a key that no caller can choose, and then deletes the key.
     ///
     /// After this call, limits are also tried in the background: a limit is tried when it is built
     /// inside a tokio runtime, and all limits are tried on each new connection.

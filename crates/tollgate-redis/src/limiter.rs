@@ -417,7 +417,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Sends the unsynchronized counts of all classes to the store. Call this method before a
-    /// machine stops. It completes no later than the deadline of a check, and does nothing without
+    /// machine stops. It takes no longer than a check's deadline, and does nothing without
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run

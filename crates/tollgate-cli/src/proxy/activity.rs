@@ -25,8 +25,8 @@ pub(crate) enum Speaks {
     Nothing = 0,
     /// Bytes accepted by the client count, and so do body frames.
     Http1 = 1,
-    /// Only body frames count. Bytes do not count, because a client whose flow-control window is
-    /// closed still receives answers to its pings.
+    /// Only body frames count. Other bytes on the connection do not, because a client whose
+    /// flow-control window is closed still receives answers to its pings.
     Http2 = 2,
     /// A WebSocket. Bytes count in either direction.
     Tunnel = 3,

@@ -190,7 +190,8 @@ pub(crate) struct Bound<'r> {
     /// The number of the caller's class; 0 is the default class.
     pub(crate) class: usize,
     pub(crate) limiter: &'r Local,
-    /// For a limit on requests in flight, the permit to be charged instead of the limiter.
+    /// For a limit on requests in flight, the request's permit, which is charged and refunded in
+    /// place of `limiter`.
     pub(crate) permit: Option<LocalPermit>,
     pub(crate) key: KeyRef<'r>,
     /// The cost of the request, in tokens.

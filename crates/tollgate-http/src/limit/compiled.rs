@@ -217,8 +217,8 @@ impl CompiledLimit {
         self.classes.as_ref().map_or(&[], |classes| &classes.named)
     }
 
-    /// Returns the number of a request's class, or the question that will find the class. `unknown`
-    /// is called with the class's name if the limiter does not have this class.
+    /// Returns the index of a request's class, or the lookup that will find the class. `unknown` is
+    /// called with the class's name if the limiter does not have this class.
     pub(crate) fn class_of(
         &self,
         head: RequestHead<'_>,

@@ -78,14 +78,14 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// such a limit has a cost. Other machines see a released permit a moment later, when the store has
 /// received the release.
 ///
-/// A refusal has no `Retry-After`, because nobody knows when a permit will be released. A [response
-/// of your own] can recognize such a refusal by the reason [`RefusalReason::InFlight`], and can use
-/// status 503. `RateLimit-Policy` shows the limit with the unit `concurrent-requests`. A response
-/// cannot release its permit early, so building a layer fails if such a limit has a
+/// A refusal has no `Retry-After`, because it is unknown when a permit will be released. A [custom
+/// response] can test for the reason [`RefusalReason::InFlight`], and use status 503.
+/// `RateLimit-Policy` shows the limit with the unit `concurrent-requests`. A response cannot
+/// release its permit early, so building a layer fails if such a limit has a
 /// [`charge_if`](Self::charge_if).
 ///
 /// [`RefusalReason::InFlight`]: crate::RefusalReason::InFlight
-/// [response of your own]: crate::RateLimitBuilder::respond
+/// [custom response]: crate::RateLimitBuilder::respond
 ///
 /// ```
 /// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
@@ -253,8 +253,8 @@ impl Limit {
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background: no
     /// response waits for its store.
-    /// [`ResponseCost`](ResponseCost#limits-that-other-machines-share) describes by how much a
-    /// stream can exceed such a limit.
+    /// [`ResponseCost`](ResponseCost#limits-that-other-machines-share) describes how far a stream
+    /// can exceed such a limit.
     ///
     /// ```
     /// # use tollgate_http::{Limit, ResponseCost};

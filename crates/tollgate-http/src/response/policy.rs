@@ -104,8 +104,9 @@ fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderVal
 }
 
 /// Returns the number of tokens, and the whole seconds in which they become available. If the
-/// period is not a whole number of seconds, both are multiplied until it is. If the result would be
-/// longer than an hour, there is no window.
+/// period is not a whole number of seconds, both are multiplied until it is. If the multiplied
+/// period would exceed an hour, or the multiplied tokens would exceed [`MAX_INTEGER`], returns the
+/// original tokens without a window.
 fn scaled(quota: Quota) -> (u64, Option<u64>) {
     let period = quota.period().as_nanos();
     let times = SECOND / gcd(period, SECOND);

@@ -361,8 +361,8 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// Returns an error if a header names the class although no proxy is trusted. Any client could
-    /// then write the header.
+    /// Returns an error if a header names the class but no proxy is trusted, because any client
+    /// could then set the header.
     fn class_by(&self, text: &LimitText, table: Option<&Arc<Table>>) -> Result<Option<ClassBy>, LayerError> {
         if let Some(ClassByText::Header(header)) = &text.class_by {
             let untrusted = || Fault::ClassHeader { limit: text.name.clone(), header: header.clone() };

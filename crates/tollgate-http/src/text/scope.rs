@@ -30,7 +30,7 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// A request is in the scope if it meets all conditions of one alternative.
+    /// A request is in scope if it meets all the conditions of any one alternative.
     alternatives: Vec<Vec<Condition>>,
 }
 

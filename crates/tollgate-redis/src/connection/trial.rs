@@ -111,7 +111,7 @@ impl Trial {
         })
     }
 
-    /// Returns a key of the limit for trials. No client can choose this key: the variable part of
+    /// Returns a key for trying out the limit. No client can choose this key: the variable part of
     /// all other names has 32 digits or starts with `=`.
     pub(crate) fn key(&self, number: u64) -> String {
         format!("{}trial-{number:016x}", self.prefix)

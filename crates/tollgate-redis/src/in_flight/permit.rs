@@ -23,8 +23,9 @@
 //!    another entry.
 //! 2. `until` is measured from a moment before the renewal is sent. This machine therefore never
 //!    treats a permit as held for longer than the store does.
-//! 3. An entry has at most one request under way. A renewal therefore never follows the removal,
-//!    unless a connection is lost between them; the entry then ends with its lifetime.
+//! 3. An entry has at most one request under way. A renewal can therefore follow the removal only
+//!    if a connection is lost in between. In that case, the entry expires at the end of its
+//!    lifetime.
 
 use crate::client::Client;
 use crate::scripts::script::{Call, Failure, Reply, Script};

@@ -233,8 +233,8 @@ impl Rule {
         }
     }
 
-    /// Interprets a script's numbers as the answer to a request. Returns `None` if the numbers are
-    /// malformed.
+    /// Interprets the numbers that a script returned as the answer to a request. Returns `None` if
+    /// the numbers are malformed.
     pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: DecisionSource) -> Option<Answer> {
         let numbers: SmallVec<[u128; 8]> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();

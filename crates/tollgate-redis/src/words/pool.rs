@@ -235,7 +235,8 @@ mod tests {
         assert_eq!(pool.spend(2, 3), Some(3));
         assert!(pool.give_back(2, 3, 4));
         assert_eq!(pool.held(4), 5);
-        // After another lease has arrived, the lease of the charge is unknown.
+        // Once another lease has arrived, the pool no longer knows which lease the charge came
+        // from.
         pool.fill(5, 20, || 5);
         assert!(!pool.give_back(1, 3, 6) && pool.held(6) == 10);
         // The same is true after the lease has ended.

@@ -196,7 +196,7 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
             let late = |name: &str| {
                 let builder =
                     Limiter::builder(&client, format!("{algorithm}-{name}"), Quota::new(LIMIT, period));
-                // This clock is behind the other machines' clocks, so the request is judged at the
+                // This clock is behind the other machines' clocks, so the request is judged by the
                 // other machines' time.
                 builder.algorithm(algorithm).deadline(Duration::from_secs(5)).client_clock().build().unwrap()
             };

@@ -22,8 +22,9 @@
 //!    window after a pause, so that no burst follows the pause. Each response that repeats the
 //!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
 //!
-//! The response to the request with the highest number counts. Every limit ends after a bounded
-//! time: at most the longest pause, plus a window of at most the same length.
+//! What counts for a limit is the response to the highest-numbered request. Without further
+//! responses, every limit ends in bounded time: no later than the longest pause plus one window,
+//! where the window counts as no longer than the longest pause.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::time::Duration;
@@ -51,7 +52,8 @@ pub(crate) struct Pace {
     not_before: Tick,
     /// The number of consecutive refusals without a time.
     refusals: u32,
-    /// The number of the last request admitted before the latest of these refusals was counted.
+    /// `admitted + asking` at the time when the latest refusal was counted. A response to a request
+    /// up to this number neither ends nor extends the series of refusals.
     counted: Number,
     limits: Vec<Known>,
 }

@@ -56,7 +56,7 @@ where
     task
 }
 
-/// The answer to a caller with a deadline, and the time at which it arrived.
+/// An answer given to a caller with a deadline, and the time at which the answer arrived.
 type Told = Rc<Cell<Option<(Result<(), WaitError>, Duration)>>>;
 
 fn told<L>(simulation: &mut Simulation, queue: &Queue<L>, permits: u64, max_wait: Duration) -> Told
