@@ -125,9 +125,9 @@ impl Client {
     /// Starts the configuration of a client for a cluster. `nodes` contains the addresses of some
     /// of the cluster's nodes. All nodes must have the same password.
     ///
-    /// If a node goes down, the store does not answer for its keys until a replica takes over.
-    /// Until then, a cluster with `cluster-require-full-coverage yes`, the server's default,
-    /// refuses all keys.
+    /// If a node goes down, the store does not answer for the node's keys until a replica takes
+    /// over. Until then, a cluster with `cluster-require-full-coverage yes`, the server's default,
+    /// refuses requests for all keys.
     pub fn cluster<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> ClientBuilder {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
@@ -380,8 +380,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Trusts certificates signed by this PEM certificate, instead of the certificates that the
-    /// system trusts.
+    /// Trusts certificates signed by this PEM certificate, rather than those that the system
+    /// trusts.
     ///
     /// Requires the feature `tls`.
     #[cfg(feature = "tls")]

@@ -53,8 +53,8 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 /// A limit on how many requests of a key are in flight at once on all machines that share the
 /// limit. It does not matter how long the requests take.
 ///
-/// Limits with the same name on the same servers share their permits. If their limits differ, each
-/// machine judges by its own limit.
+/// Limits with the same name on the same servers share their permits. If machines allow different
+/// numbers of permits, each machine judges by its own number.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -125,8 +125,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because nobody
-    /// knows when a permit will be free. If the store does not answer by the deadline,
+    /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because it is
+    /// unknown when a permit will be free. If the store does not answer by the deadline,
     /// [`WhenUnavailable`] decides.
     ///
     /// ```no_run
@@ -192,7 +192,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     }
 
     /// Returns the statistics since the limit was built. Each renewal and each returned permit
-    /// counts as a decision of the store.
+    /// counts as a decision made by the store.
     pub fn stats(&self) -> SharedStats {
         self.limit.permits.counters.stats()
     }
@@ -202,9 +202,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
     /// Sets how long a permit is held without being renewed: 100 ms to a day, and at least six
     /// deadlines. The default is 30 s.
     ///
-    /// Each permit is renewed after each third of its lifetime. The permits of a dead process
-    /// become free at the end of their lifetime. If the store is unreachable for a whole lifetime,
-    /// a permit is no longer held.
+    /// Each permit is renewed every third of its lifetime. A dead process's permits become free at
+    /// the end of their lifetime. If the store is unreachable for a whole lifetime, a permit is no
+    /// longer held.
     ///
     /// ```
     /// # use std::time::Duration;

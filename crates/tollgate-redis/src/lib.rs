@@ -40,10 +40,11 @@
 //!
 //! Each algorithm is a script that computes with integers and measures time in microseconds of the
 //! server's clock. The script makes the same decisions as the in-process rule. Tests send the same
-//! requests to both and compare all figures. A bucket counts in units of a fraction of a token, so
-//! its rate is never rounded. Windows start at multiples of the period since the Unix epoch. A
-//! sliding log is a sorted set, and its limit is at most 100,000. Charged tokens stay charged when
-//! the quota changes.
+//! requests to both and compare all figures.
+//!
+//! A bucket counts in units of a fraction of a token, so its rate is never rounded. Windows start
+//! at multiples of the period since the Unix epoch. A sliding log is a sorted set, and its limit is
+//! at most 100,000. Charged tokens stay charged when the quota changes.
 //!
 //! If the server's clock steps back, buckets and logs continue from the later time. A window judges
 //! requests as if they arrived at the window's start.
@@ -76,8 +77,8 @@
 //! # Requests in flight
 //!
 //! [`SharedInFlight`] limits how many requests of a key are in flight at once on all machines. Each
-//! permit has a lifetime in the store and is renewed in the background while its guard lives. The
-//! permits of a dead process therefore become free again.
+//! permit has a lifetime in the store and is renewed in the background while its guard lives. A
+//! dead process's permits therefore become free again.
 //!
 //! # When the store does not answer
 //!
@@ -87,9 +88,10 @@
 //! [`DecisionSource::Store`](tollgate::DecisionSource::Store) for the store,
 //! [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or unsynchronized counts,
 //! [`DecisionSource::Key`](tollgate::DecisionSource::Key) for the local limiter, and
-//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. If the answer
-//! is late or lost, the store may have counted the request; the client never sends it again.
-//! [`SharedLimiter::stats`] and [`Client::stats`] count all of these cases.
+//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer.
+//!
+//! If the answer is late or lost, the store may have counted the request; the client never sends it
+//! again. [`SharedLimiter::stats`] and [`Client::stats`] count all of these cases.
 //!
 //! The end of an idle connection is not a failure, because servers with a `timeout` and load
 //! balancers close idle connections. The next request waits for a new connection within its

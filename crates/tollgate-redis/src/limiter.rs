@@ -292,13 +292,13 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Gives back the tokens that `decision` took, if these tokens still count. The tokens return
-    /// to the place from which they were taken: the store or this machine. Tokens paid from a lease
-    /// return to the lease, unless it has expired. If the store does not answer, the charge stays.
-    /// A refund is never repeated, because the store may have executed it.
+    /// to where they were taken from: the store or this machine. Tokens paid from a lease return to
+    /// the lease, unless it has expired. If the store does not answer, the charge stays. A refund
+    /// is never repeated, because the store may have executed it.
     ///
     /// In a bucket, a late refund may give back tokens that belong to other requests, as
-    /// [`Limiter::refund`](tollgate::Limiter::refund) describes. It gives back at most as many of
-    /// these tokens as earlier decisions gave back while this decision was held.
+    /// [`Limiter::refund`](tollgate::Limiter::refund) describes. Such a refund gives back at most
+    /// as many of these tokens as earlier decisions gave back while this decision was held.
     ///
     /// If machines have different quotas for one key, for example during a roll-out, all tokens of
     /// a refund may belong to other requests, because the store does not know under which quota the

@@ -20,7 +20,7 @@
 //! 3. A settlement gives back at most the tokens that were charged for the estimate, and only once.
 //!    It uses the limit's own refund, which judges by the time of the charge. A late settlement
 //!    therefore gives back as many tokens as a late refund.
-//! 4. Before a reservation is settled, all of its `charged` tokens were admitted by ordinary
+//! 4. Until a reservation is settled, all of its `charged` tokens have been admitted by ordinary
 //!    checks. Open reservations therefore never exceed the limit's bound, whatever their number and
 //!    the number of machines. Only `commit` may go into debt.
 //!

@@ -532,8 +532,8 @@ impl Drop for Probe {
     /// task.
     fn drop(&mut self) {
         self.node.breaker.probed();
-        // A request may have found that the new connection has also ended. It could not start a
-        // task until now.
+        // A request may have found that the new connection has also ended. That request could not
+        // start a task until now.
         self.node.changed.notify_waiters();
     }
 }

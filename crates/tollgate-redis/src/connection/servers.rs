@@ -23,8 +23,8 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// How long a connection stays open while a packet is unacknowledged. Nothing else ends a
-/// connection whose packets are dropped.
+/// How long a connection stays open while a packet is unacknowledged. If a connection's packets are
+/// dropped, only this limit ends the connection.
 const USER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// After this time without traffic, the system probes whether the other side still knows the
@@ -350,8 +350,8 @@ impl Connection {
         self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())
     }
 
-    /// Returns true if no answer has arrived in this millisecond or in the previous one. The
-    /// connection may then have ended without being noticed by any request.
+    /// Returns true if no answer has arrived in this millisecond or in the previous one. In that
+    /// case, the connection may have ended without any request noticing.
     pub(crate) fn is_quiet(&self) -> bool {
         // ORDERING: relaxed; nothing else depends on this time.
         self.age() > self.answered.load(Relaxed) + 1

@@ -140,7 +140,7 @@ impl Trial {
             Ok(_) => {}
             Err(error) => problems.extend(self.problem(&error, "eval", tried)),
         }
-        // If the user may not run a command of the script, the script's error does not name that
+        // If the user may not run a command in the script, the script's error does not name that
         // command.
         match by_script {
             Some(Problem::Script { .. }) if !problems.is_empty() => {}

@@ -13,9 +13,9 @@
 //! held -> over                        removes the entry, when the permit is dropped or released
 //! ```
 //!
-//! If the store does not answer the removal, the task repeats the request until the store answers.
-//! It cannot give up, because an open breaker sends nothing, and because a lifetime may be much
-//! longer than a store outage.
+//! If the store does not answer the removal, the task repeats the request until the store answers
+//! or the entry's lifetime has passed. The task does not give up earlier, because an open breaker
+//! sends nothing, and because a lifetime may be much longer than a store outage.
 //!
 //! # Invariants
 //!
@@ -76,7 +76,7 @@ struct StoreEntry {
 /// Created by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). A permit owns all its
 /// data, so a task or a response body can own the permit.
 ///
-/// While the permit lives, a task renews it in the store after each third of the
+/// While the permit lives, a task renews it in the store every third of the
 /// [lifetime](crate::SharedBuilder::lifetime). Dropping the permit returns it in the background,
 /// from any thread; [`release`](Self::release) waits until it has been returned. If the store does
 /// not answer, the task repeats the request until the store answers. If the process dies, the
@@ -122,7 +122,7 @@ pub(super) fn decision(limit: u64, reply: PermitReply, source: DecisionSource) -
         cost: 1,
         capacity: limit,
         remaining: limit.saturating_sub(reply.out).saturating_sub(u64::from(reply.is_granted)),
-        // Nobody knows when a permit will be free.
+        // It is unknown when a permit will be free.
         wait: reply.is_granted.then_some(Duration::ZERO),
         reset_after: Duration::MAX,
         refill_after: Duration::MAX,
@@ -264,9 +264,9 @@ impl SharedPermit {
     /// Returns whether the permit is certain to be held, because the store has confirmed it within
     /// the last lifetime, or because this machine's limiter has granted it.
     ///
-    /// The result becomes false when no renewal was answered for a whole lifetime. It becomes true
-    /// again when a renewal finds a free permit. If work must never exceed the limit, stop your
-    /// work when the result is false.
+    /// The result becomes false if no renewal is answered for a whole lifetime. It becomes true
+    /// again when a renewal finds a free permit. If the work must never exceed the limit, stop it
+    /// once the result is false.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;

@@ -75,7 +75,7 @@ impl<'s> Call<'s> {
         self.end()
     }
 
-    /// Appends a time in microseconds. Without a time, appends an empty text, so that the script
+    /// Appends a time in microseconds. Without a time, appends an empty string, so that the script
     /// uses the server's time.
     pub(crate) fn time(self, now: Option<Tick>) -> Self {
         match now {

@@ -20,7 +20,7 @@ const BATCH: usize = 128;
 pub(crate) const GRACE_MS: u64 = 1000;
 
 /// The right to push a count. Dropping this value queues the count again if the store has not
-/// confirmed it.
+/// confirmed the count.
 pub(crate) struct PushPermit<'s> {
     state: &'s State,
     count: &'s Arc<Counted>,
