@@ -77,10 +77,10 @@ pub struct ServerLimit {
     pub window: Option<Duration>,
     /// The remaining amount.
     pub remaining: Option<u64>,
-    /// How long it takes until more remains. On some servers, this is the time until any amount
-    /// becomes available; on others, it is the time until the whole quota is available.
+    /// The time until the remaining amount grows. Some servers report the time until any amount
+    /// becomes available; others report the time until the whole quota is available.
     pub reset: Option<Duration>,
-    /// The unit counted by the limit, if the limit does not count requests. The unit is the `qu` of
+    /// The unit that the limit counts, if it does not count requests: the `qu` of
     /// `RateLimit-Policy`, or `tokens`.
     pub unit: Option<String>,
 }

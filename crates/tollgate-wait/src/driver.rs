@@ -14,7 +14,7 @@
 //!
 //! If a wait fails or is dropped, the destructor of `Waiter` removes the waiter from the line and
 //! calls the next waiter. After the charge, the future completes without awaiting anything, so
-//! dropping the future never loses a charge (except for limits that take time to answer).
+//! dropping the future never loses a charge (unless the limiter takes time to answer).
 
 use crate::limiter::Waitable;
 use crate::line::{First, NO_TICKET, Place, Ticket};

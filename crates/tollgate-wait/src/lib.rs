@@ -28,9 +28,9 @@
 //! # Permits
 //!
 //! A queue in front of an [`InFlight`](tollgate::InFlight) hands out permits. The permits limit how
-//! many requests of a key run at the same time, and all other requests wait. A queue can also be in
-//! front of a pair of a rate limiter and an `InFlight`. Each wait then takes from both or from
-//! neither.
+//! many of a key's requests run at the same time, while all other requests wait. A queue can also
+//! be in front of a pair of a rate limiter and an `InFlight`. Each wait then takes from both or
+//! from neither.
 //!
 //! ```
 //! use std::time::Duration;
@@ -54,10 +54,10 @@
 //! # fn main() {}
 //! ```
 //!
-//! When a permit is dropped, it is returned, and its key's first waiter is woken. Nobody knows in
-//! advance when a permit will be returned, so a wait for a permit is never refused as too long. If
-//! no permit is returned in time, the wait ends with [`WaitError::Expired`], which contains the
-//! number of permits in use.
+//! When a permit is dropped, it is returned, and its key's first waiter is woken. Because it is
+//! unknown when a permit will be returned, a wait for a permit is never refused as too long. If no
+//! permit is returned in time, the wait ends with [`WaitError::Expired`], which contains the number
+//! of permits in use.
 //!
 //! A permit that is never dropped, for example after [`std::mem::forget`] or in a task that hangs,
 //! lowers the limit of its key until [`InFlight::reset`](tollgate::InFlight::reset) is called.
@@ -137,8 +137,8 @@
 //! waiter.
 //!
 //! The other waiters sleep until they are woken. Each of them also has a timer, in case the first
-//! waiter does not act. If the first waiter has not acted from the start to the end of this timer,
-//! it is removed from the line until it is polled.
+//! waiter does not act. If the first waiter does not act while this timer runs, it is removed from
+//! the line until it is polled.
 //!
 //! The lines are divided into 64 shards, each behind a mutex, so waiters of different keys rarely
 //! contend. A mutex is held only during operations on one line, and never while the limiter is

@@ -9,17 +9,16 @@
 //!    time, requests up to number `n + r` are permitted until this time. Requests are numbered as
 //!    they are admitted, so this bound also covers requests after `n` that the server had not
 //!    counted yet.
-//! 3. *Spread.* The remaining amount is spread over the limit's window, four times as fast as an
-//!    even spread. If other processes use the same limit, each process takes a share of the
-//!    remaining amount, so the amount shrinks ever more slowly and is not exceeded. While a quarter
-//!    to a half of the quota remains, the pace is even. A single client of a token bucket stays in
-//!    this range. The remaining amount is assumed to grow by one quota per window, as in a token
-//!    bucket.
+//! 3. *Spread.* Over the limit's window, the remaining amount is spent four times as fast as
+//!    evenly. If other processes use the same limit, each process takes a share of the remaining
+//!    amount, so the amount shrinks ever more slowly and is not exceeded. While a quarter to a half
+//!    of the quota remains, the pace is even. A single client of a token bucket stays in this
+//!    range. The remaining amount is assumed to grow by one quota per window, as in a token bucket.
 //! 4. *Even.* Requests are sent no faster than evenly once the time of the remaining amount has
 //!    passed, or if a response contains a quota but no remaining amount. Any interval as long as
 //!    the window then contains at most as many requests as the quota.
-//! 5. *End.* A limit in a response ends one window after its time. It also lasts for at least one
-//!    window after a pause, so that no burst follows the pause. Each response that repeats the
+//! 5. *End.* A limit in a response ends one window after its reset time. It also lasts for at least
+//!    one window after a pause, so that no burst follows the pause. Each response that repeats the
 //!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
 //!
 //! What counts for a limit is the response to the highest-numbered request. Without further
@@ -100,7 +99,7 @@ impl Known {
 
     /// Returns how long the request with the number `last` must wait, if `admitted` is the last
     /// admitted request. Each outstanding response may move the horizon, so while responses are
-    /// outstanding, the horizon is checked again after one spacing.
+    /// outstanding, the horizon is rechecked after one spacing.
     fn wait(&self, last: Number, admitted: Number, now: Tick) -> Duration {
         if now >= self.ends {
             return Duration::ZERO;
