@@ -246,8 +246,8 @@ pub enum Fault {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The length of the IPv6 prefix is more than 128, or it is 0, so that all addresses would
-    /// share one prefix.
+    /// The IPv6 prefix length is above 128, or it is 0, which would give all addresses the same
+    /// prefix.
     #[error(
         "invalid IPv6 prefix of {prefix} bits{}: expected 1 to 128; choose 64 for one network, 48 to 56 \
          for what one customer often has",

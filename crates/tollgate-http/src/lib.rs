@@ -189,8 +189,8 @@
 //!
 //! # Several limits
 //!
-//! The layer peeks at all limits before it charges any of them. A limit may still refuse, because
-//! another request was faster. The layer then refunds the charges made to the other limits. During
+//! The layer peeks at all limits before it charges any of them. A limit may still refuse if another
+//! request gets there first. The layer then refunds the charges made to the other limits. During
 //! such a race, a limit may briefly appear to have fewer tokens left than it has, but never more.
 //!
 //! # Costs that the response reveals
@@ -359,8 +359,8 @@
 //! # Limits that other machines share
 //!
 //! A limiter whose counts are on another machine needs time to answer, so it implements
-//! [`AsyncLimiter`]. In all other respects, a limit over it behaves like a process-local limit, and
-//! one layer can contain both kinds.
+//! [`AsyncLimiter`]. In all other respects, a limit over such a limiter behaves like a
+//! process-local limit, and one layer can contain both kinds.
 //!
 //! ```
 //! # use std::{future::Future, pin::Pin};

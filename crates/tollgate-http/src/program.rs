@@ -124,9 +124,10 @@ pub fn facts_of_scope(scope: &Scope) -> Vec<Fact> {
     scope.facts().collect()
 }
 
-/// Returns the builder of a layer for recorded requests. The peer of a recorded request is the
-/// client. `make` creates the limiter for each [part](LimitPart) of a limit. A limit reads its key
-/// and its class from [`Recorded`] if `is_lacking` returns true for any fact that the limit uses.
+/// Returns a builder for a layer that checks recorded requests. The peer of a recorded request is
+/// the client. `make` creates the limiter for each [part](LimitPart) of a limit. A limit reads its
+/// key and its class from [`Recorded`] if `is_lacking` returns true for any fact that the limit
+/// uses.
 ///
 /// # Errors
 ///

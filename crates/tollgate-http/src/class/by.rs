@@ -231,7 +231,7 @@ where
 }
 
 impl ClassHow {
-    /// Returns the name of a request's class, if any, or the question that will find the name.
+    /// Returns the name of a request's class, if any, or the question whose answer is the name.
     pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>) -> ClassOf<'a> {
         ClassOf::Named(match self {
             Self::Extension { find, .. } | Self::Closure(find) => find(head).map(Cow::Borrowed),

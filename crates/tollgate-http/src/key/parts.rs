@@ -3,7 +3,7 @@
 //!
 //! A [`KeyRef`] borrows its parts from the request. It becomes an owned [`Key`] only if it must
 //! outlive the request: in a store of exact keys, or for a charge that may be refunded. There are
-//! two types instead of one type with a lifetime, so that the type of a limiter has no lifetime.
+//! two types rather than one type with a lifetime, so that a limiter's type has no lifetime.
 
 use crate::client::address;
 use smallvec::SmallVec;

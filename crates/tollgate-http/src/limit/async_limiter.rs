@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::{Decision, Quota};
 
-/// A limiter whose counts are shared by several machines, so that each answer takes time.
+/// A limiter whose counts are shared by several machines, so each answer takes time.
 /// [`Limit::new`](crate::Limit::new) accepts such a limiter directly.
 ///
 /// The guarantees of a layer depend on the limiter. [`check_n`](Self::check_n) must charge the

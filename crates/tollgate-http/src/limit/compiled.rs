@@ -232,7 +232,7 @@ impl CompiledLimit {
         }
     }
 
-    /// Returns the number of the class with this name. Without a name, returns 0, which is the
+    /// Returns the index of the class with this name. Without a name, returns 0, the index of the
     /// default class. If the limiter does not have the class, calls `unknown` with the name and
     /// returns 0.
     pub(crate) fn number_of(&self, name: Option<&str>, unknown: impl FnOnce(&str)) -> usize {

@@ -68,10 +68,10 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// machines.
 ///
 /// A request acquires one permit, or as many permits as it [costs](Self::cost). It acquires its
-/// permits together with the tokens of the other limits, or not at all. The permits are released
-/// when the response body has ended or was dropped, when the handler has failed, or when the client
-/// has hung up. A download therefore counts until the server has taken the last frame, even though
-/// the handler returned earlier. Neither data that is still buffered after that nor an upgraded
+/// permits together with the other limits' tokens, or not at all. The permits are released when the
+/// response body has ended or was dropped, when the handler has failed, or when the client has hung
+/// up. A download therefore counts until the server has taken the last frame, even though the
+/// handler returned earlier. Neither data that is still buffered after that nor an upgraded
 /// connection counts.
 ///
 /// The permits of a shared limit are acquired one at a time. Building a layer therefore fails if

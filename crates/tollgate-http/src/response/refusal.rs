@@ -15,13 +15,13 @@ use tollgate::{Decision, DecisionSource, Outcome};
 pub enum RefusalReason {
     /// The client has used up its quota.
     Quota,
-    /// The client already has its maximum number of requests in flight. Nobody knows when one of
+    /// The client already has its maximum number of requests in flight. It is unknown when one of
     /// these requests will end. See [`Limit`](crate::Limit#requests-in-flight).
     InFlight,
     /// The request costs more than the limit's capacity, so waiting does not help.
     TooCostly,
-    /// The limiter tracks its maximum number of clients, and this client is new. Nobody knows when
-    /// room becomes available, because that depends on the tracked clients.
+    /// The limiter already tracks its maximum number of clients, and this client is new. It is
+    /// unknown when room will become available, because that depends on the tracked clients.
     Full,
     /// The machine that stores the counts does not answer, and the limit is configured to refuse
     /// requests when this happens.

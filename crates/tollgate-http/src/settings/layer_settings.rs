@@ -132,7 +132,7 @@ fn of_limit(text: &LimitText, error: Fault) -> LayerError {
 }
 
 impl LayerSettings {
-    /// Returns the builder of a layer with these limits. All of its limiters are process-local.
+    /// Returns a builder for a layer with these limits. All of its limiters are process-local.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl LayerSettings {
         self.builder_with(|part| self.local(part, None))
     }
 
-    /// Returns the builder of a layer with these limits. `make` creates the limiter for each limit,
+    /// Returns a builder for a layer with these limits. `make` creates the limiter for each limit,
     /// or for each of a limit's [parts](LimitPart). The limiter may be shared with other machines.
     /// If it is process-local, the caller can read or change it while the layer runs. A limit with
     /// `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter). Any other

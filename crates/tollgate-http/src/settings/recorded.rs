@@ -47,7 +47,7 @@ impl Recorded {
 }
 
 impl LayerSettings {
-    /// Returns the builder of a layer for recorded requests. A limit goes by the record if
+    /// Returns a builder for a layer that checks recorded requests. A limit goes by the record if
     /// `is_lacking` returns true for any fact that the limit uses.
     ///
     /// # Errors

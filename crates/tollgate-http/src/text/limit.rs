@@ -225,8 +225,8 @@ impl LimitText {
         parts
     }
 
-    /// Parses a key's class in a file. Returns `None` if the limit has the class. Otherwise,
-    /// returns a new class, named after the text of its allowance.
+    /// Parses the class that a file assigns to a key. Returns `None` if the limit has the class.
+    /// Otherwise, returns a new class, named after the text of its allowance.
     ///
     /// # Errors
     ///
@@ -319,8 +319,8 @@ impl KeyText {
 
     /// Converts this key to a [`KeyBy`]. `client` creates the `KeyBy` for [`PartText::Ip`], and
     /// `path` creates the `KeyBy` for [`PartText::Path`]. This call reads the files of known keys.
-    /// If a part names no file, `known` returns the part's known keys, given the number of the
-    /// alternative and the number of the part.
+    /// If a part names no file, `known` returns the part's known keys, given the indices of the
+    /// alternative and of the part.
     ///
     /// # Panics
     ///
