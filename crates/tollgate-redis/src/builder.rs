@@ -197,9 +197,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// classes use the limit's algorithm, and each class stores state for up to
     /// [`max_keys`](Self::max_keys) keys.
     ///
-    /// If the quota of a class is too small for the limit's [`lease`](Self::lease), the class uses
-    /// the largest lease that the quota allows, or none. The [`max_unsynced`](Self::max_unsynced)
-    /// of a class is at most its quota.
+    /// If a class's quota is too small for the limit's [`lease`](Self::lease), the class uses the
+    /// largest lease that its quota allows, or none. A class's [`max_unsynced`](Self::max_unsynced)
+    /// is at most its quota.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

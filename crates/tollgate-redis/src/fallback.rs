@@ -118,7 +118,7 @@ impl Fallback {
         }
     }
 
-    /// Returns the quota of the local limiter, or `None` if there is no local limiter.
+    /// Returns the local limiter's quota, or `None` if there is no local limiter.
     #[cfg(feature = "wait")]
     pub(crate) fn quota(&self) -> Option<Quota> {
         match self {

@@ -75,14 +75,14 @@ pub(crate) enum Problem {
     /// The server answers the limit's script with some other error.
     #[error("{server} refuses the script of limit `{limit}`: {reason}")]
     Script { server: String, limit: String, reason: String },
-    /// The memory of the server is full, so the server refuses writes. The store still denies
-    /// requests. The fallback decides the requests that the store would admit.
+    /// The server's memory is full, so the server refuses writes. The store still denies requests,
+    /// while the fallback decides the requests that the store would admit.
     #[error(
         "the memory of {server} is full and it refuses writes, so the fallback decides what it would admit; \
          raise `maxmemory`"
     )]
     Full { server: String },
-    /// When the memory of the server is full, the server deletes keys, including throttled keys.
+    /// When the server's memory is full, the server deletes keys, including throttled keys.
     #[error(
         "the maxmemory-policy of {server} is {policy}: when its memory is full it deletes the states of \
          throttled keys, which are then admitted as new; set `maxmemory-policy noeviction`"

@@ -156,7 +156,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     }
 
     /// Returns how many permits of `key` are in use on all machines. If the store does not answer,
-    /// counts the permits of this machine alone.
+    /// counts only this machine's permits.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;

@@ -58,8 +58,8 @@
 //!
 //! A limit may have a quota for each [class](SharedLimiter#classes-of-callers) of callers, such as
 //! a free and a paid plan. [`SharedBuilder::class`] adds a class, and [`SharedLimiter::class`]
-//! selects one. Each check sends the quota of its class to the script, so keys need not be
-//! registered. A key that changes its class starts with a fresh state in the new class.
+//! selects one. Each check sends its class's quota to the script, so keys need not be registered. A
+//! key that changes its class starts with a fresh state in the new class.
 //! [`ClassLimiter`](tollgate::ClassLimiter) provides classes for limits in memory.
 //!
 //! # Costs that are known later

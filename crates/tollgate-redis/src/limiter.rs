@@ -71,8 +71,7 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// A check completes no later than its deadline, plus the time that the runtime needs to notice the
 /// deadline. A check acquires no lock before it reaches the connection, which all checks share. If
-/// the future of a check is dropped, the answer is lost, but the store may have counted the
-/// request.
+/// a check's future is dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<Limit>,
     /// The index of the class in `limit`.
@@ -300,9 +299,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// [`Limiter::refund`](tollgate::Limiter::refund) describes. Such a refund gives back at most
     /// as many of these tokens as earlier decisions gave back while this decision was held.
     ///
-    /// If machines have different quotas for one key, for example during a roll-out, all tokens of
-    /// a refund may belong to other requests, because the store does not know under which quota the
-    /// decision's tokens have refilled.
+    /// If machines have different quotas for one key, for example during a roll-out, all of a
+    /// refund's tokens may belong to other requests, because the store does not know under which
+    /// quota the decision's tokens have refilled.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -431,7 +430,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         join_all(self.classes().map(Class::flush)).await;
     }
 
-    /// Returns the quota of this handle's class. [`Quota::capacity`] is the maximum cost of one
+    /// Returns the quota for this handle's class. [`Quota::capacity`] is the maximum cost of one
     /// request.
     ///
     /// ```

@@ -47,8 +47,8 @@
 //! the deletion as a loss.
 //!
 //! After a window has ended, its counts are still reported to that window, because a sliding window
-//! weighs them. The counts are dropped once the next window has also ended, because they no longer
-//! count.
+//! weighs them. The counts are dropped once the next window has also ended, because they then have
+//! no effect.
 //!
 //! Windows follow the store's time. Each answer contains that time, and this machine's clock
 //! continues from it.
@@ -309,7 +309,7 @@ impl Unsynced {
         }
     }
 
-    /// Reports all unreported counts to the store, for at most the deadline of a check.
+    /// Reports all unreported counts to the store, for at most a check's deadline.
     pub(crate) async fn flush(&self) {
         let state = &self.state;
         let all = async {

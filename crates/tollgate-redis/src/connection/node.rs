@@ -1,4 +1,4 @@
-//! [`Node`]: the connection to one server, and the breaker of the server.
+//! [`Node`]: the connection to one server, and the server's breaker.
 
 use super::breaker::{Breaker, Pass};
 use super::servers::{Connection, Endpoint};

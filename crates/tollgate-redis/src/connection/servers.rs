@@ -92,8 +92,8 @@ impl Endpoint {
 /// A connection to one server.
 pub(crate) struct Connection {
     shared: MultiplexedConnection,
-    /// Identifies the server's process and the history of its data. `None` unless a limit needs
-    /// this value and the user may read it.
+    /// Identifies the server's process and data history. `None` unless a limit needs this value and
+    /// the user may read it.
     run: Option<String>,
     made: Instant,
     /// The age of the connection at the last answer, in milliseconds.

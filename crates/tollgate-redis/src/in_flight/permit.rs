@@ -70,8 +70,8 @@ struct StoreEntry {
     _after: After,
 }
 
-/// A permit for one request in flight. All machines share the permits of a key. A permit is held
-/// until it is dropped.
+/// A permit for one request in flight. All machines share a key's permits. A permit is held until
+/// it is dropped.
 ///
 /// Created by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). A permit owns all its
 /// data, so a task or a response body can own the permit.

@@ -17,7 +17,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Joins the body of a script to the functions that all scripts share.
+    /// Joins a script's body to the functions that all scripts share.
     pub(crate) fn new(body: &str) -> Self {
         let code = format!("{}\n{body}", include_str!("common.lua"));
         let digest = Hashed::new(&code).get_hash().into();

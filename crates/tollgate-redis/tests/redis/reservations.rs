@@ -44,8 +44,8 @@ fn limiters(client: &Client, debt: u64) -> Vec<(String, Algorithm, Limiter)> {
     limiters
 }
 
-/// Returns the number of remaining tokens of a key: those in the store, and those that this machine
-/// has leased.
+/// Returns how many of a key's tokens remain: those in the store, and those that this machine has
+/// leased.
 async fn left(limiter: &Limiter, key: &str) -> u64 {
     limiter.peek(key).await.remaining() + limiter.stats().leased
 }
