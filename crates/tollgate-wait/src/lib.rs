@@ -60,7 +60,7 @@
 //! of permits in use.
 //!
 //! A permit that is never dropped, for example after [`std::mem::forget`] or in a task that hangs,
-//! lowers the limit of its key until [`InFlight::reset`](tollgate::InFlight::reset) is called.
+//! lowers its key's limit until [`InFlight::reset`](tollgate::InFlight::reset) is called.
 //!
 //! # Guarantees
 //!
@@ -131,8 +131,8 @@
 //!
 //! # How it works
 //!
-//! A waiter has a place in the line of its key. Only the first waiter checks the limiter. If the
-//! check is denied, the waiter sleeps until the denial's `retry_after` has passed or a permit is
+//! A waiter has a place in its key's line. Only the first waiter checks the limiter. If the check
+//! is denied, the waiter sleeps until the denial's `retry_after` has passed or a permit is
 //! returned, and checks again. When the waiter is admitted, it leaves the line and wakes the second
 //! waiter.
 //!

@@ -246,9 +246,9 @@ where
             None => None,
         };
         let turn = self.limiter.take(key, cost, next).await;
-        // The server may have refused another request during the check of the inner limiter, which
-        // takes time if that limiter is shared. In this case, the caller keeps its place in the
-        // queue, and the tokens are lost.
+        // The server may have refused another request while the inner limiter was checking this
+        // one, because a shared limiter takes time to check. In this case, the caller keeps its
+        // place in the queue, and the tokens are lost.
         let pause = self.paused_for(key);
         if turn.is_ok() && !pause.is_zero() {
             return Err(self.held_back(cost, self.limiter.quota(key).capacity(), pause));

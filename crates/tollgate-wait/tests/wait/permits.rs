@@ -89,7 +89,7 @@ fn each_permit_that_comes_back_goes_to_the_next_at_once() {
 }
 
 /// Requests for fewer permits do not overtake a request for several permits, and each returned
-/// permit wakes the waiter of that request.
+/// permit wakes that request's waiter.
 #[test]
 fn a_request_for_several_permits_waits_for_all_of_them() {
     let mut simulation = Simulation::new(2);
