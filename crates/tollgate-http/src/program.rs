@@ -64,7 +64,7 @@ pub fn check(proxies: &TrustedProxies) -> Result<(), LayerError> {
     Ok(proxies.check()?)
 }
 
-/// Returns the key of a limit; `None` if all requests are counted together.
+/// Returns a limit's key; `None` if all requests are counted together.
 pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
     limit.key.as_ref()
 }

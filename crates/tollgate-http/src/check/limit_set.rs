@@ -1,4 +1,4 @@
-//! The limits of a layer, and the check of one request against all of them.
+//! A layer's limits, and the check of one request against all of them.
 
 use super::event::DecisionEvent;
 use super::listeners::Listeners;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use tollgate::store::ToKey;
 use tollgate::{Charge, Decision, check_all};
 
-/// The limits and the other settings of a layer, shared by all clones of the layer.
+/// A layer's limits and other settings, shared by all clones of the layer.
 pub(crate) struct LimitSet {
     pub(crate) limits: Arc<[CompiledLimit]>,
     /// Whether requests may have to wait, because a limit is shared or looks up classes.

@@ -171,8 +171,8 @@ impl ClassBy {
     }
 
     /// Looks up the class in a file, as [`list`](Self::list) does in a list. Each line of the file
-    /// is a CSV record: a value for each part of the key, followed by the name of a class. The key
-    /// may have several parts and alternatives. See the [form of such a
+    /// is a CSV record: a value for each part of the key, followed by a class name. The key may
+    /// have several parts and alternatives. See the [form of such a
     /// file](crate::settings#form-of-a-file-of-classes).
     ///
     /// This call reads the file once. To read the file again, build a new layer.
@@ -196,7 +196,7 @@ impl ClassBy {
         Self { how: listed }
     }
 
-    /// Looks up the class of a key in a table that has already been read.
+    /// Looks up a key's class in a table that has already been read.
     pub(crate) fn table(key: KeyBy, table: Arc<Table>) -> Self {
         Self { how: key.checked().map(|how| ClassHow::Listed(Listed::new(how, table))) }
     }

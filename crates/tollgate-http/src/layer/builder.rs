@@ -246,8 +246,8 @@ impl RateLimitBuilder {
         Self { shows_legacy: true, ..self }
     }
 
-    /// Counts the decisions of the layer in `metrics`, which writes the counts for Prometheus. If
-    /// this method is called twice, only the last metrics are used.
+    /// Counts the layer's decisions in `metrics`, which writes the counts for Prometheus. If this
+    /// method is called twice, only the last metrics are used.
     ///
     /// ```
     /// # use tollgate_http::{Metrics, RateLimitLayer};

@@ -49,7 +49,7 @@ pub(crate) struct Class {
     pub(crate) backend: AnyLimiter,
     /// The maximum number of keys, for a process-local keyed limiter.
     pub(crate) max_keys: Option<usize>,
-    /// The counts of the decisions of this class, if the layer has metrics.
+    /// The counts of this class's decisions, if the layer has metrics.
     pub(crate) counts: Option<Arc<Counts>>,
 }
 
@@ -159,7 +159,7 @@ impl CompiledLimit {
         Ok(limit)
     }
 
-    /// Connects the limit to `metrics`, which then counts the decisions of each class and shows the
+    /// Connects the limit to `metrics`, which then counts each class's decisions and shows the
     /// limiters' figures. The figures of a shared limiter cover all of its classes.
     pub(crate) fn count_in(&mut self, metrics: &Metrics) {
         let is_shared = self.kind().is_shared;

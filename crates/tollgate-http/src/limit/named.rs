@@ -207,8 +207,8 @@ impl Limit {
     /// Specifies how a request's class is found, with a [`ClassBy`] or a
     /// [`ClassLookup`](crate::ClassLookup). A limiter with classes of callers requires this method.
     ///
-    /// Each request is limited by the quota of its class, and the response shows only that quota.
-    /// If the limiter does not have the class, the default class applies, and the unknown class is
+    /// Each request is limited by its class's quota, and the response shows only that quota. If the
+    /// limiter does not have the class, the default class applies, and the unknown class is
     /// reported to [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class). For a key in
     /// two classes, see [`ClassLimiter`](tollgate::ClassLimiter#a-key-in-two-classes).
     ///

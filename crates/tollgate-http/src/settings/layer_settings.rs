@@ -126,7 +126,7 @@ impl Scopes {
     }
 }
 
-/// Creates an error about this limit's key, or about the class of its callers.
+/// Creates an error about this limit's key, or about its callers' classes.
 fn of_limit(text: &LimitText, error: Fault) -> LayerError {
     Fault::Key { limit: text.name.clone(), error: Box::new(error) }.into()
 }
@@ -200,8 +200,8 @@ impl LayerSettings {
         Ok(self.exempting(builder, self.except.clone()))
     }
 
-    /// Creates the limits that together enforce one limit text. `set` sets the scope, the key and
-    /// the class of each limit.
+    /// Creates the limits that together enforce one limit text. `set` sets each limit's scope, key
+    /// and class.
     pub(super) fn limits_of<B: Into<Backend>, E: From<LayerError>>(
         &self,
         text: &LimitText,

@@ -80,7 +80,7 @@ struct Room<'c> {
 }
 
 impl Room<'_> {
-    /// Sets the clock of a builder, if it is not the default clock.
+    /// Sets a builder's clock, unless the limits use the default clock.
     fn timed<L: Kind>(&self, builder: Builder<L>) -> Builder<L> {
         match self.clock {
             Some(clock) => builder.clock(clock.clone()),

@@ -95,7 +95,7 @@ pub(super) fn class_by(text: &str) -> Result<ClassByText, TextError> {
     Ok(ClassByText::In { what, file: file.to_owned() })
 }
 
-/// Checks that the classes of a limit agree with the way to find them.
+/// Checks that a limit's classes agree with the way to find them.
 pub(super) fn check(classes: &[ClassText], by: Option<&ClassByText>, has_key: bool) -> Result<(), TextError> {
     let names = || {
         let names: Vec<String> = classes.iter().map(|(name, _)| printable(name.as_bytes())).collect();

@@ -230,7 +230,7 @@ impl LimitText {
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is neither the name of a class nor a quota.
+    /// Returns an error if the text is neither a class name nor a quota.
     pub(crate) fn class_of_text(&self, text: &str) -> Result<Option<ClassText>, TextError> {
         let is_named = text == classes::DEFAULT || self.classes.iter().any(|(name, _)| name == text);
         if is_named {
@@ -264,7 +264,7 @@ impl LimitText {
     }
 }
 
-/// Returns the period of a quota as text, such as `s` for `10/s` or `10s` for `5/10s`.
+/// Returns a quota's period as text, such as `s` for `10/s` or `10s` for `5/10s`.
 fn period(quota: Quota) -> String {
     let text = Quota::new(quota.tokens(), quota.period()).to_string();
     text.split_once('/').map_or(String::new(), |(_, period)| period.to_owned())

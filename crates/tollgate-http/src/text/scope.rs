@@ -89,8 +89,7 @@ impl Scope {
         (!alternatives.is_empty()).then_some(Self { alternatives })
     }
 
-    /// Returns whether a request is in the scope. `client` returns the address of the request's
-    /// client.
+    /// Returns whether a request is in scope. `client` returns the address of the request's client.
     pub(crate) fn holds(&self, head: RequestHead<'_>, client: impl Fn() -> Option<IpAddr>) -> bool {
         self.alternatives.iter().any(|all| all.iter().all(|condition| condition.holds(head, &client)))
     }
