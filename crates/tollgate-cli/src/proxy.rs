@@ -233,7 +233,7 @@ fn log_limits(settings: &Settings, limits: &Limits) {
     for limit in &settings.limits.limits {
         let shadow =
             if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
-        // The text of a limit begins with the limit's name and `=`.
+        // A limit's text begins with the limit's name and `=`.
         let (name, text) = (&limit.name, limit.to_string());
         let terms = printable(&text.as_bytes()[name.len() + 1..]);
         log_line::info(format_args!("limit {name}: {terms}, {}{shadow}", settings.limits.algorithm));

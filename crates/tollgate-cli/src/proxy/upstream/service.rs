@@ -287,7 +287,7 @@ impl Upstream {
             }
             // Normally, the stream is later than the last stream in the GOAWAY, so the upstream has
             // not begun the request. However, if the GOAWAY arrives while hyper hands over the
-            // request, hyper reports it for any stream, and has not polled the body.
+            // request, hyper reports the GOAWAY for any stream, and has not polled the body.
             Some(error) if error.is_remote() && error.is_go_away() => {
                 return is_repeatable || motion.waits_for_client();
             }

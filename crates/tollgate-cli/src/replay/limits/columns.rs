@@ -40,8 +40,8 @@ enum Slot {
 pub(crate) struct Arrived {
     pub(crate) at: Tick,
     pub(crate) duration_ns: u64,
-    /// Whether a limit refused the request before the other limits were checked, according to the
-    /// proxy's log.
+    /// Whether, according to the proxy's log, a limit refused the request before the other limits
+    /// were checked.
     pub(crate) is_early_refusal: bool,
 }
 
