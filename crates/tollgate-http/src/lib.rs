@@ -86,8 +86,9 @@
 //! adds its own items and writes the whole list on one line. It keeps an existing item only if the
 //! item has the form that this draft requires: a String with the parameter `r` or, in
 //! `RateLimit-Policy`, with `q`. All other items, such as `limit=100, remaining=50` from an older
-//! draft, are removed, because a client that cannot parse one item rejects the whole field. If the
-//! response already contains the older `X-RateLimit-*` fields,
+//! draft, are removed, because a client that cannot parse one item rejects the whole field.
+//!
+//! If the response already contains the older `X-RateLimit-*` fields,
 //! [`legacy_fields`](RateLimitBuilder::legacy_fields) describes whose values are kept.
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/

@@ -127,8 +127,10 @@ impl<L> SharedBuilder<L> {
     ///
     /// The local limiter is also charged for this machine's requests that the store admits, so it
     /// knows the traffic when it has to decide. The store never learns which requests the local
-    /// limiter has admitted. With [`WhenUnavailable::Allow`], a
-    /// [`SharedInFlight`](crate::SharedInFlight) returns permits that are not counted.
+    /// limiter has admitted.
+    ///
+    /// With [`WhenUnavailable::Allow`], a [`SharedInFlight`](crate::SharedInFlight) returns permits
+    /// that are not counted.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -280,9 +282,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { max_debt: tokens, ..self }
     }
 
-    /// Leases up to `tokens` tokens of a key in advance, and spends them without a round trip. All
-    /// machines together never admit more than the limit. `tokens` may range from 1 to half of the
-    /// capacity. The [crate's page](crate) describes the costs of a lease.
+    /// Leases up to `tokens` of a key's tokens in advance, and spends them without a round trip.
+    /// All machines together never admit more than the limit. `tokens` may range from 1 to half of
+    /// the capacity. The [crate's page](crate) describes the costs of a lease.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -299,7 +301,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
 
     /// Counts requests on this machine, and reports the counts to the store in the background. On
     /// each machine, a key never has more than `tokens` tokens that the store has not confirmed. N
-    /// machines together therefore admit at most the limit plus (N - 1) x `tokens`, even while the
+    /// machines together therefore admit at most the limit plus `(N - 1) * tokens`, even while the
     /// store is unreachable. Checks do not wait while both the limit and `tokens` have room. Only
     /// windows support this mode. `tokens` may range from 1 to 262,143, but may not exceed the
     /// limit. See the [crate's page](crate).

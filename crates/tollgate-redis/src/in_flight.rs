@@ -1,8 +1,8 @@
 //! [`SharedInFlight`]: a limit on how many requests of a key are in flight at once on all machines.
 //!
 //! [`tollgate::InFlight`] is the counterpart in memory, where a permit lives as long as its guard.
-//! Here, a machine may die without dropping its guards. In the store, each permit therefore has a
-//! lifetime, and is renewed while its guard lives (see `in_flight/permit.rs`).
+//! Here, a machine may die without dropping its guards, so each permit has a lifetime in the store,
+//! and is renewed while its guard lives (see `in_flight/permit.rs`).
 //!
 //! # Bound
 //!
@@ -142,8 +142,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         self.acquire_before(key, None).await
     }
 
-    /// Acquires a permit like [`acquire`](Self::acquire), and drops `after` once the permit has
-    /// been returned. A refusal also drops `after`.
+    /// Like [`acquire`](Self::acquire), but drops `after` once the permit has been returned. A
+    /// refusal also drops `after`.
     pub(crate) async fn acquire_before(&self, key: &K, after: After) -> Result<SharedPermit, Denied> {
         let (name, text) = self.limit.naming.name(key);
         match self.limit.permits.hold(text, after.clone()).await {

@@ -335,7 +335,8 @@ impl Drop for Sweep {
 }
 
 impl Cell {
-    /// If the store has denied `cost`, returns the ticks until it may be requested again.
+    /// If the store has denied `cost`, returns how many ticks must pass before `cost` may be
+    /// requested again.
     fn denied_for(&self, cost: u64, now: u64) -> Option<u64> {
         // ORDERING: relaxed; the word is the whole state.
         let word = self.denied.load(Relaxed);

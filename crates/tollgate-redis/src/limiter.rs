@@ -50,10 +50,11 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// A limit may have quotas for [classes](crate::SharedBuilder::class) of callers, such as a free
 /// and a paid plan. The caller of a check chooses the class; the limiter stores no list of keys.
-/// Each class counts a key separately, under a different name in the store. If a key changes its
-/// class, it starts with a fresh state in the new class. When it returns to the old class, its
-/// earlier usage still counts. A key that is checked in two classes, even at the same time,
-/// receives at most what both quotas allow together.
+/// Each class counts a key separately, under a different name in the store.
+///
+/// If a key changes its class, it starts with a fresh state in the new class. When it returns to
+/// the old class, its earlier usage still counts. A key that is checked in two classes, even at the
+/// same time, receives at most what both quotas allow together.
 ///
 /// Choose the class according to what your service knows about the caller, not according to what
 /// the request claims.

@@ -6,7 +6,7 @@
 //!
 //! # Bound
 //!
-//! In each window, N machines admit at most the limit plus (N - 1) x `max_unsynced` tokens. This
+//! In each window, N machines admit at most the limit plus `(N - 1) * max_unsynced` tokens. This
 //! bound holds for any traffic, whether or not the store is reachable.
 //!
 //! *Proof.* Each machine judged its last admission based on an answer from the store. Let the

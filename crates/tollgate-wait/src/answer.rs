@@ -28,7 +28,7 @@ pub(crate) const MAX_LIMITS: usize = 8;
 /// The server's limits, and how long to wait before the next call, as described by a response.
 ///
 /// Reading never fails. A field in an unknown form is ignored, and a negative time is treated as
-/// zero. If one field contains several times, the longest time counts.
+/// zero. If a field contains more than one time, the longest counts.
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};

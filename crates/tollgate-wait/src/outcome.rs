@@ -48,7 +48,7 @@ pub enum WaitError {
     /// The turn cannot arrive in time. This error is returned immediately, without waiting.
     #[error("the wait would take {wait:?}, and at most {max_wait:?} is allowed; retry later")]
     TooLong {
-        /// How long the wait would take if no current waiter leaves early. The time is exact for
+        /// How long the wait would take if no current waiter left early. The time is exact for
         /// buckets. It is an estimate for windows and logs, and for a limiter that replaces a
         /// store.
         wait: Duration,

@@ -85,8 +85,9 @@ impl<L> Paced<L> {
         }
     }
 
-    /// Sets the maximum duration of pauses, and of the times and windows of limits. The default is
-    /// an hour. If a server requests a longer pause, it is called again after this maximum.
+    /// Sets the maximum duration of a pause, and the maximum reset time and window of a limit. The
+    /// default is an hour. If a server requests a longer pause, it is called again after this
+    /// maximum.
     #[must_use]
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;

@@ -158,7 +158,7 @@ impl LimitSet {
         })
     }
 
-    /// Returns the state needed to refund or settle a charge when the response is known, or `None`
+    /// Returns the state needed to refund or settle a charge once the response is known, or `None`
     /// if the charge is final.
     pub(crate) fn pending(
         &self,

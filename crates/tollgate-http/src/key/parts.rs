@@ -208,7 +208,7 @@ impl Key {
     /// assert_ne!(bytes(Key::new("api", ["ab", "c"])), bytes(Key::new("api", ["a", "bc"])));
     /// ```
     pub fn write_to(&self, bytes: &mut Vec<u8>) {
-        // Writes the name of the limit or the bytes of a part, preceded by the kind and the length.
+        // Writes the limit's name or a part's bytes, preceded by the kind and the length.
         fn put(bytes: &mut Vec<u8>, kind: u8, part: &[u8]) {
             bytes.push(kind);
             bytes.extend((part.len() as u64).to_be_bytes());

@@ -247,9 +247,9 @@ impl Limit {
     /// actual cost. See [`ResponseCost`].
     ///
     /// The response body owns the reserved tokens. The estimate remains charged if the client hangs
-    /// up before the response. Unless [`charge_if`](Self::charge_if) gives it back, the estimate
-    /// also remains charged if the handler fails without a response, or if the response reveals no
-    /// cost. The response fields show the decision on the estimate.
+    /// up before the response. It also remains charged if the handler fails without a response, or
+    /// if the response reveals no cost, unless [`charge_if`](Self::charge_if) gives the estimate
+    /// back. The response fields show the decision on the estimate.
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background: no
     /// response waits for its store.

@@ -155,9 +155,9 @@ impl LocalLimiter {
         Some(class.clone().into())
     }
 
-    /// Returns this limiter, in which classes continue with their states from `earlier`. A class
-    /// keeps its states only if it has the same name, the same kind of allowance, and the same
-    /// maximum number of keys in both limiters.
+    /// Returns this limiter, whose classes continue with their states from `earlier`. A class keeps
+    /// its states only if it has the same name, the same kind of allowance, and the same maximum
+    /// number of keys in both limiters.
     #[must_use]
     pub fn continuing(self, earlier: &Self) -> Self {
         let kept = |made: One, earlier: Option<&One>| match earlier {

@@ -253,7 +253,7 @@ impl Servers {
 
 /// Returns the error that a server sends when it closes a new connection. The server may have too
 /// many connections, or its protected mode may refuse remote clients. The protocol client loses
-/// this line, because the client's own first commands fail.
+/// this error, because the client's own first commands fail.
 async fn last_words(addr: &ConnectionAddr) -> Option<RedisError> {
     let mut said = Vec::new();
     match addr {
