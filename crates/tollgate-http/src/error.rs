@@ -317,7 +317,7 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A limit has a cost, although it limits requests in flight on several machines.
+    /// A limit on requests in flight across several machines has a cost.
     #[error(
         "limit {limit:?} limits the requests in flight on several machines, and has `.cost(...)`: expected one \
          permit for each request; leave `.cost(...)` out, or count the requests of this process with \
@@ -355,7 +355,7 @@ pub enum Fault {
         /// The rejected quantile.
         quantile: String,
     },
-    /// The limit would let the response change the charge, although it limits requests in flight.
+    /// A limit on requests in flight would let the response change the charge.
     #[error(
         "limit {limit:?} limits requests in flight, and has `.{rule}(...)`: expected no such rule, because a permit \
          is free when the response has ended, whatever the response says; leave `.{rule}(...)` out"

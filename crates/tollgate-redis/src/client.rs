@@ -1,8 +1,7 @@
 //! [`Client`]: a shared connection to the servers, with a deadline for each request and a circuit
 //! breaker.
 //!
-//! Every request completes no later than its deadline, whatever the server does, with one of three
-//! results:
+//! Every request completes by its deadline, whatever the server does, with one of three results:
 //!
 //! - The server answered the request.
 //! - The request was not executed, because it was never sent or because the server reports so.
@@ -217,13 +216,13 @@ impl Client {
         self.network.stats()
     }
 
-    /// Runs a script. The call completes no later than the deadline.
+    /// Runs a script. The call completes by the deadline.
     pub(crate) async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Reply, Failure> {
         let value = self.ask(call.key, &Command::Run(call), deadline).await?;
         script::reply(value).map_err(|error| Failure::Server(error.to_string()))
     }
 
-    /// Deletes a key. The call completes no later than the deadline.
+    /// Deletes a key. The call completes by the deadline.
     pub(crate) async fn delete(&self, key: &str, deadline: Instant) -> Result<(), Failure> {
         self.ask(key, &Command::Delete(key), deadline).await.map(|_| ())
     }
@@ -248,7 +247,7 @@ impl Client {
         Err(Failure::Unavailable)
     }
 
-    /// Runs scripts, with one write for each server. All calls complete no later than the deadline.
+    /// Runs scripts, with one write for each server. All calls complete by the deadline.
     pub(crate) async fn call_all(
         &self,
         calls: &[Call<'_>],
@@ -298,8 +297,8 @@ impl Client {
             Ok(answers) => answers,
             Err(answered) => return vec![network.settle(&node, &connection, answered); numbers.len()],
         };
-        // A server that has lost its scripts has not run these calls. The calls are sent once more,
-        // and the first call contains the whole script.
+        // A server that has lost its scripts has not run these calls. The calls are sent again, and
+        // the first call contains the whole script.
         let unknown: Vec<_> = (0..answers.len()).filter(|&place| was_unknown(&answers[place])).collect();
         let mut failed = None;
         if !unknown.is_empty() {

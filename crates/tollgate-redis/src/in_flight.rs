@@ -10,7 +10,7 @@
 //! runs on a single key. Across all machines, [`SharedPermit::is_held`] is therefore true for at
 //! most as many permits as the limit allows. There are three temporary exceptions:
 //!
-//! - Work may continue although its permit is no longer held, because the permit could not be
+//! - Work may continue even though its permit is no longer held, because the permit could not be
 //!   renewed for a whole lifetime. Until the work ends, each such permit may exceed the limit by
 //!   one. (If a machine was suspended and its clock stopped, the machine notices the loss at its
 //!   next renewal.)

@@ -44,7 +44,7 @@
 //!
 //! A bucket counts in units of a fraction of a token, so its rate is never rounded. Windows start
 //! at multiples of the period since the Unix epoch. A sliding log is a sorted set, and its limit is
-//! at most 100,000. Charged tokens stay charged when the quota changes.
+//! at most 100,000. Charged tokens remain charged when the quota changes.
 //!
 //! If the server's clock steps back, buckets and logs continue from the later time. A window judges
 //! requests as if they arrived at the window's start.
@@ -82,8 +82,8 @@
 //!
 //! # When the store does not answer
 //!
-//! A check completes no later than its [deadline](SharedBuilder::deadline), 50 ms by default. If
-//! the store has not answered by then, [`WhenUnavailable`] decides.
+//! A check completes by its [deadline](SharedBuilder::deadline), 50 ms by default. If the store has
+//! not answered by then, [`WhenUnavailable`] decides.
 //! [`Decision::source`](tollgate::Decision::source) reports the source of the decision:
 //! [`DecisionSource::Store`](tollgate::DecisionSource::Store) for the store,
 //! [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or unsynchronized counts,
@@ -102,8 +102,8 @@
 //! pauses between its probes are random, and grow to at most a second and a half. The store decides
 //! again:
 //!
-//! - at once, if the server had merely stalled and the connection is intact, because the task also
-//!   listens on the old connection;
+//! - immediately, if the server had merely stalled and the connection is intact, because the task
+//!   also listens on the old connection;
 //! - within about two seconds, if the server was restarted or the network was cut. This time
 //!   consists of a pause of up to 1.5 s and an attempt to connect, which takes up to two
 //!   [connection timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster, the task

@@ -20,7 +20,7 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// Limiters on the same servers share their counts if they have the same name and kind of
 /// algorithm, in any process and on any machine. Their quotas may differ, for instance during a
-/// roll-out. Each limiter then judges by its own quota, and charged tokens stay charged.
+/// roll-out. Each limiter then judges by its own quota, and charged tokens remain charged.
 ///
 /// A check never fails: if the store does not answer by the deadline,
 /// [`WhenUnavailable`](crate::WhenUnavailable) decides, and [`Decision::source`] reports it.
@@ -70,16 +70,16 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// # Progress
 ///
-/// A check completes no later than its deadline, plus the time that the runtime needs to notice the
+/// A check takes no longer than its deadline plus the time that the runtime needs to notice the
 /// deadline. A check acquires no lock before it reaches the connection, which all checks share. If
 /// a check's future is dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<Limit>,
     /// The index of the class in `limit`.
     class: usize,
-    /// The time at which all operations run, instead of the limit's clock.
+    /// The time at which all operations run, in place of the time on the limit's clock.
     now: Option<Tick>,
-    /// The key that all operations use, instead of their argument.
+    /// The key that all operations use, in place of their argument.
     key: Option<Arc<BoundKey>>,
     keys: PhantomData<fn(&K)>,
 }
@@ -293,7 +293,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Gives back the tokens that `decision` took, if these tokens still count. The tokens return
     /// to where they were taken from: the store or this machine. Tokens paid from a lease return to
-    /// the lease, unless it has expired. If the store does not answer, the charge stays. A refund
+    /// the lease, unless it has expired. If the store does not answer, the charge is kept. A refund
     /// is never repeated, because the store may have executed it.
     ///
     /// In a bucket, a late refund may give back tokens that belong to other requests, as

@@ -238,7 +238,7 @@ pub(crate) struct Waiter<'l> {
 
 impl Waiter<'_> {
     /// Returns to the place that the waiter has lost, ahead of all waiters that arrived later. The
-    /// bounds are not checked again, because they were checked when the waiter joined.
+    /// bounds are not rechecked, because they were checked when the waiter joined.
     pub(crate) fn come_back(&self) {
         // ORDERING: relaxed, because this count publishes no other data.
         self.lines.waiting.0.fetch_add(1, Relaxed);

@@ -95,7 +95,7 @@ pub enum WaitError {
 
     /// The time at which a retry would pass is unknown. There are three possible reasons: the
     /// limiter has no space for this key, the store of a shared limit did not answer, or the
-    /// limiter that replaces the store can never admit the cost, although the store can.
+    /// limiter that replaces the store can never admit the cost, even though the store can.
     #[error(
         "the limiter has no retry time: it is full of other keys (raise its `max_keys`, or choose another \
          `WhenFull`), or its store is unreachable (retry later, or raise the share of its `WhenUnavailable`)"

@@ -47,7 +47,7 @@ pub(crate) struct Activity {
 /// Whether a connection may continue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The connection may continue, and must be checked again after this time.
+    /// The connection may continue, and must be rechecked after this time.
     For(Duration),
     /// The connection has no request in progress, and no new request arrived in time.
     Idle,

@@ -41,7 +41,7 @@ pub struct DecisionEvent<'a> {
     /// The limit's decision; `None` if the limit found no key or blocks the caller.
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) may allow a request that another limit
-    /// refuses. The decision then includes the charge, although the charge is refunded.
+    /// refuses. The decision then includes the charge, even though the charge is refunded.
     pub decision: Option<&'a Decision>,
     /// The parts of the request's key in this limit; `None` if the limit found no key. These parts
     /// are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. They

@@ -20,7 +20,7 @@ use tollgate::{Decision, DecisionSource, Limiter, Tick};
 pub(crate) struct State {
     pub(crate) core: Arc<Core>,
     pub(crate) script: Script,
-    /// The identity of this machine in the store. It differs in each process.
+    /// This machine's identity in the store. Each process has its own identity.
     pub(crate) node: String,
     pub(crate) most: u64,
     pub(crate) limit: u64,

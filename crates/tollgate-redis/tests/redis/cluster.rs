@@ -196,7 +196,7 @@ const LONG: Duration = Duration::from_millis(500);
 fn a_request_whose_answer_was_lost_is_not_repeated() {
     run(async {
         let cluster = Cluster::start(Program::Redis);
-        // Clients learn the addresses of the proxies instead of the servers' addresses.
+        // Clients learn the proxies' addresses rather than the servers' addresses.
         let mut proxies = Vec::new();
         for node in cluster.nodes() {
             let proxy = FaultProxy::start(node.address()).await;

@@ -158,8 +158,9 @@ impl Fault {
     }
 }
 
-/// Returns whether the client's body caused the error. hyper also reports a user error if a
-/// connection's task has ended, but that error is not caused by another hyper error.
+/// Returns whether the client's body caused the error, which is then a user error whose source is
+/// another hyper error. hyper also reports a user error if a connection's task has ended, but the
+/// source of that error is not a hyper error.
 fn is_of_client(error: &hyper::Error) -> bool {
     error.is_user() && error.source().is_some_and(|cause| cause.is::<hyper::Error>())
 }
