@@ -2,9 +2,10 @@
 //!
 //! Each connection ([`server`]) yields requests. Each request becomes an
 //! [`Exchange`](telemetry::exchange::Exchange), passes the limits, and is forwarded to the
-//! [`Upstream`]. Only the layer of `tollgate-http` enforces the limits ([`limits`]). Bodies are
-//! streamed frame by frame, at the speed of the slower side, and are never buffered whole. SIGHUP
-//! replaces the limits (`reload`). Operators inspect the limits through `admin`.
+//! [`Upstream`]. Only the layer of `tollgate-http` enforces the limits ([`limits`]).
+//!
+//! Bodies are streamed frame by frame, at the speed of the slower side, and are never buffered
+//! whole. SIGHUP replaces the limits (`reload`). Operators inspect the limits through `admin`.
 
 mod activity;
 mod admin;

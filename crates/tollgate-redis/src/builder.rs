@@ -302,8 +302,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// Counts requests on this machine, and reports the counts to the store in the background. On
     /// each machine, a key never has more than `tokens` tokens that the store has not confirmed. N
     /// machines together therefore admit at most the limit plus `(N - 1) * tokens`, even while the
-    /// store is unreachable. Checks do not wait while both the limit and `tokens` have room. Only
-    /// windows support this mode. `tokens` may range from 1 to 262,143, but may not exceed the
+    /// store is unreachable. Checks do not wait while both the limit and `tokens` have room.
+    ///
+    /// Only windows support this mode. `tokens` may range from 1 to 262,143, but may not exceed the
     /// limit. See the [crate's page](crate).
     ///
     /// ```

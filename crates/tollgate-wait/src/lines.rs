@@ -49,8 +49,10 @@
 //! 4. A returned permit is never overlooked. [`Lines::wake`] takes the lock after the permit is
 //!    returned. A waiter enters its line, under the lock, before it checks the limiter as the first
 //!    waiter. If the wake takes the lock first, the check finds the permit. If the waiter takes the
-//!    lock first, the wake finds the waiter. This is true for any memory orderings in the limiter.
-//!    The wake does not read the count of waiters, because it could read the count too early.
+//!    lock first, the wake finds the waiter.
+//!
+//!    This is true for any memory orderings in the limiter. The wake does not read the count of
+//!    waiters, because that read could happen too early.
 //! 5. A shard issues ascending tickets under its lock, and continues the numbers when lines are
 //!    removed. A returning waiter is therefore placed ahead of all later waiters, even if its line
 //!    was absent in the meantime.

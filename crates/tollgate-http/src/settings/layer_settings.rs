@@ -144,9 +144,10 @@ impl LayerSettings {
 
     /// Returns a builder for a layer with these limits. `make` creates the limiter for each limit,
     /// or for each of a limit's [parts](LimitPart). The limiter may be shared with other machines.
-    /// If it is process-local, the caller can read or change it while the layer runs. A limit with
-    /// `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter). Any other
-    /// limit requires a limiter with a state for each key.
+    /// If it is process-local, the caller can read or change it while the layer runs.
+    ///
+    /// A limit with `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter).
+    /// Any other limit requires a limiter with a state for each key.
     ///
     /// This method sets names, keys, scopes, the way to find classes, and shadow mode.
     ///

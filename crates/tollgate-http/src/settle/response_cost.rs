@@ -46,9 +46,11 @@ use std::fmt;
 /// The stream continues while the limiter's answer is pending. It can therefore exceed its limit by
 /// the frames sent before the answer arrives, but never by more than the limit's capacity. With
 /// [`cut_off`](Self::cut_off), the first frame after a denial is not passed on. Unpaid tokens are
-/// charged at the end and may put the key into debt. If the store is unreachable, the limiter
-/// answers in the store's place, by its own deadline. In `tollgate-redis`, `WhenUnavailable`
-/// specifies this answer: it admits, refuses, or uses a stand-in.
+/// charged at the end and may put the key into debt.
+///
+/// If the store is unreachable, the limiter answers in the store's place, by its own deadline. In
+/// `tollgate-redis`, `WhenUnavailable` specifies this answer: it admits, refuses, or uses a
+/// stand-in.
 ///
 /// A charge is kept if the limiter cannot give it back, either because the store is unreachable or
 /// because of the limiter's mode. (In `tollgate-redis`, unsynchronized counts give back almost
