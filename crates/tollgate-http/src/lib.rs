@@ -77,8 +77,8 @@
 //!
 //! The response to a refused request also has `Retry-After`. Times are rounded up to whole seconds,
 //! and to at least one second when the request is refused. The layer omits the times if it cannot
-//! say when a retry would succeed, that is, if the request costs more than the limit's capacity,
-//! the table is full, or the maximum number of requests is in flight.
+//! say when a retry would succeed: if the request costs more than the limit's capacity, if the
+//! table is full, or if the maximum number of requests is in flight.
 //!
 //! All figures are taken from the decision itself; the limiter is not read a second time.
 //!

@@ -135,7 +135,7 @@ impl Client {
     /// a cluster, the test runs on each primary. For the test, each of this client's limits charges
     /// one token to a key that no caller can choose, and then deletes the key.
     ///
-    /// After this call, limits are also tried in the background: a limit is tried when it is built
+    /// After this call, limits are also tried in the background. A limit is tried when it is built
     /// inside a tokio runtime, and all limits are tried on each new connection.
     /// [`ClientStats::problems`] contains the results.
     ///

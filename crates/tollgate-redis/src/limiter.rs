@@ -64,7 +64,7 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// If machines have different quotas for a class, each machine judges by its own quota, but counts
 /// the tokens charged by all machines. A machine with a smaller quota therefore denies first. The
-/// same holds for leases and unsynchronized counts, with one exception: with
+/// same holds for leases and unsynchronized counts, with one exception. With
 /// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines with different *periods* do not
 /// count each other's tokens, so each of these quotas can be used up in full.
 ///
@@ -301,8 +301,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// as many of these tokens as earlier decisions gave back while this decision was held.
     ///
     /// If machines have different quotas for one key, for example during a roll-out, all of a
-    /// refund's tokens may belong to other requests, because the store does not know under which
-    /// quota the decision's tokens have refilled.
+    /// refund's tokens may belong to other requests. The store does not know under which quota the
+    /// decision's tokens have refilled.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;

@@ -116,7 +116,7 @@ impl<L> Paced<L> {
         &self.limiter
     }
 
-    /// Returns the number of keys that have a pace. This may include paces that have ended
+    /// Returns the number of keys that have a pace. This number may include paces that have ended
     /// recently.
     ///
     /// # Progress

@@ -82,10 +82,10 @@ impl Activity {
         self.touch();
     }
 
-    /// Returns whether the connection may continue. It always may while a request waits for its
-    /// response, because such a request has its own timeout. A response may stall for twice as long
-    /// as `idle`. A body that waits for the upstream thus times out before the connection does, and
-    /// other requests on the connection can continue.
+    /// Returns whether the connection may continue. While a request waits for its response, the
+    /// result is always true, because such a request has its own timeout. A response may stall for
+    /// twice as long as `idle`. A body that waits for the upstream thus times out before the
+    /// connection does, and other requests on the connection can continue.
     pub(crate) fn standing(&self, head: Duration, idle: Duration) -> Standing {
         // ORDERING: acquire; if a request has been removed from `waiting`, the load of `sending`
         // below sees its response.

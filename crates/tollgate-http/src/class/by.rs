@@ -149,9 +149,9 @@ impl ClassBy {
     }
 
     /// Looks up the class in a list of keys and their classes. `key` specifies how to find a
-    /// request's key. It must have exactly one part, such as [`KeyBy::header`], [`KeyBy::query`] or
-    /// [`KeyBy::peer`]. If the key is an address, the list may contain networks. If several
-    /// networks match, the one with the longest prefix counts.
+    /// request's key. The key must have exactly one part, such as [`KeyBy::header`],
+    /// [`KeyBy::query`] or [`KeyBy::peer`]. If the key is an address, the list may contain
+    /// networks. If several networks match, the one with the longest prefix counts.
     ///
     /// Building the layer fails if the limiter does not have one of the listed classes, or if a key
     /// is listed twice.

@@ -7,7 +7,7 @@
 //! # Why a response waits for refunds
 //!
 //! If the response does not keep a charge, the charge is refunded before the response is passed on.
-//! This takes one more round trip, but lets a client rely on the refund: if the client sends its
+//! This takes one more round trip, but lets a client rely on the refund. If the client sends its
 //! next request as soon as it has received the response, that request is not refused for lack of
 //! these tokens.
 //!

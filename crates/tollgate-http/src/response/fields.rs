@@ -54,9 +54,9 @@ impl Fields {
 
     /// Adds the fields to a response, which may be an inner layer's refusal.
     ///
-    /// The items of two layers form one list on one line. The older fields describe only one limit:
-    /// the one that refused the request, if an inner layer refused it, and otherwise the one with
-    /// the smaller share left.
+    /// The items of two layers form one list on one line. The older fields describe only one limit.
+    /// If an inner layer refused the request, they describe the limit that refused it, and
+    /// otherwise the limit with the smaller share left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
             standing::add_items(headers, &RATELIMIT, "r", items);

@@ -12,7 +12,8 @@ use std::fmt;
 /// estimate. The limit's [`max_debt`](tollgate::Builder::max_debt) covers the difference.
 ///
 /// A class is a group of requests with its own distribution of costs, such as the requests from one
-/// class of callers, those for one model, or a combination of both. Each class requires 4 KB.
+/// class of callers, the requests for one model, or a combination of both. Each class requires 4
+/// KB.
 ///
 /// A cost loses half of its weight with every 2048 costs that follow. The estimate is up to an
 /// eighth above the exact quantile.
@@ -48,8 +49,8 @@ impl Estimator {
     /// Creates an estimator for these classes. All other classes together form one more class. The
     /// quantile is from 0.001 to 0.999, in steps of 0.001.
     ///
-    /// `initial` is the estimate for a request that declares no maximum, as long as its class has
-    /// too few costs for a quantile (fewer than 20 for a quantile of 0.95).
+    /// `initial` is the estimate for a request that declares no maximum. It applies as long as the
+    /// request's class has too few costs for a quantile (fewer than 20 for a quantile of 0.95).
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ const MAX_NAME: usize = 128;
 /// How a request's class is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClassByText {
-    /// The header with this name contains the class. It counts only if a trusted proxy sent the
-    /// request.
+    /// The header with this name contains the class. The header counts only if a trusted proxy sent
+    /// the request.
     Header(String),
     /// A file contains the class: see the [form of such a
     /// file](crate::settings#form-of-a-file-of-classes).

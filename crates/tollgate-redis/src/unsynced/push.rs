@@ -197,7 +197,7 @@ impl State {
     }
 
     /// Returns true if it is too soon to treat an answer as a confirmation, because other machines
-    /// may still have to repeat their reports of counts that the store has lost.
+    /// may still have to report counts that the store has lost.
     fn recovers(&self) -> bool {
         self.recovery.is_on(self.elapsed())
     }

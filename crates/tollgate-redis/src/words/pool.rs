@@ -17,9 +17,9 @@
 //! 1. A compare-and-swap spends a token by removing the token from the lease. It does so only
 //!    before the lease's time has ended.
 //! 2. Only the owner of the right to ask the store stores a lease, by a compare-and-swap. The new
-//!    lease replaces a lease that is spent or has ended. If there is no such lease, because tokens
-//!    were given back in the meantime, the new tokens are added to one of the leases, and all
-//!    tokens of this lease then expire at the earlier of the two times.
+//!    lease replaces a lease that is spent or has ended. If tokens were given back in the meantime,
+//!    there may be no such lease. The new tokens are then added to one of the leases, and all of
+//!    that lease's tokens expire at the earlier of the two times.
 //! 3. A token is given back only to a lease that expires no later than the token's original lease.
 //!
 //! # Progress
