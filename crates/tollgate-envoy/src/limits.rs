@@ -209,7 +209,7 @@ type Kept<'l> = Option<(&'l LimitPart, &'l LocalLimiter)>;
 ///
 /// # Errors
 ///
-/// Returns the reason if a limit with the same name exists, but its limiter cannot be taken over.
+/// If a limit with the same name exists but its limiter cannot be taken over, returns the reason.
 fn kept<'l>(
     earlier: &[&'l Limits],
     settings: &LayerSettings,

@@ -43,7 +43,7 @@ impl StoreProblem {
         )
     }
 
-    /// Returns true if the store answers checks in spite of this problem. This is the case if the
+    /// Returns true if the store answers checks despite this problem. This is the case if the
     /// server's memory is full, or if the server may forget states when its memory is full.
     pub fn is_warning(&self) -> bool {
         self.0.is_warning()

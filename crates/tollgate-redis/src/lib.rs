@@ -38,8 +38,8 @@
 //!
 //! # The algorithms in the store
 //!
-//! Each algorithm is a script that computes with integers and measures time in microseconds of the
-//! server's clock. The script makes the same decisions as the in-process rule. Tests send the same
+//! Each algorithm is a script that computes with integers, and measures time by the server's clock
+//! in microseconds. The script makes the same decisions as the in-process rule. Tests send the same
 //! requests to both and compare all figures.
 //!
 //! A bucket counts in units of a fraction of a token, so its rate is never rounded. Windows start

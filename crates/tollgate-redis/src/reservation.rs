@@ -161,7 +161,7 @@ impl SharedReservation {
         self
     }
 
-    /// Returns the answer to the estimate. Its figures do not change later.
+    /// Returns the answer to the estimate. The answer's figures do not change later.
     pub const fn decision(&self) -> &Decision {
         &self.charge
     }

@@ -29,8 +29,8 @@ use tower_service::Service;
 /// configure a layer.
 ///
 /// All clones of a layer share the same limits, and so do all services and connections that use the
-/// layer. The inner service must be `Clone`, as axum and tonic services are, and hyper's
-/// `service_fn`.
+/// layer. The inner service must be `Clone`, as axum services, tonic services and hyper's
+/// `service_fn` are.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};

@@ -13,8 +13,8 @@ use tollgate::{Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, Single
 #[cfg(feature = "unstable-program")]
 use tollgate::{Chargeable, Decision, QuotaError, Stats};
 
-/// The limiter of a limit that was created from settings. Use this type to read statistics, change
-/// the quota, or check keys outside of the layer.
+/// The limiter behind a limit created from settings. Use this type to read statistics, change the
+/// quota, or check keys outside of the layer.
 #[derive(Clone, Debug)]
 pub struct LocalLimiter {
     /// The only limiter, or the limiter of the default class.

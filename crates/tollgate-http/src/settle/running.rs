@@ -55,7 +55,7 @@ pub(crate) struct Reserved {
     pub(crate) estimated_as: Option<usize>,
 }
 
-/// The limits of a layer, and the listeners to notify of settlements.
+/// A layer's limits, and the listeners to notify of settlements.
 #[derive(Clone)]
 pub(crate) struct LimitsAndListeners {
     pub(crate) limits: Arc<[CompiledLimit]>,

@@ -44,7 +44,7 @@ const GRACE_MS: u64 = 1000;
 /// The number of renewals in a lifetime.
 const RENEWALS: u32 = 3;
 
-/// The data that the permits of one limit need for their requests to the store.
+/// The data that a limit's permits need for their requests to the store.
 #[derive(Debug)]
 pub(super) struct StorePermits {
     pub(super) client: Client,
@@ -247,7 +247,7 @@ impl SharedPermit {
         Self { local, ..self }
     }
 
-    /// Returns the decision that granted the permit. Its figures do not change later.
+    /// Returns the decision that granted the permit. The decision's figures do not change later.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;

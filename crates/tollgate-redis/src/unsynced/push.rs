@@ -226,7 +226,8 @@ impl State {
         match answer.and_then(CountsReply::read) {
             Ok(reply) => {
                 self.core.counters.count(Event::ByStore);
-                // Otherwise this machine's clock might still be behind the start of the pause.
+                // Without this adjustment, this machine's clock might still be behind the start of
+                // the pause.
                 if now.is_none() {
                     self.adjust_clock(reply.now, sent);
                 }

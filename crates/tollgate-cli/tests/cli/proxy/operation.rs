@@ -1,4 +1,4 @@
-//! Tests the operation of the proxy: the access log, the metrics, and shutdown.
+//! Tests the proxy's operation: the access log, the metrics, and shutdown.
 
 use super::arguments::refused;
 use super::running::{Proxy, until, within};
