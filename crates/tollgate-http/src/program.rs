@@ -74,7 +74,7 @@ pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
 ///
 /// # Errors
 ///
-/// Returns an error if the algorithm does not support a quota or that many keys.
+/// Returns an error if the algorithm does not support a quota or the number of keys.
 pub fn local(
     settings: &LayerSettings,
     limit: &LimitPart,

@@ -119,8 +119,8 @@
 //! the host. The layer reads the server's limits from each response, and pauses a key that the
 //! server refuses. It can also resend a refused request if that is safe.
 //!
-//! With the feature `http`, `Paced` is the limiter below the layer, for other clients and for
-//! threads, and `Answer` parses a response's fields.
+//! The feature `http` provides `Paced`, the limiter below the layer, for other clients and for
+//! threads. It also provides `Answer`, which parses a response's fields.
 //!
 //! # Sleeping
 //!

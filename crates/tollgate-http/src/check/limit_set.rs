@@ -103,7 +103,7 @@ impl LimitSet {
     }
 
     /// Returns the limits that apply to a request, with the request's keys. If a limit refuses the
-    /// request because its key is missing or its caller is blocked, returns that limit instead.
+    /// request because the key is missing or the caller is blocked, returns that limit instead.
     pub(crate) fn applicable<'r>(
         &'r self,
         head: RequestHead<'r>,

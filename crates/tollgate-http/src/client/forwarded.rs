@@ -194,7 +194,7 @@ fn networks(texts: &[String]) -> Result<Vec<IpNet>, Fault> {
         return Err(Fault::NoNetworks);
     }
     let networks: Vec<IpNet> = texts.iter().map(|text| network(text)).collect::<Result<_, _>>()?;
-    // This merges, for example, the two halves of the address space into one network of all
+    // For example, this merges the two halves of the address space into one network of all
     // addresses.
     let networks = IpNet::aggregate(&networks);
     match networks.iter().find(|network| network.prefix_len() == 0) {

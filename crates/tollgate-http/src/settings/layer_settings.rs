@@ -137,7 +137,7 @@ impl LayerSettings {
     /// # Errors
     ///
     /// Returns the errors of [`builder_with`](Self::builder_with), and an error if the algorithm
-    /// does not support a quota or that many keys.
+    /// does not support a quota or the number of keys.
     pub fn builder(&self) -> Result<RateLimitBuilder, LayerError> {
         self.builder_with(|part| self.local(part, None))
     }
@@ -257,7 +257,7 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// Returns an error if the algorithm does not support a quota or that many keys.
+    /// Returns an error if the algorithm does not support a quota or the number of keys.
     pub(crate) fn local(&self, part: &LimitPart, clock: Option<&Clock>) -> Result<LocalLimiter, LayerError> {
         let limiter = LocalLimiter::new(part, self.algorithm, self.max_keys, self.when_full, clock);
         limiter.map_err(|(class, error)| Fault::Limiter { limit: part.name.clone(), class, error }.into())

@@ -42,7 +42,7 @@ enum One {
 impl LocalLimiter {
     /// # Errors
     ///
-    /// Returns an error if the algorithm does not support a quota or that many keys. The error
+    /// Returns an error if the algorithm does not support a quota or the number of keys. The error
     /// includes the name of the class whose quota is at fault, or `None` for the default class.
     pub(super) fn new(
         part: &LimitPart,

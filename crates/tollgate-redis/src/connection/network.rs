@@ -528,8 +528,8 @@ impl Probe {
 }
 
 impl Drop for Probe {
-    /// This also runs when the runtime ends, so the next request, in another runtime, starts a new
-    /// task.
+    /// This destructor also runs when the runtime ends. The next request, in another runtime, can
+    /// therefore start a new task.
     fn drop(&mut self) {
         self.node.breaker.probed();
         // A request may have found that the new connection has also ended. That request could not

@@ -335,8 +335,8 @@ impl PushTask {
 }
 
 impl Drop for PushTask {
-    /// This also runs when the runtime ends, so the next request, in another runtime, starts a new
-    /// task.
+    /// This destructor also runs when the runtime ends. The next request, in another runtime, can
+    /// therefore start a new task.
     fn drop(&mut self) {
         if let Some(state) = self.0.upgrade() {
             // ORDERING: relaxed, as in `push_later`.
