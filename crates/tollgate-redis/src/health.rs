@@ -7,8 +7,8 @@ use thiserror::Error;
 /// The text names the server, the problem and the fix. [`Client::connect`] returns the first
 /// problem that prevents the store from answering checks. [`Client::health`] repeats the tests and
 /// returns all problems, and [`ClientStats::problems`] lists the known problems.
-/// [`SharedLimiter::reset`] and [`SharedLimiter::pause`] return the reason why a key may not have
-/// been reset or paused.
+/// [`SharedLimiter::reset`] and [`SharedLimiter::pause`] report why a key may not have been reset
+/// or paused.
 ///
 /// [`Client::connect`]: crate::Client::connect
 /// [`Client::health`]: crate::Client::health

@@ -64,8 +64,8 @@
 //!
 //! # Guarantees
 //!
-//! - *Order.* The waiters of one key proceed in the order in which they arrived, whatever their
-//!   costs are. A waiter with a high cost is not starved by cheaper ones.
+//! - *Order.* A key's waiters proceed in order of arrival, whatever their costs. A waiter with a
+//!   high cost is not starved by cheaper ones.
 //! - *Leaving costs nothing.* A waiter is charged when its turn arrives. If its future is dropped
 //!   earlier, no token is charged, and the turn passes to the next waiter. (A shared limit may have
 //!   charged a request that was in transit when the future was dropped.)

@@ -212,7 +212,7 @@ impl ClassBy {
     }
 }
 
-/// Finds the class with the function of a [`ClassLookup`], such as a database query.
+/// Finds the class with a [`ClassLookup`]'s function, such as a database query.
 impl<K> From<ClassLookup<K>> for ClassBy
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,

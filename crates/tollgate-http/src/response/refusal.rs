@@ -4,7 +4,7 @@ use crate::head::RequestHead;
 use http::StatusCode;
 use tollgate::{Decision, DecisionSource, Outcome};
 
-/// The reason why a request was refused.
+/// Why a request was refused.
 ///
 /// ```
 /// # use tollgate_http::RefusalReason;
@@ -93,7 +93,7 @@ pub struct Refusal<'a> {
     pub class: Option<&'a str>,
     /// The names of all limits that deny the request, starting with the binding limit.
     pub violated: &'a [&'a str],
-    /// The reason why the request was refused.
+    /// Why the request was refused.
     pub reason: RefusalReason,
     /// The maximum number of clients that the binding limit tracks in the caller's class. This
     /// field is `None` unless the request was refused for [`RefusalReason::Full`].

@@ -24,7 +24,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 /// How long a connection stays open while a packet is unacknowledged. If a connection's packets are
-/// dropped, only this limit ends the connection.
+/// dropped, only this timeout ends the connection.
 const USER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// After this time without traffic, the system probes whether the other side still knows the

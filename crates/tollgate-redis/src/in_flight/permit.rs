@@ -79,9 +79,9 @@ struct StoreEntry {
 /// While the permit lives, a task renews it in the store every third of the
 /// [lifetime](crate::SharedBuilder::lifetime). Dropping the permit returns it in the background,
 /// from any thread; [`release`](Self::release) waits until it has been returned. If the store does
-/// not answer, the task repeats the request until the store answers. If the process dies, the
-/// runtime ends, or the store stays unreachable, the permit becomes free at the end of its
-/// lifetime.
+/// not answer, the task repeats the request until the store answers or the lifetime has passed. If
+/// the process dies, the runtime ends, or the store stays unreachable, the permit becomes free at
+/// the end of its lifetime.
 ///
 /// A permit that is never dropped, for example after [`std::mem::forget`] or in a task that hangs,
 /// is held as long as its process runs.

@@ -166,8 +166,7 @@ impl Class {
     }
 }
 
-/// Returns the reason why the store has not confirmed an operation, and whether the store has
-/// answered.
+/// Returns why the store has not confirmed an operation, and whether the store has answered.
 fn reason(failure: Failure) -> (String, bool) {
     match failure {
         Failure::Unavailable => ("no connection to the store".to_owned(), false),

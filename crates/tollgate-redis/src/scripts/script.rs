@@ -25,7 +25,7 @@ impl Script {
     }
 }
 
-/// The reason why a request has no answer.
+/// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Failure {
     /// The request was not sent.

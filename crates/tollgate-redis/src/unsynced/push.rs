@@ -1,5 +1,5 @@
-//! Pushing counts to the store. One task pushes the counts in batches, and repeats until the store
-//! confirms them.
+//! Pushes counts to the store. One task pushes the counts in batches, and repeats each push until
+//! the store confirms the counts.
 
 use super::counts::{Counted, State};
 use crate::core::Request;

@@ -79,7 +79,7 @@ pub(crate) fn parse_upstream(text: &str) -> Result<Authority, Failure> {
     Ok(authority)
 }
 
-/// The reason why a request has no response.
+/// Why a request has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The upstream refused the connection.
@@ -158,9 +158,9 @@ impl Fault {
     }
 }
 
-/// Returns whether the client's body caused the error, which is then a user error whose source is
-/// another hyper error. hyper also reports a user error if a connection's task has ended, but the
-/// source of that error is not a hyper error.
+/// Returns whether the client's body caused the error. Such an error is a user error whose source
+/// is another hyper error. hyper also reports a user error if a connection's task has ended, but
+/// without a hyper error as the source.
 fn is_of_client(error: &hyper::Error) -> bool {
     error.is_user() && error.source().is_some_and(|cause| cause.is::<hyper::Error>())
 }

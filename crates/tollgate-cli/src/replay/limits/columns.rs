@@ -225,8 +225,7 @@ fn slot(what: &What, format: Format) -> (Slot, String) {
     (slot, name.to_owned())
 }
 
-/// Returns the reason why logs in this format cannot have such a column, or `None` if they may have
-/// it.
+/// Returns why logs in this format cannot have such a column, or `None` if they may have it.
 fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
     let is_named = names.iter().any(|(ours, _)| ours == name);
     (matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named)
