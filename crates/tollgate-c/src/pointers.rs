@@ -176,8 +176,8 @@ pub(crate) struct Place<T> {
 impl<T> Place<T> {
     /// # Safety
     ///
-    /// `place` is NULL, or points to a struct that starts with its `size` and has that many valid
-    /// bytes until the struct is written.
+    /// `place` is NULL, or points to a struct that starts with its `size`. That many bytes must
+    /// stay valid until this library has written the struct.
     #[inline]
     pub(crate) unsafe fn of(place: *mut T) -> Result<Self, c_int> {
         if place.is_null() {
@@ -261,7 +261,7 @@ pub(crate) unsafe fn decide(
     })
 }
 
-/// Gives back the charge of a decision through a call to `refund`.
+/// Refunds a decision's charge by calling `refund`.
 ///
 /// # Safety
 ///

@@ -5,7 +5,7 @@ use std::io;
 
 use thiserror::Error;
 
-/// The reason why the program ends early.
+/// Why the program ends early.
 #[derive(Debug, Error)]
 pub enum Failure {
     /// The program cannot continue. The message names the refused value and the allowed values. The

@@ -2,9 +2,10 @@
 //!
 //! Each connection ([`server`]) yields requests. Each request becomes an
 //! [`Exchange`](telemetry::exchange::Exchange), passes the limits, and is forwarded to the
-//! [`Upstream`]. Only the layer of `tollgate-http` enforces the limits ([`limits`]). Bodies are
-//! streamed frame by frame, at the speed of the slower side, and are never buffered whole. SIGHUP
-//! replaces the limits (`reload`). Operators inspect the limits through `admin`.
+//! [`Upstream`]. Only the layer of `tollgate-http` enforces the limits ([`limits`]).
+//!
+//! Bodies are streamed frame by frame, at the speed of the slower side, and are never buffered
+//! whole. SIGHUP replaces the limits (`reload`). Operators inspect the limits through `admin`.
 
 mod activity;
 mod admin;
@@ -233,7 +234,7 @@ fn log_limits(settings: &Settings, limits: &Limits) {
     for limit in &settings.limits.limits {
         let shadow =
             if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
-        // The text of a limit begins with the limit's name and `=`.
+        // A limit's text begins with the limit's name and `=`.
         let (name, text) = (&limit.name, limit.to_string());
         let terms = printable(&text.as_bytes()[name.len() + 1..]);
         log_line::info(format_args!("limit {name}: {terms}, {}{shadow}", settings.limits.algorithm));

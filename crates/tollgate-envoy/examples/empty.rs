@@ -10,7 +10,7 @@ pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     c"v0.2.0".as_ptr()
 }
 
-/// Defines hooks that return a pointer to Envoy. The pointer may be any address except null.
+/// Defines hooks that hand a pointer back to Envoy. The pointer may be any address except null.
 macro_rules! making_hooks {
     ($($name:ident)*) => {
         $(

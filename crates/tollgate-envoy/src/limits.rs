@@ -209,7 +209,7 @@ type Kept<'l> = Option<(&'l LimitPart, &'l LocalLimiter)>;
 ///
 /// # Errors
 ///
-/// Returns the reason if a limit with the same name exists, but its limiter cannot be taken over.
+/// If a limit with the same name exists but its limiter cannot be taken over, returns the reason.
 fn kept<'l>(
     earlier: &[&'l Limits],
     settings: &LayerSettings,
@@ -232,8 +232,8 @@ fn kept<'l>(
     Ok(Some((earlier, limiter)))
 }
 
-/// Returns a log line about a limit that continues with a new quota, or an empty text if the quota
-/// is unchanged.
+/// Returns a log line about a limit that continues with a new quota, or an empty string if the
+/// quota is unchanged.
 fn changed(filter: &str, before: &LimitPart, now: &LimitPart) -> String {
     if before.allowance == now.allowance && before.classes == now.classes {
         return String::new();

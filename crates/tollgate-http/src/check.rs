@@ -1,4 +1,4 @@
-//! Checks a request against all limits of a layer, and refunds charges afterwards.
+//! Checks a request against all of a layer's limits, and refunds charges afterwards.
 
 pub(crate) mod event;
 pub(crate) mod limit_set;

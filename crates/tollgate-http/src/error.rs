@@ -246,8 +246,8 @@ pub enum Fault {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The length of the IPv6 prefix is more than 128, or it is 0, so that all addresses would
-    /// share one prefix.
+    /// The IPv6 prefix length is above 128, or it is 0, which would give all addresses the same
+    /// prefix.
     #[error(
         "invalid IPv6 prefix of {prefix} bits{}: expected 1 to 128; choose 64 for one network, 48 to 56 \
          for what one customer often has",
@@ -317,7 +317,7 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A limit has a cost, although it limits requests in flight on several machines.
+    /// A limit on requests in flight across several machines has a cost.
     #[error(
         "limit {limit:?} limits the requests in flight on several machines, and has `.cost(...)`: expected one \
          permit for each request; leave `.cost(...)` out, or count the requests of this process with \
@@ -355,7 +355,7 @@ pub enum Fault {
         /// The rejected quantile.
         quantile: String,
     },
-    /// The limit would let the response change the charge, although it limits requests in flight.
+    /// A limit on requests in flight would let the response change the charge.
     #[error(
         "limit {limit:?} limits requests in flight, and has `.{rule}(...)`: expected no such rule, because a permit \
          is free when the response has ended, whatever the response says; leave `.{rule}(...)` out"

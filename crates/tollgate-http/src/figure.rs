@@ -31,7 +31,8 @@ impl Figure {
         Self { name, help, grows: true, value }
     }
 
-    /// Creates a figure whose value may also fall. The name consists of letters, digits and `_`.
+    /// Creates a figure whose value can go down as well as up. The name consists of letters, digits
+    /// and `_`.
     pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, grows: false, value }
     }

@@ -119,8 +119,8 @@ impl<'a> RequestHead<'a> {
     }
 
     /// Returns the path in its canonical form, in which different spellings of one path are equal.
-    /// All limits count and compare paths in this form. For the path as it was sent, use
-    /// [`uri`](Self::uri). The handler receives the path as it was sent.
+    /// All limits count and compare paths in this form. The handler still receives the path as it
+    /// was sent, which you can read from the [`uri`](Self::uri).
     ///
     /// # The canonical form
     ///

@@ -77,8 +77,8 @@
 //!
 //! The response to a refused request also has `Retry-After`. Times are rounded up to whole seconds,
 //! and to at least one second when the request is refused. The layer omits the times if it cannot
-//! say when a retry would succeed, that is, if the request costs more than the limit's capacity,
-//! the table is full, or the maximum number of requests is in flight.
+//! say when a retry would succeed: if the request costs more than the limit's capacity, if the
+//! table is full, or if the maximum number of requests is in flight.
 //!
 //! All figures are taken from the decision itself; the limiter is not read a second time.
 //!
@@ -86,8 +86,9 @@
 //! adds its own items and writes the whole list on one line. It keeps an existing item only if the
 //! item has the form that this draft requires: a String with the parameter `r` or, in
 //! `RateLimit-Policy`, with `q`. All other items, such as `limit=100, remaining=50` from an older
-//! draft, are removed, because a client that cannot parse one item rejects the whole field. If the
-//! response already contains the older `X-RateLimit-*` fields,
+//! draft, are removed, because a client that cannot parse one item rejects the whole field.
+//!
+//! If the response already contains the older `X-RateLimit-*` fields,
 //! [`legacy_fields`](RateLimitBuilder::legacy_fields) describes whose values are kept.
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
@@ -189,8 +190,8 @@
 //!
 //! # Several limits
 //!
-//! The layer peeks at all limits before it charges any of them. A limit may still refuse, because
-//! another request was faster. The layer then refunds the charges made to the other limits. During
+//! The layer peeks at all limits before it charges any of them. A limit may still refuse if another
+//! request gets there first. The layer then refunds the charges made to the other limits. During
 //! such a race, a limit may briefly appear to have fewer tokens left than it has, but never more.
 //!
 //! # Costs that the response reveals
@@ -359,8 +360,8 @@
 //! # Limits that other machines share
 //!
 //! A limiter whose counts are on another machine needs time to answer, so it implements
-//! [`AsyncLimiter`]. In all other respects, a limit over it behaves like a process-local limit, and
-//! one layer can contain both kinds.
+//! [`AsyncLimiter`]. In all other respects, a limit over such a limiter behaves like a
+//! process-local limit, and one layer can contain both kinds.
 //!
 //! ```
 //! # use std::{future::Future, pin::Pin};

@@ -64,7 +64,7 @@ pub fn check(proxies: &TrustedProxies) -> Result<(), LayerError> {
     Ok(proxies.check()?)
 }
 
-/// Returns the key of a limit; `None` if all requests are counted together.
+/// Returns a limit's key; `None` if all requests are counted together.
 pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
     limit.key.as_ref()
 }
@@ -74,7 +74,7 @@ pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
 ///
 /// # Errors
 ///
-/// Returns an error if the algorithm does not support a quota or that many keys.
+/// Returns an error if the algorithm does not support a quota or the number of keys.
 pub fn local(
     settings: &LayerSettings,
     limit: &LimitPart,
@@ -124,9 +124,10 @@ pub fn facts_of_scope(scope: &Scope) -> Vec<Fact> {
     scope.facts().collect()
 }
 
-/// Returns the builder of a layer for recorded requests. The peer of a recorded request is the
-/// client. `make` creates the limiter for each [part](LimitPart) of a limit. A limit reads its key
-/// and its class from [`Recorded`] if `is_lacking` returns true for any fact that the limit uses.
+/// Returns a builder for a layer that checks recorded requests. The peer of a recorded request is
+/// the client. `make` creates the limiter for each [part](LimitPart) of a limit. A limit reads its
+/// key and its class from [`Recorded`] if `is_lacking` returns true for any fact that the limit
+/// uses.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Parses limits and the settings of a layer from command-line arguments or a file.
+//! Parses limits and layer settings from command-line arguments or a file.
 //!
 //! ```
 //! use tollgate_http::settings::{LayerSettings, LimitText};

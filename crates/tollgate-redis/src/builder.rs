@@ -127,8 +127,10 @@ impl<L> SharedBuilder<L> {
     ///
     /// The local limiter is also charged for this machine's requests that the store admits, so it
     /// knows the traffic when it has to decide. The store never learns which requests the local
-    /// limiter has admitted. With [`WhenUnavailable::Allow`], a
-    /// [`SharedInFlight`](crate::SharedInFlight) returns permits that are not counted.
+    /// limiter has admitted.
+    ///
+    /// With [`WhenUnavailable::Allow`], a [`SharedInFlight`](crate::SharedInFlight) returns permits
+    /// that are not counted.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -197,9 +199,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// classes use the limit's algorithm, and each class stores state for up to
     /// [`max_keys`](Self::max_keys) keys.
     ///
-    /// If the quota of a class is too small for the limit's [`lease`](Self::lease), the class uses
-    /// the largest lease that the quota allows, or none. The [`max_unsynced`](Self::max_unsynced)
-    /// of a class is at most its quota.
+    /// If a class's quota is too small for the limit's [`lease`](Self::lease), the class uses the
+    /// largest lease that its quota allows, or none. A class's [`max_unsynced`](Self::max_unsynced)
+    /// is at most its quota.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -280,9 +282,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { max_debt: tokens, ..self }
     }
 
-    /// Leases up to `tokens` tokens of a key in advance, and spends them without a round trip. All
-    /// machines together never admit more than the limit. `tokens` may range from 1 to half of the
-    /// capacity. The [crate's page](crate) describes the costs of a lease.
+    /// Leases up to `tokens` of a key's tokens in advance, and spends them without a round trip.
+    /// All machines together never admit more than the limit. `tokens` may range from 1 to half of
+    /// the capacity. The [crate's page](crate) describes the costs of a lease.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -299,9 +301,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
 
     /// Counts requests on this machine, and reports the counts to the store in the background. On
     /// each machine, a key never has more than `tokens` tokens that the store has not confirmed. N
-    /// machines together therefore admit at most the limit plus (N - 1) x `tokens`, even while the
-    /// store is unreachable. No check waits as long as both the limit and `tokens` have room. Only
-    /// windows support this mode. `tokens` may range from 1 to 262,143, but may not exceed the
+    /// machines together therefore admit at most the limit plus `(N - 1) * tokens`, even while the
+    /// store is unreachable. Checks do not wait while both the limit and `tokens` have room.
+    ///
+    /// Only windows support this mode. `tokens` may range from 1 to 262,143, but may not exceed the
     /// limit. See the [crate's page](crate).
     ///
     /// ```
@@ -318,10 +321,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { max_unsynced: Some(tokens), ..self }
     }
 
-    /// Sends this machine's time of day with each request. Use this method if the service does not
-    /// allow scripts to read the server's clock. How well the machines agree then depends on how
-    /// well their clocks agree. A machine whose clock is behind gains nothing, because its requests
-    /// are judged at the latest time that the key has seen.
+    /// Sends this machine's time of day with each request. Use this method if the store's provider
+    /// does not allow scripts to read the server's clock. How well the machines agree then depends
+    /// on how well their clocks agree. A machine whose clock is behind gains nothing, because its
+    /// requests are judged by the latest time that the key has seen.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -433,8 +436,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 }
 
-/// Sets a rule's lease and returns it. If the quota is too small for the lease and `shrinks` is
-/// true, uses the largest lease that the quota allows. Returns `None` if the quota allows no lease.
+/// Sets a rule's lease, and returns the size of the lease. If `shrinks` is true and the quota is
+/// too small for the lease, uses the largest lease that the quota allows, or returns `None` if the
+/// quota allows no lease.
 fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, Refused> {
     loop {
         match rule.lease(lease) {

@@ -1,8 +1,7 @@
 //! [`Client`]: a shared connection to the servers, with a deadline for each request and a circuit
 //! breaker.
 //!
-//! Every request completes no later than its deadline, whatever the server does, with one of three
-//! results:
+//! Every request completes by its deadline, whatever the server does, with one of three results:
 //!
 //! - The server answered the request.
 //! - The request was not executed, because it was never sent or because the server reports so.
@@ -125,18 +124,18 @@ impl Client {
     /// Starts the configuration of a client for a cluster. `nodes` contains the addresses of some
     /// of the cluster's nodes. All nodes must have the same password.
     ///
-    /// If a node goes down, the store does not answer for its keys until a replica takes over.
-    /// Until then, a cluster with `cluster-require-full-coverage yes`, the server's default,
-    /// refuses all keys.
+    /// If a node goes down, the store does not answer for the node's keys until a replica takes
+    /// over. Until then, a cluster with `cluster-require-full-coverage yes`, the server's default,
+    /// refuses requests for all keys.
     pub fn cluster<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> ClientBuilder {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
 
-    /// Connects now instead of at the first request, and tests the operations that checks use. In a
-    /// cluster, the test runs on each primary. For the test, each limit of this client charges one
-    /// token of a key that no caller can choose, and then deletes the key.
+    /// Connects now rather than at the first request, and tests the operations that checks use. In
+    /// a cluster, the test runs on each primary. For the test, each of this client's limits charges
+    /// one token to a key that no caller can choose, and then deletes the key.
     ///
-    /// After this call, limits are also tried in the background: a limit is tried when it is built
+    /// After this call, limits are also tried in the background. A limit is tried when it is built
     /// inside a tokio runtime, and all limits are tried on each new connection.
     /// [`ClientStats::problems`] contains the results.
     ///
@@ -217,13 +216,13 @@ impl Client {
         self.network.stats()
     }
 
-    /// Runs a script. The call completes no later than the deadline.
+    /// Runs a script. The call completes by the deadline.
     pub(crate) async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Reply, Failure> {
         let value = self.ask(call.key, &Command::Run(call), deadline).await?;
         script::reply(value).map_err(|error| Failure::Server(error.to_string()))
     }
 
-    /// Deletes a key. The call completes no later than the deadline.
+    /// Deletes a key. The call completes by the deadline.
     pub(crate) async fn delete(&self, key: &str, deadline: Instant) -> Result<(), Failure> {
         self.ask(key, &Command::Delete(key), deadline).await.map(|_| ())
     }
@@ -248,7 +247,7 @@ impl Client {
         Err(Failure::Unavailable)
     }
 
-    /// Runs scripts, with one write for each server. All calls complete no later than the deadline.
+    /// Runs scripts, with one write for each server. All calls complete by the deadline.
     pub(crate) async fn call_all(
         &self,
         calls: &[Call<'_>],
@@ -298,8 +297,8 @@ impl Client {
             Ok(answers) => answers,
             Err(answered) => return vec![network.settle(&node, &connection, answered); numbers.len()],
         };
-        // A server that has lost its scripts has not run these calls. The calls are sent once more,
-        // and the first call contains the whole script.
+        // A server that has lost its scripts has not run these calls. The calls are sent again, and
+        // the first call contains the whole script.
         let unknown: Vec<_> = (0..answers.len()).filter(|&place| was_unknown(&answers[place])).collect();
         let mut failed = None;
         if !unknown.is_empty() {
@@ -380,8 +379,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Trusts certificates signed by this PEM certificate, instead of the certificates that the
-    /// system trusts.
+    /// Trusts certificates signed by this PEM certificate, rather than those that the system
+    /// trusts.
     ///
     /// Requires the feature `tls`.
     #[cfg(feature = "tls")]

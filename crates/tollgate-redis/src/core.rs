@@ -109,7 +109,7 @@ impl Core {
     }
 
     /// Charges tokens that are already spent, and returns how many were charged. If the store does
-    /// not answer, charges the fallback.
+    /// not answer, charges the fallback instead.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
         match self.ask(request.text, Op::Force { tokens: request.cost }, now).await {
             Ok(answer) => {

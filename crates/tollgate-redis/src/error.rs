@@ -59,7 +59,7 @@ impl Refused {
     }
 }
 
-/// The reason why a setting was refused.
+/// Why a setting was refused.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub(crate) enum Refused {
     /// The algorithm can't enforce the quota.

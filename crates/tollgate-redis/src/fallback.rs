@@ -36,9 +36,9 @@ pub enum WhenUnavailable {
     /// The store does not learn which requests the limiter admits. A key may therefore use up its
     /// share here, and then the whole limit as soon as the store answers again.
     ///
-    /// The limiter uses the limit's algorithm if a table can store its state. Otherwise, a sliding
-    /// window replaces a sliding log, and a token bucket replaces a sliding window that is too
-    /// large.
+    /// The limiter uses the limit's algorithm if a table can store that algorithm's state.
+    /// Otherwise, a sliding window replaces a sliding log, and a token bucket replaces a sliding
+    /// window that is too large.
     Local {
         /// The share of the quota.
         share: f64,
@@ -118,7 +118,7 @@ impl Fallback {
         }
     }
 
-    /// Returns the quota of the local limiter, or `None` if there is no local limiter.
+    /// Returns the local limiter's quota, or `None` if there is no local limiter.
     #[cfg(feature = "wait")]
     pub(crate) fn quota(&self) -> Option<Quota> {
         match self {

@@ -7,8 +7,8 @@ use thiserror::Error;
 /// The text names the server, the problem and the fix. [`Client::connect`] returns the first
 /// problem that prevents the store from answering checks. [`Client::health`] repeats the tests and
 /// returns all problems, and [`ClientStats::problems`] lists the known problems.
-/// [`SharedLimiter::reset`] and [`SharedLimiter::pause`] return the reason why a key may not have
-/// been reset or paused.
+/// [`SharedLimiter::reset`] and [`SharedLimiter::pause`] report why a key may not have been reset
+/// or paused.
 ///
 /// [`Client::connect`]: crate::Client::connect
 /// [`Client::health`]: crate::Client::health
@@ -43,7 +43,7 @@ impl StoreProblem {
         )
     }
 
-    /// Returns true if the store answers checks in spite of this problem. This is the case if the
+    /// Returns true if the store answers checks despite this problem. This is the case if the
     /// server's memory is full, or if the server may forget states when its memory is full.
     pub fn is_warning(&self) -> bool {
         self.0.is_warning()
@@ -75,14 +75,14 @@ pub(crate) enum Problem {
     /// The server answers the limit's script with some other error.
     #[error("{server} refuses the script of limit `{limit}`: {reason}")]
     Script { server: String, limit: String, reason: String },
-    /// The memory of the server is full, so the server refuses writes. The store still denies
-    /// requests. The fallback decides the requests that the store would admit.
+    /// The server's memory is full, so the server refuses writes. The store still denies requests,
+    /// while the fallback decides the requests that the store would admit.
     #[error(
         "the memory of {server} is full and it refuses writes, so the fallback decides what it would admit; \
          raise `maxmemory`"
     )]
     Full { server: String },
-    /// When the memory of the server is full, the server deletes keys, including throttled keys.
+    /// When the server's memory is full, the server deletes keys, including throttled keys.
     #[error(
         "the maxmemory-policy of {server} is {policy}: when its memory is full it deletes the states of \
          throttled keys, which are then admitted as new; set `maxmemory-policy noeviction`"

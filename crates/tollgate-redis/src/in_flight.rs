@@ -1,8 +1,8 @@
 //! [`SharedInFlight`]: a limit on how many requests of a key are in flight at once on all machines.
 //!
 //! [`tollgate::InFlight`] is the counterpart in memory, where a permit lives as long as its guard.
-//! Here, a machine may die without dropping its guards. In the store, each permit therefore has a
-//! lifetime, and is renewed while its guard lives (see `in_flight/permit.rs`).
+//! Here, a machine may die without dropping its guards, so each permit has a lifetime in the store,
+//! and is renewed while its guard lives (see `in_flight/permit.rs`).
 //!
 //! # Bound
 //!
@@ -10,7 +10,7 @@
 //! runs on a single key. Across all machines, [`SharedPermit::is_held`] is therefore true for at
 //! most as many permits as the limit allows. There are three temporary exceptions:
 //!
-//! - Work may continue although its permit is no longer held, because the permit could not be
+//! - Work may continue even though its permit is no longer held, because the permit could not be
 //!   renewed for a whole lifetime. Until the work ends, each such permit may exceed the limit by
 //!   one. (If a machine was suspended and its clock stopped, the machine notices the loss at its
 //!   next renewal.)
@@ -53,8 +53,8 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 /// A limit on how many requests of a key are in flight at once on all machines that share the
 /// limit. It does not matter how long the requests take.
 ///
-/// Limits with the same name on the same servers share their permits. If their limits differ, each
-/// machine judges by its own limit.
+/// Limits with the same name on the same servers share their permits. If machines allow different
+/// numbers of permits, each machine judges by its own number.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -125,8 +125,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because nobody
-    /// knows when a permit will be free. If the store does not answer by the deadline,
+    /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because it is
+    /// unknown when a permit will be free. If the store does not answer by the deadline,
     /// [`WhenUnavailable`] decides.
     ///
     /// ```no_run
@@ -142,8 +142,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         self.acquire_before(key, None).await
     }
 
-    /// Acquires a permit like [`acquire`](Self::acquire), and drops `after` once the permit has
-    /// been returned. A refusal also drops `after`.
+    /// Like [`acquire`](Self::acquire), but drops `after` once the permit has been returned. A
+    /// refusal also drops `after`.
     pub(crate) async fn acquire_before(&self, key: &K, after: After) -> Result<SharedPermit, Denied> {
         let (name, text) = self.limit.naming.name(key);
         match self.limit.permits.hold(text, after.clone()).await {
@@ -156,7 +156,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     }
 
     /// Returns how many permits of `key` are in use on all machines. If the store does not answer,
-    /// counts the permits of this machine alone.
+    /// counts only this machine's permits.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -192,7 +192,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     }
 
     /// Returns the statistics since the limit was built. Each renewal and each returned permit
-    /// counts as a decision of the store.
+    /// counts as a decision made by the store.
     pub fn stats(&self) -> SharedStats {
         self.limit.permits.counters.stats()
     }
@@ -202,9 +202,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
     /// Sets how long a permit is held without being renewed: 100 ms to a day, and at least six
     /// deadlines. The default is 30 s.
     ///
-    /// Each permit is renewed after each third of its lifetime. The permits of a dead process
-    /// become free at the end of their lifetime. If the store is unreachable for a whole lifetime,
-    /// a permit is no longer held.
+    /// Each permit is renewed every third of its lifetime. A dead process's permits become free at
+    /// the end of their lifetime. If the store is unreachable for a whole lifetime, a permit is no
+    /// longer held.
     ///
     /// ```
     /// # use std::time::Duration;

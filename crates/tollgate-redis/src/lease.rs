@@ -5,13 +5,16 @@
 //! *Proof.* A token that may be spent until `e` is charged as if it were spent at `e`, and counts
 //! from the moment at which it is leased. Consider any interval and the tokens spent in the
 //! interval. All of them were leased before the interval's end, and none of their times `e` is
-//! before the interval's start. For a bucket, consider the first of the leases of these tokens, in
-//! the order of the store. After this lease, the bucket is full no sooner than at `e` plus the
-//! lease's cost. This is not before the interval's start plus that cost. Each later lease adds its
-//! own cost. The last lease was granted, so all leases together are at most what the bucket admits
-//! in the interval. A log counts each token from a moment before the token is spent until a period
-//! after the token is spent. A window's lease ends with the window that counted it. It does not
-//! matter which machine spends the tokens, or when. A machine that stops has spent fewer tokens. ∎
+//! before the interval's start.
+//!
+//! For a bucket, consider the first of the leases of these tokens, in the order of the store. After
+//! this lease, the bucket is full no sooner than at `e` plus the lease's cost. This is not before
+//! the interval's start plus that cost. Each later lease adds its own cost. The last lease was
+//! granted, so all leases together are at most what the bucket admits in the interval.
+//!
+//! A log counts each token from a moment before the token is spent until a period after the token
+//! is spent. A window's lease ends with the window that counted it. It does not matter which
+//! machine spends the tokens, or when. A machine that stops has spent fewer tokens. ∎
 //!
 //! This machine measures a lease's end `e` from a moment before it requested the lease. On this
 //! machine, the lease therefore ends no later than in the store.
@@ -143,8 +146,8 @@ impl Leases {
         let core = &state.core;
         if request.cost == 0 || request.cost > core.rule.capacity() {
             // A request for no tokens asks for the state, which only the store knows. A request
-            // that can never pass must not receive a remembered denial, which reports when to
-            // retry.
+            // that can never pass must not receive a remembered denial, because such a denial
+            // reports when to retry.
             return core.check(request, None).await;
         }
         let deadline = core.deadline();
@@ -332,7 +335,8 @@ impl Drop for Sweep {
 }
 
 impl Cell {
-    /// If the store has denied `cost`, returns the ticks until it may be requested again.
+    /// If the store has denied `cost`, returns how many ticks must pass before `cost` may be
+    /// requested again.
     fn denied_for(&self, cost: u64, now: u64) -> Option<u64> {
         // ORDERING: relaxed; the word is the whole state.
         let word = self.denied.load(Relaxed);

@@ -38,12 +38,13 @@
 //!
 //! # The algorithms in the store
 //!
-//! Each algorithm is a script that computes with integers and measures time in microseconds of the
-//! server's clock. The script makes the same decisions as the in-process rule. Tests send the same
-//! requests to both and compare all figures. A bucket counts in units of a fraction of a token, so
-//! its rate is never rounded. Windows start at multiples of the period since the Unix epoch. A
-//! sliding log is a sorted set, and its limit is at most 100,000. Charged tokens stay charged when
-//! the quota changes.
+//! Each algorithm is a script that computes with integers, and measures time by the server's clock
+//! in microseconds. The script makes the same decisions as the in-process rule. Tests send the same
+//! requests to both and compare all figures.
+//!
+//! A bucket counts in units of a fraction of a token, so its rate is never rounded. Windows start
+//! at multiples of the period since the Unix epoch. A sliding log is a sorted set, and its limit is
+//! at most 100,000. Charged tokens remain charged when the quota changes.
 //!
 //! If the server's clock steps back, buckets and logs continue from the later time. A window judges
 //! requests as if they arrived at the window's start.
@@ -57,8 +58,8 @@
 //!
 //! A limit may have a quota for each [class](SharedLimiter#classes-of-callers) of callers, such as
 //! a free and a paid plan. [`SharedBuilder::class`] adds a class, and [`SharedLimiter::class`]
-//! selects one. Each check sends the quota of its class to the script, so keys need not be
-//! registered. A key that changes its class starts with a fresh state in the new class.
+//! selects one. Each check sends its class's quota to the script, so keys need not be registered. A
+//! key that changes its class starts with a fresh state in the new class.
 //! [`ClassLimiter`](tollgate::ClassLimiter) provides classes for limits in memory.
 //!
 //! # Costs that are known later
@@ -76,20 +77,21 @@
 //! # Requests in flight
 //!
 //! [`SharedInFlight`] limits how many requests of a key are in flight at once on all machines. Each
-//! permit has a lifetime in the store and is renewed in the background while its guard lives. The
-//! permits of a dead process therefore become free again.
+//! permit has a lifetime in the store and is renewed in the background while its guard lives. A
+//! dead process's permits therefore become free again.
 //!
 //! # When the store does not answer
 //!
-//! A check completes no later than its [deadline](SharedBuilder::deadline), 50 ms by default. If
-//! the store has not answered by then, [`WhenUnavailable`] decides.
+//! A check completes by its [deadline](SharedBuilder::deadline), 50 ms by default. If the store has
+//! not answered by then, [`WhenUnavailable`] decides.
 //! [`Decision::source`](tollgate::Decision::source) reports the source of the decision:
 //! [`DecisionSource::Store`](tollgate::DecisionSource::Store) for the store,
 //! [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or unsynchronized counts,
 //! [`DecisionSource::Key`](tollgate::DecisionSource::Key) for the local limiter, and
-//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. If the answer
-//! is late or lost, the store may have counted the request; the client never sends it again.
-//! [`SharedLimiter::stats`] and [`Client::stats`] count all of these cases.
+//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer.
+//!
+//! If the answer is late or lost, the store may have counted the request; the client never sends it
+//! again. [`SharedLimiter::stats`] and [`Client::stats`] count all of these cases.
 //!
 //! The end of an idle connection is not a failure, because servers with a `timeout` and load
 //! balancers close idle connections. The next request waits for a new connection within its
@@ -100,8 +102,8 @@
 //! pauses between its probes are random, and grow to at most a second and a half. The store decides
 //! again:
 //!
-//! - at once, if the server had merely stalled and the connection is intact, because the task also
-//!   listens on the old connection;
+//! - immediately, if the server had merely stalled and the connection is intact, because the task
+//!   also listens on the old connection;
 //! - within about two seconds, if the server was restarted or the network was cut. This time
 //!   consists of a pause of up to 1.5 s and an attempt to connect, which takes up to two
 //!   [connection timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster, the task

@@ -20,7 +20,7 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// Limiters on the same servers share their counts if they have the same name and kind of
 /// algorithm, in any process and on any machine. Their quotas may differ, for instance during a
-/// roll-out. Each limiter then judges by its own quota, and charged tokens stay charged.
+/// roll-out. Each limiter then judges by its own quota, and charged tokens remain charged.
 ///
 /// A check never fails: if the store does not answer by the deadline,
 /// [`WhenUnavailable`](crate::WhenUnavailable) decides, and [`Decision::source`] reports it.
@@ -50,10 +50,11 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// A limit may have quotas for [classes](crate::SharedBuilder::class) of callers, such as a free
 /// and a paid plan. The caller of a check chooses the class; the limiter stores no list of keys.
-/// Each class counts a key separately, under a different name in the store. If a key changes its
-/// class, it starts with a fresh state in the new class. When it returns to the old class, its
-/// earlier usage still counts. A key that is checked in two classes, even at the same time,
-/// receives at most what both quotas allow together.
+/// Each class counts a key separately, under a different name in the store.
+///
+/// If a key changes its class, it starts with a fresh state in the new class. When it returns to
+/// the old class, its earlier usage still counts. A key that is checked in two classes, even at the
+/// same time, receives at most what both quotas allow together.
 ///
 /// Choose the class according to what your service knows about the caller, not according to what
 /// the request claims.
@@ -63,23 +64,22 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// If machines have different quotas for a class, each machine judges by its own quota, but counts
 /// the tokens charged by all machines. A machine with a smaller quota therefore denies first. The
-/// same holds for leases and unsynchronized counts, with one exception: with
+/// same holds for leases and unsynchronized counts, with one exception. With
 /// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines with different *periods* do not
 /// count each other's tokens, so each of these quotas can be used up in full.
 ///
 /// # Progress
 ///
-/// A check completes no later than its deadline, plus the time that the runtime needs to notice the
+/// A check takes no longer than its deadline plus the time that the runtime needs to notice the
 /// deadline. A check acquires no lock before it reaches the connection, which all checks share. If
-/// the future of a check is dropped, the answer is lost, but the store may have counted the
-/// request.
+/// a check's future is dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<Limit>,
     /// The index of the class in `limit`.
     class: usize,
-    /// The time at which all operations run, instead of the limit's clock.
+    /// The time at which all operations run, in place of the time on the limit's clock.
     now: Option<Tick>,
-    /// The key that all operations use, instead of their argument.
+    /// The key that all operations use, in place of their argument.
     key: Option<Arc<BoundKey>>,
     keys: PhantomData<fn(&K)>,
 }
@@ -292,16 +292,16 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Gives back the tokens that `decision` took, if these tokens still count. The tokens return
-    /// to the place from which they were taken: the store or this machine. Tokens paid from a lease
-    /// return to the lease, unless it has expired. If the store does not answer, the charge stays.
-    /// A refund is never repeated, because the store may have executed it.
+    /// to where they were taken from: the store or this machine. Tokens paid from a lease return to
+    /// the lease, unless it has expired. If the store does not answer, the charge is kept. A refund
+    /// is never repeated, because the store may have executed it.
     ///
     /// In a bucket, a late refund may give back tokens that belong to other requests, as
-    /// [`Limiter::refund`](tollgate::Limiter::refund) describes. It gives back at most as many of
-    /// these tokens as earlier decisions gave back while this decision was held.
+    /// [`Limiter::refund`](tollgate::Limiter::refund) describes. Such a refund gives back at most
+    /// as many of these tokens as earlier decisions gave back while this decision was held.
     ///
-    /// If machines have different quotas for one key, for example during a roll-out, all tokens of
-    /// a refund may belong to other requests, because the store does not know under which quota the
+    /// If machines have different quotas for one key, for example during a roll-out, all of a
+    /// refund's tokens may belong to other requests. The store does not know under which quota the
     /// decision's tokens have refilled.
     ///
     /// ```no_run
@@ -417,7 +417,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Sends the unsynchronized counts of all classes to the store. Call this method before a
-    /// machine stops. It completes no later than the deadline of a check, and does nothing without
+    /// machine stops. It takes no longer than a check's deadline, and does nothing without
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run
@@ -431,7 +431,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         join_all(self.classes().map(Class::flush)).await;
     }
 
-    /// Returns the quota of this handle's class. [`Quota::capacity`] is the maximum cost of one
+    /// Returns the quota for this handle's class. [`Quota::capacity`] is the maximum cost of one
     /// request.
     ///
     /// ```

@@ -5,8 +5,8 @@
 //! clients choose the keys; if the hash were weaker, a client could construct a key that collides
 //! with another client's key.
 //!
-//! The letter is the kind of state. If a limit's algorithm changes, the limit therefore never reads
-//! the state of the old algorithm.
+//! The letter marks the kind of state. If a limit's algorithm changes, the limit therefore never
+//! reads the old algorithm's state.
 
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -140,7 +140,7 @@ impl Naming {
         Self { prefix, readable }
     }
 
-    /// Returns the prefix that the names of all the limit's keys share.
+    /// Returns the prefix shared by the names of all the limit's keys.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -7,7 +7,7 @@
 //!
 //! # An owner that dies
 //!
-//! Tokens reserved by a dead process stay spent, as if the reservation had been dropped without a
+//! Tokens reserved by a dead process remain spent, as if the reservation had been dropped without a
 //! record. No cleanup is necessary, because the charge ends like every charge: the bucket refills,
 //! the window ends, or the log forgets it. A reservation therefore needs no lifetime, clock or
 //! heartbeat.
@@ -20,7 +20,7 @@
 //! 3. A settlement gives back at most the tokens that were charged for the estimate, and only once.
 //!    It uses the limit's own refund, which judges by the time of the charge. A late settlement
 //!    therefore gives back as many tokens as a late refund.
-//! 4. Before a reservation is settled, all of its `charged` tokens were admitted by ordinary
+//! 4. Until a reservation is settled, all of its `charged` tokens have been admitted by ordinary
 //!    checks. Open reservations therefore never exceed the limit's bound, whatever their number and
 //!    the number of machines. Only `commit` may go into debt.
 //!
@@ -52,7 +52,7 @@ use tollgate::{Decision, Denied, Settlement};
 ///
 /// A drop can't wait for the store, so a task returns any tokens within the limit's deadline. The
 /// task runs in the runtime in which the tokens were reserved. If that runtime ends earlier or the
-/// process dies, all reserved tokens stay spent, even with `release_on_drop`. Like the tokens of
+/// process dies, all reserved tokens remain spent, even with `release_on_drop`. Like the tokens of
 /// every charge, they become available again when the bucket refills or the window ends.
 ///
 /// # What each algorithm and mode can do
@@ -104,7 +104,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// Charges `key` an estimate for work whose cost is known later. See [`SharedReservation`].
     ///
     /// If the future is dropped while it waits, the store may already have charged the tokens, and
-    /// they then stay charged.
+    /// they then remain charged.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl SharedReservation {
         self
     }
 
-    /// Returns the answer to the estimate. Its figures do not change later.
+    /// Returns the answer to the estimate. The answer's figures do not change later.
     pub const fn decision(&self) -> &Decision {
         &self.charge
     }
@@ -180,7 +180,7 @@ impl SharedReservation {
     /// Missing tokens are then charged to the limit.
     ///
     /// If the future is dropped while it waits for the store, it records nothing, but the store may
-    /// have charged the tokens, which then stay charged.
+    /// have charged the tokens, which then remain charged.
     ///
     /// # Errors
     ///
@@ -227,13 +227,13 @@ impl SharedReservation {
         self.charged.saturating_sub(actual).min(self.charge.charged())
     }
 
-    /// Settles the reservation with the actual cost of the work. The future completes no later than
-    /// the limit's deadline.
+    /// Settles the reservation with the actual cost of the work. The future completes by the
+    /// limit's deadline.
     ///
     /// If the cost is below the charge, this method gives back the difference, with the limitations
     /// of a [refund](SharedLimiter::refund). The tokens return to the window or the bucket that was
     /// charged, and are never more than the estimate. (Tokens that [`record`](Self::record) charged
-    /// in addition stay charged.)
+    /// in addition remain charged.)
     ///
     /// If the cost is above the charge, the difference is charged now. This charge may create a
     /// debt of up to [`max_debt`](crate::SharedBuilder::max_debt). The result reports any tokens
@@ -271,8 +271,8 @@ impl SharedReservation {
         Settlement { charged: charged + paid, unpaid: owed - paid }
     }
 
-    /// Gives back all reserved tokens because the work was not done. The future completes no later
-    /// than the limit's deadline.
+    /// Gives back all reserved tokens because the work was not done. The future completes by the
+    /// limit's deadline.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -327,7 +327,7 @@ impl SharedReservationSet {
     /// often first.
     ///
     /// If a limit's store does not answer, the limit gives nothing back. If the future is dropped
-    /// while it waits, charged tokens stay charged.
+    /// while it waits, charged tokens remain charged.
     ///
     /// # Errors
     ///

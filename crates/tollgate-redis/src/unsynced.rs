@@ -2,22 +2,24 @@
 //!
 //! Each machine counts its admissions and reports them to the store in the background. On each
 //! machine, a key never has more than `max_unsynced` tokens that the store has not confirmed. A
-//! machine admits nothing above the limit, counting all admissions known to the machine.
+//! machine admits nothing that would raise the admissions known to it above the limit.
 //!
 //! # Bound
 //!
-//! In each window, N machines admit at most the limit plus (N - 1) x `max_unsynced` tokens. This
+//! In each window, N machines admit at most the limit plus `(N - 1) * max_unsynced` tokens. This
 //! bound holds for any traffic, whether or not the store is reachable.
 //!
 //! *Proof.* Each machine judged its last admission based on an answer from the store. Let the
-//! machine's *knowledge* be the moment at which the store gave that answer. Let X be the machine
-//! with the latest knowledge, `k`. X judged by the sum of two numbers. The first is a total of
-//! everything that the store had counted at `k`, including X's own share. The second is everything
-//! else that X had admitted. Therefore X's admissions, together with the admissions that other
-//! machines had reported to the store until `k`, are within the limit. Any other machine Y received
-//! no answer later than `k` before its last admission. Consider the tokens that Y has admitted in
-//! total and that the store had not counted at `k`. At Y's last admission, all of them were
-//! unconfirmed, so there are at most `max_unsynced` of them. ∎
+//! machine's *knowledge* be the moment at which the store gave that answer.
+//!
+//! Let X be the machine with the latest knowledge, `k`. X judged by the sum of two numbers. The
+//! first is a total of everything that the store had counted at `k`, including X's own share. The
+//! second is everything else that X had admitted. Therefore X's admissions, together with the
+//! admissions that other machines had reported to the store until `k`, are within the limit.
+//!
+//! Any other machine Y received no answer later than `k` before its last admission. Consider the
+//! tokens that Y has admitted in total and that the store had not counted at `k`. At Y's last
+//! admission, all of them were unconfirmed, so there are at most `max_unsynced` of them. ∎
 //!
 //! The proof requires a total that never loses anything, but the store may lose everything when it
 //! is killed. A machine therefore remembers the highest count that it has received for the other
@@ -41,24 +43,25 @@
 //! if it has reported something before. A restarted process counts as another machine, and forgets
 //! the admissions that it had not reported.
 //!
-//! A reset deletes the key in the store, and this machine's admissions. Other machines treat the
-//! deletion as a loss.
+//! A reset deletes both the key in the store and this machine's admissions. Other machines treat
+//! the deletion as a loss.
 //!
-//! After a window has ended, its counts are still reported to that window, because the sliding
-//! window weighs them. They are dropped once the next window has also ended and they no longer
-//! count.
+//! After a window has ended, its counts are still reported to that window, because a sliding window
+//! weighs them. The counts are dropped once the next window has also ended, because they then have
+//! no effect.
 //!
 //! Windows follow the store's time. Each answer contains that time, and this machine's clock
 //! continues from it.
 //!
 //! # What a request waits for
 //!
-//! A request does not wait as long as both the limit and `max_unsynced` have room. This also holds
-//! for new keys, which count from zero within the bound. If `max_unsynced` is used up, the check
-//! waits for the store's answer, up to its deadline, before it is denied. If there is no
-//! connection, [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (These
-//! admissions are not included in the bound.) A request that costs more than `max_unsynced` asks
-//! the store.
+//! A request does not wait while both the limit and `max_unsynced` have room. This also holds for
+//! new keys, which count from zero within the bound.
+//!
+//! If `max_unsynced` is used up, the check waits for the store's answer, up to its deadline, before
+//! it is denied. If there is no connection, [`WhenUnavailable`](crate::WhenUnavailable) decides,
+//! and denies by default. (These admissions are not included in the bound.) A request that costs
+//! more than `max_unsynced` asks the store.
 
 mod counts;
 mod push;
@@ -306,7 +309,7 @@ impl Unsynced {
         }
     }
 
-    /// Reports all unreported counts to the store, for at most the deadline of a check.
+    /// Reports all unreported counts to the store, for at most a check's deadline.
     pub(crate) async fn flush(&self) {
         let state = &self.state;
         let all = async {

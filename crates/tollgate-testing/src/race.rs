@@ -20,8 +20,8 @@ impl Random {
     }
 }
 
-/// A barrier at which all threads wait for each other. They spin briefly before they sleep, so that
-/// they leave at nearly the same time.
+/// A barrier at which all threads wait for each other. The threads spin briefly before they sleep,
+/// so that they leave at nearly the same time.
 pub struct StartLine {
     threads: usize,
     arrived: AtomicUsize,

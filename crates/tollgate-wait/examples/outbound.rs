@@ -4,7 +4,8 @@
 //! `cargo run -p tollgate-wait --features tokio,tower --example outbound [RETRY-AFTER]`
 //!
 //! The argument is the value of `Retry-After` that the server sends while it is busy. The default
-//! is `1`. An empty argument omits the field, and `date` sends a date.
+//! is `1`. If the argument is empty, the server omits the field; if it is `date`, the server sends
+//! a date.
 
 use axum::Router;
 use axum::body::Bytes;

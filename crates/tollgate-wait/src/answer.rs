@@ -28,7 +28,7 @@ pub(crate) const MAX_LIMITS: usize = 8;
 /// The server's limits, and how long to wait before the next call, as described by a response.
 ///
 /// Reading never fails. A field in an unknown form is ignored, and a negative time is treated as
-/// zero. If one field contains several times, the longest time counts.
+/// zero. If a field contains more than one time, the longest counts.
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
@@ -77,10 +77,10 @@ pub struct ServerLimit {
     pub window: Option<Duration>,
     /// The remaining amount.
     pub remaining: Option<u64>,
-    /// How long it takes until more remains. On some servers, this is the time until any amount
-    /// becomes available; on others, it is the time until the whole quota is available.
+    /// The time until the remaining amount grows. Some servers report the time until any amount
+    /// becomes available; others report the time until the whole quota is available.
     pub reset: Option<Duration>,
-    /// The unit counted by the limit, if the limit does not count requests. The unit is the `qu` of
+    /// The unit that the limit counts, if it does not count requests: the `qu` of
     /// `RateLimit-Policy`, or `tokens`.
     pub unit: Option<String>,
 }

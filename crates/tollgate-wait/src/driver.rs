@@ -14,7 +14,7 @@
 //!
 //! If a wait fails or is dropped, the destructor of `Waiter` removes the waiter from the line and
 //! calls the next waiter. After the charge, the future completes without awaiting anything, so
-//! dropping the future never loses a charge (except for limits that take time to answer).
+//! dropping the future never loses a charge (unless the limiter takes time to answer).
 
 use crate::limiter::Waitable;
 use crate::line::{First, NO_TICKET, Place, Ticket};
@@ -128,7 +128,8 @@ where
         }
     }
 
-    /// Takes from the limiter, either as the waiter with `ticket` or without a place in a line.
+    /// Takes a turn from the limiter, either as the waiter holding `ticket` or without a place in
+    /// line.
     async fn take(&self, ticket: Ticket) -> Result<L::Turn, Decision> {
         // A rate requires no id, because its turns wake no waiter.
         let id = if Self::HOLDS { self.id() } else { 0 };
@@ -205,8 +206,8 @@ where
         }
     }
 
-    /// Returns the id of the key's line. For a rate, this method is not called while no key has
-    /// waiters.
+    /// Returns the id of the key's line. For a rate, a call that is admitted while no key has
+    /// waiters computes no id.
     fn id(&self) -> LineId {
         self.lines.id(self.key)
     }

@@ -28,9 +28,9 @@
 //! # Permits
 //!
 //! A queue in front of an [`InFlight`](tollgate::InFlight) hands out permits. The permits limit how
-//! many requests of a key run at the same time, and all other requests wait. A queue can also be in
-//! front of a pair of a rate limiter and an `InFlight`. Each wait then takes from both or from
-//! neither.
+//! many of a key's requests run at the same time, while all other requests wait. A queue can also
+//! be in front of a pair of a rate limiter and an `InFlight`. Each wait then takes from both or
+//! from neither.
 //!
 //! ```
 //! use std::time::Duration;
@@ -54,18 +54,18 @@
 //! # fn main() {}
 //! ```
 //!
-//! When a permit is dropped, it is returned, and its key's first waiter is woken. Nobody knows in
-//! advance when a permit will be returned, so a wait for a permit is never refused as too long. If
-//! no permit is returned in time, the wait ends with [`WaitError::Expired`], which contains the
-//! number of permits in use.
+//! When a permit is dropped, it is returned, and its key's first waiter is woken. Because it is
+//! unknown when a permit will be returned, a wait for a permit is never refused as too long. If no
+//! permit is returned in time, the wait ends with [`WaitError::Expired`], which contains the number
+//! of permits in use.
 //!
 //! A permit that is never dropped, for example after [`std::mem::forget`] or in a task that hangs,
-//! lowers the limit of its key until [`InFlight::reset`](tollgate::InFlight::reset) is called.
+//! lowers its key's limit until [`InFlight::reset`](tollgate::InFlight::reset) is called.
 //!
 //! # Guarantees
 //!
-//! - *Order.* The waiters of one key proceed in the order in which they arrived, whatever their
-//!   costs are. A waiter with a high cost is not starved by cheaper ones.
+//! - *Order.* A key's waiters proceed in order of arrival, whatever their costs. A waiter with a
+//!   high cost is not starved by cheaper ones.
 //! - *Leaving costs nothing.* A waiter is charged when its turn arrives. If its future is dropped
 //!   earlier, no token is charged, and the turn passes to the next waiter. (A shared limit may have
 //!   charged a request that was in transit when the future was dropped.)
@@ -119,8 +119,8 @@
 //! the host. The layer reads the server's limits from each response, and pauses a key that the
 //! server refuses. It can also resend a refused request if that is safe.
 //!
-//! With the feature `http`, `Paced` is the limiter below the layer, for other clients and for
-//! threads, and `Answer` parses a response's fields.
+//! The feature `http` provides `Paced`, the limiter below the layer, for other clients and for
+//! threads. It also provides `Answer`, which parses a response's fields.
 //!
 //! # Sleeping
 //!
@@ -131,14 +131,14 @@
 //!
 //! # How it works
 //!
-//! A waiter has a place in the line of its key. Only the first waiter checks the limiter. If the
-//! check is denied, the waiter sleeps until the denial's `retry_after` has passed or a permit is
+//! A waiter has a place in its key's line. Only the first waiter checks the limiter. If the check
+//! is denied, the waiter sleeps until the denial's `retry_after` has passed or a permit is
 //! returned, and checks again. When the waiter is admitted, it leaves the line and wakes the second
 //! waiter.
 //!
 //! The other waiters sleep until they are woken. Each of them also has a timer, in case the first
-//! waiter does not act. If the first waiter has not acted from the start to the end of this timer,
-//! it is removed from the line until it is polled.
+//! waiter does not act. If the first waiter does not act while this timer runs, it is removed from
+//! the line until it is polled.
 //!
 //! The lines are divided into 64 shards, each behind a mutex, so waiters of different keys rarely
 //! contend. A mutex is held only during operations on one line, and never while the limiter is

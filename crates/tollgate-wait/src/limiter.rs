@@ -24,7 +24,7 @@ pub trait Waitable<Q: ?Sized> {
     /// A permit is returned when it is dropped.
     type Turn;
 
-    /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after the permit is
+    /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` once the permit has been
     /// returned.
     fn take(
         &self,

@@ -8,15 +8,17 @@
 //! 2. The change to the line that makes a waiter the first also *calls* this waiter: it records a
 //!    new last act, ends the waiter's sleep, and returns the waiter's waker to the caller. A waiter
 //!    that returns to the first place acts by returning. A sleeping first waiter is called again
-//!    when a permit of the key is returned. A call is remembered until the first waiter looks,
+//!    when one of the key's permits is returned. A call is remembered until the first waiter looks,
 //!    which happens before each check of the limiter, so a call during a check causes another
 //!    check.
-//! 3. The first waiter loses its place only if it has stopped acting. There are two ways to detect
-//!    this. First, another waiter reads the first waiter's last act as a [`First`], sleeps for the
-//!    sum of the first waiter's sleep and the patience, and finds that the last act is still the
-//!    same. Second, according to the system clock, the last act is older than this sum. No two acts
-//!    in a line have the same number. (The system clock alone is not sufficient, because it does
-//!    not advance with the timers of a runtime whose time is paused.)
+//! 3. The first waiter loses its place only if it has stopped acting. Another waiter detects this
+//!    if it reads the first waiter's last act as a [`First`], sleeps for the sum of the first
+//!    waiter's sleep and the patience, and finds that the last act is still the same. (No two acts
+//!    in a line have the same number.)
+//!
+//!    The line also detects this if, according to the system clock, the last act is older than this
+//!    sum. The system clock alone is not sufficient, because it does not advance with the timers of
+//!    a runtime with paused time.
 //! 4. No waker is cloned, dropped or woken here. The caller holds the lock, and these operations
 //!    run user code, which may drop another waiter. Wakers are only swapped, and returned to the
 //!    caller.

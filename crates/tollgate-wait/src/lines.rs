@@ -41,23 +41,25 @@
 //!    `line.rs`). The locks therefore cannot deadlock. [`Lines::removed`] runs wakers and their
 //!    destructors after the unlock, so these may call any function of the queue again, even for the
 //!    same key.
-//! 3. A turn is never lost. The critical section that removes the first waiter also takes the waker
-//!    of the next waiter. If [`Waiter::look`] finds a waiter behind another one, it stores the
-//!    waiter's waker in the same critical section. If the look happens before the removal, the
-//!    removal finds the waker and wakes the waiter. If the look happens after the removal, it finds
-//!    the waiter in the first place.
+//! 3. A turn is never lost. The critical section that removes the first waiter also takes the next
+//!    waiter's waker. If [`Waiter::look`] finds a waiter behind another one, it stores the waiter's
+//!    waker in the same critical section. If the look happens before the removal, the removal finds
+//!    the waker and wakes the waiter. If the look happens after the removal, it finds the waiter in
+//!    the first place.
 //! 4. A returned permit is never overlooked. [`Lines::wake`] takes the lock after the permit is
 //!    returned. A waiter enters its line, under the lock, before it checks the limiter as the first
 //!    waiter. If the wake takes the lock first, the check finds the permit. If the waiter takes the
-//!    lock first, the wake finds the waiter. This is true for any memory orderings in the limiter.
-//!    The wake does not read the count of waiters, because it could read the count too early.
+//!    lock first, the wake finds the waiter.
+//!
+//!    This is true for any memory orderings in the limiter. The wake does not read the count of
+//!    waiters, because that read could happen too early.
 //! 5. A shard issues ascending tickets under its lock, and continues the numbers when lines are
 //!    removed. A returning waiter is therefore placed ahead of all later waiters, even if its line
 //!    was absent in the meantime.
 //! 6. `waiting` is at least the number of waiters in all lines. It is raised before a waiter enters
 //!    a line. It is lowered after the waiter has left, but before the next waiter is woken. The
-//!    limit on the number of waiters therefore also limits the memory of the lines, and a woken
-//!    caller reads a count that does not include the waiter that woke it.
+//!    limit on the number of waiters therefore also limits the lines' memory, and a woken caller
+//!    reads a count that does not include the waiter that woke it.
 
 mod sync;
 
@@ -238,7 +240,7 @@ pub(crate) struct Waiter<'l> {
 
 impl Waiter<'_> {
     /// Returns to the place that the waiter has lost, ahead of all waiters that arrived later. The
-    /// bounds are not checked again, because they were checked when the waiter joined.
+    /// bounds are not rechecked, because they were checked when the waiter joined.
     pub(crate) fn come_back(&self) {
         // ORDERING: relaxed, because this count publishes no other data.
         self.lines.waiting.0.fetch_add(1, Relaxed);

@@ -48,7 +48,7 @@ pub enum WaitError {
     /// The turn cannot arrive in time. This error is returned immediately, without waiting.
     #[error("the wait would take {wait:?}, and at most {max_wait:?} is allowed; retry later")]
     TooLong {
-        /// How long the wait would take if no current waiter leaves early. The time is exact for
+        /// How long the wait would take if no current waiter left early. The time is exact for
         /// buckets. It is an estimate for windows and logs, and for a limiter that replaces a
         /// store.
         wait: Duration,
@@ -95,7 +95,7 @@ pub enum WaitError {
 
     /// The time at which a retry would pass is unknown. There are three possible reasons: the
     /// limiter has no space for this key, the store of a shared limit did not answer, or the
-    /// limiter that replaces the store can never admit the cost, although the store can.
+    /// limiter that replaces the store can never admit the cost, even though the store can.
     #[error(
         "the limiter has no retry time: it is full of other keys (raise its `max_keys`, or choose another \
          `WhenFull`), or its store is unreachable (retry later, or raise the share of its `WhenUnavailable`)"

@@ -85,8 +85,9 @@ impl<L> Paced<L> {
         }
     }
 
-    /// Sets the maximum duration of pauses, and of the times and windows of limits. The default is
-    /// an hour. If a server requests a longer pause, it is called again after this maximum.
+    /// Sets the maximum duration of a pause, and the maximum reset time and window of a limit. The
+    /// default is an hour. If a server requests a longer pause, it is called again after this
+    /// maximum.
     #[must_use]
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;
@@ -115,7 +116,7 @@ impl<L> Paced<L> {
         &self.limiter
     }
 
-    /// Returns the number of keys that have a pace. This may include paces that have ended
+    /// Returns the number of keys that have a pace. This number may include paces that have ended
     /// recently.
     ///
     /// # Progress
@@ -246,9 +247,9 @@ where
             None => None,
         };
         let turn = self.limiter.take(key, cost, next).await;
-        // The server may have refused another request during the check of the inner limiter, which
-        // takes time if that limiter is shared. In this case, the caller keeps its place in the
-        // queue, and the tokens are lost.
+        // The server may have refused another request while the inner limiter was checking this
+        // one, because a shared limiter takes time to check. In this case, the caller keeps its
+        // place in the queue, and the tokens are lost.
         let pause = self.paused_for(key);
         if turn.is_ok() && !pause.is_zero() {
             return Err(self.held_back(cost, self.limiter.quota(key).capacity(), pause));

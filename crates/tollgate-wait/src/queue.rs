@@ -18,7 +18,7 @@ use std::time::Duration;
 /// [`SingleLimiter`](tollgate::SingleLimiter) (whose only key is `()`), an
 /// [`InFlight`](tollgate::InFlight), or a shared limiter. It may also be a pair of a rate and a
 /// limit on the requests in flight. References to these limiters and `Arc`s of them also work. `S`
-/// creates the sleeps of the async methods.
+/// creates the async methods' sleeps.
 ///
 /// If two `WaitQueue`s use one limiter, each queue has its own order.
 ///

@@ -27,11 +27,11 @@ use tollgate::Tick;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A layer for HTTP clients. Each request waits for its turn, and each response updates the pace of
-/// its key before the next request with this key is sent.
+/// A layer for HTTP clients. Each request waits for its turn, and each response updates its key's
+/// pace before the next request with this key is sent.
 ///
 /// The layer contains a queue in front of a [`Paced`] limiter, whose documentation describes the
-/// rules of the pace. The layer can also [resend](Self::retries) refused requests.
+/// pace's rules. The layer can also [resend](Self::retries) refused requests.
 ///
 /// ```
 /// use http::{Request, Response};

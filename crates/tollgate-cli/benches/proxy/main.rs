@@ -6,7 +6,7 @@
 //! The load generator, the proxies and the server share the cores. Requests per second therefore
 //! show only how much a proxy loses when limits are added. A proxy's cost is the processor time per
 //! request of all its processes, in user space and in the kernel. In each round, all subjects run
-//! in turn, and a ratio compares two runs of the same round.
+//! in turn, and each ratio compares two runs of the same round.
 //!
 //! Run it with `make bench-proxy`, or with `cargo bench -p tollgate-cli --bench proxy -- --rounds 9
 //! --seconds 5 --connections 32`.

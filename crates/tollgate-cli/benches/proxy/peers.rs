@@ -1,6 +1,6 @@
 //! Sets up other proxies in front of the same server. Each proxy is configured as its documentation
-//! advises, with one limit by address that no client reaches. It keeps its connections to the
-//! server open, and logs nothing.
+//! advises, with one per-address limit that no client reaches. Each proxy keeps its connections to
+//! the server open, and logs nothing.
 
 use crate::process::Process;
 use crate::subject::Subject;

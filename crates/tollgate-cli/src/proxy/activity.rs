@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The protocol of a connection. The protocol determines which events count as activity.
+/// A connection's protocol, which determines which events count as activity.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Speaks {
@@ -25,8 +25,8 @@ pub(crate) enum Speaks {
     Nothing = 0,
     /// Bytes accepted by the client count, and so do body frames.
     Http1 = 1,
-    /// Only body frames count. Bytes do not count, because a client whose flow-control window is
-    /// closed still receives answers to its pings.
+    /// Only body frames count. Other bytes on the connection do not, because a client whose
+    /// flow-control window is closed still receives answers to its pings.
     Http2 = 2,
     /// A WebSocket. Bytes count in either direction.
     Tunnel = 3,
@@ -47,7 +47,7 @@ pub(crate) struct Activity {
 /// Whether a connection may continue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The connection may continue, and must be checked again after this time.
+    /// The connection may continue, and must be rechecked after this time.
     For(Duration),
     /// The connection has no request in progress, and no new request arrived in time.
     Idle,
@@ -82,10 +82,10 @@ impl Activity {
         self.touch();
     }
 
-    /// Returns whether the connection may continue. It always may while a request waits for its
-    /// response, because such a request has its own timeout. A response may stall for twice as long
-    /// as `idle`. A body that waits for the upstream thus times out before the connection does, and
-    /// other requests on the connection can continue.
+    /// Returns whether the connection may continue. While a request waits for its response, the
+    /// result is always true, because such a request has its own timeout. A response may stall for
+    /// twice as long as `idle`. A body that waits for the upstream thus times out before the
+    /// connection does, and other requests on the connection can continue.
     pub(crate) fn standing(&self, head: Duration, idle: Duration) -> Standing {
         // ORDERING: acquire; if a request has been removed from `waiting`, the load of `sending`
         // below sees its response.

@@ -81,7 +81,7 @@ pub(crate) fn is_shadow(settings: &LayerSettings, limit: &LimitPart) -> bool {
     settings.shadows.contains(&limit.text_name)
 }
 
-/// Returns the limiter of a class. Without a class name, returns the limit's own limiter.
+/// Returns a class's limiter. Without a class name, returns the limit's own limiter.
 pub(crate) fn of_class(limiter: &LocalLimiter, class: Option<&str>) -> Option<LocalLimiter> {
     class.map_or_else(|| Some(limiter.clone()), |class| limiter.class(class))
 }

@@ -38,7 +38,7 @@ impl Refusal {
     }
 }
 
-/// The text shown in a report. The report states the limit elsewhere.
+/// The text shown in a report. It omits the limit, which the report states elsewhere.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.line {
@@ -113,8 +113,7 @@ fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> 
     if let Some(own) = own {
         let quotas = own.quotas.iter().map(|own| (&*own.key, tried(own.quota)));
         simulation.set_key_quotas(quotas).map_err(|error| {
-            // The error does not name the key with the refused quota, so this tries each quota
-            // alone.
+            // The error does not name the key with the refused quota, so each quota is tried alone.
             let alone = LimiterSettings { max_keys: 1, ..settings.limiter };
             let refused =
                 own.quotas.iter().find(|own| ReplayLimiter::new(algorithm, tried(own.quota), alone).is_err());

@@ -115,8 +115,8 @@ impl<'s> LimitsPage<'s> {
         })
     }
 
-    /// Counts a request. `refused` is `None` if the request passed. If the request was refused, it
-    /// contains the retry-after, or `None` if the request can never pass.
+    /// Counts a request. `refused` is `None` if the request passed. For a refused request,
+    /// `refused` contains the retry-after, or `None` if the request can never pass.
     pub(crate) fn judged(&mut self, at: Tick, refused: Option<Option<Duration>>) {
         self.timeline.count(at.as_nanos() / 1_000_000_000, refused.is_none());
         if let Some(wait) = refused {

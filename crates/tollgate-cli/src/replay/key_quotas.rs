@@ -43,7 +43,7 @@ pub(crate) struct KeyQuota {
     line: u64,
 }
 
-/// Reads the records of a file, and stores the keys of the records read so far.
+/// Reads a file's records, and stores the keys of the records read so far.
 struct Records<'r> {
     input: &'r Input,
     /// The names of the key's fields.

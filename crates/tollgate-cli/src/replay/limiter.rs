@@ -13,7 +13,7 @@ use super::keys::KeyId;
 use super::places::Places;
 
 /// The maximum number of keys with a state. Any machine runs out of memory before it reaches this
-/// number, although a limiter could track even more keys.
+/// number, even though a limiter could track more keys.
 const ALL_KEYS: usize = if usize::BITS > 32 { 1 << 31 } else { 1 << 23 };
 
 /// The settings of a limiter besides its quota.

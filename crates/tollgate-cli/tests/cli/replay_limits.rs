@@ -4,8 +4,8 @@
 use crate::program::{LOG, json, refusal, replay, replay_stdin, text};
 use serde_json::Value;
 
-/// Returns the name of the limit that refused each line of a log, or an empty text for a line that
-/// passed.
+/// Returns the name of the limit that refused each line of a log, or an empty string for a line
+/// that passed.
 #[track_caller]
 fn refused_by(args: &[&str], log: &str) -> Vec<String> {
     let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), log.as_bytes()));

@@ -41,7 +41,7 @@ pub struct DecisionEvent<'a> {
     /// The limit's decision; `None` if the limit found no key or blocks the caller.
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) may allow a request that another limit
-    /// refuses. The decision then includes the charge, although the charge is refunded.
+    /// refuses. The decision then includes the charge, even though the charge is refunded.
     pub decision: Option<&'a Decision>,
     /// The parts of the request's key in this limit; `None` if the limit found no key. These parts
     /// are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. They
@@ -60,14 +60,14 @@ pub struct DecisionEvent<'a> {
 
 impl DecisionEvent<'_> {
     /// Returns true if the limit is in shadow mode and would otherwise have refused the request,
-    /// whether for a missing key or for another reason.
+    /// for a missing key or for any other reason.
     pub fn would_refuse(&self) -> bool {
         self.is_shadow && self.reason.is_some()
     }
 
     /// Returns the outcome as one word, which can label a metric, as in
     /// [`Metrics`](crate::Metrics). Returns `None` if this limit had room for the request, but
-    /// another limit refused it. The request does not count as allowed, because this limit has
+    /// another limit refused it. Such a request does not count as allowed, because this limit has
     /// charged nothing.
     ///
     /// | outcome | the limit |
@@ -108,8 +108,8 @@ impl DecisionEvent<'_> {
 /// The result of settling the cost of one request in one limit; see
 /// [`on_settled`](crate::RateLimitBuilder::on_settled).
 ///
-/// Each limit with [`settle`](crate::Limit::settle) causes one event after the response has ended,
-/// been cut off, or been dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) causes the
+/// Each limit with [`settle`](crate::Limit::settle) causes one event once the response has ended,
+/// or was cut off or dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) causes the
 /// event after the limiter's store has answered. A request without a response causes no event, and
 /// neither does a request whose estimate [`charge_if`](crate::Limit::charge_if) gives back.
 ///
@@ -145,8 +145,8 @@ pub struct SettleEvent<'a> {
     /// example because the body is compressed or too large to be read. The cost is also unknown if
     /// the response ended before it revealed more than the estimate.
     pub cost: Option<u64>,
-    /// The total charged for the request, and the tokens that could not be charged because they
-    /// exceeded the tokens left in the limit plus its maximum debt.
+    /// The total charged for the request, and the tokens that could not be charged. Tokens cannot
+    /// be charged beyond the tokens left in the limit plus its maximum debt.
     ///
     /// Tokens count as given back as soon as the refund is requested. A shared limiter may fail to
     /// give these tokens back, for example if its store is unreachable.

@@ -1,4 +1,4 @@
-//! The limits of a layer, and the check of one request against all of them.
+//! A layer's limits, and the check of one request against all of them.
 
 use super::event::DecisionEvent;
 use super::listeners::Listeners;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use tollgate::store::ToKey;
 use tollgate::{Charge, Decision, check_all};
 
-/// The limits and the other settings of a layer, shared by all clones of the layer.
+/// A layer's limits and other settings, shared by all clones of the layer.
 pub(crate) struct LimitSet {
     pub(crate) limits: Arc<[CompiledLimit]>,
     /// Whether requests may have to wait, because a limit is shared or looks up classes.
@@ -103,7 +103,7 @@ impl LimitSet {
     }
 
     /// Returns the limits that apply to a request, with the request's keys. If a limit refuses the
-    /// request because its key is missing or its caller is blocked, returns that limit instead.
+    /// request because the key is missing or the caller is blocked, returns that limit instead.
     pub(crate) fn applicable<'r>(
         &'r self,
         head: RequestHead<'r>,
@@ -158,7 +158,7 @@ impl LimitSet {
         })
     }
 
-    /// Returns the state needed to refund or settle a charge when the response is known, or `None`
+    /// Returns the state needed to refund or settle a charge once the response is known, or `None`
     /// if the charge is final.
     pub(crate) fn pending(
         &self,

@@ -1,4 +1,4 @@
-//! Charges of a request, to be kept, refunded or settled when the response is known.
+//! A request's charges, which are kept, refunded or settled once the response is known.
 
 use crate::head::ResponseHead;
 use crate::key::parts::Key;

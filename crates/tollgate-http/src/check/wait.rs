@@ -1,5 +1,5 @@
-//! Checks one request against the limits of a layer, if some of the limits are shared or must look
-//! up the caller's class.
+//! Checks one request against a layer's limits, if some of the limits are shared or must look up
+//! the caller's class.
 //!
 //! # Order
 //!

@@ -149,9 +149,9 @@ impl ClassBy {
     }
 
     /// Looks up the class in a list of keys and their classes. `key` specifies how to find a
-    /// request's key. It must have exactly one part, such as [`KeyBy::header`], [`KeyBy::query`] or
-    /// [`KeyBy::peer`]. If the key is an address, the list may contain networks. If several
-    /// networks match, the one with the longest prefix counts.
+    /// request's key. The key must have exactly one part, such as [`KeyBy::header`],
+    /// [`KeyBy::query`] or [`KeyBy::peer`]. If the key is an address, the list may contain
+    /// networks. If several networks match, the one with the longest prefix counts.
     ///
     /// Building the layer fails if the limiter does not have one of the listed classes, or if a key
     /// is listed twice.
@@ -171,8 +171,8 @@ impl ClassBy {
     }
 
     /// Looks up the class in a file, as [`list`](Self::list) does in a list. Each line of the file
-    /// is a CSV record: a value for each part of the key, followed by the name of a class. The key
-    /// may have several parts and alternatives. See the [form of such a
+    /// is a CSV record: a value for each part of the key, followed by a class name. The key may
+    /// have several parts and alternatives. See the [form of such a
     /// file](crate::settings#form-of-a-file-of-classes).
     ///
     /// This call reads the file once. To read the file again, build a new layer.
@@ -196,7 +196,7 @@ impl ClassBy {
         Self { how: listed }
     }
 
-    /// Looks up the class of a key in a table that has already been read.
+    /// Looks up a key's class in a table that has already been read.
     pub(crate) fn table(key: KeyBy, table: Arc<Table>) -> Self {
         Self { how: key.checked().map(|how| ClassHow::Listed(Listed::new(how, table))) }
     }
@@ -212,7 +212,7 @@ impl ClassBy {
     }
 }
 
-/// Finds the class with the function of a [`ClassLookup`], such as a database query.
+/// Finds the class with a [`ClassLookup`]'s function, such as a database query.
 impl<K> From<ClassLookup<K>> for ClassBy
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -231,7 +231,7 @@ where
 }
 
 impl ClassHow {
-    /// Returns the name of a request's class, if any, or the question that will find the name.
+    /// Returns the name of a request's class, if any, or the question whose answer is the name.
     pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>) -> ClassOf<'a> {
         ClassOf::Named(match self {
             Self::Extension { find, .. } | Self::Closure(find) => find(head).map(Cow::Borrowed),

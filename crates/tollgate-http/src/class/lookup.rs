@@ -76,8 +76,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// If all clients that wait for a question have hung up, the question is dropped before it has
 /// finished.
 ///
-/// Keys invented by clients also cause questions. Therefore use a verified key, or put a limit by
-/// address into an outer layer, so that it is charged before any question is asked.
+/// Keys invented by clients also cause questions. Therefore use a verified key, or put a
+/// per-address limit into an outer layer, so that this limit is charged before any question is
+/// asked.
 ///
 /// # What is cached
 ///

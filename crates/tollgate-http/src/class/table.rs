@@ -253,7 +253,7 @@ fn target(parts: &[&How], which: Option<KeyPart<'static>>, values: &[&[u8]]) -> 
     Ok(Target::Key(which.into_iter().chain(parts?).collect()))
 }
 
-/// Parses a value as a network. An IPv6 address stands for the whole network of its client.
+/// Parses a value as a network. An IPv6 address stands for its client's whole network.
 fn network_of(value: &[u8], ipv6_prefix: u8) -> Result<IpNet, String> {
     let text = std::str::from_utf8(value).unwrap_or_default();
     let shown = || printable(value);

@@ -67,9 +67,10 @@ impl TrustedProxies {
     /// The walk begins at the peer. It continues from right to left through the field's addresses
     /// while the current address is trusted. The first untrusted address is the client. If all
     /// addresses are trusted, the client is the leftmost one. If the peer is not trusted, the
-    /// client is the peer, and the field is ignored. No key is found if there is no peer address,
-    /// or if the walk reaches an entry that is not an address (`unknown`, `_hidden`, or anything
-    /// else).
+    /// client is the peer, and the field is ignored.
+    ///
+    /// No key is found if there is no peer address, or if the walk reaches an entry that is not an
+    /// address (`unknown`, `_hidden`, or anything else).
     ///
     /// ```
     /// # use tollgate_http::TrustedProxies;
@@ -193,7 +194,7 @@ fn networks(texts: &[String]) -> Result<Vec<IpNet>, Fault> {
         return Err(Fault::NoNetworks);
     }
     let networks: Vec<IpNet> = texts.iter().map(|text| network(text)).collect::<Result<_, _>>()?;
-    // This merges, for example, the two halves of the address space into one network of all
+    // For example, this merges the two halves of the address space into one network of all
     // addresses.
     let networks = IpNet::aggregate(&networks);
     match networks.iter().find(|network| network.prefix_len() == 0) {

@@ -3,7 +3,7 @@
 //!
 //! A [`KeyRef`] borrows its parts from the request. It becomes an owned [`Key`] only if it must
 //! outlive the request: in a store of exact keys, or for a charge that may be refunded. There are
-//! two types instead of one type with a lifetime, so that the type of a limiter has no lifetime.
+//! two types rather than one type with a lifetime, so that a limiter's type has no lifetime.
 
 use crate::client::address;
 use smallvec::SmallVec;
@@ -208,7 +208,7 @@ impl Key {
     /// assert_ne!(bytes(Key::new("api", ["ab", "c"])), bytes(Key::new("api", ["a", "bc"])));
     /// ```
     pub fn write_to(&self, bytes: &mut Vec<u8>) {
-        // Writes the name of the limit or the bytes of a part, preceded by the kind and the length.
+        // Writes the limit's name or a part's bytes, preceded by the kind and the length.
         fn put(bytes: &mut Vec<u8>, kind: u8, part: &[u8]) {
             bytes.push(kind);
             bytes.extend((part.len() as u64).to_be_bytes());

@@ -234,9 +234,9 @@ impl RateLimitBuilder {
     ///
     /// An upstream, the handler or an inner layer may already have written these fields. The three
     /// fields describe one limit, so the layer keeps or replaces them together. It keeps them if
-    /// they belong to a refusal by an inner layer, or if their limit has at most as large a share
-    /// left. It always replaces them if limit or remaining is missing, or if any of the three is
-    /// not a single number.
+    /// they belong to a refusal by an inner layer, or if their limit has no larger share left. It
+    /// always replaces them if limit or remaining is missing, or if any of the three is not a
+    /// single number.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -246,8 +246,8 @@ impl RateLimitBuilder {
         Self { shows_legacy: true, ..self }
     }
 
-    /// Counts the decisions of the layer in `metrics`, which writes the counts for Prometheus. If
-    /// this method is called twice, only the last metrics are used.
+    /// Counts the layer's decisions in `metrics`, which writes the counts for Prometheus. If this
+    /// method is called twice, only the last metrics are used.
     ///
     /// ```
     /// # use tollgate_http::{Metrics, RateLimitLayer};

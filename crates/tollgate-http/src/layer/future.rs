@@ -7,10 +7,13 @@
 //! # Why a response waits for refunds
 //!
 //! If the response does not keep a charge, the charge is refunded before the response is passed on.
-//! This takes one more round trip, but the alternatives are worse. The layer has no runtime that
-//! could run a task for the refund. The response body could make the refund, but servers do not
-//! poll an empty body. Waiting also lets a client rely on the refund: if it sends its next request
-//! as soon as it has received the response, that request is not refused for lack of these tokens.
+//! This takes one more round trip, but lets a client rely on the refund. If the client sends its
+//! next request as soon as it has received the response, that request is not refused for lack of
+//! these tokens.
+//!
+//! The alternatives are worse. The layer has no runtime that could run a task for the refund. The
+//! response body could make the refund, but servers do not poll an empty body.
+//!
 //! Responses without a refund do not wait, and no response waits if the limiter passes its refunds
 //! to its own task.
 //!
@@ -80,7 +83,7 @@ pin_project! {
     }
 }
 
-/// The work to do when the response is known: adding the fields and settling the charges.
+/// The work to do once the response is known: adding the fields and settling the charges.
 type Rest = (Fields, Option<Box<PendingRefunds>>);
 
 /// The outcome of a handler.

@@ -29,8 +29,8 @@ use tower_service::Service;
 /// configure a layer.
 ///
 /// All clones of a layer share the same limits, and so do all services and connections that use the
-/// layer. The inner service must be `Clone`, as axum and tonic services are, and hyper's
-/// `service_fn`.
+/// layer. The inner service must be `Clone`, as axum services, tonic services and hyper's
+/// `service_fn` are.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -130,17 +130,17 @@ impl fmt::Debug for RateLimitLayer {
 ///
 /// # Progress
 ///
-/// A request requires one lock-free check for each limit and never waits, unless a limit of the
-/// layer is over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up
+/// A request requires one lock-free check for each limit and never waits, unless one of the layer's
+/// limits is over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up
 /// [classes](crate::ClassLookup). An admitted request from a known client allocates only the values
 /// of the fields; a refusal allocates its response. Limits with
 /// [`charge_if`](crate::Limit::charge_if) or [`settle`](crate::Limit::settle) also allocate state,
 /// which they store until the response is known or has ended.
 ///
-/// If a limit of the layer is shared or looks up classes, a request first waits for all unknown
-/// classes concurrently, and then for all applicable shared limits, also concurrently. It waits for
-/// nothing else. A request that waits allocates memory and clones the inner service. No limit is
-/// checked before the future is polled.
+/// If one of the layer's limits is shared or looks up classes, a request first waits for all
+/// unknown classes concurrently, and then for all applicable shared limits, also concurrently. It
+/// waits for nothing else. A request that waits allocates memory and clones the inner service. No
+/// limit is checked before the future is polled.
 #[derive(Clone)]
 pub struct RateLimitService<S> {
     inner: S,

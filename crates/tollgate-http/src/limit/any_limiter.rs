@@ -40,7 +40,7 @@ impl AnyLimiter {
         !matches!(self, Self::Unlimited | Self::Blocked)
     }
 
-    /// Returns whether this limiter limits requests in flight instead of a rate.
+    /// Returns whether this limiter limits requests in flight rather than a rate.
     pub(crate) fn is_in_flight(&self) -> bool {
         match self {
             Self::Local(limiter) => limiter.quota().period().is_zero(),
@@ -187,10 +187,11 @@ impl Local {
 pub(crate) struct Bound<'r> {
     /// The index of the limit in the layer.
     pub(crate) limit: usize,
-    /// The number of the caller's class; 0 is the default class.
+    /// The index of the caller's class; 0 is the default class.
     pub(crate) class: usize,
     pub(crate) limiter: &'r Local,
-    /// For a limit on requests in flight, the permit to be charged instead of the limiter.
+    /// For a limit on requests in flight, the request's permit, which is charged and refunded in
+    /// place of `limiter`.
     pub(crate) permit: Option<LocalPermit>,
     pub(crate) key: KeyRef<'r>,
     /// The cost of the request, in tokens.

@@ -25,8 +25,8 @@ pub(crate) struct ApplicableLimits<'r> {
 /// A limit that refuses a request without counting it.
 pub(crate) struct Refusing<'r> {
     pub(crate) limit: &'r CompiledLimit,
-    /// The number of the caller's class; `None` if the request has no key, because the class is
-    /// then unknown.
+    /// The index of the caller's class; `None` if the request has no key, because the class is then
+    /// unknown.
     pub(crate) class: Option<usize>,
     pub(crate) reason: RefusalReason,
     /// The blocked caller's key. The key is boxed, because most requests are not refused.
@@ -50,7 +50,7 @@ impl<'r> Refusing<'r> {
     }
 }
 
-/// A limit, a request's key in this limit, and the question that will find the request's class.
+/// A limit, a request's key in this limit, and the question whose answer is the request's class.
 pub(crate) struct Asking<'r> {
     number: usize,
     limit: &'r CompiledLimit,
@@ -60,7 +60,7 @@ pub(crate) struct Asking<'r> {
 
 impl<'r> ApplicableLimits<'r> {
     /// Adds the limit with this index in the layer. `class` is the caller's class, or the question
-    /// that will find it.
+    /// whose answer is the class.
     ///
     /// # Errors
     ///

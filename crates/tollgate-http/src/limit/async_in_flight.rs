@@ -24,8 +24,8 @@ impl fmt::Debug for AsyncPermit {
     }
 }
 
-/// A limit on requests in flight with permits that several machines share, so that each answer
-/// takes time. [`Backend::in_flight`](crate::Backend::in_flight) turns such a limit into a backend.
+/// A limit on requests in flight whose permits are shared by several machines, so each answer takes
+/// time. [`Backend::in_flight`](crate::Backend::in_flight) turns such a limit into a backend.
 ///
 /// The only error is a denial. The implementation decides what to answer while its store is
 /// unreachable, and how long to wait for the store.

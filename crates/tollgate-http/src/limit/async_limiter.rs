@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::{Decision, Quota};
 
-/// A limiter whose counts are shared by several machines, so that each answer takes time.
+/// A limiter whose counts are shared by several machines, so each answer takes time.
 /// [`Limit::new`](crate::Limit::new) accepts such a limiter directly.
 ///
 /// The guarantees of a layer depend on the limiter. [`check_n`](Self::check_n) must charge the
@@ -98,8 +98,8 @@ pub trait AsyncLimiter: Send + Sync {
         Box::pin(async move { self.check_n(key, tokens).await.charged() })
     }
 
-    /// Returns the quota of each key, for `RateLimit-Policy`. Building a layer fails if every
-    /// request would cost more than the quota's [capacity](Quota::capacity).
+    /// Returns each key's quota, for `RateLimit-Policy`. Building a layer fails if every request
+    /// would cost more than the quota's [capacity](Quota::capacity).
     fn quota(&self) -> Quota;
 
     /// Runs a task to its end in the background, without waiting for the task. The task owns the
@@ -114,8 +114,8 @@ pub trait AsyncLimiter: Send + Sync {
 
     /// Returns this limiter's figures for the [`Metrics`](crate::Metrics) of its layer. The metrics
     /// call this method whenever they are read. The figures are shown under the limit's name and
-    /// cover all classes, so this method is called only on the limiter of the default class. The
-    /// default implementation returns none.
+    /// cover all classes, so this method is called only on the default class's limiter. The default
+    /// implementation returns none.
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }

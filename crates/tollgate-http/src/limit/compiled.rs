@@ -49,7 +49,7 @@ pub(crate) struct Class {
     pub(crate) backend: AnyLimiter,
     /// The maximum number of keys, for a process-local keyed limiter.
     pub(crate) max_keys: Option<usize>,
-    /// The counts of the decisions of this class, if the layer has metrics.
+    /// The counts of this class's decisions, if the layer has metrics.
     pub(crate) counts: Option<Arc<Counts>>,
 }
 
@@ -159,7 +159,7 @@ impl CompiledLimit {
         Ok(limit)
     }
 
-    /// Connects the limit to `metrics`, which then counts the decisions of each class and shows the
+    /// Connects the limit to `metrics`, which then counts each class's decisions and shows the
     /// limiters' figures. The figures of a shared limiter cover all of its classes.
     pub(crate) fn count_in(&mut self, metrics: &Metrics) {
         let is_shared = self.kind().is_shared;
@@ -217,8 +217,8 @@ impl CompiledLimit {
         self.classes.as_ref().map_or(&[], |classes| &classes.named)
     }
 
-    /// Returns the number of a request's class, or the question that will find the class. `unknown`
-    /// is called with the class's name if the limiter does not have this class.
+    /// Returns the index of a request's class, or the lookup that will find the class. `unknown` is
+    /// called with the class's name if the limiter does not have this class.
     pub(crate) fn class_of(
         &self,
         head: RequestHead<'_>,
@@ -232,7 +232,7 @@ impl CompiledLimit {
         }
     }
 
-    /// Returns the number of the class with this name. Without a name, returns 0, which is the
+    /// Returns the index of the class with this name. Without a name, returns 0, the index of the
     /// default class. If the limiter does not have the class, calls `unknown` with the name and
     /// returns 0.
     pub(crate) fn number_of(&self, name: Option<&str>, unknown: impl FnOnce(&str)) -> usize {

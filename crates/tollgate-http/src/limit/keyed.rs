@@ -22,7 +22,8 @@ pub(crate) trait Keyed: Send + Sync {
     fn stats(&self) -> Stats;
     /// Returns the key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
-    /// For a limit on requests in flight, returns the permit to be charged instead of the limiter.
+    /// For a limit on requests in flight, returns a permit, which is charged and refunded in place
+    /// of the limiter.
     fn permit(&self, _key: &KeyRef<'_>) -> Option<LocalPermit> {
         None
     }

@@ -68,24 +68,24 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// machines.
 ///
 /// A request acquires one permit, or as many permits as it [costs](Self::cost). It acquires its
-/// permits together with the tokens of the other limits, or not at all. The permits are released
-/// when the response body has ended or was dropped, when the handler has failed, or when the client
-/// has hung up. A download therefore counts until the server has taken the last frame, even though
-/// the handler returned earlier. Neither data that is still buffered after that nor an upgraded
+/// permits together with the other limits' tokens, or not at all. The permits are released when the
+/// response body has ended or was dropped, when the handler has failed, or when the client has hung
+/// up. A download therefore counts until the server has taken the last frame, even though the
+/// handler returned earlier. Neither data that is still buffered after that nor an upgraded
 /// connection counts.
 ///
 /// The permits of a shared limit are acquired one at a time. Building a layer therefore fails if
 /// such a limit has a cost. Other machines see a released permit a moment later, when the store has
 /// received the release.
 ///
-/// A refusal has no `Retry-After`, because nobody knows when a permit will be released. A [response
-/// of your own] can recognize such a refusal by the reason [`RefusalReason::InFlight`], and can use
-/// status 503. `RateLimit-Policy` shows the limit with the unit `concurrent-requests`. A response
-/// cannot release its permit early, so building a layer fails if such a limit has a
+/// A refusal has no `Retry-After`, because it is unknown when a permit will be released. A [custom
+/// response] can test for the reason [`RefusalReason::InFlight`], and use status 503.
+/// `RateLimit-Policy` shows the limit with the unit `concurrent-requests`. A response cannot
+/// release its permit early, so building a layer fails if such a limit has a
 /// [`charge_if`](Self::charge_if).
 ///
 /// [`RefusalReason::InFlight`]: crate::RefusalReason::InFlight
-/// [response of your own]: crate::RateLimitBuilder::respond
+/// [custom response]: crate::RateLimitBuilder::respond
 ///
 /// ```
 /// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
@@ -207,8 +207,8 @@ impl Limit {
     /// Specifies how a request's class is found, with a [`ClassBy`] or a
     /// [`ClassLookup`](crate::ClassLookup). A limiter with classes of callers requires this method.
     ///
-    /// Each request is limited by the quota of its class, and the response shows only that quota.
-    /// If the limiter does not have the class, the default class applies, and the unknown class is
+    /// Each request is limited by its class's quota, and the response shows only that quota. If the
+    /// limiter does not have the class, the default class applies, and the unknown class is
     /// reported to [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class). For a key in
     /// two classes, see [`ClassLimiter`](tollgate::ClassLimiter#a-key-in-two-classes).
     ///
@@ -247,14 +247,14 @@ impl Limit {
     /// actual cost. See [`ResponseCost`].
     ///
     /// The response body owns the reserved tokens. The estimate remains charged if the client hangs
-    /// up before the response. Unless [`charge_if`](Self::charge_if) gives it back, the estimate
-    /// also remains charged if the handler fails without a response, or if the response reveals no
-    /// cost. The response fields show the decision on the estimate.
+    /// up before the response. It also remains charged if the handler fails without a response, or
+    /// if the response reveals no cost, unless [`charge_if`](Self::charge_if) gives the estimate
+    /// back. The response fields show the decision on the estimate.
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background: no
     /// response waits for its store.
-    /// [`ResponseCost`](ResponseCost#limits-that-other-machines-share) describes by how much a
-    /// stream can exceed such a limit.
+    /// [`ResponseCost`](ResponseCost#limits-that-other-machines-share) describes how far a stream
+    /// can exceed such a limit.
     ///
     /// ```
     /// # use tollgate_http::{Limit, ResponseCost};

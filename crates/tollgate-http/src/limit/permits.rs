@@ -11,7 +11,7 @@ pub(crate) type LocalPermit = Box<dyn Chargeable + Send + Sync>;
 pub(crate) type HeldPermit = Box<dyn Send + Sync>;
 
 /// The permits of an admitted request, which are released when this value is dropped. The type is
-/// just as large as a pointer, because most requests have no permits.
+/// only as large as a pointer, because most requests have no permits.
 #[derive(Default)]
 pub(crate) struct Permits(Option<Box<SmallVec<[HeldPermit; 1]>>>);
 

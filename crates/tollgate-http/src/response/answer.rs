@@ -35,7 +35,7 @@ impl Answer {
         };
         if refusal.request.method() == Method::HEAD {
             // `Content-Length` is the length that the response to GET would have. The body is
-            // removed here, because nothing else removes it with HTTP/2.
+            // removed here, because nothing else removes it over HTTP/2.
             let length = std::mem::take(response.body_mut()).len();
             response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }

@@ -148,7 +148,7 @@ impl<B: http_body::Body<Data = Bytes>> Kind<B> {
         match self {
             Kind::Handler { body } => body.is_end_stream(),
             // If another task fills the body, the body may end between two calls. The server must
-            // still poll it to its end, because that settles the cost.
+            // still poll the body to its end, because reaching the end settles the cost.
             Kind::Settling { body, running } => running.is_settled() && body.is_end_stream(),
             Kind::Refusal { bytes } => bytes.is_none(),
             Kind::Cut { .. } => true,

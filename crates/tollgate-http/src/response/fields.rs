@@ -1,4 +1,4 @@
-//! Writes the fields of a response: `RateLimit` and `RateLimit-Policy`
+//! Writes a response's fields: `RateLimit` and `RateLimit-Policy`
 //! (draft-ietf-httpapi-ratelimit-headers) and, if enabled, the older `X-RateLimit-*`.
 //!
 //! All figures for a limit come from one decision. They are formatted on the stack when the
@@ -8,9 +8,9 @@
 //! # Fields that are present already
 //!
 //! An upstream, the handler or an inner layer may have written the same fields. `standing` keeps
-//! valid existing items together with the items of this layer. The older fields and `Retry-After`
-//! can contain only one value each, so one of two values is dropped. An existing value that no
-//! client can read is always replaced.
+//! valid existing items together with this layer's items. The older fields and `Retry-After` can
+//! contain only one value each, so one of two values is dropped. An existing value that no client
+//! can read is always replaced.
 
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
@@ -52,11 +52,11 @@ impl Fields {
         self.rate_limit.is_some() || self.policy.is_some() || self.legacy.is_some()
     }
 
-    /// Adds the fields to a response, which may be the refusal of an inner layer.
+    /// Adds the fields to a response, which may be an inner layer's refusal.
     ///
-    /// The items of two layers form one list on one line. The older fields describe only one limit:
-    /// the one that refused the request, if an inner layer refused it, and otherwise the one with
-    /// the smaller share left.
+    /// The items of two layers form one list on one line. The older fields describe only one limit.
+    /// If an inner layer refused the request, they describe the limit that refused it, and
+    /// otherwise the limit with the smaller share left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
             standing::add_items(headers, &RATELIMIT, "r", items);

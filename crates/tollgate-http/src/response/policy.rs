@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate::Quota;
 
-/// The maximum window, in seconds, to which a period is multiplied if it is not a whole number of
+/// If a period is not a whole number of seconds, it is multiplied to a window of at most this many
 /// seconds.
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
@@ -19,7 +19,7 @@ const SECOND: u128 = 1_000_000_000;
 /// apply to the request, its entry is `None`, because the caller's class is unknown.
 type Quotas = SmallVec<[Option<Quota>; 4]>;
 
-/// The field's last value for each class. These values are reused, because quotas rarely change.
+/// The field's last value for each class. Because quotas rarely change, these values are reused.
 pub(crate) struct Policy {
     written: Box<[ArcSwapOption<Written>]>,
 }
@@ -48,8 +48,8 @@ impl Policy {
             |limit: &CompiledLimit| limit.class(0).backend.quota().filter(|_| limit.named().is_empty());
         let mut quotas: Quotas = limits.iter().map(without_classes).collect();
         let mut own = false;
-        // If just one limit of the layer has classes, each class has its own place. Otherwise,
-        // several classes may share a place and overwrite each other's value.
+        // If only one of the layer's limits has classes, each class has its own place. With more
+        // such limits, several classes may share a place and overwrite each other's value.
         let mut place = 0;
         for bound in applicable.local.iter().filter(|bound| !limits[bound.limit].shadow) {
             if quotas[bound.limit].is_none() {
@@ -104,8 +104,9 @@ fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderVal
 }
 
 /// Returns the number of tokens, and the whole seconds in which they become available. If the
-/// period is not a whole number of seconds, both are multiplied until it is. If the result would be
-/// longer than an hour, there is no window.
+/// period is not a whole number of seconds, both are multiplied until it is. If the multiplied
+/// period would exceed an hour, or the multiplied tokens would exceed [`MAX_INTEGER`], returns the
+/// original tokens without a window.
 fn scaled(quota: Quota) -> (u64, Option<u64>) {
     let period = quota.period().as_nanos();
     let times = SECOND / gcd(period, SECOND);

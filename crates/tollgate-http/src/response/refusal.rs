@@ -4,7 +4,7 @@ use crate::head::RequestHead;
 use http::StatusCode;
 use tollgate::{Decision, DecisionSource, Outcome};
 
-/// The reason why a request was refused.
+/// Why a request was refused.
 ///
 /// ```
 /// # use tollgate_http::RefusalReason;
@@ -15,13 +15,13 @@ use tollgate::{Decision, DecisionSource, Outcome};
 pub enum RefusalReason {
     /// The client has used up its quota.
     Quota,
-    /// The client already has its maximum number of requests in flight. Nobody knows when one of
+    /// The client already has its maximum number of requests in flight. It is unknown when one of
     /// these requests will end. See [`Limit`](crate::Limit#requests-in-flight).
     InFlight,
     /// The request costs more than the limit's capacity, so waiting does not help.
     TooCostly,
-    /// The limiter tracks its maximum number of clients, and this client is new. Nobody knows when
-    /// room becomes available, because that depends on the tracked clients.
+    /// The limiter already tracks its maximum number of clients, and this client is new. It is
+    /// unknown when room will become available, because that depends on the tracked clients.
     Full,
     /// The machine that stores the counts does not answer, and the limit is configured to refuse
     /// requests when this happens.
@@ -93,7 +93,7 @@ pub struct Refusal<'a> {
     pub class: Option<&'a str>,
     /// The names of all limits that deny the request, starting with the binding limit.
     pub violated: &'a [&'a str],
-    /// The reason why the request was refused.
+    /// Why the request was refused.
     pub reason: RefusalReason,
     /// The maximum number of clients that the binding limit tracks in the caller's class. This
     /// field is `None` unless the request was refused for [`RefusalReason::Full`].

@@ -18,8 +18,8 @@ pub(crate) fn until_retry(decision: &Decision) -> Option<u64> {
     decision.retry_after().map(|wait| rounded_up(wait).max(1))
 }
 
-/// For a limit that did not refuse, returns the time until it has more tokens than now. Returns
-/// `None` if all tokens are available, or if there will never be more.
+/// For a limit that did not refuse, returns the time until the limit has more tokens than now.
+/// Returns `None` if all tokens are available, or if there will never be more.
 pub(crate) fn until_more(decision: &Decision) -> Option<u64> {
     until(decision, decision.refill_after())
 }

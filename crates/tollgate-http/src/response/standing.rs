@@ -1,5 +1,5 @@
-//! Handles items of `RateLimit` and `RateLimit-Policy` that a response already contains before this
-//! layer writes its own items.
+//! Handles the items of `RateLimit` and `RateLimit-Policy` that are already in a response when this
+//! layer adds its own.
 //!
 //! If a client cannot parse one item, it rejects the whole field. An older draft of the fields
 //! defines items in a different form, such as `limit=100, remaining=50`. An existing item is

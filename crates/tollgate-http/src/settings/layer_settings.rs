@@ -126,27 +126,28 @@ impl Scopes {
     }
 }
 
-/// Creates an error about this limit's key, or about the class of its callers.
+/// Creates an error about this limit's key, or about its callers' classes.
 fn of_limit(text: &LimitText, error: Fault) -> LayerError {
     Fault::Key { limit: text.name.clone(), error: Box::new(error) }.into()
 }
 
 impl LayerSettings {
-    /// Returns the builder of a layer with these limits. All of its limiters are process-local.
+    /// Returns a builder for a layer with these limits. All of its limiters are process-local.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`builder_with`](Self::builder_with), and an error if the algorithm
-    /// does not support a quota or that many keys.
+    /// does not support a quota or the number of keys.
     pub fn builder(&self) -> Result<RateLimitBuilder, LayerError> {
         self.builder_with(|part| self.local(part, None))
     }
 
-    /// Returns the builder of a layer with these limits. `make` creates the limiter for each limit,
+    /// Returns a builder for a layer with these limits. `make` creates the limiter for each limit,
     /// or for each of a limit's [parts](LimitPart). The limiter may be shared with other machines.
-    /// If it is process-local, the caller can read or change it while the layer runs. A limit with
-    /// `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter). Any other
-    /// limit requires a limiter with a state for each key.
+    /// If it is process-local, the caller can read or change it while the layer runs.
+    ///
+    /// A limit with `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter).
+    /// Any other limit requires a limiter with a state for each key.
     ///
     /// This method sets names, keys, scopes, the way to find classes, and shadow mode.
     ///
@@ -200,8 +201,8 @@ impl LayerSettings {
         Ok(self.exempting(builder, self.except.clone()))
     }
 
-    /// Creates the limits that together enforce one limit text. `set` sets the scope, the key and
-    /// the class of each limit.
+    /// Creates the limits that together enforce one limit text. `set` sets each limit's scope, key
+    /// and class.
     pub(super) fn limits_of<B: Into<Backend>, E: From<LayerError>>(
         &self,
         text: &LimitText,
@@ -256,7 +257,7 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// Returns an error if the algorithm does not support a quota or that many keys.
+    /// Returns an error if the algorithm does not support a quota or the number of keys.
     pub(crate) fn local(&self, part: &LimitPart, clock: Option<&Clock>) -> Result<LocalLimiter, LayerError> {
         let limiter = LocalLimiter::new(part, self.algorithm, self.max_keys, self.when_full, clock);
         limiter.map_err(|(class, error)| Fault::Limiter { limit: part.name.clone(), class, error }.into())
@@ -361,8 +362,8 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// Returns an error if a header names the class although no proxy is trusted. Any client could
-    /// then write the header.
+    /// Returns an error if a header names the class but no proxy is trusted, because any client
+    /// could then set the header.
     fn class_by(&self, text: &LimitText, table: Option<&Arc<Table>>) -> Result<Option<ClassBy>, LayerError> {
         if let Some(ClassByText::Header(header)) = &text.class_by {
             let untrusted = || Fault::ClassHeader { limit: text.name.clone(), header: header.clone() };

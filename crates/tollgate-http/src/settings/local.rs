@@ -13,8 +13,8 @@ use tollgate::{Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, Single
 #[cfg(feature = "unstable-program")]
 use tollgate::{Chargeable, Decision, QuotaError, Stats};
 
-/// The limiter of a limit that was created from settings. Use this type to read statistics, change
-/// the quota, or check keys outside of the layer.
+/// The limiter behind a limit created from settings. Use this type to read statistics, change the
+/// quota, or check keys outside of the layer.
 #[derive(Clone, Debug)]
 pub struct LocalLimiter {
     /// The only limiter, or the limiter of the default class.
@@ -42,7 +42,7 @@ enum One {
 impl LocalLimiter {
     /// # Errors
     ///
-    /// Returns an error if the algorithm does not support a quota or that many keys. The error
+    /// Returns an error if the algorithm does not support a quota or the number of keys. The error
     /// includes the name of the class whose quota is at fault, or `None` for the default class.
     pub(super) fn new(
         part: &LimitPart,
@@ -80,7 +80,7 @@ struct Room<'c> {
 }
 
 impl Room<'_> {
-    /// Sets the clock of a builder, if it is not the default clock.
+    /// Sets a builder's clock, unless the limits use the default clock.
     fn timed<L: Kind>(&self, builder: Builder<L>) -> Builder<L> {
         match self.clock {
             Some(clock) => builder.clock(clock.clone()),
@@ -155,9 +155,9 @@ impl LocalLimiter {
         Some(class.clone().into())
     }
 
-    /// Returns this limiter, in which classes continue with their states from `earlier`. A class
-    /// keeps its states only if it has the same name, the same kind of allowance, and the same
-    /// maximum number of keys in both limiters.
+    /// Returns this limiter, whose classes continue with their states from `earlier`. A class keeps
+    /// its states only if it has the same name, the same kind of allowance, and the same maximum
+    /// number of keys in both limiters.
     #[must_use]
     pub fn continuing(self, earlier: &Self) -> Self {
         let kept = |made: One, earlier: Option<&One>| match earlier {

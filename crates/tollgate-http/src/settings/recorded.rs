@@ -2,7 +2,7 @@
 //! request when the log was written.
 //!
 //! A record contains the client's address, so proxies are irrelevant. A record may contain the hash
-//! of each limit's key instead of headers and query parameters. A limit *goes by the record* if it
+//! of each limit's key rather than headers and query parameters. A limit *goes by the record* if it
 //! reads its key and its class from the record. Such a limit applies to a request if it applied
 //! when the request was recorded.
 
@@ -47,7 +47,7 @@ impl Recorded {
 }
 
 impl LayerSettings {
-    /// Returns the builder of a layer for recorded requests. A limit goes by the record if
+    /// Returns a builder for a layer that checks recorded requests. A limit goes by the record if
     /// `is_lacking` returns true for any fact that the limit uses.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! A limit's charges for one response. They determine the tokens to be given back or still to be
-//! charged at the settlement.
+//! A limit's charges for one response. They determine how many tokens the settlement gives back or
+//! still charges.
 //!
 //! The arithmetic is the same as in [`tollgate::Reservation`], and serves both process-local and
 //! shared limits. There is one difference: charges added during the response are also recorded, so

@@ -7,14 +7,16 @@ use std::fmt;
 /// Estimates the cost of a request from earlier requests. The estimate is a quantile of the earlier
 /// costs in the same class, and never exceeds the maximum declared by the request.
 ///
-/// If each request reserved its maximum cost, other requests would be locked out for tokens that
-/// are rarely used. With a quantile of 0.95, one request in twenty costs more than its estimate.
-/// The limit's [`max_debt`](tollgate::Builder::max_debt) covers the difference.
+/// If each request reserved its maximum cost, other requests would be refused for the sake of
+/// tokens that are rarely used. With a quantile of 0.95, one request in twenty costs more than its
+/// estimate. The limit's [`max_debt`](tollgate::Builder::max_debt) covers the difference.
 ///
 /// A class is a group of requests with its own distribution of costs, such as the requests from one
-/// class of callers, those for one model, or a combination of both. Each class requires 4 KB. A
-/// cost loses half of its weight with every 2048 costs that follow. The estimate is up to an eighth
-/// above the exact quantile.
+/// class of callers, the requests for one model, or a combination of both. Each class requires 4
+/// KB.
+///
+/// A cost loses half of its weight with every 2048 costs that follow. The estimate is up to an
+/// eighth above the exact quantile.
 ///
 /// [`RequestCost::estimated`](crate::RequestCost::estimated) charges the estimate as the cost of
 /// each request. If the limit is [settled](crate::Limit::settle), the estimator learns from each
@@ -47,8 +49,8 @@ impl Estimator {
     /// Creates an estimator for these classes. All other classes together form one more class. The
     /// quantile is from 0.001 to 0.999, in steps of 0.001.
     ///
-    /// `initial` is the estimate for a request that declares no maximum, as long as its class has
-    /// too few costs for a quantile (fewer than 20 for a quantile of 0.95).
+    /// `initial` is the estimate for a request that declares no maximum. It applies as long as the
+    /// request's class has too few costs for a quantile (fewer than 20 for a quantile of 0.95).
     ///
     /// # Errors
     ///

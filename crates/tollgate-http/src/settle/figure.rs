@@ -44,7 +44,7 @@ fn parsed<'t, S: DeserializeSeed<'t>>(text: &'t [u8], seed: S) -> Option<S::Valu
     text.end().ok().map(|()| value)
 }
 
-/// Returns the elements of an array. The text must be valid JSON.
+/// Returns an array's elements. The text must be valid JSON.
 fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let text = text.trim_ascii();
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);

@@ -53,8 +53,8 @@ enum Text {
 }
 
 impl Reader {
-    /// Creates a reader for the response with this head. The reader looks for the figures with
-    /// these paths.
+    /// Creates a reader for the response with this head. The reader looks for the figures at these
+    /// paths.
     pub(crate) fn new(head: ResponseHead<'_>, paths: impl IntoIterator<Item = JsonPath>) -> Self {
         let mut sought: Vec<Sought> = Vec::new();
         for path in paths {

@@ -27,9 +27,10 @@ use std::fmt;
 ///
 /// If the client hangs up or the body fails, the response is incomplete. An incomplete response
 /// costs the tokens counted so far or, if nothing was counted, the estimate. If the response stated
-/// a larger figure, it costs that figure. The same applies to a response that is cut off, and to a
-/// response without its body, such as the response to `HEAD`. An [`Estimator`](crate::Estimator)
-/// ignores all of these responses, because the cost of the whole response is unknown.
+/// a larger figure, the response costs that figure. The same applies to a response that is cut off,
+/// and to a response without its body, such as the response to `HEAD`. An
+/// [`Estimator`](crate::Estimator) ignores all of these responses, because the cost of the whole
+/// response is unknown.
 ///
 /// [`on_settled`](crate::RateLimitBuilder::on_settled) reports the result for each limit: the cost
 /// (if known), whether the response was cut off, and the tokens that could not be charged.
@@ -45,9 +46,11 @@ use std::fmt;
 /// The stream continues while the limiter's answer is pending. It can therefore exceed its limit by
 /// the frames sent before the answer arrives, but never by more than the limit's capacity. With
 /// [`cut_off`](Self::cut_off), the first frame after a denial is not passed on. Unpaid tokens are
-/// charged at the end and may put the key into debt. If the store is unreachable, the limiter
-/// answers in the store's place, no later than its own deadline. In `tollgate-redis`,
-/// `WhenUnavailable` specifies this answer: it admits, refuses, or uses a stand-in.
+/// charged at the end and may put the key into debt.
+///
+/// If the store is unreachable, the limiter answers in the store's place, by its own deadline. In
+/// `tollgate-redis`, `WhenUnavailable` specifies this answer: it admits, refuses, or uses a
+/// stand-in.
 ///
 /// A charge is kept if the limiter cannot give it back, either because the store is unreachable or
 /// because of the limiter's mode. (In `tollgate-redis`, unsynchronized counts give back almost
@@ -201,8 +204,8 @@ impl ResponseCost {
         Self { sources, input: self.input.or(other.input), cuts: self.cuts || other.cuts, last_words }
     }
 
-    /// Adds the cost of the request itself, such as its prompt, to the count of the body. Figures
-    /// stated in the response are unaffected, because they are the whole cost.
+    /// Adds the cost of the request itself, such as its prompt, to the body's count. Figures stated
+    /// in the response are unaffected, because they are the whole cost.
     ///
     /// The input is charged with the first event or byte, so a client that hangs up later has paid
     /// for its prompt.

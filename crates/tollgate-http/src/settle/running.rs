@@ -55,7 +55,7 @@ pub(crate) struct Reserved {
     pub(crate) estimated_as: Option<usize>,
 }
 
-/// The limits of a layer, and the listeners to notify of settlements.
+/// A layer's limits, and the listeners to notify of settlements.
 #[derive(Clone)]
 pub(crate) struct LimitsAndListeners {
     pub(crate) limits: Arc<[CompiledLimit]>,
@@ -109,7 +109,7 @@ enum End {
 }
 
 impl Running {
-    /// Settles the charges whose cost is stated in the head of the response. Returns the remaining
+    /// Settles the charges whose cost is stated in the response's head. Returns the remaining
     /// charges, if any.
     pub(crate) fn begin(
         layer: LimitsAndListeners,
@@ -309,8 +309,8 @@ impl Part {
         })
     }
 
-    /// Returns the count of the response so far, according to the first source that can count it.
-    /// Returns 0 if no source can count it.
+    /// Returns the response's count so far, according to the first source that can count the
+    /// response. Returns 0 if no source can.
     fn count(&self, reader: &Reader) -> u64 {
         match self.settle.sources.iter().find_map(|source| count(source, reader)) {
             None | Some(0) => 0,

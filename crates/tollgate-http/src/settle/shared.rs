@@ -18,11 +18,11 @@
 //!
 //! # Bound
 //!
-//! Frames that are sent before the limiter answers pass unpaid. (The limiter answers no later than
-//! its deadline, even if the store is unreachable.) The cost of these frames never exceeds the
-//! limit's capacity, because no answer could grant more. A limit that cuts streams does not pass
-//! the first frame after a denial or beyond the capacity. Unpaid tokens are charged at the end, and
-//! may put the key into debt as far as the limit allows.
+//! Frames that are sent before the limiter answers pass unpaid. (The limiter answers by its
+//! deadline, even if the store is unreachable.) The cost of these frames never exceeds the limit's
+//! capacity, because no answer could grant more. A limit that cuts streams does not pass the first
+//! frame after a denial or beyond the capacity. Unpaid tokens are charged at the end, and may put
+//! the key into debt as far as the limit allows.
 //!
 //! # Invariants
 //!

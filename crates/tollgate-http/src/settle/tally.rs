@@ -3,9 +3,11 @@
 //! # State
 //!
 //! Costs are counted in buckets. Each cost below 16 has its own bucket. Each larger power of two
-//! has eight buckets, so that the costs in a bucket differ by less than an eighth. HdrHistogram
-//! uses the same buckets. A quantile computed from such buckets has a bounded relative error, as
-//! Masson, Rim and Lee show in "DDSketch" (VLDB 2019). The 496 counts occupy 4 KB.
+//! has eight buckets, so that the costs in a bucket differ by less than an eighth. The 496 counts
+//! occupy 4 KB.
+//!
+//! HdrHistogram uses the same buckets. A quantile computed from such buckets has a bounded relative
+//! error, as Masson, Rim and Lee show in "DDSketch" (VLDB 2019).
 //!
 //! The P-square algorithm (Jain and Chlamtac, 1985) needs only five markers, but is not used here.
 //! Each cost moves all of its markers, so threads would have to take turns, and the algorithm never

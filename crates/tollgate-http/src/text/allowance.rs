@@ -76,7 +76,7 @@ impl Allowances {
         Ok(Self(all))
     }
 
-    /// Consumes the words of the allowances, which end before `class` or `by`.
+    /// Consumes the allowances' words, which end before `class` or `by`.
     pub(super) fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
         Self::parse(words.take_until(|word| word == "class" || word == "by"))
     }

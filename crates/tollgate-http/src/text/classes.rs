@@ -16,8 +16,8 @@ const MAX_NAME: usize = 128;
 /// How a request's class is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClassByText {
-    /// The header with this name contains the class. It counts only if a trusted proxy sent the
-    /// request.
+    /// The header with this name contains the class. The header counts only if a trusted proxy sent
+    /// the request.
     Header(String),
     /// A file contains the class: see the [form of such a
     /// file](crate::settings#form-of-a-file-of-classes).
@@ -95,7 +95,7 @@ pub(super) fn class_by(text: &str) -> Result<ClassByText, TextError> {
     Ok(ClassByText::In { what, file: file.to_owned() })
 }
 
-/// Checks that the classes of a limit agree with the way to find them.
+/// Checks that a limit's classes agree with the way to find them.
 pub(super) fn check(classes: &[ClassText], by: Option<&ClassByText>, has_key: bool) -> Result<(), TextError> {
     let names = || {
         let names: Vec<String> = classes.iter().map(|(name, _)| printable(name.as_bytes())).collect();

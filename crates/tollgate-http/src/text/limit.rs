@@ -225,12 +225,12 @@ impl LimitText {
         parts
     }
 
-    /// Parses a key's class in a file. Returns `None` if the limit has the class. Otherwise,
-    /// returns a new class, named after the text of its allowance.
+    /// Parses the class that a file assigns to a key. Returns `None` if the limit has the class.
+    /// Otherwise, returns a new class, named after the text of its allowance.
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is neither the name of a class nor a quota.
+    /// Returns an error if the text is neither a class name nor a quota.
     pub(crate) fn class_of_text(&self, text: &str) -> Result<Option<ClassText>, TextError> {
         let is_named = text == classes::DEFAULT || self.classes.iter().any(|(name, _)| name == text);
         if is_named {
@@ -264,7 +264,7 @@ impl LimitText {
     }
 }
 
-/// Returns the period of a quota as text, such as `s` for `10/s` or `10s` for `5/10s`.
+/// Returns a quota's period as text, such as `s` for `10/s` or `10s` for `5/10s`.
 fn period(quota: Quota) -> String {
     let text = Quota::new(quota.tokens(), quota.period()).to_string();
     text.split_once('/').map_or(String::new(), |(_, period)| period.to_owned())
@@ -319,8 +319,8 @@ impl KeyText {
 
     /// Converts this key to a [`KeyBy`]. `client` creates the `KeyBy` for [`PartText::Ip`], and
     /// `path` creates the `KeyBy` for [`PartText::Path`]. This call reads the files of known keys.
-    /// If a part names no file, `known` returns the part's known keys, given the number of the
-    /// alternative and the number of the part.
+    /// If a part names no file, `known` returns the part's known keys, given the indices of the
+    /// alternative and of the part.
     ///
     /// # Panics
     ///

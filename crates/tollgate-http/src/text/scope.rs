@@ -30,7 +30,7 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// A request is in the scope if it meets all conditions of one alternative.
+    /// A request is in scope if it meets all the conditions of any one alternative.
     alternatives: Vec<Vec<Condition>>,
 }
 
@@ -89,8 +89,7 @@ impl Scope {
         (!alternatives.is_empty()).then_some(Self { alternatives })
     }
 
-    /// Returns whether a request is in the scope. `client` returns the address of the request's
-    /// client.
+    /// Returns whether a request is in scope. `client` returns the address of the request's client.
     pub(crate) fn holds(&self, head: RequestHead<'_>, client: impl Fn() -> Option<IpAddr>) -> bool {
         self.alternatives.iter().any(|all| all.iter().all(|condition| condition.holds(head, &client)))
     }

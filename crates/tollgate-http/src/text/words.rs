@@ -40,7 +40,8 @@ impl<'t> Words<'t> {
         is_next
     }
 
-    /// Consumes all words before the first word for which `ends` returns true. Returns their text.
+    /// Consumes all words before the first word for which `ends` returns true, and returns the
+    /// consumed text.
     pub(super) fn take_until(&mut self, ends: impl Fn(&str) -> bool) -> &'t str {
         let from = self.at;
         while let Some(word) = self.peek() {

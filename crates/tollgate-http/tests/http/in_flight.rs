@@ -295,7 +295,7 @@ fn what_a_limit_in_flight_cannot_do_is_refused() {
     );
     let error = build(per_key(&places(1)).cost(2));
     assert!(matches!(fault(&error), Fault::CostAboveCapacity { cost: 2, capacity: 1, .. }), "{error}");
-    // A limit with very many permits is accepted, although a limit that admits everything is not.
+    // A limit with very many permits is accepted, whereas a limit that admits everything is not.
     assert!(RateLimitLayer::builder().limit(per_key(&places(1_000_000))).build().is_ok());
 }
 

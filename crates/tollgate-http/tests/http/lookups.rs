@@ -94,7 +94,7 @@ impl Plans {
     }
 }
 
-/// A limit by address: two requests an hour, or four for paying callers.
+/// A per-address limit: two requests an hour, or four for paying callers.
 fn tier(site: &Site, by: ClassBy) -> Limit {
     let builder = Limiter::builder(Quota::per_hour(2)).clock(&site.clock);
     let limiter = builder.class("paid", Quota::per_hour(4)).build().unwrap();

@@ -224,7 +224,7 @@ fn a_layer_whose_limits_are_all_in_shadow_is_heard_by_its_metrics() {
     assert_eq!(outcomes(&metrics, "trial"), ["outcome=allowed 1", "outcome=shadow 1"]);
 }
 
-/// The decisions that a listener received, each as the parts of the key and the outcome.
+/// The decisions that a listener received, each as the key's parts and the outcome.
 type Noted = Arc<Mutex<Vec<(Option<Vec<KeyPart<'static>>>, Option<&'static str>)>>>;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests limits by path. All spellings of a path share one canonical form, and a template covers
+//! Tests per-path limits. All spellings of a path share one canonical form, and a template covers
 //! many paths.
 
 use super::site::{from, site};

@@ -157,7 +157,7 @@ fn of_two_layers_the_older_fields_describe_the_scarcer_limit() {
 
 #[test]
 fn the_older_fields_of_a_refusal_describe_the_limit_that_refused() {
-    // The inner limit refuses although it has more left than the outer limit, which has nothing
+    // The inner limit refuses even though it has more left than the outer limit, which has nothing
     // left.
     let send = through_two((Quota::per_hour(4), 3), (Quota::per_hour(2), 1));
     assert_eq!(send().status, 200);

@@ -192,7 +192,7 @@ pub(crate) fn run(plan: &Plan, program: impl Fn() -> Command) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = (plan.keys == Keys::Shared).then(Store::start);
     runtime.block_on(async {
-        // All keys of the processes together have the same quota as the one shared key.
+        // Together, the processes' keys have the same quota as the one shared key.
         let first = if plan.keys == Keys::Own { 150 } else { 400 };
         let limiter = Arc::new(Limiter::builder(Quota::per_second(first)).build().unwrap());
         let limit = Limit::new("api", Arc::clone(&limiter)).by(KeyBy::header("api-key"));

@@ -3,9 +3,11 @@
 //!
 //! Tasks of one process check random keys, out of 1,000, as fast as they can. The server runs on
 //! the same machine, and shares the cores with the client. Operations per second are therefore
-//! meaningful only as ratios; the server itself measures its CPU time for each check. Subjects take
-//! turns, round by round, and a figure is the median of the rounds. Two subjects are widely used
-//! methods, reimplemented here: INCR with EXPIRE, and a GCRA script in floating point.
+//! meaningful only as ratios; the server itself measures its CPU time for each check.
+//!
+//! Subjects take turns, round by round, and each figure is the median of all rounds. Two subjects
+//! are widely used methods, reimplemented here: INCR with EXPIRE, and a GCRA script in floating
+//! point.
 //!
 //! With `--draw`, the table is written into docs/performance.md, between the table's marks.
 

@@ -7,7 +7,7 @@ use tollgate::{Algorithm, Limiter, Quota};
 use tollgate_redis::{Client, SharedLimiter};
 use tollgate_testing::store::server::Server;
 
-/// The quota of a key. It exceeds the benchmark's demand, so that no check is denied. A denial
+/// Each key's quota, which exceeds the benchmark's demand, so that no check is denied. A denial
 /// would be cheaper.
 const QUOTA: Quota = Quota::per_second(100_000);
 

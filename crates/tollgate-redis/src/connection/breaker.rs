@@ -13,15 +13,16 @@
 //! OPEN -> 0                 a probe was answered
 //! ```
 //!
-//! The state is one word, which is changed by compare-and-swap, so no caller waits. While the
-//! breaker is open or starting, one task probes the server. The pauses between its probes double,
-//! and are randomized so that many machines do not return together. An answered probe does not
-//! shorten the next pause; an answered request does. A server that answers probes but no requests
-//! is therefore probed less and less often.
+//! The state is one word, which is changed by compare-and-swap, so no caller waits.
+//!
+//! While the breaker is open or starting, one task probes the server. The pauses between its probes
+//! double, and are randomized so that many machines do not return at the same moment. An answered
+//! probe does not shorten the next pause; an answered request does. A server that answers probes
+//! but no requests is therefore probed less and less often.
 //!
 //! If a stalled server resumes, it answers the PING that waits on its old connection, and this
-//! answer ends the pause. Many machines may then return together, but they do not send more
-//! requests than before.
+//! answer ends the pause. Many machines may then return at the same moment, but they do not send
+//! more requests than before the stall.
 
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use std::time::Duration;

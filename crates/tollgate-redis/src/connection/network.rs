@@ -72,7 +72,7 @@ impl Network {
         self.map.load_full()
     }
 
-    /// Returns the slot of a key, or 0 if the servers are not a cluster.
+    /// Returns a key's slot, or 0 if the servers are not a cluster.
     pub(crate) fn slot(&self, key: &str) -> u16 {
         match self.is_cluster() {
             true => SlotMap::slot(key),
@@ -288,7 +288,7 @@ impl Network {
         Some(Target::Node { node: self.node_at(&address)?, asking })
     }
 
-    /// Returns the node of a cluster at an address. Creates the node if it is new.
+    /// Returns the cluster node at an address. Creates the node if it is new.
     fn node_at(&self, address: &(String, u16)) -> Option<Arc<Node>> {
         if let Some(node) = self.map.load().at(address) {
             return Some(Arc::clone(node));
@@ -302,7 +302,7 @@ impl Network {
         self.map.load().at(address).cloned()
     }
 
-    /// Classifies an answer, and updates the breaker and the connection of the node.
+    /// Classifies an answer, and updates the node's breaker and connection.
     pub(crate) fn settle<T>(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -398,8 +398,8 @@ impl Network {
         });
     }
 
-    /// Asks the nodes for the topology of the cluster, starting with the connected nodes. Uses the
-    /// first answer.
+    /// Asks the nodes for the cluster's topology, starting with the connected nodes. Uses the first
+    /// answer.
     async fn refresh(&self) -> RedisResult<()> {
         let map = self.map.load_full();
         let connected =
@@ -528,12 +528,12 @@ impl Probe {
 }
 
 impl Drop for Probe {
-    /// This also runs when the runtime ends, so the next request, in another runtime, starts a new
-    /// task.
+    /// This destructor also runs when the runtime ends. The next request, in another runtime, can
+    /// therefore start a new task.
     fn drop(&mut self) {
         self.node.breaker.probed();
-        // A request may have found that the new connection has also ended. It could not start a
-        // task until now.
+        // A request may have found that the new connection has also ended. That request could not
+        // start a task until now.
         self.node.changed.notify_waiters();
     }
 }

@@ -1,4 +1,4 @@
-//! [`Node`]: the connection to one server, and the breaker of the server.
+//! [`Node`]: the connection to one server, and the server's breaker.
 
 use super::breaker::{Breaker, Pass};
 use super::servers::{Connection, Endpoint};
@@ -29,8 +29,8 @@ pub(crate) const LATE: &str = "no answer in time";
 pub(crate) enum Found {
     Connected(Arc<Connection>),
     /// There is no connection, but no failure of the server is known. Either no connection has been
-    /// opened yet, or the connection has ended while no request was under way. The request may wait
-    /// for the next attempt.
+    /// opened yet, or the connection has ended while no request was under way. A request may wait
+    /// for the next attempt to connect.
     Unconnected,
     Away,
 }

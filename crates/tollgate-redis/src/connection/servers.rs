@@ -23,8 +23,8 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// How long a connection stays open while a packet is unacknowledged. Nothing else ends a
-/// connection whose packets are dropped.
+/// How long a connection stays open while a packet is unacknowledged. If a connection's packets are
+/// dropped, only this timeout ends the connection.
 const USER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// After this time without traffic, the system probes whether the other side still knows the
@@ -92,8 +92,8 @@ impl Endpoint {
 /// A connection to one server.
 pub(crate) struct Connection {
     shared: MultiplexedConnection,
-    /// Identifies the server's process and the history of its data. `None` unless a limit needs
-    /// this value and the user may read it.
+    /// Identifies the server's process and data history. `None` unless a limit needs this value and
+    /// the user may read it.
     run: Option<String>,
     made: Instant,
     /// The age of the connection at the last answer, in milliseconds.
@@ -253,7 +253,7 @@ impl Servers {
 
 /// Returns the error that a server sends when it closes a new connection. The server may have too
 /// many connections, or its protected mode may refuse remote clients. The protocol client loses
-/// this line, because the client's own first commands fail.
+/// this error, because the client's own first commands fail.
 async fn last_words(addr: &ConnectionAddr) -> Option<RedisError> {
     let mut said = Vec::new();
     match addr {
@@ -350,8 +350,8 @@ impl Connection {
         self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())
     }
 
-    /// Returns true if no answer has arrived in this millisecond or in the previous one. The
-    /// connection may then have ended without being noticed by any request.
+    /// Returns true if no answer has arrived in this millisecond or in the previous one. In that
+    /// case, the connection may have ended without any request noticing.
     pub(crate) fn is_quiet(&self) -> bool {
         // ORDERING: relaxed; nothing else depends on this time.
         self.age() > self.answered.load(Relaxed) + 1

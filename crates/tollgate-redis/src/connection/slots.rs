@@ -88,7 +88,8 @@ impl SlotMap {
             let known = nodes.iter().chain(&self.nodes).find(|node| node.endpoint.is_at(address)).cloned();
             let node = known.map_or_else(|| servers.node(address).map(Node::new), Some)?;
             let number = number(&mut nodes, &node)?;
-            // `get_mut` would accept a reversed range as an empty range, so this check refuses it.
+            // `get_mut` would accept a reversed range as an empty one, so this check refuses
+            // reversed ranges.
             let row = (first <= last).then(|| usize::from(*first)..=usize::from(*last))?;
             slots.get_mut(row)?.fill(number);
         }

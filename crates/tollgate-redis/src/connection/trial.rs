@@ -85,7 +85,7 @@ impl Trials {
 }
 
 impl Trial {
-    /// Returns the trial of a limit that runs the script of `rule`. If `now` is given, the limit's
+    /// Returns the trial of a limit that runs `rule`'s script. If `now` is given, the limit's
     /// checks send the time.
     pub(crate) fn of(limit: &str, naming: &Naming, rule: &Rule, now: Option<Tick>) -> Arc<Self> {
         let call = rule.call("", Op::Check { cost: 1, lease: 0 }, now);
@@ -111,7 +111,7 @@ impl Trial {
         })
     }
 
-    /// Returns a key of the limit for trials. No client can choose this key: the variable part of
+    /// Returns a key for trying out the limit. No client can choose this key: the variable part of
     /// all other names has 32 digits or starts with `=`.
     pub(crate) fn key(&self, number: u64) -> String {
         format!("{}trial-{number:016x}", self.prefix)
@@ -140,7 +140,7 @@ impl Trial {
             Ok(_) => {}
             Err(error) => problems.extend(self.problem(&error, "eval", tried)),
         }
-        // If the user may not run a command of the script, the script's error does not name that
+        // If the user may not run a command in the script, the script's error does not name that
         // command.
         match by_script {
             Some(Problem::Script { .. }) if !problems.is_empty() => {}

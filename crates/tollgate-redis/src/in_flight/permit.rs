@@ -13,9 +13,9 @@
 //! held -> over                        removes the entry, when the permit is dropped or released
 //! ```
 //!
-//! If the store does not answer the removal, the task repeats the request until the store answers.
-//! It cannot give up, because an open breaker sends nothing, and because a lifetime may be much
-//! longer than a store outage.
+//! If the store does not answer the removal, the task repeats the request until the store answers
+//! or the entry's lifetime has passed. The task does not give up earlier, because an open breaker
+//! sends nothing, and because a lifetime may be much longer than a store outage.
 //!
 //! # Invariants
 //!
@@ -23,8 +23,9 @@
 //!    another entry.
 //! 2. `until` is measured from a moment before the renewal is sent. This machine therefore never
 //!    treats a permit as held for longer than the store does.
-//! 3. An entry has at most one request under way. A renewal therefore never follows the removal,
-//!    unless a connection is lost between them; the entry then ends with its lifetime.
+//! 3. An entry has at most one request under way. A renewal can therefore follow the removal only
+//!    if a connection is lost in between. In that case, the entry expires at the end of its
+//!    lifetime.
 
 use crate::client::Client;
 use crate::scripts::script::{Call, Failure, Reply, Script};
@@ -43,7 +44,7 @@ const GRACE_MS: u64 = 1000;
 /// The number of renewals in a lifetime.
 const RENEWALS: u32 = 3;
 
-/// The data that the permits of one limit need for their requests to the store.
+/// The data that a limit's permits need for their requests to the store.
 #[derive(Debug)]
 pub(super) struct StorePermits {
     pub(super) client: Client,
@@ -69,18 +70,18 @@ struct StoreEntry {
     _after: After,
 }
 
-/// A permit for one request in flight. All machines share the permits of a key. A permit is held
-/// until it is dropped.
+/// A permit for one request in flight. All machines share a key's permits. A permit is held until
+/// it is dropped.
 ///
 /// Created by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). A permit owns all its
 /// data, so a task or a response body can own the permit.
 ///
-/// While the permit lives, a task renews it in the store after each third of the
+/// While the permit lives, a task renews it in the store every third of the
 /// [lifetime](crate::SharedBuilder::lifetime). Dropping the permit returns it in the background,
 /// from any thread; [`release`](Self::release) waits until it has been returned. If the store does
-/// not answer, the task repeats the request until the store answers. If the process dies, the
-/// runtime ends, or the store stays unreachable, the permit becomes free at the end of its
-/// lifetime.
+/// not answer, the task repeats the request until the store answers or the lifetime has passed. If
+/// the process dies, the runtime ends, or the store stays unreachable, the permit becomes free at
+/// the end of its lifetime.
 ///
 /// A permit that is never dropped, for example after [`std::mem::forget`] or in a task that hangs,
 /// is held as long as its process runs.
@@ -121,7 +122,7 @@ pub(super) fn decision(limit: u64, reply: PermitReply, source: DecisionSource) -
         cost: 1,
         capacity: limit,
         remaining: limit.saturating_sub(reply.out).saturating_sub(u64::from(reply.is_granted)),
-        // Nobody knows when a permit will be free.
+        // It is unknown when a permit will be free.
         wait: reply.is_granted.then_some(Duration::ZERO),
         reset_after: Duration::MAX,
         refill_after: Duration::MAX,
@@ -246,7 +247,7 @@ impl SharedPermit {
         Self { local, ..self }
     }
 
-    /// Returns the decision that granted the permit. Its figures do not change later.
+    /// Returns the decision that granted the permit. The decision's figures do not change later.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -263,9 +264,9 @@ impl SharedPermit {
     /// Returns whether the permit is certain to be held, because the store has confirmed it within
     /// the last lifetime, or because this machine's limiter has granted it.
     ///
-    /// The result becomes false when no renewal was answered for a whole lifetime. It becomes true
-    /// again when a renewal finds a free permit. If work must never exceed the limit, stop your
-    /// work when the result is false.
+    /// The result becomes false if no renewal is answered for a whole lifetime. It becomes true
+    /// again when a renewal finds a free permit. If the work must never exceed the limit, stop it
+    /// once the result is false.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;

@@ -27,8 +27,8 @@ pub(crate) enum Mode {
 }
 
 impl Class {
-    /// Checks a request at `now`, or at the time of the limit's own clock. If the caller chooses
-    /// the time, the request bypasses the lease.
+    /// Checks a request at `now`, or according to the limit's own clock if `now` is `None`. If the
+    /// caller chooses the time, the request bypasses the lease.
     pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
         match (&self.mode, now) {
             (Mode::Lease(leases), None) => leases.check(request).await,
@@ -58,7 +58,7 @@ impl Class {
     }
 
     /// Gives back at most `request.cost` of the tokens that `decision` took. The tokens return to
-    /// the place from which they were taken: the store or this machine.
+    /// where they were taken from: the store or this machine.
     pub(crate) async fn refund(&self, request: Request<'_>, decision: &Decision, now: Option<Tick>) {
         let Request { name, text, cost } = request;
         let tokens = decision.charged().min(cost);
@@ -166,8 +166,7 @@ impl Class {
     }
 }
 
-/// Returns the reason why the store has not confirmed an operation, and whether the store has
-/// answered.
+/// Returns why the store has not confirmed an operation, and whether the store has answered.
 fn reason(failure: Failure) -> (String, bool) {
     match failure {
         Failure::Unavailable => ("no connection to the store".to_owned(), false),

@@ -1,5 +1,5 @@
 //! The figures of a decision, computed from the state in a script's answer. This computation uses
-//! integers of 128 bits, which the server does not have.
+//! 128-bit integers, which the server does not have.
 
 use std::time::Duration;
 use tollgate::Outcome;

@@ -18,7 +18,8 @@ const DIVISOR: u64 = 1 << 49;
 /// The maximum number of admissions in a log. A script visits all admissions that have left the
 /// window, and the server answers no other client during that time.
 const LOG: u64 = 100_000;
-/// How long the store keeps a state after it stops counting, because the clocks of servers differ.
+/// How long the store keeps a state after the state has stopped counting. This margin covers the
+/// differences between servers' clocks.
 const GRACE_MS: u64 = 1000;
 
 /// The bounds on how long leased tokens may be spent, in microseconds.
@@ -233,8 +234,8 @@ impl Rule {
         }
     }
 
-    /// Interprets a script's numbers as the answer to a request. Returns `None` if the numbers are
-    /// malformed.
+    /// Interprets the numbers that a script returned as the answer to a request. Returns `None` if
+    /// the numbers are malformed.
     pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: DecisionSource) -> Option<Answer> {
         let numbers: SmallVec<[u128; 8]> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();

@@ -17,7 +17,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Joins the body of a script to the functions that all scripts share.
+    /// Joins a script's body to the functions that all scripts share.
     pub(crate) fn new(body: &str) -> Self {
         let code = format!("{}\n{body}", include_str!("common.lua"));
         let digest = Hashed::new(&code).get_hash().into();
@@ -25,7 +25,7 @@ impl Script {
     }
 }
 
-/// The reason why a request has no answer.
+/// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Failure {
     /// The request was not sent.
@@ -75,7 +75,7 @@ impl<'s> Call<'s> {
         self.end()
     }
 
-    /// Appends a time in microseconds. Without a time, appends an empty text, so that the script
+    /// Appends a time in microseconds. Without a time, appends an empty string, so that the script
     /// uses the server's time.
     pub(crate) fn time(self, now: Option<Tick>) -> Self {
         match now {

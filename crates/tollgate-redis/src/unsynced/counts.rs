@@ -20,7 +20,7 @@ use tollgate::{Decision, DecisionSource, Limiter, Tick};
 pub(crate) struct State {
     pub(crate) core: Arc<Core>,
     pub(crate) script: Script,
-    /// The identity of this machine in the store. It differs in each process.
+    /// This machine's identity in the store. Each process has its own identity.
     pub(crate) node: String,
     pub(crate) most: u64,
     pub(crate) limit: u64,
@@ -102,7 +102,7 @@ impl State {
         }
     }
 
-    /// Returns the count of a window, or `None` if there are too many counts.
+    /// Returns a window's count, or `None` if there are too many counts.
     pub(crate) fn count(self: &Arc<Self>, name: Name, text: &str, window: u64) -> Option<Arc<Counted>> {
         let key = (name, window);
         if let Some(count) = self.counts.peek_with(&key, |_, count| Arc::clone(count)) {
@@ -136,8 +136,7 @@ impl State {
         u64::try_from(weighed).unwrap_or(u64::MAX)
     }
 
-    /// Returns how many microseconds after `now` the pause of a key ends, as far as this machine
-    /// knows.
+    /// Returns how many microseconds after `now` a key's pause ends, as far as this machine knows.
     pub(crate) fn paused(&self, name: Name, now: u64) -> u64 {
         // ORDERING: relaxed, because a check that does not see the flag precedes the first pause.
         if !self.has_paused.load(Relaxed) {

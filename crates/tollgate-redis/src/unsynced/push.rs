@@ -1,5 +1,5 @@
-//! Pushing counts to the store. One task pushes the counts in batches, and repeats until the store
-//! confirms them.
+//! Pushes counts to the store. One task pushes the counts in batches, and repeats each push until
+//! the store confirms the counts.
 
 use super::counts::{Counted, State};
 use crate::core::Request;
@@ -20,7 +20,7 @@ const BATCH: usize = 128;
 pub(crate) const GRACE_MS: u64 = 1000;
 
 /// The right to push a count. Dropping this value queues the count again if the store has not
-/// confirmed it.
+/// confirmed the count.
 pub(crate) struct PushPermit<'s> {
     state: &'s State,
     count: &'s Arc<Counted>,
@@ -197,7 +197,7 @@ impl State {
     }
 
     /// Returns true if it is too soon to treat an answer as a confirmation, because other machines
-    /// may still have to repeat their reports of counts that the store has lost.
+    /// may still have to report counts that the store has lost.
     fn recovers(&self) -> bool {
         self.recovery.is_on(self.elapsed())
     }
@@ -226,7 +226,8 @@ impl State {
         match answer.and_then(CountsReply::read) {
             Ok(reply) => {
                 self.core.counters.count(Event::ByStore);
-                // Otherwise this machine's clock might still be behind the start of the pause.
+                // Without this adjustment, this machine's clock might still be behind the start of
+                // the pause.
                 if now.is_none() {
                     self.adjust_clock(reply.now, sent);
                 }
@@ -334,8 +335,8 @@ impl PushTask {
 }
 
 impl Drop for PushTask {
-    /// This also runs when the runtime ends, so the next request, in another runtime, starts a new
-    /// task.
+    /// This destructor also runs when the runtime ends. The next request, in another runtime, can
+    /// therefore start a new task.
     fn drop(&mut self) {
         if let Some(state) = self.0.upgrade() {
             // ORDERING: relaxed, as in `push_later`.

@@ -1,5 +1,4 @@
-//! The admissions of this machine in one window of a key, and the known admissions of other
-//! machines.
+//! This machine's admissions in one window of a key, and the known admissions of other machines.
 //!
 //! # State
 //!
@@ -20,9 +19,9 @@
 //! 1. local + in flight is at most `max_unsynced`.
 //! 2. A compare-and-swap admits a token by adding the token to local. It does so only if total + in
 //!    flight + local + 1 is within the limit.
-//! 3. The admissions of this machine are confirmed + in flight + local, except for tokens given
-//!    back. Each report to the store contains that sum. It therefore does not matter how often a
-//!    report is sent, or whether the store has received the last report.
+//! 3. This machine's admissions are confirmed + in flight + local, except for tokens given back.
+//!    Each report to the store contains that sum. It therefore does not matter how often a report
+//!    is sent, or whether the store has received the last report.
 //! 4. Tokens leave *in flight* when the store has confirmed them, or when it is certain that the
 //!    store has not received them.
 //! 5. The known admissions of other machines never decrease, even if the store has lost them.
@@ -161,8 +160,8 @@ impl Count {
         self.confirmed.load(Acquire)
     }
 
-    /// Records that the store has counted all `own` tokens of this machine, and `others` tokens of
-    /// the other machines.
+    /// Records that the store has counted all of this machine's `own` tokens, and `others` tokens
+    /// of the other machines.
     pub fn confirm(&self, own: u64, others: u64) {
         let before = self.confirmed();
         let _ = self.update(|fields| {

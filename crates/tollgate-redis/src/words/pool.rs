@@ -17,9 +17,9 @@
 //! 1. A compare-and-swap spends a token by removing the token from the lease. It does so only
 //!    before the lease's time has ended.
 //! 2. Only the owner of the right to ask the store stores a lease, by a compare-and-swap. The new
-//!    lease replaces a lease that is spent or has ended. If there is no such lease, because tokens
-//!    were given back in the meantime, the new tokens are added to one of the leases, and all
-//!    tokens of this lease then expire at the earlier of the two times.
+//!    lease replaces a lease that is spent or has ended. If tokens were given back in the meantime,
+//!    there may be no such lease. The new tokens are then added to one of the leases, and all of
+//!    that lease's tokens expire at the earlier of the two times.
 //! 3. A token is given back only to a lease that expires no later than the token's original lease.
 //!
 //! # Progress
@@ -235,7 +235,8 @@ mod tests {
         assert_eq!(pool.spend(2, 3), Some(3));
         assert!(pool.give_back(2, 3, 4));
         assert_eq!(pool.held(4), 5);
-        // After another lease has arrived, the lease of the charge is unknown.
+        // Once another lease has arrived, the pool no longer knows which lease the charge came
+        // from.
         pool.fill(5, 20, || 5);
         assert!(!pool.give_back(1, 3, 6) && pool.held(6) == 10);
         // The same is true after the lease has ended.

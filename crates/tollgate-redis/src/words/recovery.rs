@@ -22,8 +22,9 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Records an answer over `connection`. If an earlier answer arrived over another connection,
-    /// the store may have lost everything, so this method starts a recovery and returns true.
+    /// Records that an answer arrived over `connection`. If the previous answer arrived over
+    /// another connection, the store may have lost everything, so this method starts a recovery and
+    /// returns true.
     pub fn notice(&self, connection: u64, now: u64) -> bool {
         // ORDERING: acquire side of *noticed*.
         let before = self.connection.load(Acquire);

@@ -45,7 +45,7 @@ impl Admissions {
         }
     }
 
-    /// Asserts that every interval contains at most the burst and the refill.
+    /// Asserts that no interval admits more than the burst plus the refill.
     #[track_caller]
     pub(crate) fn assert_bucket(&self, burst: u64, per_second: u64) {
         self.each_interval(|time, count| {

@@ -172,7 +172,7 @@ fn unsynced_counts_of_machines_with_other_quotas_of_a_class_are_added_up() {
                 assert!(new.check("alice").await.is_allowed(), "{algorithm}");
             }
             new.flush().await;
-            // The old machine admits these tokens before it learns of the counts of other machines.
+            // The old machine admits these tokens before it learns of other machines' counts.
             let by_old = exhaust(&old, "alice").await;
             assert!(by_old <= UNSYNCED, "{algorithm}: {by_old}");
             old.flush().await;

@@ -52,7 +52,7 @@ fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
             for allowed in [true, true, true, false] {
                 assert_eq!(limiter.at(at(now)).check("alice").await.is_allowed(), allowed, "{algorithm}");
             }
-            // Such a check is judged at the time of the preceding check.
+            // Such a check is judged by the preceding check's time.
             for behind in [1, 2, 120, 86_400] {
                 let decision = limiter.at(at(now - behind)).check("alice").await;
                 assert_eq!(

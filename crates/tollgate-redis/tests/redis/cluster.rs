@@ -1,5 +1,4 @@
-//! Clusters. Each key is requested from its node, and a fault of a node affects only the keys of
-//! that node.
+//! Clusters. Each key is requested from its node, and a node's fault affects only that node's keys.
 
 use crate::load::{AGES, DEADLINE, Limiter, Load, patiently, share_of_store, store_answers};
 use futures_util::future::join_all;
@@ -129,8 +128,8 @@ fn count_moved(info: String) -> u64 {
     figure.map_or(0, |figure| figure.trim().parse().unwrap())
 }
 
-/// Puts keys of all nodes under load, takes one node away, and examines the answers for the keys of
-/// the other nodes.
+/// Puts all nodes' keys under load, takes one node away, and examines the answers for the other
+/// nodes' keys.
 async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl FnOnce(&Server)) {
     let cluster = Cluster::start(program);
     // By default, all nodes refuse to answer while some slots have no master.
@@ -197,7 +196,7 @@ const LONG: Duration = Duration::from_millis(500);
 fn a_request_whose_answer_was_lost_is_not_repeated() {
     run(async {
         let cluster = Cluster::start(Program::Redis);
-        // Clients learn the addresses of the proxies instead of the servers' addresses.
+        // Clients learn the proxies' addresses rather than the servers' addresses.
         let mut proxies = Vec::new();
         for node in cluster.nodes() {
             let proxy = FaultProxy::start(node.address()).await;

@@ -84,7 +84,7 @@ fn tasks_on_two_clients_never_hold_more_than_the_limit_at_once() {
 fn random_permits_are_given_as_an_oracle_gives_them() {
     const STEP: Duration = Duration::from_secs(600);
     on_each_client(async |server, client| {
-        // All lifetimes end between two steps, so the duration of the test does not matter.
+        // All lifetimes end between two steps, so the test's duration does not matter.
         let lifetimes = [STEP * 7 / 2, STEP * 3 / 2];
         let machines = [3, 5].into_iter().zip(lifetimes);
         let machines = machines.map(|(limit, lifetime)| builder(&client, limit, lifetime).build().unwrap());
@@ -326,7 +326,7 @@ fn the_entry_is_namespaced_and_expires_with_the_last_lifetime() {
         let short = builder(&client, 3, LONG / 60).build().unwrap();
         let jobs = jobs(&client, 3);
         let held = [short.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
-        // The permit with the shorter lifetime does not shorten the lifetime of the entry.
+        // The permit with the shorter lifetime does not shorten the entry's lifetime.
         let third = short.acquire("alice").await.unwrap();
         let keys = server.keys_with_ttl();
         let [(key, left)] = &keys[..] else { panic!("{keys:?}") };

@@ -230,8 +230,8 @@ fn a_stream_goes_on_while_the_store_is_silent_and_is_settled_when_it_answers() {
         let (response, _connection) = machine.ask("/gated/90").await;
         server.stop();
         machine.gate.add_permits(1);
-        // The whole body arrives, although the store has not answered since the response's head was
-        // sent.
+        // The whole body arrives, even though the store has not answered since the response's head
+        // was sent.
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(body.len(), 90 * EVENT.len());
         server.resume();

@@ -330,7 +330,8 @@ fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
         let after = spend(&machines, 100).await;
         assert!(after <= left + 60, "{after} of {left}");
         server.restart();
-        // The server has lost its state, so the limit is admitted once more, but never exceeded.
+        // The server has lost its state, so up to a whole limit may be admitted again, but never
+        // more.
         until_async("it is reached again", async || {
             machines.iter().all(|machine| machine.client().stats().connected) || spend(&machines, 0).await > 0
         })

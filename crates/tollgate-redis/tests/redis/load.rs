@@ -157,7 +157,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Asserts that no check exceeded its deadline by more than the lateness of the machine.
+    /// Asserts that no check exceeded its deadline by more than the machine's lateness.
     #[track_caller]
     pub(crate) fn assert_timely(&self, deadline: Duration) {
         let most = deadline + MARGIN + self.late;

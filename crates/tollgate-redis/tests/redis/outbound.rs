@@ -1,4 +1,4 @@
-//! Client processes that obey the limits of a server: a short trial of `make bench-outbound`.
+//! Tests client processes that obey a server's limits, in a short trial of `make bench-outbound`.
 
 #[path = "../../benches/outbound/trial.rs"]
 mod trial;

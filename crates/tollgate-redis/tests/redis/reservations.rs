@@ -44,8 +44,8 @@ fn limiters(client: &Client, debt: u64) -> Vec<(String, Algorithm, Limiter)> {
     limiters
 }
 
-/// Returns the number of remaining tokens of a key: those in the store, and those that this machine
-/// has leased.
+/// Returns how many of a key's tokens remain: those in the store, and those that this machine has
+/// leased.
 async fn left(limiter: &Limiter, key: &str) -> u64 {
     limiter.peek(key).await.remaining() + limiter.stats().leased
 }
@@ -196,7 +196,7 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
             let late = |name: &str| {
                 let builder =
                     Limiter::builder(&client, format!("{algorithm}-{name}"), Quota::new(LIMIT, period));
-                // This clock is behind the other machines' clocks, so the request is judged at the
+                // This clock is behind the other machines' clocks, so the request is judged by the
                 // other machines' time.
                 builder.algorithm(algorithm).deadline(Duration::from_secs(5)).client_clock().build().unwrap()
             };

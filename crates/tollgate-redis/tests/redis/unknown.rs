@@ -34,7 +34,7 @@ fn by_store(decisions: &[Decision]) -> u64 {
     decisions.iter().filter(|it| it.source() == DecisionSource::Store && it.is_allowed()).count() as u64
 }
 
-/// How many of the requests with lost answers the store must have counted in the end.
+/// How many of the requests with lost answers must end up counted by the store.
 #[derive(Clone, Copy)]
 enum Executed {
     All,

@@ -285,7 +285,7 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
 #[test]
 fn no_check_waits_while_there_is_room_though_the_server_is_away() {
     run(async {
-        // Long enough to distinguish a waiting check from a check on a busy machine.
+        // Long enough to distinguish a waiting check from an ordinary check on a busy machine.
         let deadline = 2 * SECOND;
         let server = Server::start();
         let proxy = FaultProxy::start(server.address()).await;

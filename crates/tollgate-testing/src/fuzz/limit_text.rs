@@ -147,7 +147,7 @@ fn quota(input: &mut Input<'_>) -> Quota {
     if quota.period().is_zero() || quota.period() > Quota::MAX_PERIOD { Quota::per_day(1) } else { quota }
 }
 
-/// Returns the classes of a limit, and the rule that selects a request's class.
+/// Returns a limit's classes, and the rule that selects a request's class.
 fn classes(input: &mut Input<'_>) -> (String, String) {
     let first = input.below(6);
     let class = |number: usize, input: &mut Input<'_>| {

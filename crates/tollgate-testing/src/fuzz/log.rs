@@ -1,5 +1,5 @@
-//! Tests the log reader of `tollgate replay` with arbitrary bytes as a log. It must count every
-//! line exactly once.
+//! Tests the log reader of `tollgate replay` with arbitrary bytes as a log. The reader must count
+//! every line exactly once.
 
 use super::input::Input;
 use tollgate::{Algorithm, WhenFull};

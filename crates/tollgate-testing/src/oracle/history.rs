@@ -96,8 +96,8 @@ pub trait Sequential {
     fn denies(&self, state: &Self::State, cost: u64, now: Tick) -> bool;
 }
 
-/// Decides with the oracle. It is exact if each refund has the same time as its charge and no reset
-/// happens in between.
+/// Decides with the oracle. The oracle is exact if each refund has the same time as its charge and
+/// no reset happens in between.
 pub struct ByDefinition(pub Oracle);
 
 impl Sequential for ByDefinition {
@@ -236,8 +236,8 @@ impl<S: Sequential> Search<'_, S> {
             self.order.pop();
             self.states.pop();
         }
-        // The state does not record which calls a denial may have missed. It therefore identifies a
-        // dead end under `OnThePresent`, but not under `OnAMomentAgo`.
+        // The state does not record which calls a denial may have missed. The state therefore
+        // identifies a dead end under `OnThePresent`, but not under `OnAMomentAgo`.
         if self.denials == Denials::OnThePresent {
             self.dead.insert((done, state));
         }

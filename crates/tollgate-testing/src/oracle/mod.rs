@@ -240,8 +240,8 @@ impl Oracle {
     }
 }
 
-/// Returns the smallest number in `low..=high` for which `is_true` holds. If it holds for a number,
-/// it must hold for all larger numbers.
+/// Returns the smallest number in `low..=high` for which `is_true` holds. If `is_true` holds for a
+/// number, it must hold for all larger numbers.
 fn first(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> Option<u64> {
     if low > high || !is_true(high) {
         return None;
@@ -253,8 +253,8 @@ fn first(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> Option<u
     Some(low)
 }
 
-/// Returns the largest number in `low..=high` for which `is_true` holds. It must hold for `low`. If
-/// it fails for a number, it must fail for all larger numbers.
+/// Returns the largest number in `low..=high` for which `is_true` holds. `is_true` must hold for
+/// `low`. If `is_true` fails for a number, it must fail for all larger numbers.
 fn last(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = high - (high - low) / 2;

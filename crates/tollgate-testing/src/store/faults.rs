@@ -32,9 +32,9 @@ pub enum Mode {
     Hold,
     /// Connections are accepted and read, but nothing is forwarded or closed.
     BlackHole,
-    /// Existing connections freeze forever, without notice, and new connections work. On Linux, the
-    /// frozen connections' packets are lost, so the peer's system also notices that they are not
-    /// acknowledged.
+    /// Existing connections freeze forever, without notice, while new connections still work. On
+    /// Linux, the frozen connections' packets are lost, so the peer's system also notices that they
+    /// are not acknowledged.
     HalfOpen,
     /// Existing connections are reset immediately, and new connections as soon as they are opened.
     Reset,

@@ -36,8 +36,8 @@ impl Drop for Folder {
 
 pub struct Process {
     child: Child,
-    /// A shell that kills the server when the shell's input ends. That happens when this test
-    /// process ends, even if it is killed.
+    /// A shell that kills the server when the shell's input ends. The input ends together with this
+    /// test process, even if the process is killed.
     guard: Child,
 }
 

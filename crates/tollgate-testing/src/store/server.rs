@@ -216,8 +216,9 @@ impl Server {
         Duration::from_secs_f64(of("used_cpu_sys") + of("used_cpu_user"))
     }
 
-    /// Returns how often the server has executed a command such as `evalsha`, including refused
-    /// calls and calls in scripts.
+    /// Returns how often the server has executed a command such as `evalsha`, including calls that
+    /// failed and calls in scripts. A call that the server rejected before its execution, for
+    /// example for a missing permission, is not counted.
     #[track_caller]
     pub fn calls(&self, command: &str) -> u64 {
         let info: String = self.ask(&["INFO", "commandstats"]);

@@ -33,7 +33,7 @@ fn run_on(runtime: &mut Builder, test: impl Future<Output = ()>) {
     runtime.block_on(async { tokio::time::timeout(TEST, test).await }).expect("over in time");
 }
 
-/// Polls a condition until it holds. Blocks the thread meanwhile.
+/// Polls a condition until it holds, blocking the thread.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -43,7 +43,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Polls until there is an answer. Blocks the thread meanwhile.
+/// Polls until there is an answer, blocking the thread.
 #[track_caller]
 pub fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let mut answer = None;

@@ -1,5 +1,5 @@
-//! Parses fields with one value each, which are older than `RateLimit`. Most servers send these
-//! fields.
+//! Parses the fields that are older than `RateLimit`, each of which has a single value. Most
+//! servers send these fields.
 
 use super::structured::{field, quotas};
 use super::{ServerLimit, moment};

@@ -41,7 +41,7 @@ pub(super) fn field(headers: &HeaderMap, name: &str) -> String {
     lines.collect::<Vec<_>>().join(",")
 }
 
-/// Parses the items of a list. Returns no items if `text` is not a list.
+/// Parses a list's items. Returns no items if `text` is not a list.
 fn items(text: &str) -> Vec<Item> {
     let entries = parse::<List>(text).unwrap_or_default().into_iter();
     let items = entries.filter_map(|entry| match entry {

@@ -9,21 +9,21 @@
 //!    time, requests up to number `n + r` are permitted until this time. Requests are numbered as
 //!    they are admitted, so this bound also covers requests after `n` that the server had not
 //!    counted yet.
-//! 3. *Spread.* The remaining amount is spread over the limit's window, four times as fast as an
-//!    even spread. If other processes use the same limit, each process takes a share of the
-//!    remaining amount, so the amount shrinks ever more slowly and is not exceeded. While a quarter
-//!    to a half of the quota remains, the pace is even. A single client of a token bucket stays in
-//!    this range. The remaining amount is assumed to grow by one quota per window, as in a token
-//!    bucket.
+//! 3. *Spread.* Over the limit's window, the remaining amount is spent four times as fast as
+//!    evenly. If other processes use the same limit, each process takes a share of the remaining
+//!    amount, so the amount shrinks ever more slowly and is not exceeded. While a quarter to a half
+//!    of the quota remains, the pace is even. A single client of a token bucket stays in this
+//!    range. The remaining amount is assumed to grow by one quota per window, as in a token bucket.
 //! 4. *Even.* Requests are sent no faster than evenly once the time of the remaining amount has
 //!    passed, or if a response contains a quota but no remaining amount. Any interval as long as
 //!    the window then contains at most as many requests as the quota.
-//! 5. *End.* A limit in a response ends one window after its time. It also lasts for at least one
-//!    window after a pause, so that no burst follows the pause. Each response that repeats the
+//! 5. *End.* A limit in a response ends one window after its reset time. It also lasts for at least
+//!    one window after a pause, so that no burst follows the pause. Each response that repeats the
 //!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
 //!
-//! The response to the request with the highest number counts. Every limit ends after a bounded
-//! time: at most the longest pause, plus a window of at most the same length.
+//! What counts for a limit is the response to the highest-numbered request. Without further
+//! responses, every limit ends in bounded time: no later than the longest pause plus one window,
+//! where the window counts as no longer than the longest pause.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::time::Duration;
@@ -51,7 +51,8 @@ pub(crate) struct Pace {
     not_before: Tick,
     /// The number of consecutive refusals without a time.
     refusals: u32,
-    /// The number of the last request admitted before the latest of these refusals was counted.
+    /// `admitted + asking` at the time when the latest refusal was counted. A response to a request
+    /// up to this number neither ends nor extends the series of refusals.
     counted: Number,
     limits: Vec<Known>,
 }
@@ -98,7 +99,7 @@ impl Known {
 
     /// Returns how long the request with the number `last` must wait, if `admitted` is the last
     /// admitted request. Each outstanding response may move the horizon, so while responses are
-    /// outstanding, the horizon is checked again after one spacing.
+    /// outstanding, the horizon is rechecked after one spacing.
     fn wait(&self, last: Number, admitted: Number, now: Tick) -> Duration {
         if now >= self.ends {
             return Duration::ZERO;
@@ -231,8 +232,7 @@ impl Pace {
             name: limit.name.clone(),
             seen: number,
             told: now,
-            // A quota of 0 tokens would have no pace, although it does not permit an immediate
-            // request either.
+            // A quota of 0 tokens would have no pace, even though it permits no immediate request.
             tokens: limit.tokens.map(|tokens| tokens.max(1)),
             window,
             remaining: limit.remaining,

@@ -76,7 +76,7 @@ fn request(method: &str, address: SocketAddr, body: &'static str) -> Request<Ful
     Request::builder().method(method).uri(uri).body(Full::from(body)).unwrap()
 }
 
-/// Uses hyper's client, and a body that is sent again together with its request.
+/// Uses hyper's client, and a body that is resent with its request.
 #[tokio::test(flavor = "multi_thread")]
 async fn hyper_sends_what_is_safe_to_repeat_again_after_the_servers_time() {
     let answers = vec![

@@ -15,7 +15,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The answer to a caller, and the time at which it arrived.
+/// An answer given to a caller, and the time at which the answer arrived.
 type Answer = Option<(Result<(), WaitError>, Duration)>;
 
 /// Returns the answer to a caller that may wait for `max_wait`, and the time at which the answer

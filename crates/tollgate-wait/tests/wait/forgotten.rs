@@ -154,8 +154,8 @@ fn a_waiter_that_lost_its_place_can_leave() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// A waiter that removes the leaked first waiter wakes the new first waiter, even if the new first
-/// waiter is a different one.
+/// Whichever waiter removes the leaked first waiter also wakes the new first waiter, even if these
+/// are two different waiters.
 #[test]
 fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     let mut simulation = Simulation::new(6);

@@ -1,4 +1,4 @@
-//! Tests callers that obey the limits of a server, in virtual time.
+//! Tests callers that obey a server's limits, in virtual time.
 
 use crate::simulation::{Simulation, Sleep};
 use http::{HeaderMap, HeaderName, StatusCode};

@@ -56,7 +56,7 @@ where
     task
 }
 
-/// The answer to a caller with a deadline, and the time at which it arrived.
+/// An answer given to a caller with a deadline, and the time at which the answer arrived.
 type Told = Rc<Cell<Option<(Result<(), WaitError>, Duration)>>>;
 
 fn told<L>(simulation: &mut Simulation, queue: &Queue<L>, permits: u64, max_wait: Duration) -> Told
@@ -89,7 +89,7 @@ fn each_permit_that_comes_back_goes_to_the_next_at_once() {
 }
 
 /// Requests for fewer permits do not overtake a request for several permits, and each returned
-/// permit wakes the waiter of that request.
+/// permit wakes that request's waiter.
 #[test]
 fn a_request_for_several_permits_waits_for_all_of_them() {
     let mut simulation = Simulation::new(2);

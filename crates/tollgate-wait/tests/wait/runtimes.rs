@@ -1,4 +1,4 @@
-//! Tests queues in real time and in tokio's time, with threads, tokio tasks, services and streams.
+//! Tests queues in real time, with threads, tokio tasks, services and streams.
 
 use futures_util::{SinkExt, StreamExt, stream};
 use http::{Request, Response};

@@ -2,7 +2,7 @@
 //!
 //! A key is written as its percent-encoded parts, in the limit's order and joined by `+`:
 //! `/limits/per-page/keys/192.0.2.1+%2Flogin` for `by ip+path`. The key is computed like the key of
-//! a request that consists of exactly these parts.
+//! a request with exactly these parts.
 //!
 //! If a limit has alternative keys, `?alternative=2` selects the second alternative. `?class=paid`
 //! selects the key's state in the class `paid`. If the query names no class, the default class is

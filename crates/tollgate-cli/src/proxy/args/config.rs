@@ -25,7 +25,7 @@ use crate::printable::{cut, printable, printable_path};
 /// The options that a file cannot set.
 const NOT_SETTINGS: [&str; 4] = ["check", "config", "help", "version"];
 
-/// Explains how settings are written, in a message about a line that is not TOML.
+/// The part of an error message that explains how to write settings, for a line that is not TOML.
 const AS_WRITTEN: &str = "expected each setting once, as NAME = VALUE, with texts, times and quotas in quotes: \
      listen = \"127.0.0.1:8080\", max-keys = 1000, limit = [\"a=1/s by ip\", \"b=9/s by ip\"]";
 

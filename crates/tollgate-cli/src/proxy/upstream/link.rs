@@ -3,7 +3,7 @@
 //! The [`History`] of a connection determines whether a failed request may be sent again.
 //!
 //! If an upstream responds early and closes the connection before it has received the whole
-//! request, a write fails although the response can still be read.
+//! request, a write fails even though the response can still be read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

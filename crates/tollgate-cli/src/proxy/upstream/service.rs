@@ -79,7 +79,7 @@ pub(crate) fn parse_upstream(text: &str) -> Result<Authority, Failure> {
     Ok(authority)
 }
 
-/// The reason why a request has no response.
+/// Why a request has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The upstream refused the connection.
@@ -158,8 +158,9 @@ impl Fault {
     }
 }
 
-/// Returns whether the client's body caused the error. hyper also reports a user error if a
-/// connection's task has ended, but that error is not caused by another hyper error.
+/// Returns whether the client's body caused the error. Such an error is a user error whose source
+/// is another hyper error. hyper also reports a user error if a connection's task has ended, but
+/// without a hyper error as the source.
 fn is_of_client(error: &hyper::Error) -> bool {
     error.is_user() && error.source().is_some_and(|cause| cause.is::<hyper::Error>())
 }
@@ -287,7 +288,7 @@ impl Upstream {
             }
             // Normally, the stream is later than the last stream in the GOAWAY, so the upstream has
             // not begun the request. However, if the GOAWAY arrives while hyper hands over the
-            // request, hyper reports it for any stream, and has not polled the body.
+            // request, hyper reports the GOAWAY for any stream, and has not polled the body.
             Some(error) if error.is_remote() && error.is_go_away() => {
                 return is_repeatable || motion.waits_for_client();
             }

@@ -40,8 +40,8 @@ enum Slot {
 pub(crate) struct Arrived {
     pub(crate) at: Tick,
     pub(crate) duration_ns: u64,
-    /// Whether a limit refused the request before the other limits were checked, according to the
-    /// proxy's log.
+    /// Whether, according to the proxy's log, a limit refused the request before the other limits
+    /// were checked.
     pub(crate) is_early_refusal: bool,
 }
 
@@ -225,8 +225,7 @@ fn slot(what: &What, format: Format) -> (Slot, String) {
     (slot, name.to_owned())
 }
 
-/// Returns the reason why logs in this format cannot have such a column, or `None` if they may have
-/// it.
+/// Returns why logs in this format cannot have such a column, or `None` if they may have it.
 fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
     let is_named = names.iter().any(|(ours, _)| ours == name);
     (matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named)

@@ -14,8 +14,8 @@ use crate::printable::printable;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::request::Reason;
 
-/// The number of fields in the key shape. This maximum makes the shape accept any number of values,
-/// and write each value after its length.
+/// The number of fields in the key shape. With the largest possible number, the shape accepts any
+/// number of values, and writes each value after its length.
 const VALUES: usize = usize::MAX;
 
 #[derive(Deserialize)]

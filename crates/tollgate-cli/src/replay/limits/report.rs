@@ -26,7 +26,7 @@ pub(crate) struct Findings {
     /// The number of lines that describe no request.
     pub(crate) no_requests: u64,
     /// The number of requests that pass in the replay, but that the proxy refused before it had
-    /// computed the keys of all limits.
+    /// computed all limits' keys.
     pub(crate) passed_without_record: u64,
     /// The limits that read their keys from the log, but are never named in it.
     pub(crate) never_named: Vec<String>,

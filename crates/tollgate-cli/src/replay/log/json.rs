@@ -199,8 +199,8 @@ impl Columns {
         Self(names.iter().map(|name| Column::new(name.clone(), false)).collect())
     }
 
-    /// Returns a known server's columns for the wanted fields. The first record determines which of
-    /// a field's names is used.
+    /// Returns the columns of the wanted fields in a known server's log. Where a field has several
+    /// names, the first record determines which name is used.
     fn of(dialect: &Dialect, first: &[u8], wanted: &Wanted) -> Self {
         let has = |name: &&&str| {
             let asked = Self::new(&[(**name).to_owned()]);

@@ -2,8 +2,8 @@
 //! log.
 //!
 //! Clients control parts of the lines. Because a user's name may contain ` [`, the time is the text
-//! in brackets before the first quote. Because a request may contain quotes, it ends at the quote
-//! that is followed by a status.
+//! in brackets before the first quote. Because a request may contain quotes, the request ends at
+//! the quote that is followed by a status.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -8,7 +8,7 @@ use tollgate::Tick;
 /// The text for a missing value, as in Common Log Format.
 pub(crate) const MISSING: &[u8] = b"-";
 
-/// The reason why a line does not parse.
+/// Why a line does not parse.
 pub type Reason = Cow<'static, str>;
 
 /// The time and cost of a request, without its key.

@@ -55,7 +55,7 @@ impl Wanted {
     }
 }
 
-/// The reason why a log could not be opened from its first line.
+/// Why a log could not be opened, judging by its first line.
 #[derive(Debug)]
 pub enum Unopened {
     /// The line is not a record, but the next line may be one.

@@ -115,7 +115,7 @@ pub(crate) struct Outcome {
     /// The number of keys whose own quotas have a burst. The algorithm ran without these bursts.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) key_quotas_without_burst: usize,
-    /// The reason why the algorithm refused a limit. If it is present, there are no figures.
+    /// Why the algorithm refused a limit. If this reason is present, there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     #[serde(flatten)]

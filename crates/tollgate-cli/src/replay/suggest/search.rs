@@ -41,7 +41,7 @@ pub(crate) struct Search<'t> {
 
 impl<'t> Search<'t> {
     pub(crate) fn new(clients: &'t [Client], seconds: u64) -> Self {
-        // Rules differ in which end of a period they include. This period includes both.
+        // Rules differ in which end of a period they include. This period includes both ends.
         let period = Duration::from_secs(seconds) + Duration::from_nanos(1);
         let most = |(id, client): (usize, &Client)| (client.most_in(period), id);
         let mut busiest: Vec<(u64, usize)> = clients.iter().enumerate().map(most).collect();

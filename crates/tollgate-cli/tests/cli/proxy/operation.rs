@@ -1,4 +1,4 @@
-//! Tests the operation of the proxy: the access log, the metrics, and shutdown.
+//! Tests the proxy's operation: the access log, the metrics, and shutdown.
 
 use super::arguments::refused;
 use super::running::{Proxy, until, within};
@@ -240,9 +240,9 @@ fn documented(page: &str) -> BTreeSet<String> {
 #[tokio::test]
 async fn the_page_of_metrics_names_every_metric_and_no_other() {
     let upstream = Upstream::start(hello).await;
-    // The first proxy also serves metrics about its store, although the store is unreachable. The
-    // second proxy counts its limits itself, because a limit counts either in the proxy or in the
-    // store.
+    // The first proxy also serves metrics about its store, even though the store is unreachable.
+    // The second proxy counts its limits itself, because a limit counts either in the proxy or in
+    // the store.
     let store = ["--limit", "a=2/h by ip", "--redis", "redis://127.0.0.1:1"];
     let mut served = BTreeSet::new();
     for args in [&store[..], &store[..2]] {

@@ -1,5 +1,5 @@
-//! Tests that each customer has a single count. An IPv6 address is cut to a prefix, an IPv4-mapped
-//! address counts as IPv4, and each IPv4 address is one client.
+//! Tests that each customer is counted as a single client. An IPv6 address is cut to a prefix, an
+//! IPv4-mapped address counts as IPv4, and each IPv4 address is one client.
 
 use crate::sockets::client::{Client, Version, connected};
 use crate::sockets::proxies::{Counted, addresses, counted};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tollgate::Quota;
 use tollgate_http::{ForwardedField, KeyBy, Limit, TrustedProxies, WhenNoKey};
 
-/// Returns a limit by client for a server whose peer is a proxy.
+/// Returns a per-client limit for a server whose peer is a proxy.
 fn behind_a_proxy(limiter: &Counted) -> KeyedBy {
     let proxies = TrustedProxies::networks(["127.0.0.1"]);
     KeyedBy { limiter: Arc::clone(limiter), by: KeyBy::forwarded(ForwardedField::XForwardedFor, proxies) }

@@ -1,4 +1,4 @@
-//! Tests what a request finally costs if charges depend on the response, a handler fails, or a
+//! Tests what a request ends up costing when charges depend on the response, a handler fails, or a
 //! client hangs up.
 
 use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};

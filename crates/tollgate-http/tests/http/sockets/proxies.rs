@@ -123,8 +123,8 @@ fn a_spoofed_entry_in_any_position_changes_nothing() {
                         let mut entries = vec![entry(field, "192.0.2.77"); others];
                         entries.insert(position, spoof.clone());
                         let written = entries.join(", ");
-                        // The proxies append to the client's line, share a new line, or start a
-                        // line each.
+                        // The proxies append to the client's line, share a new line, or each start
+                        // a line.
                         let own = [entry(field, CLIENT), entry(field, PROXY)];
                         for lines in [
                             vec![format!("{written}, {honest}")],

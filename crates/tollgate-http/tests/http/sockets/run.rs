@@ -25,7 +25,7 @@ pub(crate) fn single(quota: Quota, clock: &ManualClock) -> Arc<SingleLimiter> {
     Arc::new(SingleLimiter::builder(quota).clock(clock.clone()).build().unwrap())
 }
 
-/// Creates a limit by address, named `per-address`.
+/// Creates a limit for each address, named `per-address`.
 pub(crate) fn per_address(limiter: &Arc<Limiter<Key>>) -> Limit {
     Limit::new("per-address", Arc::clone(limiter)).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }

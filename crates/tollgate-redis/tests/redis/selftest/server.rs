@@ -56,7 +56,7 @@ fn a_stopped_server_answers_nothing_and_then_everything() {
         let asked = redis::cmd("INCR").arg("hits").to_owned();
         assert!(is_silent(Duration::from_millis(100), asked.query_async::<i64>(&mut connection)).await);
         server.resume();
-        // The server executed the request, although the caller had stopped waiting.
+        // The server executed the request, even though the caller had stopped waiting.
         assert_eq!(asked.query_async::<i64>(&mut connection).await.unwrap(), 2);
     });
 }
