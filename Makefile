@@ -1,9 +1,10 @@
 # The commands of a contributor. CI runs `make test`; `make help` lists the others.
 #
 # `make test` takes at most 15 minutes on two cores, and installs at most 30 MB. Longer checks
-# belong to `make edges`, which takes 25 minutes: builds with other features, models of more than
-# ten seconds, long races, and all parts that download other programs. Both print the time of each
-# part. CI runs both, and there a part fails if a program that it needs is missing.
+# belong to `make edges`, which takes 25 minutes: packages outside of the workspace, builds with
+# other features, models of more than ten seconds, long races, and all parts that download other
+# programs. Both print the time of each part. CI runs both, and there a part fails if a program that
+# it needs is missing.
 
 CARGO ?= cargo
 # With INSTALL=no nothing is installed. A command that lacks a program prints NOT DONE; in CI it
@@ -100,8 +101,8 @@ NEEDS_LUA := $(SCRIPT)/need.sh liblua5.3-dev "which HAProxy's module is compiled
 NEEDS_CMAKE := $(SCRIPT)/need.sh cmake "which Pingora is built with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
-.PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
-.PHONY: install-c c-tools bench-c proxies pingora envoy browser
+.PHONY: help test edges quick tools lint lint-more api redis-server unit features first-command
+.PHONY: msrv package install-c c-tools bench-c proxies pingora envoy browser
 .PHONY: instructions stress soak sanitize miri fuzz loom models-of-weaken loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound peers clean
@@ -111,8 +112,9 @@ help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
 
 # The parts of `make test` and of `make edges`.
-TESTS := lint unit instructions loom doc
-EDGES := features first-command browser loom-long shuttle proxies pingora envoy
+TESTS := lint unit loom doc
+EDGES := lint-more features first-command instructions browser loom-long shuttle proxies pingora \
+	envoy
 
 #: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server,
 #:                 valgrind, g++ and pkg-config first if they are missing, unless INSTALL=no
@@ -121,9 +123,10 @@ test: tools
 	@if [ "$$CI" ]; then $(MAKE) --no-print-directory edges; \
 	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
 
-#: make edges      longer checks: builds with other features, README's first command in a clean
-#:                 build, larger models, long races, limits in HAProxy, Pingora and Envoy, the HTML
-#:                 report of a replay in a browser (25 minutes)
+#: make edges      longer checks: clippy on other packages, builds with other features, README's
+#:                 first command in a clean build, instructions of a check, larger models, long
+#:                 races, limits in HAProxy, Pingora and Envoy, the HTML report of a replay in a
+#:                 browser (25 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
@@ -139,7 +142,7 @@ quick:
 # beginning.
 tools: redis-server c-tools
 
-#: make lint       formatting and clippy; warnings are errors
+#: make lint       formatting, and clippy on the workspace; warnings are errors
 lint:
 	$(CARGO) fmt --all --check
 	set -e; for package in $(OUTSIDE); do (cd $$package && $(CARGO) fmt --all --check); done
@@ -147,6 +150,11 @@ lint:
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	cd fuzz && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
+
+# Each of these builds compiles its dependencies once more.
+#: make lint-more  clippy on the builds without features and on the packages outside of the
+#:                 workspace
+lint-more:
 	$(CARGO) clippy --locked $(LIBRARIES) -- -D warnings
 	$(CARGO) clippy --locked -p tollgate-cli --no-default-features --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
@@ -159,8 +167,10 @@ api:
 	TOLLGATE_API=write $(CARGO) test --locked --test project api::
 	TOLLGATE_API=write $(CARGO) test --locked -p tollgate-c --test c header::
 
+# Many tests wait for servers or for a time, so twice as many run as there are processors.
 #: make unit       unit, integration and doc tests of all crates (minutes); installs redis-server,
 #:                 and valgrind, g++ and pkg-config for the C library
+unit: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 unit: redis-server c-tools
 	$(CARGO) test --locked --workspace --all-features
 

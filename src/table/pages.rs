@@ -31,8 +31,8 @@ use std::ptr::NonNull;
 /// The minimum size of a block of system memory. Smaller blocks are few, so they are left to the
 /// allocator, which often has a free block.
 ///
-/// Larger blocks bypass the allocator because of glibc's heaps. At first, glibc also maps a block
-/// of this size, but once such a block has been freed, glibc takes later blocks from its heaps. A
+/// Larger blocks bypass the allocator because of glibc's heaps. glibc maps a large block at first,
+/// but once such a block has been freed, glibc takes later blocks of that size from its heaps. A
 /// process has several heaps for each processor, and a freed block returns to the heap from which
 /// it came. If many threads turned over a table, the table would therefore keep a multiple of its
 /// size resident.

@@ -65,7 +65,7 @@ pub(crate) struct SuggestArgs {
     #[arg(long, value_name = "SHARE", help_heading = "Limit")]
     deny_clients: Option<String>,
 
-    /// The burst of the suggested limit, in seconds of its rate: one of 1, 2, 5, 10, 60
+    /// The burst of the suggested limit: what its rate refills in 1, 2, 5, 10 or 60 seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, help_heading = "Limit")]
     burst: u64,
 
