@@ -24,7 +24,7 @@ mod workload;
 use clap::{Parser, ValueEnum};
 use keys::Key;
 use measure::{Field, Pace};
-use report::{BUSY, Machine, Row, Run, Taken, defaults, profile};
+use report::{Machine, Row, Run, Taken, defaults, profile};
 use std::net::Ipv6Addr;
 use std::panic;
 use std::path::PathBuf;
@@ -215,9 +215,7 @@ fn run(options: &Options) -> Result<(), String> {
     }
     let seconds = start.elapsed().as_secs();
     println!("\n{} rows in {} after {seconds} s", run.rows.len(), path.display());
-    if run.stolen > BUSY {
-        println!("a busy host: others took {:.0} % of the processors' time", run.stolen * 100.0);
-    }
+    report::stolen(run.stolen).iter().for_each(|stolen| println!("{stolen}"));
     if wrong.is_empty() { Ok(()) } else { Err(format!("wrong decisions:\n{}", wrong.join("\n"))) }
 }
 

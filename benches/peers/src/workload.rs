@@ -27,13 +27,15 @@ impl Workload {
         self.order == Order::Fresh
     }
 
-    /// Returns the name with the number of keys: `uniform u64, 1,000,000 keys`.
+    /// See [`title`].
     pub fn title(&self) -> String {
-        match self.keys {
-            1 => self.name.to_owned(),
-            keys => format!("{}, {} keys", self.name, grouped(keys)),
-        }
+        title(self.name, self.keys)
     }
+}
+
+/// Returns a name with the number of keys: `uniform u64, 1,000,000 keys`.
+pub fn title(name: &str, keys: usize) -> String {
+    if keys == 1 { name.to_owned() } else { format!("{name}, {}", counted(keys, "key")) }
 }
 
 /// Returns all workloads. `many` is a million, except in a run that only shows that everything
@@ -60,6 +62,11 @@ pub fn all(many: usize, large: bool) -> Vec<Workload> {
         list.push(("uniform u64", U64, Uniform, 10 * many, Ample));
     }
     list.into_iter().map(workload).collect()
+}
+
+/// `1 thread`, `1,000 keys`.
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// `1,000,000`.

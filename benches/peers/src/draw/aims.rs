@@ -1,7 +1,8 @@
 //! The aims, and the figures that reach or miss them. The floors are in the tables of times.
 
-use super::markdown::{number, table, wrapped};
+use super::markdown::{table, wrapped};
 use super::shown::{BATCHES, PROFILES, Panel, Shown, THREADS, cell};
+use crate::report::number;
 use crate::subjects::{BASE, OWN};
 use crate::workload::grouped;
 

@@ -33,10 +33,6 @@ pub fn shares(faster: &[(f64, &str)]) -> String {
     names.collect::<Vec<_>>().join("; ")
 }
 
-pub fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(String::new, |value| format!("{value:.digits$}"))
-}
-
 /// Returns a name for Markdown. It is quoted if it has angle brackets, which would be a tag.
 pub fn quoted(name: &str) -> String {
     if name.contains('<') { format!("`{name}`") } else { name.to_owned() }

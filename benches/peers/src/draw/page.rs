@@ -1,8 +1,9 @@
 //! The tables of docs/performance.md: throughput, where a peer is faster, single checks, and aims.
 
-use super::markdown::{self, item, number, quoted, shares, wrapped};
+use super::markdown::{self, item, quoted, shares, wrapped};
 use super::shown::{Entry, Panel, Shown, THREADS, cell};
 use super::{aims, tails};
+use crate::report::number;
 use crate::subjects::{BASE, OWN};
 
 /// Returns the text between the marks.

@@ -1,8 +1,9 @@
 //! The section of the README: the picture, and the defaults of both libraries in six rows.
 
-use super::markdown::{self, number, quoted, wrapped};
+use super::markdown::{self, quoted, wrapped};
 use super::shown::{HOT, PROFILES, Panel, Shown, THREADS, cell};
 use super::{PAGE, PICTURE};
+use crate::report::number;
 use crate::subjects::{BASE, OWN};
 
 /// The index of cargo's own profile in [`PROFILES`].

@@ -1,9 +1,9 @@
 //! The workloads and subjects that are shown, and their rows, all of which must exist.
 
 use crate::latency::Tails;
-use crate::report::{BUSY, Row, Run};
+use crate::report::{BUSY, Row, Run, stolen, waiting};
 use crate::subjects::{BARE_TABLE, BASE, FLOOR, OWN};
-use crate::workload::grouped;
+use crate::workload::{counted, grouped};
 
 pub const THREADS: [usize; 2] = [1, 2];
 pub const BATCHES: &str = "tollgate, batches of 32";
@@ -204,24 +204,18 @@ impl Shown {
     /// Returns the machine: `2 cores, a processor, a system`.
     pub fn machine(&self) -> String {
         let machine = &self.run.machine;
-        let plural = if machine.cores == 1 { "" } else { "s" };
-        format!("{} core{plural}, {}, {}", machine.cores, machine.cpu, machine.os)
+        format!("{}, {}, {}", counted(machine.cores, "core"), machine.cpu, machine.os)
     }
 
     /// Returns a sentence if other users of the host took processor time from the threads.
     pub fn stolen(&self) -> Option<String> {
         let most = self.runs().map(|run| run.stolen).fold(self.tails.stolen, f64::max);
-        let percent = most * 100.0;
-        (most > BUSY)
-            .then(|| format!("The host was busy: others took {percent:.0} % of the processors' time."))
+        stolen(most)
     }
 
     /// Returns a sentence if threads had to wait for a core.
     pub fn busy(&self) -> Option<String> {
-        let mean = |(run, panel, threads)| {
-            let waiting: Vec<f64> = rows(run, panel, threads).map(|row| row.waiting).collect();
-            (waiting.iter().sum::<f64>() / waiting.len() as f64, panel, threads)
-        };
+        let mean = |(run, panel, threads)| (waiting(rows(run, panel, threads)), panel, threads);
         let cells =
             self.runs().flat_map(|run| self.cells().map(move |(panel, threads)| (run, panel, threads)));
         let all: Vec<_> = cells.map(mean).collect();
@@ -254,5 +248,5 @@ fn rows<'a>(run: &'a Run, panel: &Panel, threads: usize) -> impl Iterator<Item =
 
 /// `1,000 keys, 2 threads`.
 pub fn cell(panel: &Panel, threads: usize) -> String {
-    format!("{}, {threads} thread{}", panel.title, if threads == 1 { "" } else { "s" })
+    format!("{}, {}", panel.title, counted(threads, "thread"))
 }
