@@ -109,6 +109,7 @@ impl Options {
         if all.iter().any(is_named) { all.into_iter().filter(is_named).collect() } else { all }
     }
 
+    /// Returns the plan of single checks. docs/performance.md describes the plan without options.
     fn latency(&self) -> latency::Plan {
         let (known, (rounds, slice)) = (self.many(), if self.quick { (1, 200) } else { (3, 2000) });
         let scene = Duration::from_millis(self.slice.unwrap_or(slice).max(1));
@@ -195,7 +196,7 @@ fn run(options: &Options) -> Result<(), String> {
         if !options.only.is_empty() {
             return Err("draw shows all that it shows or nothing: it takes no --only".into());
         }
-        return draw::run(&path, options.many(), options.quick);
+        return draw::run(&path, options.latency(), options.quick);
     }
     let taken = Taken::so_far();
     let mut run = Run { machine: Machine::this(), profile: profile()?, stolen: 0.0, rows: Vec::new() };

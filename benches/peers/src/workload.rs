@@ -19,12 +19,20 @@ pub struct Workload {
     /// The number of different keys.
     pub keys: usize,
     pub quota: Quota,
+    /// The heading on pages and in the picture, with `{}` for the number of keys.
+    heading: &'static str,
+    pub is_drawn: bool,
 }
 
 impl Workload {
     /// Returns whether each key is new. In that case, each turn has a new and empty subject.
     pub fn is_flood(&self) -> bool {
         self.order == Order::Fresh
+    }
+
+    /// Returns the heading with the number of keys: `1,000,000 keys, u64`.
+    pub fn heading(&self) -> String {
+        self.heading.replace("{}", &grouped(self.keys))
     }
 
     /// See [`title`].
@@ -45,21 +53,29 @@ pub fn all(many: usize, large: bool) -> Vec<Workload> {
     use Order::{Fresh, Uniform, Zipf};
     use Quota::{Ample, UsedUp};
 
-    let workload = |(name, kind, order, keys, quota)| Workload { name, kind, order, keys, quota };
+    let workload = |(name, kind, order, keys, quota, heading, is_drawn)| Workload {
+        name,
+        kind,
+        order,
+        keys,
+        quota,
+        heading,
+        is_drawn,
+    };
     let mut list = vec![
-        ("hot key, admitted, u64", U64, Uniform, 1, Ample),
-        ("hot key, denied, u64", U64, Uniform, 1, UsedUp),
-        ("hot key, admitted, String", String, Uniform, 1, Ample),
-        ("uniform u64", U64, Uniform, 1_000, Ample),
-        ("uniform String", String, Uniform, 1_000, Ample),
-        ("uniform u64", U64, Uniform, many, Ample),
-        ("uniform String", String, Uniform, many, Ample),
-        ("uniform IPv6", Ipv6, Uniform, many, Ample),
-        ("Zipf u64", U64, Zipf, many, Ample),
-        ("flood of fresh u64", U64, Fresh, many / 2, Ample),
+        ("hot key, admitted, u64", U64, Uniform, 1, Ample, "hot key, admitted", true),
+        ("hot key, denied, u64", U64, Uniform, 1, UsedUp, "hot key, denied", true),
+        ("hot key, admitted, String", String, Uniform, 1, Ample, "hot key, admitted, String", false),
+        ("uniform u64", U64, Uniform, 1_000, Ample, "{} keys", true),
+        ("uniform String", String, Uniform, 1_000, Ample, "{} keys, String", false),
+        ("uniform u64", U64, Uniform, many, Ample, "{} keys, u64", true),
+        ("uniform String", String, Uniform, many, Ample, "{} keys, String", true),
+        ("uniform IPv6", Ipv6, Uniform, many, Ample, "{} keys, IPv6", false),
+        ("Zipf u64", U64, Zipf, many, Ample, "{} keys, u64 by Zipf's law", false),
+        ("flood of fresh u64", U64, Fresh, many / 2, Ample, "flood of new keys", true),
     ];
     if large {
-        list.push(("uniform u64", U64, Uniform, 10 * many, Ample));
+        list.push(("uniform u64", U64, Uniform, 10 * many, Ample, "{} keys, u64", false));
     }
     list.into_iter().map(workload).collect()
 }
