@@ -1,5 +1,5 @@
 //! `peers draw` turns saved rows into the README's section on speed, its picture, and the tables of
-//! docs/performance.md.
+//! docs/performance.md. The text between the tables is written by hand, in the page itself.
 //!
 //! Measuring and drawing are separate, so that a picture can be drawn again from the same rows.
 //! Nothing is written unless all shown rows exist: a run with `--only`, a run with `--quick`, and a

@@ -6,54 +6,19 @@ use super::{Part, aims, tails};
 use crate::report::number;
 use crate::workload::Workload;
 
-pub fn parts(shown: &Shown) -> [Part; 1] {
+pub fn parts(shown: &Shown) -> [Part; 6] {
     let (many, few): (Vec<_>, Vec<_>) =
         shown.workloads.iter().copied().partition(|workload| workload.keys >= shown.many);
     let cells = shown.cells().map(|cell| (cell.to_string(), shown.faster(cell)));
-    let parts = [
-        machine(shown),
-        "### Time for a check".to_owned(),
-        wrapped(CAPTION),
-        times(shown, &few),
-        times(shown, &many),
-        "Bytes per key, allocated (and resident):".to_owned(),
-        bytes(shown),
-        "### Where a peer is faster".to_owned(),
-        wrapped(FASTER),
-        losses(cells),
-        "### Single checks".to_owned(),
-        wrapped(&tails::caption(&shown.tails)),
-        tails::table(&shown.tails),
-        losses(tails::faster(shown)),
-        "### Aims".to_owned(),
-        wrapped(AIMS),
-        aims::text(shown),
-    ];
-    [("peers", parts.join("\n\n"))]
+    [
+        ("peers", machine(shown)),
+        ("peers times", format!("{}\n\n{}", times(shown, &few), times(shown, &many))),
+        ("peers bytes", bytes(shown)),
+        ("peers faster", losses(cells)),
+        ("peers latency", format!("{}\n\n{}", tails::table(&shown.tails), losses(tails::faster(shown)))),
+        ("peers aims", aims::text(shown)),
+    ]
 }
-
-const CAPTION: &str = "Each cell is the time for a check on 1 thread / on 2 threads, relative to governor: governor takes \
-    1.00, and less is faster. The first four rows compare tollgate and governor as `cargo add` installs \
-    them, and also show the time in nanoseconds: once built in cargo's own release profile (`release`), \
-    and once with `lto = \"fat\"` and one codegen unit (`lto`). Each of these two builds is a separate \
-    program, and a ratio always compares two subjects of the same program. All other rows are from one \
-    program, built with `lto`. In that program, every peer is set up as its documentation advises, and \
-    tollgate reads the processor's counter, as governor does by default. The rows with `+ atomic`, with \
-    `Mutex<HashMap>` and with shards are limiters that programs typically build on maps. The floors do \
-    not limit anything: `clock + CAS` reads the clock and updates a word of an array; `bare table` does \
-    the same in a table of keys under a guard of crossbeam-epoch, never evicts a key, and stops all \
-    threads while it grows. In a flood, every subject starts with no memory for keys, like a process \
-    that has never had so many; only the array of `clock + CAS` is allocated in advance.";
-
-const FASTER: &str = "Each line names the peers that take less time than tollgate with the same kind of clock. The figure \
-    is the peer's time, relative to tollgate's. Every peer that keeps a state for each key is counted: \
-    peers that lock, peers whose memory has no bound, and governor.";
-
-const AIMS: &str = "The aims are for the defaults: tollgate and governor as `cargo add` installs them, built in cargo's \
-    own profile (`release`). The column `lto` is for comparison. The figures for batches and single \
-    checks are from the build with all subjects. The aim for two threads on one admitted key assumes \
-    leases of tokens between cores, which are not implemented. A `SingleLimiter` has one state, so it \
-    neither looks up a key nor holds a guard.";
 
 fn machine(shown: &Shown) -> String {
     let measured = format!("Measured on {}; {}.", shown.machine(), shown.rounds());

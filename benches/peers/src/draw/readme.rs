@@ -2,7 +2,7 @@
 
 use super::markdown::{quoted, table, wrapped};
 use super::shown::{BASE_RELEASE, OWN_RELEASE, RELEASE, Shown};
-use super::{PAGE, PICTURE, Part};
+use super::{PAGE, Part};
 use crate::report::number;
 use crate::subjects::{BASE, OWN};
 use std::collections::BTreeSet;
@@ -26,8 +26,7 @@ pub fn parts(shown: &Shown) -> [Part; 1] {
     };
     let corner = format!("time for a check, profile `{RELEASE}`");
     let table = table(&corner, &[OWN, BASE, "ratio"], ROWS.map(row));
-    let picture = format!("![Bar chart: time for a check relative to {BASE}]({PICTURE})");
-    [("peers", format!("{picture}\n\n{table}\n\n{}", wrapped(&sentences(shown))))]
+    [("peers", format!("{table}\n\n{}", wrapped(&sentences(shown))))]
 }
 
 /// Compares this library with governor and with the other peers.

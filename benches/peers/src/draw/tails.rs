@@ -17,27 +17,6 @@ type Figure = (&'static str, fn(&Row) -> u64);
 const FIGURES: [Figure; 4] =
     [("p50", |row| row.p50), ("p99", |row| row.p99), ("p99.9", |row| row.p999), ("longest", |row| row.max)];
 
-/// Returns the caption, which explains the columns.
-pub fn caption(tails: &Tails) -> String {
-    let every = |scene: Scene| 1000.0 * tails.seconds * scene.part();
-    format!(
-        "One thread checks {} known keys and times every check. Each cell is p50 / p99 / p99.9 / longest, \
-         in microseconds, followed by the share of the time that was spent in checks of more than 100 \
-         microseconds. Each subject runs each scene for {} s. *Turnover*: another thread calls the \
-         subject's method for sweeps every {:.0} ms while no key is idle, so tollgate replaces its table. \
-         *Flood*: another thread inserts {} new keys a second, and sweeps every {:.0} ms if the subject \
-         needs sweeps. *Clear*: another thread removes all keys every {:.0} ms. The empty loop shows how \
-         much the clock and the machine add to every figure. The list below the table names the peers that \
-         are faster, with the peer's time relative to tollgate's.",
-        grouped(tails.keys),
-        tails.rounds as f64 * tails.seconds,
-        every(Scene::Turnover),
-        grouped(tails.pace as usize),
-        every(Scene::Flood),
-        every(Scene::Clear),
-    )
-}
-
 /// Returns a table with a row for each subject, and a column for each scene.
 pub fn table(tails: &Tails) -> String {
     let row = |subject| {
