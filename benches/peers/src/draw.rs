@@ -33,7 +33,7 @@ type Part = (&'static str, String);
 /// the repository stay unchanged.
 pub fn run(json: &Path, plan: Plan, aside: bool) -> Result<(), String> {
     let shown = Shown::read(json, plan).map_err(|why| {
-        let both = if aside { ", both with --quick" } else { "" };
+        let both = if aside { ", both with --quick," } else { "" };
         format!("{why}\nnothing is drawn; `make peers` and `make peers PEERS=latency`{both} measure all rows")
     })?;
     let (picture, readme, page) = (picture::svg(&shown)?, readme::parts(&shown), page::parts(&shown));

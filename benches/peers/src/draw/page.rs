@@ -1,19 +1,22 @@
 //! The tables of docs/performance.md: throughput, where a peer is faster, single checks, and aims.
 
-use super::markdown::{quoted, table, wrapped};
-use super::shown::{Cell, SUBJECTS, Shown, THREADS, is_default};
+use super::markdown::{self, quoted, wrapped};
+use super::shown::{Cell, Faster, SUBJECTS, Shown, THREADS, is_default};
 use super::{Part, aims, tails};
-use crate::report::number;
+use crate::report::{Row, number};
 use crate::workload::Workload;
 
 pub fn parts(shown: &Shown) -> [Part; 6] {
     let (many, few): (Vec<_>, Vec<_>) =
         shown.workloads.iter().copied().partition(|workload| workload.keys >= shown.many);
+    let times = [few, many.clone()].map(|workloads| table(shown, &workloads, &SUBJECTS, &THREADS, time));
+    // The defaults take the same bytes as the same subjects with other settings.
+    let others: Vec<&str> = SUBJECTS.into_iter().filter(|subject| !is_default(subject)).collect();
     let cells = shown.cells().map(|cell| (cell.to_string(), shown.faster(cell)));
     [
         ("peers", machine(shown)),
-        ("peers times", format!("{}\n\n{}", times(shown, &few), times(shown, &many))),
-        ("peers bytes", bytes(shown)),
+        ("peers times", times.join("\n\n")),
+        ("peers bytes", table(shown, &many, &others, &[1], bytes)),
         ("peers faster", losses(cells)),
         ("peers latency", format!("{}\n\n{}", tails::table(&shown.tails), losses(tails::faster(shown)))),
         ("peers aims", aims::text(shown)),
@@ -26,51 +29,42 @@ fn machine(shown: &Shown) -> String {
     lines.iter().flatten().map(|line| wrapped(line)).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Returns a table with a row for each subject, and a column for each workload.
-fn of_workloads(
+/// Returns a table with a row for each subject and a column for each workload. A cell has a figure
+/// for each number of threads.
+fn table(
+    shown: &Shown,
     workloads: &[Workload],
     subjects: &[&str],
-    cell: impl Fn(Workload, &str) -> String,
+    threads: &[usize],
+    figure: fn(&Row) -> String,
 ) -> String {
     let headings: Vec<String> = workloads.iter().map(Workload::heading).collect();
+    let cell = |workload, subject| {
+        let row = |&threads: &usize| shown.row(Cell { workload, threads }, subject);
+        threads.iter().filter_map(row).map(figure).collect::<Vec<_>>().join(" / ")
+    };
     let cells = |subject| workloads.iter().map(|&workload| cell(workload, subject)).collect();
-    table("", &headings, subjects.iter().map(|&subject| (subject.to_owned(), cells(subject))))
+    markdown::table("", &headings, subjects.iter().map(|&subject| (subject.to_owned(), cells(subject))))
 }
 
-/// Returns the times relative to governor on one thread and on two, such as `0.41 / 0.38`. The rows
-/// of the defaults also have the times in nanoseconds.
-fn times(shown: &Shown, workloads: &[Workload]) -> String {
-    of_workloads(workloads, &SUBJECTS, |workload, subject| {
-        let time = |threads| match shown.row(Cell { workload, threads }, subject) {
-            Some(row) if is_default(subject) => {
-                format!("{} ({:.1} ns)", number(row.ratio_to_governor, 2), row.ns_per_op)
-            }
-            row => number(row.and_then(|row| row.ratio_to_governor), 2),
-        };
-        THREADS.map(time).join(" / ")
-    })
+/// Returns the time relative to governor, and for the defaults also the time: `0.42 (25.5 ns)`.
+fn time(row: &Row) -> String {
+    let ratio = number(row.ratio_to_governor, 2);
+    if is_default(&row.subject) { format!("{ratio} ({:.1} ns)", row.ns_per_op) } else { ratio }
 }
 
-/// Returns the allocated and the resident bytes per key in the workloads of many keys, such as
-/// `36 (37)`. The defaults are left out, because they take the same bytes.
-fn bytes(shown: &Shown) -> String {
-    let workloads = shown.workloads.iter().copied().filter(|workload| workload.keys == shown.many);
-    let subjects: Vec<&str> = SUBJECTS.into_iter().filter(|subject| !is_default(subject)).collect();
-    of_workloads(&workloads.collect::<Vec<_>>(), &subjects, |workload, subject| {
-        let row = shown.row(Cell { workload, threads: 1 }, subject);
-        let bytes = number(row.and_then(|row| row.bytes_per_key), 0);
-        format!("{bytes} ({})", number(row.and_then(|row| row.resident_per_key), 0))
-    })
+/// Returns the allocated and the resident bytes per key: `36 (37)`.
+fn bytes(row: &Row) -> String {
+    format!("{} ({})", number(row.bytes_per_key, 0), number(row.resident_per_key, 0))
 }
 
-/// Returns the cells in which peers take less time, with the peers, whether a table shows them or
-/// not.
-fn losses<'s>(cells: impl Iterator<Item = (String, Vec<(f64, &'s str)>)>) -> String {
+/// Returns a list of the cells in which a peer is faster, whether a table shows the peer or not.
+fn losses<'a>(cells: impl Iterator<Item = (String, Faster<'a>)>) -> String {
     let (mut all, mut lost) = (0, Vec::new());
     for (cell, faster) in cells {
         all += 1;
         let peers: Vec<String> =
-            faster.iter().map(|(share, peer)| format!("{} {share:.2}", quoted(peer))).collect();
+            faster.iter().map(|(ratio, peer)| format!("{} {ratio:.2}", quoted(peer))).collect();
         if !peers.is_empty() {
             lost.push(wrapped(&format!("- {cell}: {}", peers.join("; "))));
         }

@@ -63,6 +63,10 @@ impl Display for Cell {
     }
 }
 
+/// The peers that are faster than this library, with the ratio of their time to the time of this
+/// library. The fastest peer is first.
+pub type Faster<'a> = Vec<(f64, &'a str)>;
+
 /// The rows that are shown, all of which exist.
 pub struct Shown {
     /// The rows of `peers`, and of `peers defaults` in each profile. The subjects of the latter have
@@ -134,12 +138,13 @@ impl Shown {
     }
 
     /// Returns the peers that keep a state for each key and take less time than this library with
-    /// the same kind of clock, with the ratio of their time to the time of this library. The
-    /// fastest peer is first.
-    pub fn faster(&self, cell: Cell) -> Vec<(f64, &str)> {
-        let share =
-            |row: &Row| Some(row.ratio_to_governor? / self.ratio(cell, self.own_like(&row.subject)?)?);
-        sorted(self.rows(cell).filter_map(|row| Some((share(row)?, &*row.subject))))
+    /// the same kind of clock.
+    pub fn faster(&self, cell: Cell) -> Faster<'_> {
+        let ratio = |row: &Row| {
+            let own = self.ratio(cell, self.own_like(&row.subject)?)?;
+            Some(row.ratio_to_governor? / own)
+        };
+        sorted(self.rows(cell).filter_map(|row| Some((ratio(row)?, &*row.subject))))
     }
 
     /// Returns the subject of this library that a peer is compared with, which has the same kind of
@@ -199,10 +204,9 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
     read().map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// Returns the subjects that take less time, the fastest first. A ratio that is printed as 1.00
-/// does not count.
-pub fn sorted<'a>(shares: impl Iterator<Item = (f64, &'a str)>) -> Vec<(f64, &'a str)> {
-    let mut faster: Vec<_> = shares.filter(|&(share, _)| share < 0.995).collect();
-    faster.sort_by(|a, b| a.0.total_cmp(&b.0));
+/// Returns the peers with a ratio below 1. A ratio that is printed as 1.00 does not count.
+pub fn sorted<'a>(ratios: impl Iterator<Item = (f64, &'a str)>) -> Faster<'a> {
+    let mut faster: Faster = ratios.filter(|&(ratio, _)| ratio < 0.995).collect();
+    faster.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     faster
 }

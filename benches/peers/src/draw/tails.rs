@@ -1,7 +1,7 @@
 //! The table of the slowest checks.
 
 use super::markdown;
-use super::shown::{Shown, sorted};
+use super::shown::{Faster, Shown, sorted};
 use crate::latency::{Row, Scene, Tails};
 use crate::subjects::{BASE, EMPTY_LOOP, FLOOR, OWN};
 use crate::workload::grouped;
@@ -31,14 +31,14 @@ pub fn table(tails: &Tails) -> String {
 
 /// Returns each figure of each scene, with the peers whose time is shorter than tollgate's time,
 /// whether the table shows them or not.
-pub fn faster(shown: &Shown) -> impl Iterator<Item = (String, Vec<(f64, &str)>)> {
+pub fn faster(shown: &Shown) -> impl Iterator<Item = (String, Faster<'_>)> {
     let cells = Scene::ALL.into_iter().flat_map(|scene| FIGURES.map(|figure| (scene, figure)));
     cells.map(|(scene, (name, nanos))| {
         let own = shown.tails.row(scene, false, OWN).map_or(f64::NAN, |row| nanos(row) as f64);
         let rows = shown.tails.rows.iter().filter(|row| row.scene == scene.name() && !row.under_way);
         let peers = rows.filter(|row| shown.own_like(&row.subject).is_some());
-        let shares = peers.map(|row| (nanos(row) as f64 / own, &*row.subject));
-        (format!("{}, {name}", scene.name()), sorted(shares))
+        let ratios = peers.map(|row| (nanos(row) as f64 / own, &*row.subject));
+        (format!("{}, {name}", scene.name()), sorted(ratios))
     })
 }
 
