@@ -21,6 +21,7 @@ pub struct Workload {
     pub quota: Quota,
     /// The heading on pages and in the picture, with `{}` for the number of keys.
     heading: &'static str,
+    /// Whether the picture has a panel for the workload.
     pub is_drawn: bool,
 }
 

@@ -74,6 +74,7 @@ pub struct Shown {
     runs: [Run; 3],
     pub tails: Tails,
     pub workloads: Vec<Workload>,
+    /// The number of keys that counts as many.
     pub many: usize,
 }
 
@@ -97,19 +98,19 @@ impl Shown {
         if (tails.keys, tails.rounds, tails.seconds, tails.pace) != pace {
             return Err("the single checks were measured with other options than the page describes".into());
         }
-        if let Some(subject) = tails::SUBJECTS.iter().find(|it| tails.row(Scene::Steady, false, it).is_none())
-        {
+        let is_missing = |subject: &&str| tails.row(Scene::Steady, false, subject).is_none();
+        if let Some(subject) = tails::SUBJECTS.into_iter().find(is_missing) {
             return Err(format!("no single checks of {subject}"));
         }
         let many = plan.known;
         let is_large = rows.iter().any(|row| row.keys > many);
         let shown = Self { runs, tails, workloads: workload::all(many, is_large), many };
-        let lacking = |cell| {
-            let subject = SUBJECTS.iter().find(|subject| shown.ratio(cell, subject).is_none())?;
+        let missing = |cell| {
+            let subject = SUBJECTS.into_iter().find(|subject| shown.ratio(cell, subject).is_none())?;
             Some(format!("no row of {subject} for {cell}"))
         };
-        shown.cells().find_map(lacking).map_or(Ok(()), Err)?;
-        Ok(shown)
+        let missing = shown.cells().find_map(missing);
+        missing.map_or(Ok(shown), Err)
     }
 
     /// Returns the cells of all workloads.
