@@ -16,7 +16,7 @@ mod scene;
 
 use crate::keys::{self, Order};
 use crate::measure::LeftOut;
-use crate::report::{self, BUSY, Machine, Taken};
+use crate::report::{self, Machine, Taken};
 use crate::subjects::{self, BASE, BASELINE, Contestant, EMPTY_LOOP, FLOOR, OWN};
 use crate::workload::grouped;
 use hdrhistogram::Histogram;
@@ -142,9 +142,7 @@ pub fn run(plan: Plan, is_wanted: impl Fn(&str) -> bool) -> Result<Tails, String
         ratio(OWN)
     );
     println!("an array that is copied meanwhile {}", ratio(FLOOR));
-    if tails.stolen > BUSY {
-        println!("a busy host: others took {:.0} % of the processors' time", tails.stolen * 100.0);
-    }
+    report::stolen(tails.stolen).iter().for_each(|stolen| println!("{stolen}"));
     Ok(tails)
 }
 

@@ -24,7 +24,7 @@ mod workload;
 use clap::{Parser, ValueEnum};
 use keys::Key;
 use measure::{Field, Pace};
-use report::{BUSY, Machine, Row, Run, Taken, defaults, profile};
+use report::{Machine, Row, Run, Taken, defaults, profile};
 use std::net::Ipv6Addr;
 use std::panic;
 use std::path::PathBuf;
@@ -109,6 +109,7 @@ impl Options {
         if all.iter().any(is_named) { all.into_iter().filter(is_named).collect() } else { all }
     }
 
+    /// Returns the plan of single checks. docs/performance.md describes the plan without options.
     fn latency(&self) -> latency::Plan {
         let (known, (rounds, slice)) = (self.many(), if self.quick { (1, 200) } else { (3, 2000) });
         let scene = Duration::from_millis(self.slice.unwrap_or(slice).max(1));
@@ -195,7 +196,7 @@ fn run(options: &Options) -> Result<(), String> {
         if !options.only.is_empty() {
             return Err("draw shows all that it shows or nothing: it takes no --only".into());
         }
-        return draw::run(&path, options.many(), options.quick);
+        return draw::run(&path, options.latency(), options.quick);
     }
     let taken = Taken::so_far();
     let mut run = Run { machine: Machine::this(), profile: profile()?, stolen: 0.0, rows: Vec::new() };
@@ -215,9 +216,7 @@ fn run(options: &Options) -> Result<(), String> {
     }
     let seconds = start.elapsed().as_secs();
     println!("\n{} rows in {} after {seconds} s", run.rows.len(), path.display());
-    if run.stolen > BUSY {
-        println!("a busy host: others took {:.0} % of the processors' time", run.stolen * 100.0);
-    }
+    report::stolen(run.stolen).iter().for_each(|stolen| println!("{stolen}"));
     if wrong.is_empty() { Ok(()) } else { Err(format!("wrong decisions:\n{}", wrong.join("\n"))) }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::measure::{LeftOut, Measured};
 use crate::subjects::{BASE, STATELESS, baseline_of};
-use crate::workload::{Workload, grouped};
+use crate::workload::{Workload, counted, title};
 use serde::{Deserialize, Serialize};
 use std::env::{self, consts};
 use std::fs;
@@ -127,73 +127,71 @@ impl Machine {
 
 /// Prints the rows of one table, and returns them.
 pub fn table(workload: Workload, threads: usize, all: &[Measured]) -> Vec<Row> {
-    let title = workload.title();
-    let plural = if threads == 1 { "" } else { "s" };
-    let rounds = all.first().map_or(0, |measured| measured.rounds.len());
-    println!("\n{title}, {threads} thread{plural} ({rounds} rounds)");
-    let waiting = all.iter().map(|measured| measured.waiting).sum::<f64>() / all.len() as f64;
+    let named = |name: &str| all.iter().find(|measured| measured.name == name);
+    let row = |measured: &Measured| {
+        let name = measured.name;
+        let ratios_to = |other: &Measured| -> Vec<f64> {
+            measured.rounds.iter().zip(&other.rounds).map(|(own, other)| own / other).collect()
+        };
+        let baseline = baseline_of(name).and_then(|baseline| named(&baseline));
+        let holds_keys = workload.keys >= MANY && !STATELESS.contains(&name);
+        Row {
+            workload: workload.name.to_owned(),
+            keys: workload.keys,
+            threads,
+            subject: name.to_owned(),
+            rounds: measured.rounds.len(),
+            ns_per_op: rounded(quantile(&measured.rounds, 0.5)),
+            ratio_to_governor: named(BASE).map(|base| rounded(quantile(&ratios_to(base), 0.5))),
+            ratio_to_baseline: baseline.map(|baseline| Spread::of(&ratios_to(baseline))),
+            bytes_per_key: holds_keys.then_some(rounded(measured.bytes_per_key)),
+            resident_per_key: measured.resident_per_key.filter(|_| holds_keys).map(rounded),
+            waiting: rounded(measured.waiting),
+        }
+    };
+    let spread = |rounds: &[f64]| (quantile(rounds, 0.75) - quantile(rounds, 0.25)) / quantile(rounds, 0.5);
+    let mut lines: Vec<(Row, f64)> =
+        all.iter().map(|measured| (row(measured), spread(&measured.rounds))).collect();
+    lines.sort_by(|(a, _), (b, _)| a.ns_per_op.total_cmp(&b.ns_per_op));
+
+    let rounds = lines.first().map_or(0, |(row, _)| row.rounds);
+    println!("\n{}, {} ({rounds} rounds)", workload.title(), counted(threads, "thread"));
+    let waiting = waiting(lines.iter().map(|(row, _)| row));
     if waiting > BUSY {
         println!("  a busy machine: threads waited for a core {:.0} % of the time", waiting * 100.0);
     }
-    let columns = ["ns/check", "spread", "x governor", "bytes/key", "resident"];
-    println!(
-        "  {:<28}{:>10}{:>9}{:>12}{:>12}{:>12}",
-        "", columns[0], columns[1], columns[2], columns[3], columns[4]
-    );
-
-    let base = all.iter().find(|measured| measured.name == BASE);
-    let mut lines: Vec<(Row, f64)> = all
-        .iter()
-        .map(|measured| {
-            let ratios_to = |other: &Measured| -> Vec<f64> {
-                measured.rounds.iter().zip(&other.rounds).map(|(own, other)| own / other).collect()
-            };
-            let ratio = base.map(|base| quantile(&ratios_to(base), 0.5));
-            let baseline = baseline_of(measured.name);
-            let baseline = baseline.and_then(|name| all.iter().find(|measured| measured.name == name));
-            let ns_per_op = quantile(&measured.rounds, 0.5);
-            let between = quantile(&measured.rounds, 0.75) - quantile(&measured.rounds, 0.25);
-            let holds_keys = workload.keys >= MANY && !STATELESS.contains(&measured.name);
-            let row = Row {
-                workload: workload.name.to_owned(),
-                keys: workload.keys,
-                threads,
-                subject: measured.name.to_owned(),
-                rounds: measured.rounds.len(),
-                ns_per_op: rounded(ns_per_op),
-                ratio_to_governor: ratio.map(rounded),
-                ratio_to_baseline: baseline.map(|baseline| Spread::of(&ratios_to(baseline))),
-                bytes_per_key: holds_keys.then_some(rounded(measured.bytes_per_key)),
-                resident_per_key: measured.resident_per_key.filter(|_| holds_keys).map(rounded),
-                waiting: rounded(measured.waiting),
-            };
-            (row, between / ns_per_op)
-        })
-        .collect();
-    lines.sort_by(|(a, _), (b, _)| a.ns_per_op.total_cmp(&b.ns_per_op));
+    println!("  {:<28}  ns/check   spread  x governor   bytes/key    resident", "");
     for (row, spread) in &lines {
-        let [bytes, resident] = [row.bytes_per_key, row.resident_per_key]
-            .map(|bytes| bytes.map_or_else(String::new, |bytes| format!("{bytes:.1}")));
-        println!(
-            "  {:<28}{:>10.1}{:>8.0}%{:>12.2}{:>12}{:>12}",
-            row.subject,
-            row.ns_per_op,
-            spread * 100.0,
-            row.ratio_to_governor.unwrap_or(f64::NAN),
-            bytes,
-            resident
-        );
+        let Row { subject, ns_per_op, ratio_to_governor, bytes_per_key, resident_per_key, .. } = row;
+        let [bytes, resident] = [bytes_per_key, resident_per_key].map(|&bytes| number(bytes, 1));
+        let (spread, ratio) = (spread * 100.0, number(*ratio_to_governor, 2));
+        println!("  {subject:<28}{ns_per_op:>10.1}{spread:>8.0}%{ratio:>12}{bytes:>12}{resident:>12}");
     }
     lines.into_iter().map(|(row, _)| row).collect()
+}
+
+/// Returns the average share of the time in which the threads had no core.
+pub fn waiting<'a>(rows: impl Iterator<Item = &'a Row>) -> f64 {
+    let (sum, count) = rows.fold((0.0, 0.0), |(sum, count), row| (sum + row.waiting, count + 1.0));
+    sum / count
+}
+
+/// Returns a sentence if other users of the host took this share of the processors' time.
+pub fn stolen(share: f64) -> Option<String> {
+    let text = format!("The host was busy: others took {:.0} % of the processors' time.", share * 100.0);
+    (share > BUSY).then_some(text)
+}
+
+/// Returns a value with this number of digits after the point, or an empty text if there is none.
+pub fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.digits$}"))
 }
 
 /// Prints every cell in which this library was measured together with the baseline, and the cells
 /// in which this library is slower.
 pub fn against_baseline(rows: &[Row]) {
     let line = |(row, ratio): &(&Row, Spread)| {
-        let keys = if row.keys == 1 { String::new() } else { format!(", {} keys", grouped(row.keys)) };
-        let plural = if row.threads == 1 { "" } else { "s" };
-        let cell = format!("{}{keys}, {} thread{plural}", row.workload, row.threads);
+        let cell = format!("{}, {}", title(&row.workload, row.keys), counted(row.threads, "thread"));
         let Spread { median, low, high } = ratio;
         println!("  {cell:<44}{:<26}{median:>7.3}   {low:.3} to {high:.3}{:>5}", row.subject, row.rounds);
     };

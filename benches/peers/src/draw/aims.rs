@@ -1,117 +1,73 @@
 //! The aims, and the figures that reach or miss them. The floors are in the tables of times.
 
-use super::markdown::{number, table, wrapped};
-use super::shown::{BATCHES, PROFILES, Panel, Shown, THREADS, cell};
+use super::markdown::{table, wrapped};
+use super::shown::{BATCHES, DEFAULTS, LTO, RELEASE, Shown};
+use crate::report::number;
 use crate::subjects::{BASE, OWN};
 use crate::workload::grouped;
+use Figure::{Batches, Bytes, Time, Turnover};
 
-/// The aim for a million keys in batches of 32, as a ratio to governor's time.
-const IN_BATCHES: f64 = 0.1;
-/// The aim for the bytes per key, of any type.
-const BYTES: f64 = 24.0;
-/// The aim for the p99.9 of a check while many keys turn over, as a ratio to the p99.9 without a
-/// turnover.
-const TURNOVER: f64 = 2.0;
-
-/// An aim: the largest figure that is allowed, and the figures that were reached.
-struct Aim {
-    what: String,
-    asked: f64,
-    /// The figure of each of [`PROFILES`], or the single figure of the build with all subjects.
-    reached: Vec<f64>,
-    /// The number of digits that are shown.
-    digits: usize,
+enum Figure {
+    /// The time for a check, relative to governor's time.
+    Time,
+    /// The time for a check in batches of 32, relative to governor's time for a single check.
+    Batches,
+    /// The allocated bytes per key.
+    Bytes,
+    /// The p99.9 of a check while many keys turn over, relative to the p99.9 without a turnover.
+    Turnover,
 }
 
+/// The heading of a workload, a number of threads, a figure, and the largest value that is allowed.
+const AIMS: [(&str, usize, Figure, f64); 13] = [
+    ("hot key, admitted", 1, Time, 0.5),
+    ("hot key, admitted", 2, Time, 0.12),
+    ("hot key, denied", 1, Time, 0.5),
+    ("hot key, denied", 2, Time, 0.15),
+    ("1,000 keys", 1, Time, 0.5),
+    ("1,000 keys", 2, Time, 0.5),
+    ("{} keys, u64", 1, Time, 0.35),
+    ("{} keys, String", 1, Time, 0.2),
+    ("flood of new keys", 1, Time, 0.45),
+    ("{} keys, u64", 1, Batches, 0.1),
+    ("{} keys, u64", 1, Bytes, 24.0),
+    ("{} keys, String", 1, Bytes, 24.0),
+    ("{} keys, u64", 1, Turnover, 2.0),
+];
+
+/// Returns a table of the aims, with the number of aims that are reached. Only the defaults have a
+/// figure in the profile `release`; it decides whether they reach an aim.
 pub fn text(shown: &Shown) -> String {
-    let aims = aims(shown);
-    let missed = aims.iter().filter(|aim| aim.reached.first().is_none_or(|&value| aim.misses(value)));
-    let text = format!(
-        "{} of {} aims are reached; a figure that misses its aim is bold. The aims are for the defaults: {OWN} \
-         and {BASE} as `cargo add` installs them, built in cargo's own profile (`release`). The column `lto` is \
-         for comparison. The figures for batches and single checks are from the build with all subjects. The \
-         aim for two threads on one admitted key assumes leases of tokens between cores, which are not \
-         implemented.{}",
-        aims.len() - missed.count(),
-        aims.len(),
-        without_keys(shown)
-    );
-    let columns = ["aim"].into_iter().chain(PROFILES);
-    [wrapped(&text), table("", columns, aims.iter().map(Aim::cells))].join("\n\n")
-}
-
-/// Returns a sentence about a check of one state, which needs neither a lookup of a key nor a
-/// guard.
-fn without_keys(shown: &Shown) -> String {
-    let single = format!("{OWN}, one resource");
-    let hot = shown.panels.iter().filter(|panel| panel.keys == 1);
-    let ratios = hot.filter_map(|panel| {
-        let ratio = shown.ratio(panel, THREADS[0], &single)?;
-        Some(format!("{} ({})", number(Some(ratio), 2), panel.title))
-    });
-    match ratios.collect::<Vec<_>>() {
-        ratios if ratios.is_empty() => String::new(),
-        ratios => format!(
-            " A `SingleLimiter` has one state, so it neither looks up a key nor holds a guard: relative to {BASE}, \
-             its checks take {} on one thread.",
-            ratios.join(", ")
-        ),
-    }
-}
-
-impl Aim {
-    /// Returns whether the value misses the aim, in the digits in which both are printed.
-    fn misses(&self, value: f64) -> bool {
-        let printed = |value: f64| (value * 10_f64.powi(self.digits as i32)).round();
-        printed(value) > printed(self.asked)
-    }
-
-    /// Returns the cells of the row. A single figure is from the build with `lto`.
-    fn cells(&self) -> (String, Vec<String>) {
-        let figure = |&value: &f64| {
-            let figure = number(Some(value), self.digits);
-            if self.misses(value) { format!("**{figure}**") } else { figure }
+    let (many, mut missed) = (grouped(shown.many), 0);
+    let row = |(heading, threads, figure, bound)| {
+        let cell = shown.cell(heading, threads);
+        let (name, digits, figures) = match figure {
+            Time => (cell.to_string(), 2, DEFAULTS.map(|subject| shown.ratio(cell, subject))),
+            Batches => (format!("{cell}, batches of 32"), 2, [None, shown.ratio(cell, BATCHES)]),
+            Bytes => {
+                let bytes = DEFAULTS.map(|subject| shown.row(cell, subject)?.bytes_per_key);
+                (format!("bytes per key, {}", cell.workload.heading()), 0, bytes)
+            }
+            Turnover => {
+                let name = format!("p99.9 while {many} keys turn over, relative to p99.9 without");
+                (name, 2, [None, shown.tails.turnover_to_steady(OWN)])
+            }
         };
-        let before = PROFILES.len() - self.reached.len();
-        let mut cells = vec![number(Some(self.asked), self.digits)];
-        cells.extend(std::iter::repeat_n(String::new(), before).chain(self.reached.iter().map(figure)));
-        (self.what.clone(), cells)
-    }
-}
-
-fn aims(shown: &Shown) -> Vec<Aim> {
-    let of_defaults = |panel: &Panel, threads, figure: fn(&crate::report::Row) -> Option<f64>| {
-        let of = |profile| figure(shown.default_row(profile, panel, threads, OWN)?);
-        (0..PROFILES.len()).filter_map(of).collect::<Vec<_>>()
+        let misses = |figure: &String| figure.parse().is_ok_and(|printed: f64| printed > bound);
+        let figures = figures.map(|figure| number(figure, digits));
+        missed += usize::from(figures.iter().find(|figure| !figure.is_empty()).is_none_or(misses));
+        let bold = figures.map(|figure| if misses(&figure) { format!("**{figure}**") } else { figure });
+        (name, [vec![number(Some(bound), digits)], bold.to_vec()].concat())
     };
-    let (mut aims, mut bytes) = (Vec::new(), Vec::new());
-    for panel in &shown.panels {
-        aims.extend(panel.aims.iter().map(|&(threads, asked)| {
-            let reached = of_defaults(panel, threads, |row| row.ratio_to_governor);
-            Aim { what: cell(panel, threads), asked, reached, digits: 2 }
-        }));
-        if panel.keys == shown.many && !panel.aims.is_empty() {
-            let reached = of_defaults(panel, THREADS[0], |row| row.bytes_per_key);
-            bytes.push(Aim {
-                what: format!("bytes per key, {}", panel.title),
-                asked: BYTES,
-                reached,
-                digits: 0,
-            });
-        }
-    }
-    let in_batches =
-        shown.panels.iter().find(|panel| panel.keys == shown.many && panel.workload == "uniform u64");
-    aims.extend(in_batches.and_then(|panel| {
-        let reached = vec![shown.ratio(panel, THREADS[0], BATCHES)?];
-        let what = format!("{}, batches of 32", cell(panel, THREADS[0]));
-        Some(Aim { what, asked: IN_BATCHES, reached, digits: 2 })
-    }));
-    aims.extend(bytes);
-    aims.extend(shown.tails.turnover_to_steady(OWN).map(|ratio| {
-        let what =
-            format!("p99.9 while {} keys turn over, relative to p99.9 without", grouped(shown.tails.keys));
-        Aim { what, asked: TURNOVER, reached: vec![ratio], digits: 2 }
-    }));
-    aims
+    let table = table("", &["aim", RELEASE, LTO], AIMS.map(row));
+    let single = |heading| number(shown.ratio(shown.cell(heading, 1), "tollgate, one resource"), 2);
+    let text = format!(
+        "{} of {} aims are reached; a figure that misses its aim is bold. Relative to {BASE}, the checks of a \
+         `SingleLimiter` take {} (hot key, admitted) and {} (hot key, denied) on one thread.",
+        AIMS.len() - missed,
+        AIMS.len(),
+        single("hot key, admitted"),
+        single("hot key, denied")
+    );
+    format!("{}\n\n{table}", wrapped(&text))
 }

@@ -1,40 +1,35 @@
-//! Pieces of Markdown: wrapped paragraphs, cells of tables, and the place between two marks.
+//! Pieces of Markdown: tables, wrapped paragraphs, and the places between marks.
+
+use super::Part;
+use std::borrow::Borrow;
+use std::fs;
 
 /// The width of a paragraph, in columns.
 const WIDTH: usize = 100;
 
-/// Returns a page with `text` between its marks `name`.
-pub fn placed(page: &str, name: &str, text: &str) -> Result<String, String> {
-    let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
-    let parts = page.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
-    let (before, after) = parts.ok_or_else(|| format!("lacks the marks {begin} and {end}"))?;
-    Ok(format!("{before}{begin}\n{text}\n{end}{after}"))
+/// Returns the page at `path` with each part between its marks.
+pub fn placed(path: &str, parts: &[Part]) -> Result<String, String> {
+    let mut page = fs::read_to_string(path).map_err(|why| format!("{path}: {why}"))?;
+    for (name, text) in parts {
+        let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
+        let around =
+            page.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
+        let (before, after) = around.ok_or_else(|| format!("{path}: lacks the marks {begin} and {end}"))?;
+        page = format!("{before}{begin}\n{text}\n{end}{after}");
+    }
+    Ok(page)
 }
+
+/// A name and its figures.
+type Line = (String, Vec<String>);
 
 /// Returns a table whose first column has names, and whose other columns have figures.
-pub fn table<'a>(
-    corner: &str,
-    columns: impl IntoIterator<Item = &'a str>,
-    rows: impl IntoIterator<Item = (String, Vec<String>)>,
-) -> String {
-    let columns: Vec<String> = columns.into_iter().map(str::to_owned).collect();
-    let under = format!("|---|{}", "--:|".repeat(columns.len()));
-    let line = |(name, cells): (String, Vec<String>)| {
-        let cell = |cell: &String| if cell.is_empty() { " |".to_owned() } else { format!(" {cell} |") };
-        format!("|{}", [name].iter().chain(&cells).map(cell).collect::<String>())
-    };
-    let head = [line((corner.to_owned(), columns)), under];
-    head.into_iter().chain(rows.into_iter().map(line)).collect::<Vec<_>>().join("\n")
-}
-
-/// `papaya + atomic 0.79; scc + atomic 0.94`.
-pub fn shares(faster: &[(f64, &str)]) -> String {
-    let names = faster.iter().map(|(share, name)| format!("{} {share:.2}", quoted(name)));
-    names.collect::<Vec<_>>().join("; ")
-}
-
-pub fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(String::new, |value| format!("{value:.digits$}"))
+pub fn table(corner: &str, columns: &[impl Borrow<str>], lines: impl IntoIterator<Item = Line>) -> String {
+    let head = format!("| {corner} | {} |\n|---|{}", columns.join(" | "), "--:|".repeat(columns.len()));
+    let line = |(name, cells): Line| format!("| {} | {} |", quoted(&name), cells.join(" | "));
+    let lines: Vec<String> = [head].into_iter().chain(lines.into_iter().map(line)).collect();
+    // An empty cell is one space.
+    lines.join("\n").replace("|  |", "| |")
 }
 
 /// Returns a name for Markdown. It is quoted if it has angle brackets, which would be a tag.
@@ -42,26 +37,18 @@ pub fn quoted(name: &str) -> String {
     if name.contains('<') { format!("`{name}`") } else { name.to_owned() }
 }
 
+/// Returns a paragraph, or an item of a list, whose lines after the first are indented.
 pub fn wrapped(text: &str) -> String {
-    wrapped_at(WIDTH, text)
-}
-
-/// Returns an item of a list. Its lines after the first are indented.
-pub fn item(text: &str) -> String {
-    format!("- {}", wrapped_at(WIDTH - 2, text).replace('\n', "\n  "))
-}
-
-fn wrapped_at(width: usize, text: &str) -> String {
-    let (mut lines, mut line) = (Vec::new(), String::new());
+    let indent = if text.starts_with("- ") { "\n  " } else { "\n" };
+    let (mut wrapped, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
-        if !line.is_empty() && line.len() + 1 + word.len() > width {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
+        let space = match column {
+            0 => "",
+            column if column + 1 + word.len() > WIDTH => indent,
+            _ => " ",
+        };
+        column = if space == indent { indent.len() - 1 } else { column + space.len() } + word.len();
+        wrapped.extend([space, word]);
     }
-    lines.push(line);
-    lines.join("\n")
+    wrapped
 }

@@ -1,94 +1,73 @@
 //! The tables of docs/performance.md: throughput, where a peer is faster, single checks, and aims.
 
-use super::markdown::{self, item, number, quoted, shares, wrapped};
-use super::shown::{Entry, Panel, Shown, THREADS, cell};
-use super::{aims, tails};
-use crate::subjects::{BASE, OWN};
+use super::markdown::{self, quoted, wrapped};
+use super::shown::{Cell, Faster, SUBJECTS, Shown, THREADS, is_default};
+use super::{Part, aims, tails};
+use crate::report::{Row, number};
+use crate::workload::Workload;
 
-/// Returns the text between the marks.
-pub fn section(shown: &Shown) -> String {
-    let mut parts = vec![wrapped(&format!("Measured on {}; {}.", shown.machine(), shown.rounds()))];
-    parts.extend([shown.stolen(), shown.busy()].into_iter().flatten().map(|busy| wrapped(&busy)));
-    parts.extend(["### Time for a check".to_owned(), wrapped(CAPTION)]);
-    let (many, few): (Vec<&Panel>, Vec<&Panel>) =
-        shown.panels.iter().partition(|panel| panel.keys >= shown.many);
-    parts.extend([times(shown, &few), times(shown, &many), wrapped(BYTES), bytes(shown)]);
-    parts.extend(["### Where a peer is faster".to_owned(), losses(shown)]);
-    parts.extend(["### Single checks".to_owned(), wrapped(&tails::caption(&shown.tails))]);
-    parts.extend([tails::table(&shown.tails), tails::losses(shown)]);
-    parts.extend(["### Aims".to_owned(), aims::text(shown)]);
-    parts.join("\n\n")
+pub fn parts(shown: &Shown) -> [Part; 6] {
+    let (many, few): (Vec<_>, Vec<_>) =
+        shown.workloads.iter().copied().partition(|workload| workload.keys >= shown.many);
+    let times = [few, many.clone()].map(|workloads| table(shown, &workloads, &SUBJECTS, &THREADS, time));
+    // The defaults take the same bytes as the same subjects with other settings.
+    let others: Vec<&str> = SUBJECTS.into_iter().filter(|subject| !is_default(subject)).collect();
+    let cells = shown.cells().map(|cell| (cell.to_string(), shown.faster(cell)));
+    [
+        ("peers", machine(shown)),
+        ("peers times", times.join("\n\n")),
+        ("peers bytes", table(shown, &many, &others, &[1], bytes)),
+        ("peers faster", losses(cells)),
+        ("peers latency", format!("{}\n\n{}", tails::table(&shown.tails), losses(tails::faster(shown)))),
+        ("peers aims", aims::text(shown)),
+    ]
 }
 
-const CAPTION: &str = "Each cell is the time for a check on 1 thread / on 2 threads, relative to \
-    governor: governor takes 1.00, and less is faster. The first four rows compare tollgate and governor as \
-    `cargo add` installs them, and also show the time in nanoseconds: once built in cargo's own release \
-    profile (`release`), and once with `lto = \"fat\"` and one codegen unit (`lto`). Each of these two \
-    builds is a separate program, and a ratio always compares two subjects of the same program. All other \
-    rows are from one program, built with `lto`. In that program, every peer is set up as its documentation \
-    advises, and tollgate reads the processor's counter, as governor does by default. The rows with `+ \
-    atomic`, with `Mutex<HashMap>` and with shards are limiters that programs typically build on maps. The \
-    floors do not limit anything: `clock + CAS` reads the clock and updates a word of an array; `bare table` \
-    does the same in a table of keys under a guard of crossbeam-epoch, never evicts a key, and stops all \
-    threads while it grows. In a flood, every subject starts with no memory for keys, like a process that \
-    has never had so many; only the array of `clock + CAS` is allocated in advance.";
+fn machine(shown: &Shown) -> String {
+    let measured = format!("Measured on {}; {}.", shown.machine(), shown.rounds());
+    let lines = [Some(measured), shown.stolen(), shown.busy()];
+    lines.iter().flatten().map(|line| wrapped(line)).collect::<Vec<_>>().join("\n\n")
+}
 
-const BYTES: &str = "Bytes per key, allocated (and resident):";
-
-/// Returns a table with a row for each entry, and a column for each panel.
-fn table<'s>(
-    panels: &[&Panel],
-    entries: impl Iterator<Item = Entry<'s>>,
-    cell: impl Fn(&Entry<'s>, &Panel) -> String,
+/// Returns a table with a row for each subject and a column for each workload. A cell has a figure
+/// for each number of threads.
+fn table(
+    shown: &Shown,
+    workloads: &[Workload],
+    subjects: &[&str],
+    threads: &[usize],
+    figure: fn(&Row) -> String,
 ) -> String {
-    let row = |entry: Entry<'s>| {
-        let cells = panels.iter().map(|panel| cell(&entry, panel)).collect();
-        (quoted(&entry.name), cells)
+    let headings: Vec<String> = workloads.iter().map(Workload::heading).collect();
+    let cell = |workload, subject| {
+        let row = |&threads: &usize| shown.row(Cell { workload, threads }, subject);
+        threads.iter().filter_map(row).map(figure).collect::<Vec<_>>().join(" / ")
     };
-    markdown::table("", panels.iter().map(|panel| &*panel.title), entries.map(row))
+    let cells = |subject| workloads.iter().map(|&workload| cell(workload, subject)).collect();
+    markdown::table("", &headings, subjects.iter().map(|&subject| (subject.to_owned(), cells(subject))))
 }
 
-/// Returns the table of the ratios of all subjects in some panels.
-fn times(shown: &Shown, panels: &[&Panel]) -> String {
-    table(panels, shown.entries().into_iter(), |entry, panel| {
-        THREADS.map(|threads| time(entry, panel, threads)).join(" / ")
-    })
+/// Returns the time relative to governor, and for the defaults also the time: `0.42 (25.5 ns)`.
+fn time(row: &Row) -> String {
+    let ratio = number(row.ratio_to_governor, 2);
+    if is_default(&row.subject) { format!("{ratio} ({:.1} ns)", row.ns_per_op) } else { ratio }
 }
 
-/// Returns `0.41`, and for the defaults `0.41 (12.3 ns)`.
-fn time(entry: &Entry, panel: &Panel, threads: usize) -> String {
-    let ratio = number(entry.ratio(panel, threads), 2);
-    match entry.row(panel, threads) {
-        Some(row) if entry.is_default => format!("{ratio} ({:.1} ns)", row.ns_per_op),
-        _ => ratio,
+/// Returns the allocated and the resident bytes per key: `36 (37)`.
+fn bytes(row: &Row) -> String {
+    format!("{} ({})", number(row.bytes_per_key, 0), number(row.resident_per_key, 0))
+}
+
+/// Returns a list of the cells in which a peer is faster, whether a table shows the peer or not.
+fn losses<'a>(cells: impl Iterator<Item = (String, Faster<'a>)>) -> String {
+    let (mut all, mut lost) = (0, Vec::new());
+    for (cell, faster) in cells {
+        all += 1;
+        let peers: Vec<String> =
+            faster.iter().map(|(ratio, peer)| format!("{} {ratio:.2}", quoted(peer))).collect();
+        if !peers.is_empty() {
+            lost.push(wrapped(&format!("- {cell}: {}", peers.join("; "))));
+        }
     }
-}
-
-/// Returns the table of bytes per key in the panels with many keys. The defaults are left out,
-/// because they take the same bytes.
-fn bytes(shown: &Shown) -> String {
-    let panels: Vec<&Panel> = shown.panels.iter().filter(|panel| panel.keys == shown.many).collect();
-    table(&panels, shown.entries().into_iter().filter(|entry| !entry.is_default), |entry, panel| {
-        let row = entry.row(panel, THREADS[0]);
-        let held = number(row.and_then(|row| row.bytes_per_key), 0);
-        format!("{held} ({})", number(row.and_then(|row| row.resident_per_key), 0))
-    })
-}
-
-/// Returns every cell in which a peer with a state for each key takes less time, whether the table
-/// shows the peer or not.
-fn losses(shown: &Shown) -> String {
-    let of_cell = |(panel, threads)| {
-        let faster = shown.faster(panel, threads);
-        (!faster.is_empty()).then(|| item(&format!("{}: {}", cell(panel, threads), shares(&faster))))
-    };
-    let cells: Vec<String> = shown.cells().filter_map(of_cell).collect();
-    let all = shown.cells().count();
-    let head = format!(
-        "In {} of {all} cells a peer takes less time than {OWN} with the same kind of clock. The figure is the \
-         peer's time, relative to {OWN}'s. Every peer that keeps a state for each key is counted: peers that \
-         lock, peers whose memory has no bound, and {BASE}.",
-        cells.len()
-    );
-    if cells.is_empty() { wrapped(&head) } else { format!("{}\n\n{}", wrapped(&head), cells.join("\n")) }
+    format!("A peer is faster in {} of {all} cells.\n\n{}", lost.len(), lost.join("\n"))
 }

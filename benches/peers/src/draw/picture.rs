@@ -5,8 +5,9 @@
 //! twice as slow to the right. Texts are drawn as text, in the reader's font, on a white
 //! background, so that they are readable on a dark page.
 
-use super::shown::{Entry, Panel, Shown, THREADS};
+use super::shown::{Cell, SUBJECTS, Shown, THREADS, is_default};
 use crate::subjects::{BASE, OWN};
+use crate::workload::Workload;
 use plotters::coord::Shift;
 use plotters::coord::combinators::BindKeyPoints;
 use plotters::prelude::*;
@@ -46,17 +47,18 @@ fn drawn<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::E
     head(root)?;
     foot(shown, root)?;
     let ends = ends(shown);
-    let panels = root.margin(HEAD, FOOT, MARGIN, MARGIN);
-    let (width, height) = panels.dim_in_pixel();
+    let inner = root.margin(HEAD, FOOT, MARGIN, MARGIN);
+    let (width, height) = inner.dim_in_pixel();
     let each = (width - NAMES) / COLUMNS as u32;
     let columns: Vec<u32> = (1..COLUMNS as u32).map(|column| NAMES + column * each).collect();
-    let areas = panels.split_by_breakpoints(columns, vec![height / 2]);
-    for (place, (area, panel)) in areas.iter().zip(shown.drawn()).enumerate() {
+    let areas = inner.split_by_breakpoints(columns, vec![height / 2]);
+    let drawn = shown.workloads.iter().filter(|workload| workload.is_drawn);
+    for (place, (area, &workload)) in areas.iter().zip(drawn).enumerate() {
         let names = if place % COLUMNS == 0 { NAMES } else { 0 };
-        let (across, down) = draw(shown, panel, area, names, ends)?;
+        let (across, down) = draw(shown, workload, area, names, ends)?;
         let centre = Pos::new(HPos::Center, VPos::Center);
         let above = (i32::midpoint(across.start, across.end), down.start - 14);
-        root.draw(&Text::new(&*panel.title, above, style(17).pos(centre)))?;
+        root.draw(&Text::new(workload.heading(), above, style(17).pos(centre)))?;
     }
     root.present()?;
     Ok(())
@@ -64,18 +66,16 @@ fn drawn<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::E
 
 /// Returns the subjects whose bars are drawn, from the top. governor has only one row, because its
 /// bar has no length in any build.
-fn entries(shown: &Shown) -> Vec<Entry<'_>> {
-    shown.entries().into_iter().filter(|entry| entry.subject != BASE || !entry.is_default).collect()
+fn subjects() -> Vec<&'static str> {
+    let is_drawn = |subject: &&str| !is_default(subject) || !subject.starts_with(BASE);
+    SUBJECTS.into_iter().filter(is_drawn).collect()
 }
 
 /// Returns the powers of two between which all shown ratios are.
 fn ends(shown: &Shown) -> (i32, i32) {
-    let entries = entries(shown);
-    let all = shown.drawn().flat_map(|panel| {
-        let entries = &entries;
-        let ratios = move |threads| entries.iter().map(move |entry| entry.ratio(panel, threads));
-        THREADS.into_iter().flat_map(ratios).flatten()
-    });
+    let cells = shown.cells().filter(|cell| cell.workload.is_drawn);
+    let all =
+        cells.flat_map(|cell| subjects().into_iter().filter_map(move |subject| shown.ratio(cell, subject)));
     let (least, most) = all.fold((0.5_f64, 2.0_f64), |(least, most), x| (least.min(x), most.max(x)));
     (least.log2().floor() as i32, most.log2().ceil() as i32)
 }
@@ -83,17 +83,17 @@ fn ends(shown: &Shown) -> (i32, i32) {
 /// Draws one panel, and returns the area of its bars in pixels.
 fn draw<'a>(
     shown: &Shown,
-    panel: &Panel,
+    workload: Workload,
     area: &Area<'a>,
     names: u32,
     (least, most): (i32, i32),
 ) -> Result<(Range<i32>, Range<i32>), Box<dyn std::error::Error + 'a>> {
     // The height of a row is ten. Subjects are counted from the top, but the scale counts from the
     // bottom.
-    let entries = entries(shown);
-    let rows = entries.len();
+    let subjects = subjects();
+    let rows = subjects.len();
     let middle = |place: usize| 10 * (rows - 1 - place) as i32 + 5;
-    let name = |middle: &i32| entries[rows - 1 - *middle as usize / 10].name.clone();
+    let name = |middle: &i32| subjects[rows - 1 - *middle as usize / 10].to_string();
     let (first, last) = (2_f64.powi(least), 2_f64.powi(most));
     let x =
         (first..last).log_scale().with_key_points((least..=most).map(|power| 2_f64.powi(power)).collect());
@@ -115,9 +115,9 @@ fn draw<'a>(
         .x_label_formatter(&power_of_two)
         .y_label_formatter(&name)
         .draw()?;
-    for (place, entry) in entries.iter().enumerate() {
-        for (threads, colour) in THREADS.into_iter().zip(colours(entry.subject)) {
-            let ratio = entry.ratio(panel, threads).unwrap_or(1.0);
+    for (place, subject) in subjects.iter().enumerate() {
+        for (threads, colour) in THREADS.into_iter().zip(colours(subject)) {
+            let ratio = shown.ratio(Cell { workload, threads }, subject).unwrap_or(1.0);
             let top = middle(place) + if threads == THREADS[0] { 4 } else { 0 };
             let bar = [(1.0, top), (ratio, top - 4)];
             chart.draw_series([Rectangle::new(bar, colour.filled())])?;

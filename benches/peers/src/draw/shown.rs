@@ -1,25 +1,35 @@
 //! The workloads and subjects that are shown, and their rows, all of which must exist.
 
-use crate::latency::Tails;
-use crate::report::{BUSY, Row, Run};
+use super::tails;
+use crate::latency::{Plan, Scene, Tails};
+use crate::report::{BUSY, Machine, Row, Run, beside, defaults, stolen, waiting};
 use crate::subjects::{BARE_TABLE, BASE, FLOOR, OWN};
-use crate::workload::grouped;
+use crate::workload::{self, Workload, counted, grouped};
+use serde::de::DeserializeOwned;
+use std::fmt::{self, Display, Formatter};
+use std::path::Path;
+use std::{fs, io};
 
 pub const THREADS: [usize; 2] = [1, 2];
+/// cargo's own profile, in which only defaults are measured.
+pub const RELEASE: &str = "release";
+/// The profile of defaults and of all other rows.
+pub const LTO: &str = "lto";
+
+pub const OWN_RELEASE: &str = "tollgate, default, release";
+const OWN_LTO: &str = "tollgate, default, lto";
+pub const BASE_RELEASE: &str = "governor, default, release";
+/// This library as `cargo add` adds it.
+pub const DEFAULTS: [&str; 2] = [OWN_RELEASE, OWN_LTO];
 pub const BATCHES: &str = "tollgate, batches of 32";
 const COARSE: &str = "tollgate, coarse clock";
-/// The workload of the first panel.
-pub const HOT: &str = "hot key, admitted, u64";
-/// The workload of the last panel.
-const FLOOD: &str = "flood of fresh u64";
 
-/// The profiles in which defaults are measured: cargo's own profile for releases, and the profile
-/// of all other rows.
-pub const PROFILES: [&str; 2] = ["release", OTHERS_PROFILE];
-pub const OTHERS_PROFILE: &str = "lto";
-
-/// The subjects below the defaults, from the top.
-const SUBJECTS: [&str; 13] = [
+/// The subjects of the tables and of the picture, from the top.
+pub const SUBJECTS: [&str; 17] = [
+    OWN_RELEASE,
+    BASE_RELEASE,
+    OWN_LTO,
+    "governor, default, lto",
     OWN,
     "tollgate, system clock",
     BATCHES,
@@ -35,224 +45,169 @@ const SUBJECTS: [&str; 13] = [
     FLOOR,
 ];
 
-/// A workload that is shown, on one thread and on two threads.
-pub struct Panel {
-    pub workload: &'static str,
-    pub keys: usize,
-    pub title: String,
-    /// The aims of the defaults: a number of threads, and the largest allowed ratio to governor's
-    /// time.
-    pub aims: &'static [(usize, f64)],
-    /// Whether the picture contains this workload.
-    is_drawn: bool,
+/// Returns whether the subject was measured by `peers defaults`.
+pub fn is_default(subject: &str) -> bool {
+    subject.contains(", default, ")
 }
 
-fn panels(many: usize, is_large: bool) -> Vec<Panel> {
-    // Workloads of many keys are named by the number of keys.
-    let panel = |(workload, keys, kind, is_drawn, aims): (_, _, &str, _, _)| {
-        let is_counted = keys > 1 && workload != FLOOD;
-        let title = if is_counted { format!("{} keys{kind}", grouped(keys)) } else { kind.to_owned() };
-        Panel { workload, keys, title, aims, is_drawn }
-    };
-    let mut panels: Vec<(_, _, _, _, &'static [_])> = vec![
-        (HOT, 1, "hot key, admitted", true, &[(1, 0.5), (2, 0.12)]),
-        ("hot key, denied, u64", 1, "hot key, denied", true, &[(1, 0.5), (2, 0.15)]),
-        ("hot key, admitted, String", 1, "hot key, admitted, String", false, &[]),
-        ("uniform u64", 1_000, "", true, &[(1, 0.5), (2, 0.5)]),
-        ("uniform String", 1_000, ", String", false, &[]),
-        ("uniform u64", many, ", u64", true, &[(1, 0.35)]),
-        ("uniform String", many, ", String", true, &[(1, 0.2)]),
-        ("uniform IPv6", many, ", IPv6", false, &[]),
-        ("Zipf u64", many, ", u64 by Zipf's law", false, &[]),
-    ];
-    if is_large {
-        panels.push(("uniform u64", 10 * many, ", u64", false, &[]));
-    }
-    panels.push((FLOOD, many / 2, "flood of new keys", true, &[(1, 0.45)]));
-    panels.into_iter().map(panel).collect()
+/// A workload on one number of threads: `1,000 keys, 2 threads`.
+#[derive(Clone, Copy)]
+pub struct Cell {
+    pub workload: Workload,
+    pub threads: usize,
 }
 
-/// A row of the table, and of the picture.
-pub struct Entry<'a> {
-    pub name: String,
-    pub subject: &'static str,
-    pub run: &'a Run,
-    pub is_default: bool,
-}
-
-impl<'a> Entry<'a> {
-    fn default(subject: &'static str, run: &'a Run) -> Self {
-        Self { name: format!("{subject}, default, {}", run.profile), subject, run, is_default: true }
-    }
-
-    fn other(subject: &'static str, run: &'a Run) -> Self {
-        Self { name: subject.to_owned(), subject, run, is_default: false }
-    }
-
-    pub fn row(&self, panel: &Panel, threads: usize) -> Option<&Row> {
-        rows(self.run, panel, threads).find(|row| row.subject == self.subject)
-    }
-
-    pub fn ratio(&self, panel: &Panel, threads: usize) -> Option<f64> {
-        self.row(panel, threads)?.ratio_to_governor
+impl Display for Cell {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "{}, {}", self.workload.heading(), counted(self.threads, "thread"))
     }
 }
+
+/// The peers that are faster than this library, with the ratio of their time to the time of this
+/// library. The fastest peer is first.
+pub type Faster<'a> = Vec<(f64, &'a str)>;
 
 /// The rows that are shown, all of which exist.
 pub struct Shown {
-    run: Run,
-    /// The rows of the defaults, for each of [`PROFILES`].
-    pub defaults: Vec<Run>,
-    pub panels: Vec<Panel>,
-    pub many: usize,
+    /// The rows of `peers`, and of `peers defaults` in each profile. The subjects of the latter have
+    /// the profile in their names.
+    runs: [Run; 3],
     pub tails: Tails,
+    pub workloads: Vec<Workload>,
+    /// The number of keys that counts as many.
+    pub many: usize,
 }
 
 impl Shown {
-    /// Returns all rows that are shown. The error has the names of the missing ones.
-    pub fn of(run: Run, defaults: Vec<Run>, many: usize, tails: Tails) -> Result<Self, String> {
-        let is_large = run.rows.iter().any(|row| row.keys == 10 * many);
-        let shown = Self { run, defaults, panels: panels(many, is_large), many, tails };
-        let mut missing = Vec::new();
-        let entries = shown.entries();
-        for (panel, threads) in shown.cells() {
-            let is_missing = |entry: &&Entry| entry.ratio(panel, threads).is_none();
-            let names: Vec<&str> = entries.iter().filter(is_missing).map(|entry| &*entry.name).collect();
-            let who = if names.len() == entries.len() { "everybody".into() } else { names.join("; ") };
-            if !names.is_empty() {
-                let Panel { workload, keys, .. } = panel;
-                missing.push(format!("  {workload}, keys: {}, threads: {threads}: {who}", grouped(*keys)));
-            }
+    /// Reads all rows that are shown. docs/performance.md describes the `plan` of single checks.
+    pub fn read(json: &Path, plan: Plan) -> Result<Self, String> {
+        let [release, lto] = [RELEASE, LTO].map(|profile| beside(json, &defaults(profile)));
+        let mut runs: [Run; 3] = [read(json)?, read(&release)?, read(&lto)?];
+        for Run { profile, rows, .. } in &mut runs[1..] {
+            rows.iter_mut().for_each(|row| row.subject += &format!(", default, {profile}"));
         }
-        if missing.is_empty() { Ok(shown) } else { Err(missing.join("\n")) }
+        let tails: Tails = read(&beside(json, "latency"))?;
+        let Run { machine, profile, rows, .. } = &runs[0];
+        if profile != LTO {
+            return Err(format!("the rows were measured in profile {profile}, not in {LTO}"));
+        }
+        if runs.iter().any(|run| run.machine != *machine) || tails.machine != *machine {
+            return Err("the rows were measured on different machines".into());
+        }
+        let pace = (plan.known, plan.rounds, plan.scene.as_secs_f64(), plan.pace);
+        if (tails.keys, tails.rounds, tails.seconds, tails.pace) != pace {
+            return Err("the single checks were measured with other options than the page describes".into());
+        }
+        let is_missing = |subject: &&str| tails.row(Scene::Steady, false, subject).is_none();
+        if let Some(subject) = tails::SUBJECTS.into_iter().find(is_missing) {
+            return Err(format!("no single checks of {subject}"));
+        }
+        let many = plan.known;
+        let is_large = rows.iter().any(|row| row.keys > many);
+        let shown = Self { runs, tails, workloads: workload::all(many, is_large), many };
+        let missing = |cell| {
+            let subject = SUBJECTS.into_iter().find(|subject| shown.ratio(cell, subject).is_none())?;
+            Some(format!("no row of {subject} for {cell}"))
+        };
+        let missing = shown.cells().find_map(missing);
+        missing.map_or(Ok(shown), Err)
     }
 
-    /// Returns the entries from the top.
-    pub fn entries(&self) -> Vec<Entry<'_>> {
-        let defaults = self.defaults.iter().flat_map(|run| [OWN, BASE].map(|who| Entry::default(who, run)));
-        let others = SUBJECTS.map(|subject| Entry::other(subject, &self.run));
-        defaults.chain(others).collect()
+    /// Returns the cells of all workloads.
+    pub fn cells(&self) -> impl Iterator<Item = Cell> {
+        self.workloads.iter().flat_map(|&workload| THREADS.map(|threads| Cell { workload, threads }))
     }
 
-    pub fn cells(&self) -> impl Iterator<Item = (&Panel, usize)> {
-        self.panels.iter().flat_map(|panel| THREADS.map(|threads| (panel, threads)))
+    /// Returns the cell of a workload. `heading` has `{}` in place of the number of many keys.
+    pub fn cell(&self, heading: &str, threads: usize) -> Cell {
+        let heading = heading.replace("{}", &grouped(self.many));
+        let cell = self.cells().find(|cell| cell.threads == threads && cell.workload.heading() == heading);
+        cell.expect("a workload has this heading")
     }
 
-    /// Returns all subjects except the defaults in one panel on this many threads, whether they are
-    /// shown or not.
-    pub fn rows(&self, panel: &Panel, threads: usize) -> impl Iterator<Item = &Row> {
-        rows(&self.run, panel, threads)
+    /// Returns the rows of all subjects in a cell, whether they are shown or not.
+    fn rows(&self, cell: Cell) -> impl Iterator<Item = &Row> {
+        self.runs.iter().flat_map(move |run| rows(run, cell))
     }
 
-    pub fn row(&self, panel: &Panel, threads: usize, subject: &str) -> Option<&Row> {
-        self.rows(panel, threads).find(|row| row.subject == subject)
+    pub fn row(&self, cell: Cell, subject: &str) -> Option<&Row> {
+        self.rows(cell).find(|row| row.subject == subject)
     }
 
-    pub fn ratio(&self, panel: &Panel, threads: usize, subject: &str) -> Option<f64> {
-        self.row(panel, threads, subject)?.ratio_to_governor
-    }
-
-    /// Returns the panels of the picture.
-    pub fn drawn(&self) -> impl Iterator<Item = &Panel> {
-        self.panels.iter().filter(|panel| panel.is_drawn)
-    }
-
-    /// Returns the row of a default. `profile` is the index of its profile in [`PROFILES`].
-    pub fn default_row(&self, profile: usize, panel: &Panel, threads: usize, subject: &str) -> Option<&Row> {
-        rows(&self.defaults[profile], panel, threads).find(|row| row.subject == subject)
+    pub fn ratio(&self, cell: Cell, subject: &str) -> Option<f64> {
+        self.row(cell, subject)?.ratio_to_governor
     }
 
     /// Returns the peers that keep a state for each key and take less time than this library with
-    /// the same kind of clock, with the ratio of their time to the time of this library. The
-    /// fastest peer is first.
-    pub fn faster(&self, panel: &Panel, threads: usize) -> Vec<(f64, &str)> {
-        let share = |row: &'_ Row| {
-            let own = self.ratio(panel, threads, self.own_like(&row.subject)?)?;
+    /// the same kind of clock.
+    pub fn faster(&self, cell: Cell) -> Faster<'_> {
+        let ratio = |row: &Row| {
+            let own = self.ratio(cell, self.own_like(&row.subject)?)?;
             Some(row.ratio_to_governor? / own)
         };
-        sorted(self.rows(panel, threads).filter_map(|row| Some((share(row)?, &*row.subject))))
+        sorted(self.rows(cell).filter_map(|row| Some((ratio(row)?, &*row.subject))))
     }
 
     /// Returns the subject of this library that a peer is compared with, which has the same kind of
-    /// clock. Returns `None` for the subjects of this library, and for peers with another task:
-    /// peers without a limit, with an estimate, or with only one resource, which have no rows with
-    /// many keys.
+    /// clock. Returns `None` for the defaults, for the subjects of this library, and for peers with
+    /// another task: peers without a limit, with an estimate, or with only one resource, which have
+    /// no rows with many keys.
     pub fn own_like(&self, subject: &str) -> Option<&'static str> {
-        let has_keys = self.run.rows.iter().any(|row| row.subject == subject && row.keys > 1);
+        let has_keys = self.runs[0].rows.iter().any(|row| row.subject == subject && row.keys > 1);
         let is_ours = subject.starts_with(OWN);
         if !has_keys || is_ours || subject.starts_with('(') || subject.ends_with("(estimate)") {
-            None
-        } else if subject.ends_with("coarse clock") {
-            Some(COARSE)
-        } else {
-            Some(OWN)
+            return None;
         }
+        Some(if subject.ends_with("coarse clock") { COARSE } else { OWN })
     }
 
     /// Returns the number of rounds: `medians of 31 rounds (flood: 8)`.
     pub fn rounds(&self) -> String {
-        let least = |panel: &Panel| self.rows(panel, 1).map(|row| row.rounds).min().unwrap_or(0);
-        let (flood, others) = self.panels.split_last().expect("panels is not empty");
-        let others = others.iter().map(least).min().unwrap_or(0);
-        format!("medians of {others} rounds (flood: {})", least(flood))
-    }
-
-    fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.defaults.iter().chain([&self.run])
+        let rounds = |heading| self.row(self.cell(heading, 1), OWN).map_or(0, |row| row.rounds);
+        format!("medians of {} rounds (flood: {})", rounds("1,000 keys"), rounds("flood of new keys"))
     }
 
     /// Returns the machine: `2 cores, a processor, a system`.
     pub fn machine(&self) -> String {
-        let machine = &self.run.machine;
-        let plural = if machine.cores == 1 { "" } else { "s" };
-        format!("{} core{plural}, {}, {}", machine.cores, machine.cpu, machine.os)
+        let Machine { cores, cpu, os } = &self.tails.machine;
+        format!("{}, {cpu}, {os}", counted(*cores, "core"))
     }
 
     /// Returns a sentence if other users of the host took processor time from the threads.
     pub fn stolen(&self) -> Option<String> {
-        let most = self.runs().map(|run| run.stolen).fold(self.tails.stolen, f64::max);
-        let percent = most * 100.0;
-        (most > BUSY)
-            .then(|| format!("The host was busy: others took {percent:.0} % of the processors' time."))
+        let most = self.runs.iter().map(|run| run.stolen).fold(self.tails.stolen, f64::max);
+        stolen(most)
     }
 
     /// Returns a sentence if threads had to wait for a core.
     pub fn busy(&self) -> Option<String> {
-        let mean = |(run, panel, threads)| {
-            let waiting: Vec<f64> = rows(run, panel, threads).map(|row| row.waiting).collect();
-            (waiting.iter().sum::<f64>() / waiting.len() as f64, panel, threads)
-        };
-        let cells =
-            self.runs().flat_map(|run| self.cells().map(move |(panel, threads)| (run, panel, threads)));
-        let all: Vec<_> = cells.map(mean).collect();
-        let busy: Vec<_> = all.iter().filter(|(waiting, ..)| *waiting > BUSY).collect();
-        let (most, panel, threads) = busy.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let (count, all) = (busy.len(), all.len());
+        let of_run = |run| self.cells().map(move |cell| (waiting(rows(run, cell)), cell));
+        let all: Vec<(f64, Cell)> = self.runs.iter().flat_map(of_run).collect();
+        let busy = all.iter().filter(|(waiting, _)| *waiting > BUSY);
+        let (most, cell) = busy.clone().max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+        let (count, all, most) = (busy.count(), all.len(), most * 100.0);
         Some(format!(
-            "The machine was busy: in {count} of {all} cells threads waited for a core, up to {:.0} % of the \
-             time ({}).",
-            most * 100.0,
-            cell(panel, *threads)
+            "The machine was busy: in {count} of {all} cells threads waited for a core, up to {most:.0} % of the \
+             time ({cell})."
         ))
     }
 }
 
-/// Returns the subjects that take less time, the fastest first. A ratio that is printed as 1.00
-/// does not count.
-pub fn sorted<'a>(shares: impl Iterator<Item = (f64, &'a str)>) -> Vec<(f64, &'a str)> {
-    let mut faster: Vec<_> = shares.filter(|&(share, _)| share < 0.995).collect();
-    faster.sort_by(|a, b| a.0.total_cmp(&b.0));
+/// Returns the rows of a run in a cell.
+fn rows(run: &Run, cell: Cell) -> impl Iterator<Item = &Row> {
+    let Cell { workload: Workload { name, keys, .. }, threads } = cell;
+    run.rows.iter().filter(move |row| row.workload == name && row.keys == keys && row.threads == threads)
+}
+
+/// Reads a file of results.
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
+    let read = || -> io::Result<T> { Ok(serde_json::from_str(&fs::read_to_string(path)?)?) };
+    read().map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// Returns the peers with a ratio below 1. A ratio that is printed as 1.00 does not count.
+pub fn sorted<'a>(ratios: impl Iterator<Item = (f64, &'a str)>) -> Faster<'a> {
+    let mut faster: Faster = ratios.filter(|&(ratio, _)| ratio < 0.995).collect();
+    faster.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     faster
-}
-
-/// Returns all rows of a run in one panel on this many threads.
-fn rows<'a>(run: &'a Run, panel: &Panel, threads: usize) -> impl Iterator<Item = &'a Row> {
-    let (workload, keys) = (panel.workload, panel.keys);
-    let is_in = move |row: &&Row| row.workload == workload && row.keys == keys && row.threads == threads;
-    run.rows.iter().filter(is_in)
-}
-
-/// `1,000 keys, 2 threads`.
-pub fn cell(panel: &Panel, threads: usize) -> String {
-    format!("{}, {threads} thread{}", panel.title, if threads == 1 { "" } else { "s" })
 }
