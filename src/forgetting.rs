@@ -211,8 +211,8 @@ impl Evidence {
         }
     }
 
-    /// Returns the earliest of the last few insertion times since the last `note`, or `None` if no
-    /// key was inserted since then.
+    /// Only the last few insertion times are kept. Of those since the last `note`, returns the
+    /// earliest, or `None` if no key was inserted since then.
     fn since(&self, inserted: u64) -> Option<Tick> {
         // ORDERING: relaxed, as in `note`.
         let new = inserted.saturating_sub(self.inserted.load(Relaxed)).min(WITNESSES as u64);

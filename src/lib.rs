@@ -3,7 +3,7 @@
 //! ```
 //! use tollgate::{Limiter, Quota};
 //!
-//! // A hundred requests a second for each user, at most twenty at once.
+//! // A hundred requests a second for each user, in bursts of up to twenty.
 //! let limiter: Limiter<String> = Limiter::builder(Quota::per_second(100).burst(20)).build()?;
 //!
 //! let decision = limiter.check("alice");

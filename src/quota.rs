@@ -17,7 +17,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use tollgate::Quota;
 ///
-/// // A hundred a second on average, at most twenty at once.
+/// // A hundred a second on average, in bursts of up to twenty.
 /// let quota = Quota::per_second(100).burst(20);
 /// // Five in a minute, up to all five at once.
 /// let login = Quota::new(5, Duration::from_secs(60));

@@ -100,7 +100,7 @@ impl Places {
         let place = self.pop().or_else(|| self.next_fresh())?;
         // ORDERING: relaxed; a count.
         self.moving.taken.fetch_add(1, Relaxed);
-        // ORDERING: relaxed, because a round that does not see the hash yet skips the place.
+        // ORDERING: relaxed, because a round that does not yet see the hash skips the place.
         self.at(place).store(hash, Relaxed);
         Some(place)
     }

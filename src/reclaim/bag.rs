@@ -350,7 +350,7 @@ impl Bag {
         let (mut old, are_more_old) = self.kept.take_some();
         let mut kept = List::empty();
         if free.first().is_none() {
-            // First move to `kept` the values that visible guards keep, which does not require
+            // First move the values kept by visible guards into `kept`. This does not require
             // ending an era.
             Self::keep_what_is_met(&mut old, &mut kept);
         }

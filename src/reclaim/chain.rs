@@ -150,8 +150,8 @@ impl<'g, T: Chained> Walked<'g, T> {
         self.last.value
     }
 
-    /// Extends the range by the value behind the last value, and returns the new last value.
-    /// Returns `None` if there is no such value, and [`Retry`] if the guard's era has ended.
+    /// Extends the range by the value after the last one, and returns the new last value. Returns
+    /// `None` if there is no such value, and [`Retry`] if the guard's era has ended.
     #[inline]
     pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Retry> {
         let next = self.last.next()?;

@@ -94,7 +94,7 @@ pub trait Rule: Sealed {
     }
 }
 
-/// Returns the outcome of a request of `cost` tokens. `fits` is true if that many tokens remain
+/// Returns the outcome of a request for `cost` tokens. `fits` is true if that many tokens remain
 /// now. All rules use this function, so "never" and "not now" mean the same everywhere.
 #[inline]
 pub(super) fn outcome(cost: u64, capacity: u64, fits: bool) -> Outcome {

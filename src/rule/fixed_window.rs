@@ -28,9 +28,9 @@ use std::time::Duration;
 ///
 /// # Stale and skewed times
 ///
-/// If `now` is before the word's window, the request is decided at the start of that window,
-/// because a key never returns to an earlier window. The bound refers to the times at which charges
-/// are counted.
+/// If `now` is before the word's window, the request is decided as if it had been made at the start
+/// of that window, because a key never returns to an earlier window. The bound refers to the times
+/// at which charges are counted.
 ///
 /// ```
 /// use std::time::Duration;

@@ -106,7 +106,7 @@ use crate::time::Tick;
 /// # Stale and skewed times
 ///
 /// A request with a stale `now` sees a bucket with fewer tokens. Such a request may be denied, but
-/// is never admitted in excess.
+/// it never exceeds the limit.
 ///
 /// The long-run rate is exact (see `grain`). If an emission interval is not a whole number of
 /// nanoseconds, a request is admitted at most two nanoseconds early and never late. Only a request
@@ -388,10 +388,10 @@ impl Rule for Gcra {
         // contained enough for the charge, or went into debt by no more than `debt`. Therefore the
         // key's time is at least the following:
         let seen = word.value().saturating_sub(self.capacity + self.debt);
-        // When the charge was made, it was the last one in the bucket. Once the bucket has refilled
-        // everything that was missing at that time, none of the charge's tokens are missing any
-        // more. Any tokens still missing belong to other charges, so this refund must not give
-        // them back. (A charge that is held beyond the last tick counts until the last tick.)
+        // When the charge was made, it was the last one in the bucket. Once all tokens that were
+        // missing at that time have been refilled, none of the charge's tokens are missing any
+        // more. Any tokens still missing belong to other charges, so this refund must not give them
+        // back. (A charge that is held beyond the last tick counts until the last tick.)
         let held_until = match charge.figures {
             // This is the usual case, and requires no division.
             Figures::Bucket { full, grain, .. } if self.was_charged_in(grain, charge) && full < LAST => full,

@@ -15,8 +15,8 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The maximum number of chunks that one call adds up. Each chunk is one byte, so adding up this
-/// many bytes costs less than turning over one chunk.
+/// The maximum number of chunks that one call adds up. The state of a chunk is one byte, so adding
+/// up this many bytes costs less than turning over one chunk.
 const ADD_UP: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
 /// The progress of one array's turnover. This struct has its own cache lines for the same reason as

@@ -179,8 +179,8 @@ mod tests {
         let last = changed(&kept[3], 1).unwrap();
         assert_eq!((last.changes(), last.since()), (5, Tick::from_nanos(4)));
         assert!(last.are(&last.clone()) && !last.are(&kept[3]));
-        // A change to the default alone keeps the existing rules for individual keys, so it costs
-        // no memory. Once no key has its own rule, no memory is counted.
+        // If only the default changes, the existing rules for individual keys are kept, so the
+        // change costs no memory. Once no key has its own rule, no memory is counted for rules.
         let _default = last.changed(Tick::ZERO, Some(rule), &[], &memory).unwrap();
         assert_eq!(memory.bytes(), 4 * bytes);
         let none: Vec<_> = keys.iter().map(|&(key, _)| (key, None)).collect();

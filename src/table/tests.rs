@@ -75,7 +75,7 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     assert_eq!(place(&table), Place::Given, "the root is not closed");
 }
 
-/// Even a `clear` does not close the root while no next array is permitted. (A `clear` starts a
+/// Until a next array is permitted, the root stays open, even for a `clear`. (A `clear` starts a
 /// turnover even if the last turnover is recent.)
 #[test]
 fn a_root_is_not_closed_while_no_next_array_is_permitted() {

@@ -42,11 +42,11 @@ const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key
 /// | `tollgate_limiter_memory_bytes` | `limit`, `class` | Bytes that the limit holds |
 /// | `tollgate_keys_forgotten_total` | `limit`, `class` | Idle keys that were forgotten |
 ///
-/// The label `class` appears only on limits with classes, and figures about keys appear only for
+/// The label `class` appears only on limits with classes, and metrics about keys appear only for
 /// process-local keyed limits. For a limit over an [`AsyncLimiter`](crate::AsyncLimiter), the
-/// metrics show the limiter's [figures](crate::AsyncLimiter::figures), with `limit` as their only
-/// label. The figures of `tollgate-redis` show the operations of the store, and whether the store
-/// is reachable.
+/// metrics are the limiter's [figures](crate::AsyncLimiter::figures), with `limit` as their only
+/// label. The figures of `tollgate-redis` count the operations on the store, and report whether the
+/// store is reachable.
 ///
 /// ```
 /// use http::{Request, Response};

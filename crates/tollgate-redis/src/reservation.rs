@@ -184,8 +184,8 @@ impl SharedReservation {
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available; stop the work then. The failed call
-    /// records and charges nothing, and earlier records are kept.
+    /// Returns [`Denied`] if the tokens are not available; in that case, stop the work. The failed
+    /// call records and charges nothing, and earlier records are kept.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;

@@ -1,5 +1,4 @@
-//! The lines of all keys that have waiters. The lines are divided into shards, and each shard has a
-//! mutex.
+//! The lines of waiters of all keys, divided into shards. Each shard has its own mutex.
 //!
 //! # Why shards
 //!
@@ -51,8 +50,8 @@
 //!    waiter. If the wake takes the lock first, the check finds the permit. If the waiter takes the
 //!    lock first, the wake finds the waiter.
 //!
-//!    This is true for any memory orderings in the limiter. The wake does not read the count of
-//!    waiters, because that read could happen too early.
+//! This is true for any memory orderings in the limiter. Waking does not read the count of waiters,
+//! because the read could happen too early.
 //! 5. A shard issues ascending tickets under its lock, and continues the numbers when lines are
 //!    removed. A returning waiter is therefore placed ahead of all later waiters, even if its line
 //!    was absent in the meantime.

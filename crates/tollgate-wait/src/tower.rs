@@ -88,10 +88,10 @@ impl<L, K, S, C> WaitLayer<L, K, S, C> {
         Self { max_wait: Some(max_wait), ..self }
     }
 
-    /// Resends a request up to `retries` times if the server refuses it with the status 429 or 503.
-    /// The request waits for a new turn each time. The function `copy` copies a request, or returns
-    /// `None` if the request is not safe to repeat. For requests whose body can be cloned,
-    /// [`idempotent`] is such a function.
+    /// Resends a request up to `retries` times if the server refuses it with status 429 or 503. The
+    /// request waits for a new turn each time. The function `copy` copies a request, or returns
+    /// `None` if the request is not safe to repeat. For requests whose body can be cloned, use
+    /// [`idempotent`].
     ///
     /// Errors of the inner service are not retried. By default, no request is sent again.
     ///
@@ -166,7 +166,7 @@ impl<I: fmt::Debug, L, K, S, C> fmt::Debug for WaitService<I, L, K, S, C> {
 /// Why a call through a [`WaitService`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitServiceError<E> {
-    /// The request's turn did not arrive. The inner service was not called.
+    /// The request's turn never came. The inner service was not called.
     Wait(WaitError),
     /// The inner service returned an error.
     Service(E),

@@ -211,7 +211,7 @@ impl<L: Chargeable> Reservation<L> {
         self
     }
 
-    /// Returns the answer to the estimate. The figures in the answer do not change later.
+    /// Returns the decision on the estimate. The figures of the decision do not change later.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};

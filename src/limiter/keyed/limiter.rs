@@ -475,7 +475,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.check(key, now, Request { cost, resets: &self.resets, refuse })
     }
 
-    /// Answers a request for a new key that finds no slot. `fresh` is the answer for a fresh key.
+    /// Answers a request whose key is new and for which there is no free slot. `fresh` is the
+    /// answer for a fresh key.
     #[cold]
     fn refuse(&self, cost: u64, now: Tick, fresh: Decision) -> Decision {
         self.beyond.refused.add(1);

@@ -44,8 +44,8 @@ fn sentences(shown: &Shown) -> String {
         if peers.is_empty() { String::new() } else { format!(" ({})", Vec::from_iter(peers).join("; ")) };
     format!(
         "With default features and cargo's release profile, {OWN} is faster than {BASE} in {faster} cases ({} \
-         workloads, each on one thread and on two). In a build of {OWN} and all other limiters with link-time \
-         optimization, a peer is faster than {OWN} in {} of {all} cases{peers}. [{PAGE}]({PAGE}) lists every \
+         workloads, each on one thread and on two). With link-time optimization for every limiter, another one \
+         is faster than {OWN} in {} of {all} cases{peers}. [{PAGE}]({PAGE}) lists every \
          case, and the times of the slowest checks. All figures were measured on one machine: {}.",
         shown.workloads.len(),
         lost.len(),

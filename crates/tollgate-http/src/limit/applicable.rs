@@ -50,7 +50,7 @@ impl<'r> Refusing<'r> {
     }
 }
 
-/// A limit, a request's key in this limit, and the question whose answer is the request's class.
+/// A limit, a request's key in this limit, and the lookup that determines the request's class.
 pub(crate) struct Asking<'r> {
     number: usize,
     limit: &'r CompiledLimit,

@@ -20,7 +20,7 @@ fn build(limits: impl IntoIterator<Item = Limit>) -> Result<RateLimitLayer, Laye
     limits.into_iter().fold(RateLimitLayer::builder(), RateLimitBuilder::limit).build()
 }
 
-/// Checks the error, whose message must contain `words`: the value, the range and the fix.
+/// Checks that the error message contains all `words`, which are the value, the range and the fix.
 #[track_caller]
 fn refused(limits: impl IntoIterator<Item = Limit>, error: &Fault, words: [&str; 3]) {
     says(&build(limits).unwrap_err(), error, words);

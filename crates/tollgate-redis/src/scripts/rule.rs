@@ -1,7 +1,7 @@
 //! [`Rule`]: an algorithm with its quota, expressed in the numbers of its script. All numbers are
 //! whole microseconds or integers below 2^53.
 //!
-//! A script answers with its state, from which [`figures`](super::figures) computes a decision.
+//! A script returns its state, and [`figures`](super::figures) computes a decision from the state.
 //! Computing the decision here saves work on the server.
 
 use super::figures::{Bucket, Figures, NEVER, Pair, Windows, duration};

@@ -42,8 +42,8 @@ enum Executed {
     Some,
 }
 
-/// Loses the answers. If the machine is so busy that the breaker opens early and some requests are
-/// not sent, repeats the test with another server.
+/// Drops the answers. If the machine is so busy that the breaker opens early and some requests are
+/// not sent, this test is repeated with another server.
 async fn lose(mode: Mode, in_one: bool, executed: Executed) {
     while !has_lost(mode, in_one, executed).await {}
 }

@@ -131,7 +131,7 @@ async fn a_reload_reads_the_file_of_keys_and_forgets_nobody_else() {
     }
     assert_eq!(quota(&with_key(&proxy, "one").await), "4");
     assert!(with_key(&proxy, "three").await.field("ratelimit").is_none(), "it is not known");
-    // A key's own quota adds a class, but the other keys keep their states.
+    // Giving a key its own quota adds a class. The other keys keep their states.
     fs::write(&plans, "one,5/h\ntwo,default\nthree,default\n").unwrap();
     reload(&proxy, 1, None);
     assert_eq!(quota(&with_key(&proxy, "one").await), "5");

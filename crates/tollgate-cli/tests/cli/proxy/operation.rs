@@ -241,7 +241,7 @@ fn documented(page: &str) -> BTreeSet<String> {
 async fn the_page_of_metrics_names_every_metric_and_no_other() {
     let upstream = Upstream::start(hello).await;
     // The first proxy also serves metrics about its store, even though the store is unreachable.
-    // The second proxy counts its limits itself, because a limit counts either in the proxy or in
+    // The second proxy does its own counting, because a limit is counted either in the proxy or in
     // the store.
     let store = ["--limit", "a=2/h by ip", "--redis", "redis://127.0.0.1:1"];
     let mut served = BTreeSet::new();

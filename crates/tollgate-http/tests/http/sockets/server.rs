@@ -111,7 +111,7 @@ impl Server {
     }
 }
 
-/// Starts an axum server as users do, with the layer on the router and the address from
+/// Starts an axum server as an application would, with the layer on the router and the address from
 /// `ConnectInfo`. If the handler returns an error, the response has status 500.
 async fn axum(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
     let handle = move |request: Request<axum::body::Body>| {
