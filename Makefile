@@ -152,10 +152,12 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 
 # Each of these builds compiles its dependencies once more.
-#: make lint-more  clippy on the builds without features and on the packages outside of the
-#:                 workspace
+#: make lint-more  clippy and rustdoc on the builds without features, and clippy on the packages
+#:                 outside of the workspace
+lint-more: export RUSTDOCFLAGS := -D warnings
 lint-more:
 	$(CARGO) clippy --locked $(LIBRARIES) -- -D warnings
+	$(CARGO) doc --locked --no-deps $(LIBRARIES)
 	$(CARGO) clippy --locked -p tollgate-cli --no-default-features --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
 	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
@@ -323,7 +325,6 @@ mutants:
 doc: export RUSTDOCFLAGS := -D warnings
 doc:
 	$(CARGO) doc --locked --no-deps --workspace --exclude tollgate-testing --all-features
-	$(CARGO) doc --locked --no-deps $(LIBRARIES)
 
 # To run a part of one and build nothing else: cargo bench --bench scale -- '1,000 keys'.
 #: make bench      benchmarks of algorithms, checks, clocks, reservations, waits, many keys,

@@ -107,25 +107,6 @@ struct Worker<S: Built> {
     /// For each key whose tokens are counted, the tokens taken minus the tokens given back.
     taken: [u64; OWN.end as usize],
     figures: Figures,
-    does: Does,
-}
-
-/// The additional operations of a schedule. A sliding log may lose a refund while its quota changes
-/// (see its page), so a schedule of logs has either refunds or changes.
-#[derive(Clone, Copy, Debug)]
-struct Does {
-    refunds: bool,
-    changes: bool,
-}
-
-impl Does {
-    fn of(algorithm: Algorithm) -> Self {
-        if algorithm != Algorithm::SlidingLog {
-            return Self { refunds: true, changes: true };
-        }
-        let refunds = one_of(0..2) == 0;
-        Self { refunds, changes: !refunds }
-    }
 }
 
 impl<S: Built> Worker<S> {
@@ -134,7 +115,7 @@ impl<S: Built> Worker<S> {
             self.figures.operations += 1;
             match one_of(0..20) {
                 0..=9 => self.charge(),
-                10..=12 if self.does.refunds => self.refund(),
+                10..=12 => self.refund(),
                 13..=15 => self.flood(),
                 16 => {
                     let _ = self.limiter.at(self.now).sweep(8);
@@ -142,8 +123,7 @@ impl<S: Built> Worker<S> {
                 17 => {
                     let _ = self.limiter.at(self.now).peek(&one_of(0..OWN.end));
                 }
-                18.. if self.does.changes => self.change(),
-                _ => self.charge(),
+                _ => self.change(),
             }
         }
         self
@@ -204,7 +184,6 @@ impl<S: Built> Worker<S> {
 
 /// One execution.
 fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
-    let does = Does::of(algorithm);
     // The cap may or may not have room for all keys.
     let max_keys = if one_of(0..2) == 0 { 8 } else { 512 };
     let builder = Limiter::builder(Quota::per_second(3)).algorithm(algorithm).clock(ManualClock::new());
@@ -226,7 +205,6 @@ fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
                 charges: Vec::new(),
                 taken: [0; OWN.end as usize],
                 figures: Figures::default(),
-                does,
             };
             shuttle::thread::spawn(move || worker.work())
         });
