@@ -194,8 +194,9 @@ impl Table {
         self.may_turn(root, now)
     }
 
-    /// Closes the root and links the next array to the root. Returns false, and leaves the root
-    /// unchanged, if there is no memory for the next array until a retired array is freed.
+    /// Closes the root and links the next array to the root. Returns false if the next array has no
+    /// memory. If its memory is not permitted until a retired array is freed, the root is unchanged.
+    /// If the system refuses the memory, the root is closed.
     pub(super) fn begin(&self, root: &Array, now: Tick, guard: &Guard) -> bool {
         root.next.is_linked()
             || self.begin_under(&root.rules, root, now, guard) != Err(NotBegun::NotPermitted)
