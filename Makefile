@@ -292,6 +292,7 @@ loom-long:
 	@$(BOTH_CORES) $(addprefix model-,$(LONG_MODELS))
 
 model-%:
+	@grep -qr 'fn $*()' loom-tests/tests || { echo "LONG_MODELS: no model is called $*"; exit 1; }
 	$(LOOM_LIMIT) sh -c '$(LOOM) --tests -- $(LOOM_OPTIONS) $*'
 
 #: make loom-deep  the model checker with deep bounds (two to three hours)

@@ -2,7 +2,7 @@
 
 fn main() {
     println!("cargo:rustc-cfg=tollgate_loom");
-    // A file that every package with this script has. If the file did not exist, cargo would compile
+    // Every package with this script has this file. If the file did not exist, cargo would compile
     // all models again for every command.
     println!("cargo:rerun-if-changed=Cargo.toml");
 }

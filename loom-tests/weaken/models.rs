@@ -107,7 +107,7 @@ impl Models {
         Ok(())
     }
 
-    /// Runs one test. Returns its result and its duration.
+    /// Runs one test, and returns its result and its duration.
     pub fn run(&self, test: &str) -> Result<(Outcome, Duration), Box<dyn Error>> {
         let log = self.folder.join("test.log");
         let file = File::create(&log)?;

@@ -195,8 +195,8 @@ impl Table {
     }
 
     /// Closes the root and links the next array to the root. Returns false if the next array has no
-    /// memory. If its memory is not permitted until a retired array is freed, the root is unchanged.
-    /// If the system refuses the memory, the root is closed.
+    /// memory. If the memory is not permitted until a retired array is freed, the root is
+    /// unchanged. If the system refuses the memory, the root is closed.
     pub(super) fn begin(&self, root: &Array, now: Tick, guard: &Guard) -> bool {
         root.next.is_linked()
             || self.begin_under(&root.rules, root, now, guard) != Err(NotBegun::NotPermitted)

@@ -56,10 +56,12 @@ impl Lane<'_> {
     pub fn wait(&mut self) {
         let line = self.line;
         self.turn += line.threads;
+        // ORDERING: sequentially consistent here and below, because speed does not matter in a test.
         if line.arrived.fetch_add(1, SeqCst) + 1 == self.turn {
             line.wake();
             return;
         }
+        // ORDERING: see above.
         let must_wait = |spins| spins > 0 && line.arrived.load(SeqCst) < self.turn;
         let mut spins = 2_000;
         while must_wait(spins) {
@@ -67,8 +69,10 @@ impl Lane<'_> {
             hint::spin_loop();
         }
         let asleep = line.sleepers.lock().unwrap();
+        // ORDERING: see above.
         let is_early = |(): &mut ()| line.arrived.load(SeqCst) < self.turn && !line.broken.load(SeqCst);
         drop(line.changed.wait_while(asleep, is_early).unwrap());
+        // ORDERING: see above.
         assert!(!line.broken.load(SeqCst), "another thread has panicked");
     }
 }
@@ -85,6 +89,7 @@ impl StartLine {
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
+            // ORDERING: see `wait`.
             self.line.broken.store(true, SeqCst);
             self.line.wake();
         }

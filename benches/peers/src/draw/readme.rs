@@ -45,8 +45,8 @@ fn sentences(shown: &Shown) -> String {
     format!(
         "With default features and cargo's release profile, {OWN} is faster than {BASE} in {faster} cases ({} \
          workloads, each on one thread and on two). With link-time optimization for every limiter, another one \
-         is faster than {OWN} in {} of {all} cases{peers}. [{PAGE}]({PAGE}) lists every \
-         case, and the times of the slowest checks. All figures were measured on one machine: {}.",
+         is faster than {OWN} in {} of {all} cases{peers}. [{PAGE}]({PAGE}) lists every case, and the times of \
+         the slowest checks. All figures were measured on one machine: {}.",
         shown.workloads.len(),
         lost.len(),
         shown.machine()

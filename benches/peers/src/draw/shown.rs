@@ -69,8 +69,8 @@ pub type Faster<'a> = Vec<(f64, &'a str)>;
 
 /// The rows that are shown, all of which exist.
 pub struct Shown {
-    /// The rows of `peers`, and of `peers defaults` in each profile. The subjects of the latter have
-    /// the profile in their names.
+    /// The rows of `peers`, and those of `peers defaults` in each profile, whose subjects have the
+    /// profile in their names.
     runs: [Run; 3],
     pub tails: Tails,
     pub workloads: Vec<Workload>,
