@@ -249,6 +249,9 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// The largest size in bytes of the chunk that a sealed log keeps.
+    pub(crate) const SEALED_BYTES: usize = Chunk::SMALLEST_BYTES;
+
     /// Creates an empty log, which occupies only its own 8 bytes.
     pub(crate) fn new() -> Self {
         Self { root: Root::null() }

@@ -23,7 +23,7 @@ use super::entry::Asked;
 use super::undo::Undo;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
-use crate::state::{Counts, SharedRule, StateRule, Wanted};
+use crate::state::{Counts, SharedRule, StateRule, Versioned, Wanted};
 use crate::stats::size;
 use crate::sync::{
     Atomic, Index, Item,
@@ -131,14 +131,13 @@ impl<K: Eq + 'static> Quotas<K> {
         self.count.load(Relaxed)
     }
 
-    /// Returns the size in bytes of all rules for individual keys. Memory owned by the keys
-    /// themselves is not included.
+    /// Returns the size in bytes of all rules, the versions of states that use them, and the index.
+    /// Memory owned by the keys themselves is not included.
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
-        // Each entry needs an `Arc` for the key and an `Arc` for the rule. The counts of the rule's
-        // `Arc` have their own cache lines.
-        let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<SharedRule>();
-        size(self.count()) * each
+        let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES;
+        Versioned::version_bytes(&self.counts)
+            + size(self.count()) * each
             + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
             + self.retired.bytes()
     }
@@ -265,16 +264,15 @@ impl Chained for Version {
 }
 
 impl Retire for Version {
+    /// Returns the size of the version alone, because rules are counted separately.
     fn bytes(&self) -> usize {
-        Link::<Self>::BYTES + 2 * size_of::<SharedRule>()
+        Link::<Self>::BYTES
     }
 }
 
 impl Version {
     fn new(rule: Enforced<StateRule>, counts: &Arc<Counts>) -> Self {
-        let Enforced { rule, quota } = rule;
-        let rule = SharedRule { rule, quota, counts: Arc::clone(counts) };
-        Self { rule: Arc::new(rule), next: Link::null() }
+        Self { rule: SharedRule::new(rule, counts), next: Link::null() }
     }
 }
 

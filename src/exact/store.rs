@@ -25,9 +25,10 @@ use super::undo::Undo;
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::forgetting::Sweep;
+use crate::log::Log;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
-use crate::state::{AnyState, StateRule, Versioned, Wanted};
+use crate::state::{AnyState, StateRule, Wanted};
 use crate::stats::{Stats, size};
 use crate::sync::{Atomic, Counter, Index, Ordering::Relaxed, Reading, epoch, reading};
 use crate::time::Tick;
@@ -223,14 +224,15 @@ impl<K: Eq + 'static> ExactStore<K> {
             + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES
             + size(self.places.bytes())
             + logs
-            + self.quotas.counts().later() * Versioned::BYTES
             + self.quotas.bytes()
             + self.evicted.retired.bytes()
     }
 
     fn log_bytes(&self) -> usize {
         let cells = (0..self.end()).filter_map(|place| self.cell(place));
-        cells.map(|cell| cell.state.log_bytes()).sum()
+        let linked: usize = cells.map(|cell| cell.state.log_bytes()).sum();
+        let unlinked = self.alive().saturating_sub(self.places.taken());
+        linked + size(unlinked) * Log::SEALED_BYTES
     }
 
     /// Performs one step of the current round. If no round is under way and the store is far too

@@ -53,7 +53,7 @@ impl SingleLimiter {
     /// Creates a limiter whose state has never been charged.
     pub(crate) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
         let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
-        let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });
+        let rule = SharedRule::new(Enforced { rule, quota }, &Counts::new());
         let state = Apart(Standalone::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
         Self { first, state, resets: Resets::none_yet(), method, clock }
     }
@@ -389,7 +389,7 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + Standalone::versions_bytes(self.state.0.counts()) + self.state.0.bytes()
+        size_of::<Self>() + self.state.0.version_bytes() + self.state.0.bytes()
     }
 
     /// Returns the clock that [`check`](Self::check) reads.

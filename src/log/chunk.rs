@@ -90,6 +90,9 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
+    /// The size in bytes of the smallest chunk, without refunds.
+    pub(super) const SMALLEST_BYTES: usize = Link::<Self>::BYTES + FEWEST * size_of::<Atomic<u64>>();
+
     /// Creates a chunk with a row of about `slots` slots. The first slot contains `first`, and all
     /// others are empty.
     pub(super) fn new(start: Start, slots: usize, first: u64) -> Self {

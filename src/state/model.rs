@@ -28,8 +28,7 @@ impl ModelLog {
     ///
     /// Returns the same errors as any limiter with a sliding log.
     pub fn new(quota: Quota) -> Result<Self, Refused> {
-        let Enforced { rule, quota } = Self::enforced(quota)?;
-        let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });
+        let rule = SharedRule::new(Self::enforced(quota)?, &Counts::new());
         let state = Versioned::fresh(Wanted { rule, changes: 0, since: Tick::ZERO });
         Ok(Self { state, retired: Bag::new(), mark: Mark::at(Tick::ZERO) })
     }

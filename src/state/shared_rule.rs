@@ -2,7 +2,7 @@
 
 use crate::decision::Decision;
 use crate::log::{Log, SlidingLog};
-use crate::quota::Quota;
+use crate::quota::{Enforced, Quota};
 use crate::rule::AnyRule;
 use crate::stats::size;
 use crate::sync::{Atomic, Ordering::Relaxed};
@@ -60,24 +60,50 @@ pub(crate) struct SharedRule {
     pub(crate) counts: Arc<Counts>,
 }
 
+impl SharedRule {
+    pub(crate) fn new(Enforced { rule, quota }: Enforced<StateRule>, counts: &Arc<Counts>) -> Arc<Self> {
+        // ORDERING: relaxed; a count.
+        counts.rules.fetch_add(1, Relaxed);
+        Arc::new(Self { rule, quota, counts: Arc::clone(counts) })
+    }
+}
+
+impl Drop for SharedRule {
+    fn drop(&mut self) {
+        // ORDERING: relaxed; a count.
+        self.counts.rules.fetch_sub(1, Relaxed);
+    }
+}
+
 /// Counts of a store's allocations that have not been freed yet.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// The number of cells, including unlinked cells.
     pub(crate) cells: Atomic<u64>,
+    /// The number of rules, including rules that were replaced but that a version still uses.
+    rules: Atomic<u64>,
     /// The number of versions created by changes, including versions that were already replaced.
     pub(crate) later: Atomic<u64>,
 }
 
 impl Counts {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { cells: Atomic::new(0), later: Atomic::new(0) })
+        Arc::new(Self { cells: Atomic::new(0), rules: Atomic::new(0), later: Atomic::new(0) })
     }
 
-    /// Returns the number of versions created by a change.
+    /// Returns the number of versions created by changes.
     pub(crate) fn later(&self) -> usize {
         // ORDERING: relaxed; a count.
         size(self.later.load(Relaxed))
+    }
+
+    /// Returns the total size in bytes of the rules and the counts.
+    pub(crate) fn bytes(&self) -> usize {
+        // An `Arc` stores two counts before its value.
+        const COUNTS: usize = 2 * size_of::<usize>() + size_of::<Counts>();
+        const RULE: usize = align_of::<SharedRule>() + size_of::<SharedRule>();
+        // ORDERING: relaxed; a count.
+        COUNTS + size(self.rules.load(Relaxed)) * RULE
     }
 }
 

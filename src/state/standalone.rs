@@ -2,7 +2,7 @@
 //! without a place. Its rule may be replaced, like the rule of any other state (see `versions`).
 
 use super::any_state::AnyState;
-use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
+use super::shared_rule::{SharedRule, StateRule, Wanted};
 use super::versions::Versioned;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
@@ -38,10 +38,6 @@ impl Standalone {
     #[inline(always)]
     pub(crate) fn first_rule(&self) -> &StateRule {
         self.state.first_rule()
-    }
-
-    pub(crate) fn counts(&self) -> &Counts {
-        self.state.counts()
     }
 
     fn rule(&self) -> Arc<SharedRule> {
@@ -88,13 +84,8 @@ impl Standalone {
         self.state.log_bytes() + self.retired.bytes()
     }
 
-    /// Returns the total size in bytes of a standalone state's versions, their rules, and the
-    /// counts.
-    pub(crate) fn versions_bytes(counts: &Counts) -> usize {
-        // An `Arc` stores two counts before its value.
-        const COUNTS: usize = 2 * size_of::<usize>() + size_of::<Counts>();
-        const RULE: usize = align_of::<SharedRule>() + size_of::<SharedRule>();
-        // The first version is part of the state.
-        COUNTS + RULE + counts.later() * (Versioned::BYTES + RULE)
+    /// Returns the total size in bytes of the state's rules and versions.
+    pub(crate) fn version_bytes(&self) -> usize {
+        Versioned::version_bytes(self.state.counts())
     }
 }

@@ -68,7 +68,7 @@ const _: () = assert!(Versioned::BYTES == 96);
 impl Versioned {
     /// The size in bytes of a version that follows a change. Such a version is allocated separately
     /// from the cell.
-    pub(crate) const BYTES: usize = Link::<Later>::BYTES;
+    const BYTES: usize = Link::<Later>::BYTES;
 
     /// Creates a state that was never charged. It has no time yet, because the mark that bounds the
     /// first charge is known only after the state is linked. If the rule is replaced before the
@@ -182,7 +182,7 @@ impl Versioned {
             let Some(last) = self.last(guard, retired)? else { return Ok(()) };
             let SharedRule { rule: before, counts, .. } = &*last.version.rule;
             let rule = new.rule.after(before, since);
-            let rule = Arc::new(SharedRule { rule, quota: new.quota, counts: Arc::clone(counts) });
+            let rule = SharedRule::new(Enforced { rule, ..new }, counts);
             self.install_behind(last, Wanted { rule, changes: 0, since }, guard)
         });
         // Freeze the words of the earlier versions, and install their translations.
@@ -235,6 +235,11 @@ impl Versioned {
 
     pub(crate) fn is_sealed(&self, retired: &Bag) -> bool {
         under_guard(|guard| Ok(self.last(guard, retired)?.is_none()))
+    }
+
+    /// Returns the total size in bytes of a store's rules and of the versions created by changes.
+    pub(crate) fn version_bytes(counts: &Counts) -> usize {
+        counts.bytes() + counts.later() * Self::BYTES
     }
 
     /// Returns the counts of the state's store.
@@ -380,8 +385,7 @@ mod tests {
     fn a_call_that_is_held_up_in_many_eras_keeps_few_versions() {
         const TIMES: u64 = 500;
         let (counts, retired, times) = (Counts::new(), Bag::new(), Cell::new(0));
-        let Enforced { rule, quota } = enforced(1);
-        let rule = Arc::new(SharedRule { rule, quota, counts: Arc::clone(&counts) });
+        let rule = SharedRule::new(enforced(1), &counts);
         let state = Versioned::idle(Wanted { rule, changes: 0, since: Tick::ZERO });
         let found = state.visit_as_is(&retired, |_| {
             (times.get() == TIMES).then_some(()).or_else(|| {

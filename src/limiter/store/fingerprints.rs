@@ -11,7 +11,7 @@ use crate::limiter::together::look::Look;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::pin;
 use crate::rule::{AnyRule, take};
-use crate::state::{AnyState, Counts, SharedRule, Standalone, State, StateRule, Wanted};
+use crate::state::{AnyState, Counts, SharedRule, State, StateRule, Versioned, Wanted};
 use crate::stats::Stats;
 use crate::table::{Fingerprint, Line, Rules, Table, View, is_turn};
 use crate::time::Tick;
@@ -69,7 +69,7 @@ pub struct Fingerprints<H = FoldHash> {
     table: Table,
     method: Method,
     hash: H,
-    /// The version counts of the state that keys without a slot share.
+    /// The counts of the state that keys without a slot share.
     shared: Arc<Counts>,
 }
 
@@ -99,9 +99,8 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
     fn default_rule(&self) -> Wanted {
         self.table.with_rules(|rules| {
             let Enforced { rule, quota } = *rules.default();
-            let counts = Arc::clone(&self.shared);
-            let rule = SharedRule { rule: StateRule::Packed(rule), quota, counts };
-            Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
+            let rule = SharedRule::new(Enforced { rule: StateRule::Packed(rule), quota }, &self.shared);
+            Wanted { rule, changes: rules.changes(), since: rules.since() }
         })
     }
 
@@ -133,7 +132,7 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
 
     fn stats(&self) -> Stats {
         let stats = self.table.stats();
-        Stats { bytes: stats.bytes + Standalone::versions_bytes(&self.shared), ..stats }
+        Stats { bytes: stats.bytes + Versioned::version_bytes(&self.shared), ..stats }
     }
 }
 
