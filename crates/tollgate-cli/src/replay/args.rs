@@ -565,7 +565,7 @@ impl From<UnitArg> for TimeUnit {
     }
 }
 
-fn threads(given: Option<u16>) -> usize {
+pub(crate) fn threads(given: Option<u16>) -> usize {
     given.map(usize::from).unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 

@@ -23,7 +23,6 @@ pub mod report;
 pub mod settings;
 mod tally;
 
-use std::io::{self, Read};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -39,13 +38,11 @@ use super::html::LimitsPage;
 use super::input;
 use super::log::address::Addresses;
 use super::log::formats::Format;
-use super::log::lines::{self, Line, Lines};
-use super::log::parallel::{self, LINES_ALONE, Parser};
 use super::log::request::Reason;
 use super::log::schema::Unopened;
-use super::log::summary::LogSummary;
 use super::position::Position;
 use super::progress::Progress;
+use super::reading::{self, Logs, Reader, Source};
 use super::report::changes::ChangesReport;
 use crate::failure::Failure;
 use crate::printable::printable;
@@ -66,55 +63,40 @@ pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let mut replay = Replay::new(settings)?;
     let mut progress = Progress::new(length);
-    for (file, input) in settings.inputs.iter().enumerate() {
-        let from = input.open(progress.bytes_read())?;
-        replay.read(file, from, &mut progress)?;
-    }
+    reading::read_all(&mut replay, &settings.inputs, settings.threads, &mut progress)?;
     let report = replay.finish(&mut progress)?;
     progress.finish();
     Ok(report)
 }
 
-/// The source of a log's requests.
-enum Source {
+/// The requests of one log.
+enum Requests {
     Columns(Box<Columns>),
     /// The JSON log of the proxy.
     Proxy,
 }
 
-impl Parser for Source {
-    type Outcome = Parsed;
+impl Source for Requests {
+    type Request = Found;
 
-    fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Parsed {
-        let text = match line {
-            Line::Text(text) if text.trim_ascii().is_empty() => return Parsed::Blank,
-            Line::Text(text) => text,
-            Line::TooLong => {
-                let reason = format!("it is longer than {} bytes", lines::MAX_LINE);
-                return Parsed::Bad(reason.into());
-            }
-        };
-        let read = match self {
+    fn read(&mut self, text: &[u8], values: &mut Vec<u8>) -> Result<Option<Found>, Reason> {
+        match self {
             Self::Columns(columns) => columns.read(text, values),
-            Self::Proxy => proxy_log::read(text, values),
-        };
-        match read {
-            Ok(Found::Request(arrived)) => Parsed::Request(arrived),
-            Ok(Found::NoRequest) => Parsed::NoRequest,
-            Ok(Found::Header) => Parsed::Header,
-            Err(reason) => Parsed::Bad(reason),
+            Self::Proxy => proxy_log::read(text, values).map(Some),
         }
     }
-}
 
-/// The result of parsing a line.
-enum Parsed {
-    Request(Arrived),
-    /// The line describes the log, or is part of a split line that is still incomplete.
-    Header,
-    Blank,
-    NoRequest,
-    Bad(Reason),
+    fn again(&self) -> Option<Self> {
+        match self {
+            Self::Columns(columns) => columns.again().map(|columns| Self::Columns(Box::new(columns))),
+            Self::Proxy => Some(Self::Proxy),
+        }
+    }
+
+    /// Returns nothing, because limits count the requests without a key.
+    fn missing(&self) -> &[u64] {
+        &[]
+    }
 }
 
 /// The limits of `--against` or `--against-config`.
@@ -139,10 +121,8 @@ struct Replay<'s> {
     started: Instant,
     parts: Vec<LimitPart>,
     needs: Vec<Need>,
-    log: LogSummary,
+    logs: Logs<Requests>,
     findings: Findings,
-    /// The source of each log's requests, or `None` until the log is opened.
-    sources: Vec<Option<Source>>,
     /// The engine that enforces the limits. It is built when the first log is opened, because it
     /// depends on the kind of log.
     engine: Option<Engine>,
@@ -166,7 +146,6 @@ impl<'s> Replay<'s> {
             }
             None => None,
         };
-        let names: Vec<String> = settings.inputs.iter().map(ToString::to_string).collect();
         let mut needs = Need::all(&settings.layer, &parts);
         let mut against = None;
         if let Some(other) = &settings.against {
@@ -184,8 +163,7 @@ impl<'s> Replay<'s> {
             needs,
             against,
             parts,
-            sources: names.iter().map(|_| None).collect(),
-            log: LogSummary::new(names, 0, settings.strict),
+            logs: Logs::new(&settings.inputs, 0, settings.strict),
             findings: Findings { is_sorted: settings.sort, ..Findings::default() },
             engine: None,
             request: Request::new(()),
@@ -197,149 +175,14 @@ impl<'s> Replay<'s> {
         })
     }
 
-    /// Reads one log to its end. `file` is the index of the log among the inputs.
-    fn read(&mut self, file: usize, from: impl Read, progress: &mut Progress) -> Result<(), Failure> {
-        let input = &self.settings.inputs[file];
-        let unreadable = |error: io::Error| Failure::reading(input, &error);
-        let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
-        self.read_lines(file, &mut lines, LINES_ALONE, progress)?;
-        let parsers = self.parsers(file);
-        if parsers.is_empty() {
-            return self.read_lines(file, &mut lines, u64::MAX, progress);
-        }
-        let take = |parsed, values: &[u8], line| {
-            progress.tick();
-            self.take(parsed, values, Position { file, line })
-        };
-        let (_, mut lines) = parallel::read(lines, parsers, unreadable, take)?;
-        self.read_lines(file, &mut lines, u64::MAX, progress)
-    }
-
-    /// Reads at most `most` lines of a log.
-    fn read_lines(
-        &mut self,
-        file: usize,
-        lines: &mut Lines<impl Read>,
-        most: u64,
-        progress: &mut Progress,
-    ) -> Result<(), Failure> {
-        let input = &self.settings.inputs[file];
-        let mut values = Vec::new();
-        let mut read = 0;
-        while read < most
-            && let Some(line) = lines.next_line().map_err(|error| Failure::reading(input, &error))?
-        {
-            read += 1;
-            values.clear();
-            let parsed = self.parse(file, &line, &mut values)?;
-            self.take(parsed, &values, Position { file, line: lines.number() })?;
-            progress.tick();
-        }
-        Ok(())
-    }
-
-    /// Returns parsers for other threads, or none if a single thread must read the log.
-    fn parsers(&self, file: usize) -> Vec<Source> {
-        let again = |_| match self.sources[file].as_ref()? {
-            Source::Columns(columns) => columns.again().map(|columns| Source::Columns(Box::new(columns))),
-            Source::Proxy => Some(Source::Proxy),
-        };
-        (1..self.settings.threads).map_while(again).collect()
-    }
-
-    /// Counts a line, and judges its request.
-    fn take(&mut self, parsed: Parsed, values: &[u8], position: Position) -> Result<(), Failure> {
-        let file = &mut self.log.files[position.file];
-        file.lines += 1;
-        match parsed {
-            Parsed::Request(arrived) => self.admit(arrived, values, position)?,
-            Parsed::Header => file.header += 1,
-            Parsed::Blank => file.blank += 1,
-            Parsed::NoRequest => self.findings.no_requests += 1,
-            Parsed::Bad(reason) => self.log.bad_line(position, reason)?,
-        }
-        Ok(())
-    }
-
-    fn parse(&mut self, file: usize, line: &Line<'_>, values: &mut Vec<u8>) -> Result<Parsed, Failure> {
-        if let (None, Line::Text(text)) = (&self.sources[file], line)
-            && !text.trim_ascii().is_empty()
-        {
-            match self.open(text) {
-                Ok((format, source)) => {
-                    self.opened(file, format, source)?;
-                    if format == Format::Csv {
-                        return Ok(Parsed::Header);
-                    }
-                }
-                Err(Unopened::NotARecord(reason)) => return Ok(Parsed::Bad(reason)),
-                Err(Unopened::Directive) => return Ok(Parsed::Header),
-                Err(Unopened::Refused(message)) => {
-                    let name = &self.settings.inputs[file];
-                    return Err(Failure::refused(format!("{name}: {message}")));
-                }
-            }
-        }
-        let mut unopened = Source::Proxy;
-        Ok(self.sources[file].as_mut().unwrap_or(&mut unopened).parse(line, values))
-    }
-
-    /// Recognises the format of a log from its first line.
-    fn open(&self, first: &[u8]) -> Result<(Format, Source), Unopened> {
-        let log = &self.settings.log;
-        let may_be_json = matches!(log.format, None | Some(Format::Json)) && log.names.is_empty();
-        if may_be_json && proxy_log::is_one(first) {
-            return Ok((Format::Json, Source::Proxy));
-        }
-        let (format, columns) = Columns::open(first, &self.needs, log)?;
-        Ok((format, Source::Columns(Box::new(columns))))
-    }
-
-    /// Records the source of a log's requests. If this is the first log, builds the limits.
-    fn opened(&mut self, file: usize, format: Format, source: Source) -> Result<(), Failure> {
-        let is_of_proxy = matches!(source, Source::Proxy);
-        if self.engine.is_some() && is_of_proxy != self.findings.is_of_proxy {
-            return Err(Failure::refused(format!(
-                "{} is the JSON log of tollgate proxy and another log is not, or the other way round: expected logs of \
-                 one kind; replay them one by one",
-                self.settings.inputs[file]
-            )));
-        }
-        if self.engine.is_none() {
-            self.engine = Some(Engine::new(&self.settings.layer, &self.parts, is_of_proxy)?);
-            if let (Some(compared), Some(other)) = (&mut self.against, &self.settings.against) {
-                let engine = Engine::new(&other.layer, &compared.parts, is_of_proxy).map_err(of_against)?;
-                compared.engine = Some(engine);
-            }
-            self.findings.is_of_proxy = is_of_proxy;
-            self.findings.is_sorted |= is_of_proxy;
-        }
-        self.log.files[file].format = Some(format);
-        self.sources[file] = Some(source);
-        Ok(())
-    }
-
-    /// Judges a request, or adds it to the requests to sort.
-    fn admit(&mut self, arrived: Arrived, values: &[u8], position: Position) -> Result<(), Failure> {
-        self.log.arrived(position, arrived.at);
-        if !self.findings.is_sorted {
-            return self.judge(&arrived, values, position);
-        }
-        let from = self.values.len();
-        self.values.extend_from_slice(values);
-        self.waiting.push(Waiting { arrived, position, values: from..self.values.len() });
-        Ok(())
-    }
-
     fn judge(&mut self, arrived: &Arrived, values: &[u8], position: Position) -> Result<(), Failure> {
         let Self {
             settings,
-            sources,
+            logs,
             engine: Some(engine),
             against,
             request,
             findings,
-            log,
             rows,
             #[cfg(feature = "html")]
             page,
@@ -348,12 +191,12 @@ impl<'s> Replay<'s> {
         else {
             return Ok(());
         };
-        match &sources[position.file] {
-            Some(Source::Columns(columns)) => columns.fill(values, request),
+        match &logs.sources[position.file] {
+            Some(Requests::Columns(columns)) => columns.fill(values, request),
             _ => proxy_log::fill(values, request),
         }
         let (at, refusal) = engine.judge(request, arrived.at, arrived.duration_ns);
-        log.judged_later_than_stamped.add(arrived.at, at);
+        logs.summary.judged_later_than_stamped.add(arrived.at, at);
         #[cfg(feature = "html")]
         if let Some(page) = page {
             page.judged(at, refusal.map(|refusal| refusal.retry_after));
@@ -400,8 +243,8 @@ impl<'s> Replay<'s> {
             self.judge(&arrived, &values[range], position)?;
             progress.tick();
         }
-        if self.log.requests() == 0 && self.log.unparsable() > 0 {
-            return Err(Failure::refused(self.log.nothing_parses()));
+        if self.logs.summary.requests() == 0 && self.logs.summary.unparsable() > 0 {
+            return Err(Failure::refused(self.logs.summary.nothing_parses()));
         }
         if let Some(rows) = self.rows.take() {
             rows.finish()?;
@@ -419,7 +262,7 @@ impl<'s> Replay<'s> {
         };
         self.findings.never_named = by_log.into_iter().filter(|name| !is_named(name)).collect();
         let mut report =
-            Report::new(self.settings, &self.log, &self.findings, &engine, self.started.elapsed());
+            Report::new(self.settings, &self.logs.summary, &self.findings, &engine, self.started.elapsed());
         if let (Some(compared), Some(other)) = (&self.against, &self.settings.against) {
             let shown = |client: &[u8]| printable(client);
             report.changes =
@@ -441,6 +284,62 @@ impl<'s> Replay<'s> {
             text.is_some_and(|text| facts(text).iter().any(Fact::is_of_few_logs))
         };
         self.parts.iter().filter(|_| self.findings.is_of_proxy).filter(goes_by_log)
+    }
+}
+
+impl Reader for Replay<'_> {
+    type Source = Requests;
+
+    fn logs(&mut self) -> &mut Logs<Requests> {
+        &mut self.logs
+    }
+
+    fn recognise(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
+        let log = &self.settings.log;
+        let may_be_json = matches!(log.format, None | Some(Format::Json)) && log.names.is_empty();
+        if may_be_json && proxy_log::is_one(first) {
+            return Ok((Format::Json, Requests::Proxy));
+        }
+        let (format, columns) = Columns::open(first, &self.needs, log)?;
+        Ok((format, Requests::Columns(Box::new(columns))))
+    }
+
+    /// If this is the first log, builds the limits.
+    fn opening(&mut self, file: usize, source: &Requests) -> Result<(), Failure> {
+        let is_of_proxy = matches!(source, Requests::Proxy);
+        if self.engine.is_some() && is_of_proxy != self.findings.is_of_proxy {
+            return Err(Failure::refused(format!(
+                "{} is the JSON log of tollgate proxy and another log is not, or the other way round: expected logs of \
+                 one kind; replay them one by one",
+                self.settings.inputs[file]
+            )));
+        }
+        if self.engine.is_none() {
+            self.engine = Some(Engine::new(&self.settings.layer, &self.parts, is_of_proxy)?);
+            if let (Some(compared), Some(other)) = (&mut self.against, &self.settings.against) {
+                let engine = Engine::new(&other.layer, &compared.parts, is_of_proxy).map_err(of_against)?;
+                compared.engine = Some(engine);
+            }
+            self.findings.is_of_proxy = is_of_proxy;
+            self.findings.is_sorted |= is_of_proxy;
+        }
+        Ok(())
+    }
+
+    /// Judges a request, or adds it to the requests to sort.
+    fn take(&mut self, found: Found, values: &[u8], position: Position) -> Result<(), Failure> {
+        let Found::Request(arrived) = found else {
+            self.findings.no_requests += 1;
+            return Ok(());
+        };
+        self.logs.summary.arrived(position, arrived.at);
+        if !self.findings.is_sorted {
+            return self.judge(&arrived, values, position);
+        }
+        let from = self.values.len();
+        self.values.extend_from_slice(values);
+        self.waiting.push(Waiting { arrived, position, values: from..self.values.len() });
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 pub(crate) mod changes;
 mod compare;
 pub(crate) mod figures;
-mod notes;
+pub(crate) mod notes;
 pub(crate) mod paragraph;
 pub(crate) mod quantity;
 mod text;

@@ -5,7 +5,7 @@
 //! leads to the same decisions in every format, order and compression, and that every error message
 //! states its reason.
 
-use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
+use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, run_stdin, scratch, text};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -1006,6 +1006,28 @@ fn a_last_line_that_is_cut_off_is_a_bad_line_or_is_noted() {
 }
 
 #[test]
+fn every_kind_of_report_notes_holes_and_a_last_line_that_is_cut_off() {
+    let log = [&*"\0".repeat(5000), &line_at("192.0.2.1", 1), line_at("192.0.2.2", 2).trim_end()].concat();
+    for command in
+        [&["replay", "--limit", "30/min"][..], &["replay", "--limit", "a=30/min by ip"], &["suggest"]]
+    {
+        let noted = json(&run_stdin(&[command, &["--format", "json"]].concat(), log.as_bytes())).to_string();
+        let shown = text(&run_stdin(command, log.as_bytes()));
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        for report in [noted, shown] {
+            assert!(
+                report.contains("5,000 NUL bytes of standard input were skipped"),
+                "{command:?}: {report}"
+            );
+            assert!(
+                report.contains("the last line of standard input has no line end"),
+                "{command:?}: {report}"
+            );
+        }
+    }
+}
+
+#[test]
 fn templates_make_one_key_of_many_paths() {
     let line =
         |path: &str| format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET {path} HTTP/1.1\" 200 1\n");
@@ -1034,7 +1056,7 @@ fn templates_make_one_key_of_many_paths() {
 
 /// Returns a log that is long enough for other threads to start. It also contains bad lines, blank
 /// lines, and lines with holes.
-fn long_log() -> Vec<u8> {
+pub(crate) fn long_log() -> Vec<u8> {
     let mut log = Vec::new();
     for turn in 0..40 {
         for (index, line) in crate::program::log().lines().enumerate() {

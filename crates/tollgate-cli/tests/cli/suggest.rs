@@ -2,6 +2,7 @@
 //! sufficient, and the proxy must accept the file that the program writes.
 
 use crate::program::{LOG, json, refusal, replay, run_stdin, scratch, text};
+use crate::replay::long_log;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -261,4 +262,37 @@ fn the_file_for_the_proxy_is_accepted_and_replays_alike() {
     }
     let shown = text(&suggest(&[LOG, "--config-out", "-"]));
     assert!(shown.starts_with("# Written by tollgate suggest."), "{shown}");
+}
+
+/// A log of several thousand lines is parsed by several threads, and each of its parts by one.
+#[test]
+fn a_long_log_leads_to_the_same_suggestion_as_its_parts() {
+    let log = long_log();
+    let lines: Vec<&[u8]> = log.split_inclusive(|&byte| byte == b'\n').collect();
+    let directory = scratch("parts_of_a_long_log");
+    let parts: Vec<String> = lines
+        .chunks(4000)
+        .enumerate()
+        .map(|(index, part)| {
+            let file = directory.join(index.to_string());
+            fs::write(&file, part.concat()).expect("the target directory can be written");
+            file.to_string_lossy().into_owned()
+        })
+        .collect();
+    assert!(parts.len() > 2);
+    let whole = directory.join("whole");
+    fs::write(&whole, &log).expect("the target directory can be written");
+    let whole = [whole.to_string_lossy().into_owned()];
+    for key in ["ip", "ip+path", "referer"] {
+        let report = |logs: &[String]| {
+            let logs = logs.iter().map(String::as_str);
+            let args: Vec<&str> = ["--format", "json", "--key", key].into_iter().chain(logs).collect();
+            let mut report = json(&suggest(&args));
+            for part in ["files", "notes", "bad_lines"] {
+                report["log"][part].take();
+            }
+            report.to_string()
+        };
+        assert!(report(&whole) == report(&parts), "{key}");
+    }
 }

@@ -50,8 +50,6 @@ pub(crate) enum Found {
     Request(Arrived),
     /// A line without a request.
     NoRequest,
-    /// A line that describes the log, or part of a split line that is still incomplete.
-    Header,
 }
 
 /// Reads the requests of one log.
@@ -144,14 +142,15 @@ impl Columns {
         })
     }
 
-    /// Reads one line, and writes its values into `values`, which must be empty.
-    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
-        let Some(Request { at, .. }) = self.records.read(line, values)? else { return Ok(Found::Header) };
+    /// Reads one line, and writes its values into `values`, which must be empty. Returns `None` if
+    /// the line describes the log, or is part of a split line that is still incomplete.
+    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Found>, Reason> {
+        let Some(Request { at, .. }) = self.records.read(line, values)? else { return Ok(None) };
         let mut duration_ns = 0;
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
             match slot {
                 Slot::Method if is_missing(value) || Method::from_bytes(value).is_err() => {
-                    return Ok(Found::NoRequest);
+                    return Ok(Some(Found::NoRequest));
                 }
                 Slot::Ip if !is_missing(value) && address(value).is_none() => {
                     let help = match value.contains(&b',') {
@@ -171,7 +170,7 @@ impl Columns {
                 _ => {}
             }
         }
-        Ok(Found::Request(Arrived { at, duration_ns, is_early_refusal: false }))
+        Ok(Some(Found::Request(Arrived { at, duration_ns, is_early_refusal: false })))
     }
 
     /// Sets the parts of `request` to these values.

@@ -11,6 +11,7 @@ use super::tally::{Counts, OfLimit};
 use crate::printable::{cut, printable};
 use crate::replay::log::summary::LogSummary;
 use crate::replay::report::changes::{ChangesReport, write_changes};
+use crate::replay::report::notes;
 use crate::replay::report::paragraph::write_paragraph;
 use crate::replay::report::quantity::{
     date_and_time, duration, grouped, nanos, per_second, plural, rate, rfc3339, share, shares,
@@ -114,7 +115,7 @@ impl Report {
         elapsed: Duration,
     ) -> Self {
         let tally = engine.tally();
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = notes::on_holes(log).chain(notes::on_last_lines(log)).collect();
         for name in &findings.never_named {
             notes.push(format!(
                 "no line names the limit {}, which looks at a header or a query parameter: it applied to no request, or \

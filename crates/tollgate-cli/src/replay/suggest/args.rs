@@ -12,7 +12,7 @@ use crate::arg_values::algorithm_names;
 use crate::failure::Failure;
 use crate::printable::printable;
 use crate::replay::args::{
-    AUTO, Output, UnitArg, inputs, log_format, log_formats, parse_algorithm, parse_key, parse_names,
+    AUTO, Output, UnitArg, inputs, log_format, log_formats, parse_algorithm, parse_key, parse_names, threads,
 };
 use crate::replay::log::schema::{Cost, Wanted};
 
@@ -187,6 +187,7 @@ impl SuggestArgs {
             format: log_format(&self.log_format),
             sort: self.sort,
             strict: self.strict,
+            threads: threads(None),
             algorithm,
             allowed,
             burst: self.burst,

@@ -23,6 +23,8 @@ pub struct Settings {
     pub format: Option<Format>,
     pub sort: bool,
     pub strict: bool,
+    /// The number of threads that parse logs.
+    pub threads: usize,
     /// If `None`, all algorithms are tried.
     pub algorithm: Option<Algorithm>,
     pub allowed: Share,

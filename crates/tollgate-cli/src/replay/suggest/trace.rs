@@ -1,24 +1,22 @@
 //! Stores the requests in a log in memory, by client, so that many rates can be tried on them.
 
 use std::hash::BuildHasher;
-use std::io::{self, Read};
 
 use foldhash::fast::RandomState;
 
 use super::client::Client;
 use super::settings::Settings;
 use crate::failure::Failure;
-use crate::replay::input::Input;
 use crate::replay::keys::Keys;
 use crate::replay::log::formats::Format;
 use crate::replay::log::key::KeyShape;
-use crate::replay::log::lines::{self, Line, Lines};
 use crate::replay::log::record::Records;
 use crate::replay::log::request::{Reason, Request};
 use crate::replay::log::schema::Unopened;
 use crate::replay::log::summary::LogSummary;
 use crate::replay::position::Position;
 use crate::replay::progress::Progress;
+use crate::replay::reading::{self, Logs, Reader, Source};
 
 /// Additional fields, which are read if the log has them. They reveal the clients' patterns.
 const BESIDE: [&str; 2] = ["path", "status"];
@@ -29,12 +27,10 @@ pub(crate) struct Trace {
     pub(crate) keys: Keys,
     /// The clients, by the ids of their keys.
     pub(crate) clients: Vec<Client>,
-    hashes: RandomState,
 }
 
 /// The records of one log.
 struct Opened {
-    format: Format,
     records: Records,
     /// Whether each key ends with the fields of [`BESIDE`].
     has_more: bool,
@@ -46,17 +42,16 @@ impl Trace {
     /// Returns an error if an input cannot be read, if a log has no column for a required field, or
     /// if no line parses. In a strict replay, any line that does not parse is an error.
     pub(crate) fn read(settings: &Settings, progress: &mut Progress) -> Result<Self, Failure> {
-        let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
-        let mut trace = Self {
-            log: LogSummary::new(names, settings.wanted.key.len(), settings.strict),
+        let mut tracing = Tracing {
+            settings,
+            logs: Logs::new(&settings.inputs, settings.wanted.key.len(), settings.strict),
             keys: Keys::default(),
             clients: Vec::new(),
             hashes: RandomState::default(),
         };
-        for (file, input) in settings.inputs.iter().enumerate() {
-            let from = input.open(progress.bytes_read())?;
-            trace.read_one(file, from, settings, progress)?;
-        }
+        reading::read_all(&mut tracing, &settings.inputs, settings.threads, progress)?;
+        let Tracing { logs, keys, clients, .. } = tracing;
+        let mut trace = Self { log: logs.summary, keys, clients };
         if trace.log.requests() == 0 {
             let message = match trace.log.unparsable() {
                 0 => "the log is empty: a limit is suggested for at least one request".to_owned(),
@@ -69,47 +64,40 @@ impl Trace {
         }
         Ok(trace)
     }
+}
 
-    fn read_one(
-        &mut self,
-        file: usize,
-        from: impl Read,
-        settings: &Settings,
-        progress: &mut Progress,
-    ) -> Result<(), Failure> {
-        let input = &settings.inputs[file];
-        let unreadable = |error: io::Error| Failure::reading(input, &error);
-        let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
-        let mut opened: Option<Opened> = None;
-        let mut key = Vec::new();
-        while let Some(line) = lines.next_line().map_err(unreadable)? {
-            key.clear();
-            let parsed = parse(&line, &mut opened, &mut key, settings)
-                .map_err(|message| Failure::refused(format!("{input}: {message}")))?;
-            let position = Position { file, line: lines.number() };
-            let summary = &mut self.log.files[file];
-            summary.lines += 1;
-            match parsed {
-                Parsed::Request(request) => {
-                    let has_more = opened.as_ref().is_some_and(|opened| opened.has_more);
-                    self.add(request, &key, has_more, position, settings);
-                }
-                Parsed::Header => summary.header += 1,
-                Parsed::Blank => summary.blank += 1,
-                Parsed::Bad(reason) => self.log.bad_line(position, reason)?,
-            }
-            progress.tick();
-        }
-        if let Some(Opened { format, records, .. }) = &opened {
-            self.log.files[file].format = Some(*format);
-            let missing = records.missing();
-            self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
-        }
-        Ok(())
+/// A trace that is being read.
+struct Tracing<'s> {
+    settings: &'s Settings,
+    logs: Logs<Opened>,
+    keys: Keys,
+    clients: Vec<Client>,
+    hashes: RandomState,
+}
+
+impl Reader for Tracing<'_> {
+    type Source = Opened;
+
+    fn logs(&mut self) -> &mut Logs<Opened> {
+        &mut self.logs
     }
 
-    fn add(&mut self, request: Request, key: &[u8], has_more: bool, position: Position, settings: &Settings) {
-        self.log.arrived(position, request.at);
+    /// The fields of [`BESIDE`] are also read if the log has them.
+    fn recognise(&self, first: &[u8]) -> Result<(Format, Opened), Unopened> {
+        let Settings { format, wanted, .. } = self.settings;
+        let mut more = wanted.clone();
+        more.key.extend(BESIDE.map(str::to_owned));
+        if let Ok((format, records)) = Records::open(first, *format, &more) {
+            return Ok((format, Opened { records, has_more: true }));
+        }
+        let (format, records) = Records::open(first, *format, wanted)?;
+        Ok((format, Opened { records, has_more: false }))
+    }
+
+    fn take(&mut self, request: Request, key: &[u8], position: Position) -> Result<(), Failure> {
+        let Self { settings, logs, .. } = self;
+        let has_more = logs.sources[position.file].as_ref().is_some_and(|opened| opened.has_more);
+        logs.summary.arrived(position, request.at);
         let fields = settings.wanted.key.len();
         let mut values = KeyShape::new(fields + BESIDE.len()).values(key);
         let id = if has_more {
@@ -130,72 +118,25 @@ impl Trace {
         if settings.sort {
             client.times.push(request.at);
         } else {
-            self.log.judged_later_than_stamped.add(request.at, judged_at);
+            logs.summary.judged_later_than_stamped.add(request.at, judged_at);
             client.times.push(judged_at);
         }
+        Ok(())
     }
 }
 
-/// The result of parsing a line.
-enum Parsed {
-    Request(Request),
-    /// The line describes the log, or is part of a split line that is still incomplete.
-    Header,
-    Blank,
-    Bad(Reason),
-}
+impl Source for Opened {
+    type Request = Request;
 
-/// Parses a line. The first line of a log creates the log's reader.
-///
-/// # Errors
-///
-/// If the log lacks a field of the key, returns an error message.
-fn parse(
-    line: &Line<'_>,
-    opened: &mut Option<Opened>,
-    key: &mut Vec<u8>,
-    settings: &Settings,
-) -> Result<Parsed, String> {
-    let text = match line {
-        Line::Text(text) if text.trim_ascii().is_empty() => return Ok(Parsed::Blank),
-        Line::Text(text) => text,
-        Line::TooLong => {
-            let reason = format!("it is longer than {} bytes", lines::MAX_LINE);
-            return Ok(Parsed::Bad(reason.into()));
-        }
-    };
-    let opened = match opened {
-        Some(opened) => opened,
-        None => match Opened::by(text, settings) {
-            Ok(by) => {
-                let opened = opened.insert(by);
-                if opened.format == Format::Csv {
-                    return Ok(Parsed::Header);
-                }
-                opened
-            }
-            Err(Unopened::NotARecord(reason)) => return Ok(Parsed::Bad(reason)),
-            Err(Unopened::Directive) => return Ok(Parsed::Header),
-            Err(Unopened::Refused(message)) => return Err(message),
-        },
-    };
-    Ok(match opened.records.read(text, key) {
-        Ok(Some(request)) => Parsed::Request(request),
-        Ok(None) => Parsed::Header,
-        Err(reason) => Parsed::Bad(reason),
-    })
-}
+    fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
+        self.records.read(line, key)
+    }
 
-impl Opened {
-    /// Opens a log. `first` is its first line. The fields of [`BESIDE`] are also read if the log
-    /// has them.
-    fn by(first: &[u8], settings: &Settings) -> Result<Self, Unopened> {
-        let mut more = settings.wanted.clone();
-        more.key.extend(BESIDE.map(str::to_owned));
-        if let Ok((format, records)) = Records::open(first, settings.format, &more) {
-            return Ok(Self { format, records, has_more: true });
-        }
-        let (format, records) = Records::open(first, settings.format, &settings.wanted)?;
-        Ok(Self { format, records, has_more: false })
+    fn again(&self) -> Option<Self> {
+        Some(Self { records: self.records.again()?, has_more: self.has_more })
+    }
+
+    fn missing(&self) -> &[u64] {
+        self.records.missing()
     }
 }

@@ -6,6 +6,7 @@ use tollgate::Algorithm;
 use crate::failure::Failure;
 use crate::printable::printable;
 use crate::replay::log::key::KeyShape;
+use crate::replay::report::notes;
 use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, rfc3339, share};
 use crate::replay::suggest::pattern::{BusiestMinutes, Pattern};
 use crate::replay::suggest::row::{Figures, Row, peaks_of_log};
@@ -47,6 +48,8 @@ pub(crate) struct Log {
     pub(crate) peak_per_second_of_one_client: u64,
     pub(crate) judged_later_than_stamped: u64,
     pub(crate) largest_shift_ns: u64,
+    /// Notes on the reliability of the figures.
+    pub(crate) notes: Vec<String>,
     /// The first few lines that do not parse.
     pub(crate) bad_lines: Vec<String>,
 }
@@ -251,6 +254,7 @@ impl Log {
             peak_per_second_of_one_client: peak_of_one,
             judged_later_than_stamped: log.judged_later_than_stamped.requests,
             largest_shift_ns: nanos(log.judged_later_than_stamped.largest),
+            notes: notes::on_holes(log).chain(notes::on_last_lines(log)).collect(),
             bad_lines: log.bad_lines.iter().map(|bad| log.describe(bad)).collect(),
         }
     }

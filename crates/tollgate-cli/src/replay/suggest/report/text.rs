@@ -65,15 +65,16 @@ fn write_log(report: &Report, out: &mut impl Write) -> io::Result<()> {
     );
     write_paragraph("  ", &text, out)?;
     let order = match (report.order, log.judged_later_than_stamped) {
-        ("time", _) => "Requests were sorted by time.".to_owned(),
-        (_, 0) => return Ok(()),
-        (_, later) => format!(
+        ("time", _) => Some("Requests were sorted by time.".to_owned()),
+        (_, 0) => None,
+        (_, later) => Some(format!(
             "{} are judged at the later time of their client, {} later at most. --sort goes by time.",
             plural(later, "request"),
             duration(Duration::from_nanos(log.largest_shift_ns)),
-        ),
+        )),
     };
-    write_paragraph("  ", &order, out)
+    let notes = log.notes.iter().map(|note| format!("Note: {note}"));
+    order.into_iter().chain(notes).try_for_each(|text| write_paragraph("  ", &text, out))
 }
 
 fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
