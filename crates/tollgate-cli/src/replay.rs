@@ -1,9 +1,9 @@
 //! Replays access logs through a limiter, to show what a limit would have done to that traffic.
 //!
-//! Each line becomes a [`Request`] with a time and a key ([`log`], [`reading`]). Requests are collected in
-//! batches, and each [`Simulation`](simulation::Simulation) judges every batch. [`report`] presents
-//! the results. Other threads may parse lines and judge requests ([`judges`]), but they never change
-//! a decision.
+//! Each line becomes a [`Request`] with a time and a key ([`log`], [`reading`]). Requests are
+//! collected in batches, and each [`Simulation`](simulation::Simulation) judges every batch.
+//! [`report`] presents the results. Other threads may parse lines and judge requests ([`judges`]),
+//! but they never change a decision.
 //!
 //! Memory grows only with the number of distinct keys: even with several threads, only a few chunks
 //! of the log are in memory at a time. A replay that sorts the log also requires 40 bytes per
