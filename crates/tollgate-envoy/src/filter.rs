@@ -29,9 +29,14 @@ impl<'l> Filter<'l> {
         Self { limits, held: None }
     }
 
-    /// Checks the request. If the request is refused, returns the response.
+    /// Checks the request. If the request is refused, returns the response. A request is refused
+    /// without a check if its target is too long for the limits.
     pub(crate) fn check(&mut self, stream: *mut EnvoyStream) -> Option<Response<Bytes>> {
-        let request = self.limits.head.read(stream);
+        let Some(request) = self.limits.head.read(stream) else {
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = StatusCode::URI_TOO_LONG;
+            return Some(response);
+        };
         match program::check_request(&self.limits.layer, &request) {
             Checked::Passed(held) => {
                 self.held = Some(held).filter(|it| !it.is_empty() || it.awaits_answer());

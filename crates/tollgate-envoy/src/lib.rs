@@ -8,7 +8,8 @@
 //!
 //! 1. Envoy calls a hook ([`hooks`]) on a worker thread. A panic in a hook never unwinds into
 //!    Envoy.
-//! 2. `request.rs` copies headers from Envoy, but only the headers that the limits need.
+//! 2. `request.rs` copies headers from Envoy, but only the headers that the limits need. The module
+//!    refuses a request whose target is too long for the limits.
 //! 3. The layer of `tollgate-http` checks the request against the limits, and charges either all of
 //!    them or none. This step acquires no lock.
 //! 4. Envoy answers a refused request with a local reply. Otherwise, the module adds the limits'

@@ -28,6 +28,8 @@ impl StreamExtension {
 pub(crate) struct HeadReader {
     needs_client: bool,
     needs_host: bool,
+    needs_path: bool,
+    needs_query: bool,
     headers: Vec<HeaderName>,
     route_metadata: Vec<(HeaderName, RouteMetadata)>,
 }
@@ -52,19 +54,25 @@ impl HeadReader {
         Self {
             needs_client: facts.contains(&Fact::Ip),
             needs_host: facts.contains(&Fact::Host),
+            needs_path: facts.contains(&Fact::Path),
+            needs_query: facts.iter().any(|fact| matches!(fact, Fact::Query(_))),
             headers,
             route_metadata: settings.own.route_metadata.clone(),
         }
     }
 
     /// Reads the head of a stream's request. Must be called in the hook for the request headers.
-    pub(crate) fn read(&self, stream: *mut EnvoyStream) -> Request<()> {
+    /// Returns `None` if the target is longer than `http::Uri` can represent.
+    pub(crate) fn read(&self, stream: *mut EnvoyStream) -> Option<Request<()>> {
         let mut request = Request::new(());
         if let Some(method) = first(stream, ":method") {
             *request.method_mut() = Method::from_bytes(method).unwrap_or_default();
         }
-        if let Some(path) = first(stream, ":path") {
-            *request.uri_mut() = target(path);
+        if (self.needs_path || self.needs_query)
+            && let Some(path) = first(stream, ":path")
+        {
+            let query = path.iter().position(|&byte| byte == b'?').filter(|_| !self.needs_query);
+            *request.uri_mut() = target(&path[..query.unwrap_or(path.len())])?;
         }
         if self.needs_host {
             copy(stream, abi::REQUEST_HEADERS, ":authority", &HOST, request.headers_mut());
@@ -81,7 +89,7 @@ impl HeadReader {
         }
         let peer = if self.needs_client { client(stream) } else { None };
         request.extensions_mut().insert(StreamExtension { stream: stream as usize, peer });
-        request
+        Some(request)
     }
 }
 
@@ -180,9 +188,10 @@ const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<'
 
 /// Returns the target of a request. If `http::Uri` cannot represent the client's target, the target
 /// is percent-encoded, and its path then has the canonical form in which limits compare paths.
-fn target(path: &[u8]) -> Uri {
+/// Returns `None` if `http::Uri` cannot represent this form either.
+fn target(path: &[u8]) -> Option<Uri> {
     if let Ok(uri) = Uri::try_from(path) {
-        return uri;
+        return Some(uri);
     }
     let (path, query) = match path.iter().position(|&byte| byte == b'?') {
         Some(at) => (&path[..at], Some(&path[at + 1..])),
@@ -193,5 +202,5 @@ fn target(path: &[u8]) -> Uri {
         target.push('?');
         target.extend(percent_encode(query, NOT_IN_QUERY));
     }
-    Uri::try_from(target).unwrap_or_default()
+    Uri::try_from(target).ok()
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use tollgate_envoy::hooks::guarded;
 
-use crate::host::{Module, get, logged};
+use crate::host::{Asked, Module, get, logged};
 
 #[test]
 fn a_place_in_flight_is_free_when_its_stream_ends() {
@@ -53,6 +53,37 @@ fn targets_that_are_no_uri_are_limited_as_others() {
     let mut asked = get("/");
     asked.path = b"/caf\xe9".to_vec();
     assert_eq!(module.serve(&asked).header("ratelimit"), Some("\"a\";r=2;t=1200"));
+}
+
+/// Serves a POST request for each target, and returns the statuses.
+fn posted<const N: usize>(module: &Module, targets: [&str; N]) -> [u16; N] {
+    targets.map(|target| module.serve(&Asked { method: "POST", ..get(target) }).status)
+}
+
+/// Longer than any target that `http::Uri` can contain.
+const LONG: usize = 70_000;
+
+#[test]
+fn a_long_query_does_not_evade_a_limit_of_a_path() {
+    let config = "limit = [\"logins=2/h by ip for POST /login\"]\nexcept = [\"/\"]";
+    let module = Module::load("long-query", config).unwrap();
+    let encoded = format!("/login?{}", "<".repeat(21_843));
+    let raw = format!("//%6cogin?{}", "a".repeat(LONG));
+    assert_eq!(posted(&module, [&encoded, &raw, "/login", &encoded, &raw]), [200, 200, 429, 429, 429]);
+    assert_eq!(posted(&module, ["/", &format!("/?{raw}")]), [200, 200], "these are exempt");
+}
+
+#[test]
+fn a_target_that_is_too_long_for_a_limit_is_refused() {
+    let long = "a".repeat(LONG);
+    let (path, query) = (format!("/{long}"), format!("/?key=k&{long}"));
+    let of_path = Module::load("long-path", "limit = [\"a=9/h by path\"]").unwrap();
+    assert_eq!(posted(&of_path, [&path, &query]), [414, 200]);
+    let of_query = Module::load("long-key", "limit = [\"a=9/h by query key else allow\"]").unwrap();
+    assert_eq!(posted(&of_query, [&path, &query, "/?key=k"]), [414, 414, 200]);
+    assert_eq!(of_query.counter("tollgate.long-key.a.allowed"), 1);
+    let of_neither = Module::load("long-other", "limit = [\"a=9/h by ip\"]").unwrap();
+    assert_eq!(posted(&of_neither, [&path, &query]), [200, 200]);
 }
 
 #[test]
