@@ -10,7 +10,7 @@
 struct limit {
     struct limit *next;
     tollgate_limiter *limiter;
-    char name[64];
+    char name[64], quota[];
 };
 
 static struct limit *limits;
@@ -22,9 +22,10 @@ static struct limit *find_or_make(const char *name, const char *quota, char *mes
     pthread_mutex_lock(&lock);
     struct limit *limit = limits;
     for (; limit != NULL && strcmp(limit->name, name) != 0; limit = limit->next) {}
-    if (limit == NULL && (limit = calloc(1, sizeof *limit)) != NULL) {
+    if (limit == NULL && (limit = calloc(1, sizeof *limit + strlen(quota) + 1)) != NULL) {
         if (tollgate_limiter_new(quota, NULL, &limit->limiter, message, size) == 0) {
             strcpy(limit->name, name);
+            strcpy(limit->quota, quota);
             limit->next = limits;
             limits = limit;
         } else {
@@ -46,6 +47,9 @@ static int limit(lua_State *lua)
     struct limit *found = find_or_make(name, quota, message, sizeof message);
     if (found == NULL)
         return luaL_error(lua, "limit %s: %s", name, message);
+    if (strcmp(found->quota, quota) != 0)
+        return luaL_error(lua, "limit %s: its quota is `%s`, so it cannot be `%s`: use another name",
+                          name, found->quota, quota);
     *(struct limit **)lua_newuserdata(lua, sizeof found) = found;
     luaL_setmetatable(lua, "tollgate.limit");
     return 1;
