@@ -52,6 +52,19 @@ fn a_query_parameter_is_found_where_the_log_has_the_whole_target() {
 }
 
 #[test]
+fn a_path_that_is_too_long_for_the_proxy_is_no_request() {
+    let (long, query) = ("a".repeat(70_000), "<".repeat(70_000));
+    let args = ["--limit", "a=1/h by path", "--except", "/", "--format", "json"];
+    let log = format!("time,target\n1,/{long}\n1,/?{query}\n1,/b?{query}\n1,/b\n");
+    let report = json(&replay_stdin(&[&args[..], &["--fields", "uri=target"]].concat(), log.as_bytes()));
+    assert_eq!((&report["log"]["no_requests"], &report["refused"]), (&1.into(), &1.into()));
+    let line =
+        r#"{"time_ns":1,"duration_ns":1,"ip":null,"method":"GET","host":null,"refused_by":null,"limits":[]"#;
+    let log = format!("{line},\"path\":\"/\"}}\n{line},\"path\":\"/{long}\"}}\n");
+    assert_eq!(json(&replay_stdin(&args, log.as_bytes()))["log"]["no_requests"], 1);
+}
+
+#[test]
 fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     for (limit, needs) in [
         ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),

@@ -11,7 +11,7 @@ use tollgate_http::program::Fact;
 use super::need::{Need, What};
 use super::settings::LogSettings;
 use crate::printable::printable;
-use crate::replay::log::formats::Format;
+use crate::replay::log::formats::{Escapes, Format};
 pub(crate) use crate::replay::log::json::HEADER;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::path;
@@ -152,6 +152,9 @@ impl Columns {
                 Slot::Method if is_missing(value) || Method::from_bytes(value).is_err() => {
                     return Ok(Some(Found::NoRequest));
                 }
+                Slot::Target if is_too_long(value, self.format.escapes()) => {
+                    return Ok(Some(Found::NoRequest));
+                }
                 Slot::Ip if !is_missing(value) && address(value).is_none() => {
                     let help = match value.contains(&b',') {
                         true => ": say with --trust-hops how many proxies have added to it",
@@ -181,7 +184,7 @@ impl Columns {
             match slot {
                 Slot::Ip => set_peer(address(value), request),
                 Slot::Method => set_method(value, request),
-                Slot::Target => *request.uri_mut() = uri(&unescaped),
+                Slot::Target => set_target(&unescaped, request),
                 Slot::Host => set_header(HOST, &unescaped, request),
                 Slot::Header(name) => set_header(name.clone(), &unescaped, request),
                 Slot::Duration => {}
@@ -275,11 +278,24 @@ pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut http::Req
     }
 }
 
+/// Returns whether a target has a path that is too long for `http::Uri`. The proxy answers such a
+/// request with 414 before any limit applies.
+pub(crate) fn is_too_long(value: &[u8], escapes: Escapes) -> bool {
+    // Percent-encoding makes a target at most three times as long.
+    value.len() > usize::from(u16::MAX) / 3 && uri(&path::unescaped(value, escapes)).is_none()
+}
+
+/// Sets a request's target, which must not be [too long](is_too_long).
+pub(crate) fn set_target(target: &[u8], request: &mut http::Request<()>) {
+    *request.uri_mut() = uri(target).unwrap_or_default();
+}
+
 /// Returns a request's target. As in the proxy, bytes that are not allowed in a target are
-/// percent-encoded.
-pub(crate) fn uri(target: &[u8]) -> Uri {
+/// percent-encoded. If the result is not a URI, returns only the path, or `None` if the path is too
+/// long.
+fn uri(target: &[u8]) -> Option<Uri> {
     if let Ok(uri) = Uri::try_from(target) {
-        return uri;
+        return Some(uri);
     }
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"<>`".contains(byte);
     let mut encoded = Vec::with_capacity(target.len() + 16);
@@ -289,6 +305,5 @@ pub(crate) fn uri(target: &[u8]) -> Uri {
             false => encoded.extend_from_slice(format!("%{byte:02X}").as_bytes()),
         }
     }
-    let counted = || Uri::try_from(&*path::counted(target, None)).unwrap_or_default();
-    Uri::try_from(encoded).unwrap_or_else(|_| counted())
+    Uri::try_from(encoded).or_else(|_| Uri::try_from(&*path::counted(target, None))).ok()
 }

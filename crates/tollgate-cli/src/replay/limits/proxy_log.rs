@@ -9,8 +9,9 @@ use serde::Deserialize;
 use tollgate::Tick;
 use tollgate_http::program::{Recorded, RecordedLimit};
 
-use super::columns::{Arrived, Found, address, set_header, set_method, set_peer, uri};
+use super::columns::{Arrived, Found, address, is_too_long, set_header, set_method, set_peer, set_target};
 use crate::printable::printable;
+use crate::replay::log::formats::Escapes;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::request::Reason;
 
@@ -65,6 +66,9 @@ pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
     else {
         return Ok(Found::NoRequest);
     };
+    if is_too_long(path.as_bytes(), Escapes::None) {
+        return Ok(Found::NoRequest);
+    }
     let refuser = limits.iter().find(|said| refused_by.as_ref() == Some(&said.limit));
     let is_early_refusal = refuser.is_some_and(Said::is_early);
     let mut push = |value: &str| KeyShape::new(VALUES).push(values, value.as_bytes());
@@ -87,7 +91,7 @@ pub(crate) fn fill(values: &[u8], request: &mut Request<()>) {
     request.headers_mut().clear();
     set_peer(address(next().as_bytes()), request);
     set_method(next().as_bytes(), request);
-    *request.uri_mut() = uri(next().as_bytes());
+    set_target(next().as_bytes(), request);
     set_header(HOST, next().as_bytes(), request);
     let mut recorded = Recorded::default();
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
