@@ -224,7 +224,8 @@ impl Quota {
     /// is 90 of 100 by default. The exact sliding log keeps the same promise at the full rate, but
     /// requires more memory.
     ///
-    /// A burst of `n` or more leaves a rate of 0 tokens, which no limiter accepts.
+    /// A burst of `n` or more leaves a rate of 0 tokens, which no limiter accepts. (For one token,
+    /// this applies to a burst of 2 or more.)
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -239,7 +240,10 @@ impl Quota {
             (None, 0) => 1,
             (None, tenth) => tenth,
         };
-        let tokens = if self.tokens == 1 { 1 } else { self.tokens.saturating_sub(burst) };
+        let tokens = match (self.tokens, burst) {
+            (1, 1) => 1,
+            (tokens, burst) => tokens.saturating_sub(burst),
+        };
         Self { tokens, burst: Some(burst), ..self }
     }
 

@@ -89,9 +89,10 @@ impl<'t> Reader<'t> {
             match self.word() {
                 (_, "") => return Ok(parts),
                 (at, word) if word.eq_ignore_ascii_case("strict") && !parts.is_strict => {
-                    if let Some(burst) = parts.burst.filter(|&burst| burst >= tokens && tokens > 1) {
-                        let wrong = format!("a burst of {burst} leaves no rate for {tokens} strict tokens");
-                        return Err(self.error(at, wrong, "a burst below the tokens"));
+                    if let Some(burst) = parts.burst.filter(|&burst| burst >= tokens.max(2)) {
+                        let wrong =
+                            format!("a burst of {burst} leaves no rate for a strict quota of {tokens}");
+                        return Err(self.error(at, wrong, "a burst below the tokens, or 1 for one token"));
                     }
                     parts.is_strict = true;
                 }

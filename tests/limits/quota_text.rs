@@ -28,6 +28,7 @@ fn the_usual_ways_to_write_a_quota_are_understood() {
         ("100/min  burst 1 STRICT", Quota::per_minute(99).burst(1)),
         ("5/s strict", Quota::per_second(4).burst(1)),
         ("1/s strict", Quota::per_second(1).burst(1)),
+        ("1/s burst 1 strict", Quota::per_second(1).burst(1)),
     ];
     for (text, quota) in cases {
         assert_eq!(text.parse(), Ok(quota), "{text}");
@@ -64,8 +65,9 @@ fn what_is_wrong_is_named_with_its_place_and_what_is_allowed() {
         (
             "100/s burst 100 strict",
             16,
-            "a burst of 100 leaves no rate for 100 strict tokens; allowed: a burst below the tokens",
+            "a burst of 100 leaves no rate for a strict quota of 100; allowed: a burst below the tokens",
         ),
+        ("1/min burst 5 strict", 14, "a burst of 5 leaves no rate for a strict quota of 1; allowed: "),
         ("100/s, 5/min", 5, "',' is unexpected; allowed: burst, strict or the end"),
         ("١٠٠/s", 0, "'١' is unexpected"),
     ];

@@ -37,13 +37,15 @@ fn steps(period: u64) -> impl Strategy<Value = Vec<(u64, u16, u64)>> {
 proptest! {
     #[test]
     fn no_period_admits_more_than_a_strict_quota_has(
-        (tokens, burst) in (1..40_u64).prop_flat_map(|n| (Just(n), prop::option::of(1..n.max(2)))),
+        (tokens, burst) in (1..40_u64).prop_flat_map(|n| (Just(n), prop::option::of(1..n + 3))),
         (period, steps) in prop_oneof![Just(1000), Just(997), Just(60_000_000_000), 200..5000_u64]
             .prop_flat_map(|period| (Just(period), steps(period))),
     ) {
         let length = Duration::from_nanos(period);
         let quota = Quota::new(tokens, length);
-        let quota = burst.filter(|&burst| burst < tokens).map_or(quota, |burst| quota.burst(burst));
+        let quota = burst.map_or(quota, |burst| quota.burst(burst));
+        // No limiter accepts a rate of 0, which a burst of all tokens leaves.
+        prop_assume!(quota.strict().tokens() > 0);
         for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::LeakyQueue] {
             let most = most_in_a_period(quota.strict(), length, algorithm, &steps);
             prop_assert!(most <= tokens, "{most} of {tokens}: {algorithm} {}", quota.strict());
@@ -62,4 +64,6 @@ fn a_quota_that_is_not_strict_admits_nearly_twice_its_tokens() {
     assert_eq!(most(Quota::per_minute(100)), 199);
     assert_eq!(most(Quota::per_minute(100).strict()), 99, "a closed interval has one more");
     assert_eq!(most(Quota::per_minute(1).strict()), 1);
+    assert_eq!(most(Quota::per_minute(1).burst(1).strict()), 1);
+    assert_eq!(Quota::per_minute(1).burst(5).strict().tokens(), 0, "no limiter accepts this");
 }
