@@ -131,6 +131,21 @@ fn a_disconnect_keeps_what_was_reserved_or_recorded() {
     }
 }
 
+#[test]
+fn a_record_of_no_tokens_gives_nothing_back_on_a_disconnect() {
+    for (name, _, _, limit) in limits(0) {
+        let mut held = Reservation::new(&limit, 30).unwrap();
+        assert!(held.record(0).is_ok());
+        drop(held);
+        assert_eq!(remaining(&limit), 70, "{name}");
+        let (_, requests) = single(10, 0);
+        let mut held = reserve_all([(&limit as &dyn Chargeable, 40), (&requests, 1)]).unwrap();
+        assert!(held.record(|limit| [20, 0][limit]).is_ok());
+        drop(held);
+        assert_eq!((remaining(&limit), remaining(&requests)), (50, 9), "{name}");
+    }
+}
+
 /// A stream is cut exactly when its budget is spent, neither a record too late nor a record too
 /// early.
 #[test]
@@ -400,8 +415,7 @@ fn sum_is_exact(rounds: u64) {
             let kept = &mut spent[usize::try_from(key).unwrap()];
             let estimate = next(9);
             let Ok(mut held) = limiter.reserve_owned(key, estimate) else { continue };
-            let records = next(3);
-            for _ in 0..records {
+            for _ in 0..next(3) {
                 let _ = held.record(next(5));
             }
             let (recorded, growth) = (held.recorded(), held.recorded().saturating_sub(estimate));
@@ -418,7 +432,7 @@ fn sum_is_exact(rounds: u64) {
                 }
                 _ => {
                     drop(held);
-                    if records > 0 { recorded } else { estimate }
+                    if recorded > 0 { recorded } else { estimate }
                 }
             };
         }

@@ -92,8 +92,8 @@ pub struct SharedReservation {
     /// The total number of tokens that the limit has charged. It is less than the allowance if a
     /// policy has admitted tokens.
     charged: u64,
-    /// The number of tokens recorded so far, or `None` before the first `record`.
-    recorded: Option<u64>,
+    /// The number of tokens recorded so far.
+    recorded: u64,
     release_on_drop: bool,
     is_settled: bool,
     /// The runtime in which a drop gives tokens back.
@@ -137,7 +137,7 @@ impl SharedReservation {
             charge,
             allowance: estimate,
             charged: charge.charged(),
-            recorded: None,
+            recorded: 0,
             release_on_drop: false,
             is_settled: false,
             runtime: Handle::try_current().ok(),
@@ -168,16 +168,16 @@ impl SharedReservation {
 
     /// Returns the number of tokens recorded so far.
     pub fn recorded(&self) -> u64 {
-        self.recorded.unwrap_or(0)
+        self.recorded
     }
 
     /// Returns the number of tokens that can be recorded without another charge.
     pub fn unspent(&self) -> u64 {
-        self.allowance - self.recorded()
+        self.allowance - self.recorded
     }
 
     /// Spends `tokens`. Reserved tokens are spent first, in this process and without waiting.
-    /// Missing tokens are then charged to the limit.
+    /// Missing tokens are then charged to the limit. A call with 0 tokens records nothing.
     ///
     /// If the future is dropped while it waits for the store, it records nothing, but the store may
     /// have charged the tokens, which then remain charged.
@@ -219,7 +219,7 @@ impl SharedReservation {
 
     /// Records tokens that are within the allowance.
     fn spend(&mut self, tokens: u64) {
-        self.recorded = Some(self.recorded().saturating_add(tokens).min(self.allowance));
+        self.recorded = self.recorded.saturating_add(tokens).min(self.allowance);
     }
 
     /// Returns how many tokens are given back if the work has cost `actual` tokens.
@@ -288,10 +288,10 @@ impl SharedReservation {
 
 impl Drop for SharedReservation {
     fn drop(&mut self) {
-        if self.is_settled || self.recorded.is_none() && !self.release_on_drop {
+        if self.is_settled || self.recorded == 0 && !self.release_on_drop {
             return;
         }
-        let (back, charge) = (self.rest(self.recorded()), self.charge);
+        let (back, charge) = (self.rest(self.recorded), self.charge);
         if let Some(runtime) = self.runtime.take().filter(|_| back > 0) {
             let limiter = self.limiter.clone();
             runtime.spawn(async move { limiter.refund_n(&(), &charge, back).await });

@@ -103,7 +103,7 @@ pub struct Reservation<L: Chargeable = Box<dyn Chargeable + Send + Sync>> {
     charge: Decision,
     allowance: u64,
     charged: u64,
-    recorded: Option<u64>,
+    recorded: u64,
     pub(crate) release_on_drop: bool,
     is_settled: bool,
 }
@@ -189,7 +189,7 @@ impl<L: Chargeable> Reservation<L> {
     #[inline]
     pub(crate) fn of(limit: L, allowance: u64, charge: Decision) -> Self {
         let charged = charge.charged();
-        Self { limit, charge, allowance, charged, recorded: None, release_on_drop: false, is_settled: false }
+        Self { limit, charge, allowance, charged, recorded: 0, release_on_drop: false, is_settled: false }
     }
 
     /// Configures the reservation to refund all unrecorded tokens when it is dropped.
@@ -234,7 +234,7 @@ impl<L: Chargeable> Reservation<L> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn recorded(&self) -> u64 {
-        self.recorded.unwrap_or(0)
+        self.recorded
     }
 
     /// Returns how many tokens can be recorded without another charge.
@@ -246,11 +246,11 @@ impl<L: Chargeable> Reservation<L> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn unspent(&self) -> u64 {
-        self.allowance - self.recorded()
+        self.allowance - self.recorded
     }
 
     /// Spends `tokens` tokens. Reserved tokens are spent first, and the rest is charged in
-    /// addition.
+    /// addition. A call with 0 tokens records nothing.
     ///
     /// # Errors
     ///
@@ -290,7 +290,7 @@ impl<L: Chargeable> Reservation<L> {
 
     /// Records tokens that do not exceed the allowance.
     pub(crate) fn spend(&mut self, tokens: u64) {
-        self.recorded = Some(self.recorded().saturating_add(tokens).min(self.allowance));
+        self.recorded = self.recorded.saturating_add(tokens).min(self.allowance);
     }
 
     /// Settles the reservation with the actual cost of the work.
@@ -363,10 +363,10 @@ impl<L: Chargeable> Reservation<L> {
 impl<L: Chargeable> Drop for Reservation<L> {
     #[inline]
     fn drop(&mut self) {
-        if !self.is_settled && (self.recorded.is_some() || self.release_on_drop) {
+        if !self.is_settled && (self.recorded > 0 || self.release_on_drop) {
             // A policy may have admitted the request without a charge, so more tokens may be
             // recorded than charged. A drop does not charge the difference.
-            self.settle(self.recorded().min(self.charged));
+            self.settle(self.recorded.min(self.charged));
         }
     }
 }
