@@ -6,7 +6,9 @@ use std::hash::{Hash, Hasher};
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::store::{Equivalent, ExactKeys, ToKey};
-use tollgate::{Algorithm, DecisionSource, KeyState, Limiter, ManualClock, Quota, Tick};
+use tollgate::{
+    Algorithm, Charge, DecisionSource, KeyState, Limiter, ManualClock, Quota, SingleLimiter, Tick, check_all,
+};
 
 #[test]
 fn owned_keys_are_asked_in_borrowed_form() {
@@ -112,6 +114,37 @@ fn denials_are_counted_only_where_that_is_asked_for() {
     assert_eq!(counting.most_denied(1_000).len(), 49, "0 was never denied");
     assert!(counting.most_denied(0).is_empty());
     assert!(plain.most_denied(3).is_empty());
+}
+
+#[test]
+fn denials_of_a_paused_key_are_counted_and_peeks_are_not() {
+    let builder = Limiter::<u64>::builder(Quota::per_hour(9)).exact_keys().count_denials();
+    let limiter = builder.clock(ManualClock::new()).build().unwrap();
+    assert!(limiter.check(&7).is_allowed());
+    limiter.pause(&7, Duration::from_secs(30)).unwrap();
+    limiter.check_many(&[7, 7], &mut Vec::new());
+    assert!(!limiter.check(&7).is_allowed() && !limiter.peek(&7).is_allowed());
+    assert!(limiter.check_n(&7, 0).is_allowed());
+    assert_eq!(limiter.most_denied(1)[0].denied(), 3);
+}
+
+#[test]
+fn a_denial_by_several_limits_is_counted_once_for_each_key_that_denies() {
+    let clock = ManualClock::new();
+    let builder = Limiter::<u64>::builder(Quota::per_hour(1)).exact_keys().count_denials();
+    let limiter = builder.clock(&clock).build().unwrap();
+    let all = SingleLimiter::builder(Quota::per_hour(99)).clock(&clock).build().unwrap();
+    assert!(limiter.check(&7).is_allowed() && limiter.check(&8).is_allowed());
+    limiter.reset(&8);
+    let [full, free] = [&7, &8].map(|key| limiter.for_key(key));
+    for turn in 0..3 {
+        let mut charges = [Charge::new(&full, 1), Charge::new(&all, 1), Charge::new(&free, 1)];
+        charges.rotate_left(turn);
+        assert!(check_all(&mut charges).is_err());
+    }
+    let counted: Vec<(u64, u32)> =
+        limiter.most_denied(9).iter().map(|key| (*key.key(), key.denied())).collect();
+    assert_eq!(counted, [(7, 3)]);
 }
 
 /// The key is inserted into the limiter while `to_key` runs, as if by another thread.

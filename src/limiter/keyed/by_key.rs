@@ -45,6 +45,10 @@ macro_rules! charge_a_key {
             fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
                 self.limiter.look_at(self.key.borrow(), cost, self.time, look);
             }
+
+            fn note_denial(&self, cost: u64) {
+                self.limiter.note_denial(self.key.borrow(), cost);
+            }
         }
     )*};
 }

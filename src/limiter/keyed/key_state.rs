@@ -49,6 +49,10 @@ impl<K> KeyState<K> {
     /// Returns how often the key has been denied since it was inserted. The count stops at
     /// 4,294,967,295.
     ///
+    /// Denials of a [paused](Limiter::pause) key count. If [`check_all`](crate::check_all) denies a
+    /// request, the denial counts for each key that denies the request, in any order of the
+    /// charges. Peeks do not count.
+    ///
     /// The count is always 0 unless the limiter [counts denials](crate::Builder::count_denials).
     pub fn denied(&self) -> u32 {
         self.cell.denied()

@@ -351,6 +351,17 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
+    /// Counts a denial that a peek at `key` has found, like `Chargeable::note_denial`. This method
+    /// exists for the same types as [`look`](Self::look).
+    #[doc(hidden)]
+    pub fn note_denial<Q>(&self, key: &Q, cost: u64)
+    where
+        Q: ?Sized,
+        S: Accepts<Q>,
+    {
+        self.store.note_denial(key, cost);
+    }
+
     /// Returns a view of this limiter that decides at the time `now`; see [`At`].
     ///
     /// ```
@@ -463,7 +474,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Accepts<Q>,
     {
-        self.held_back(key, cost, now).unwrap_or_else(|| self.check_unpaused(key, cost, || now)).into()
+        match self.held_back(key, cost, now) {
+            Some(denied) => {
+                self.store.note_denial(key, cost);
+                denied.into()
+            }
+            None => self.check_unpaused(key, cost, || now).into(),
+        }
     }
 
     #[inline(always)]

@@ -150,7 +150,7 @@ where
                 if is_charged && is_turn(asked.hash, now) {
                     self.tend(1, now);
                 }
-                self.note_denial(is_charged, cost, asked);
+                self.count_if_denied(is_charged, cost, asked);
                 decision
             }
             None => self.insert_and_charge(asked, now, request),
@@ -184,6 +184,10 @@ where
 
     fn known<T>(&self, key: &Q, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T> {
         self.store.known(self.asked(key), visit)
+    }
+
+    fn note_denial(&self, key: &Q, cost: u64) {
+        self.count_if_denied(false, cost, self.asked(key));
     }
 
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64> {
@@ -242,7 +246,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
             Ok((decision, is_charged)) => {
                 // The charge may be denied, because another thread may have inserted the key and
                 // charged its last tokens in the meantime.
-                self.note_denial(is_charged, cost, asked);
+                self.count_if_denied(is_charged, cost, asked);
                 decision
             }
             Err(StoreFull) => (request.refuse)(cost, now, fresh),
@@ -251,7 +255,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
 
     /// Counts a denial if the limiter counts denials.
     #[inline]
-    fn note_denial<Q: Equivalent<K> + ?Sized>(&self, is_charged: bool, cost: u64, asked: Asked<'_, Q>) {
+    fn count_if_denied<Q: Equivalent<K> + ?Sized>(&self, is_charged: bool, cost: u64, asked: Asked<'_, Q>) {
         if self.counts_denials && !is_charged && cost > 0 {
             self.store.count_denial(asked);
         }

@@ -150,6 +150,10 @@ pub trait Accepts<Q: ?Sized>: Store {
     /// return `None` only if the state is frozen or sealed.
     #[doc(hidden)]
     fn known<T>(&self, key: &Q, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T>;
+    /// Counts a denial that this store has not made, if the store counts denials and contains the
+    /// key.
+    #[doc(hidden)]
+    fn note_denial(&self, _key: &Q, _cost: u64) {}
     /// Charges a key for `tokens` that are already spent, and inserts the key first if it is new.
     /// Returns how many tokens were charged. If the key finds no slot, returns the number of
     /// uncharged tokens as an error.

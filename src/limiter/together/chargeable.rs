@@ -78,6 +78,15 @@ pub trait Chargeable {
     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
         let _ = (cost, look);
     }
+    /// Counts a denial of `cost` tokens that [`peek_n`](Self::peek_n) has found. If a peek denies a
+    /// request, [`check_all`](crate::check_all) denies the request without a call of
+    /// [`check_n`](Self::check_n), which counts its own denials.
+    ///
+    /// The default implementation counts nothing.
+    #[doc(hidden)]
+    fn note_denial(&self, cost: u64) {
+        let _ = cost;
+    }
 }
 
 /// Forwards all calls to the target of a pointer.
@@ -102,6 +111,10 @@ macro_rules! charge_by_pointer {
 
             fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
                 (**self).look(cost, look);
+            }
+
+            fn note_denial(&self, cost: u64) {
+                (**self).note_denial(cost);
             }
         }
     )*};

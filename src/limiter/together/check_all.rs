@@ -152,9 +152,16 @@ impl<'l> Charge<'l> {
     }
 
     /// Peeks at the limiter, without a charge. Returns true if the limiter allows the request.
+    ///
+    /// A denial by a peek is final, so the limiter counts the denial.
     #[inline(never)]
     fn peek(&mut self) -> bool {
-        self.answer.insert(self.limiter.peek_n(self.cost)).is_allowed()
+        self.answer = Some(self.limiter.peek_n(self.cost));
+        let is_denied = self.denial().is_some();
+        if is_denied {
+            self.limiter.note_denial(self.cost);
+        }
+        !is_denied
     }
 
     /// Returns the decision if it is a denial.

@@ -262,6 +262,12 @@ impl Chargeable for Bound<'_> {
         }
     }
 
+    fn note_denial(&self, cost: u64) {
+        if let Local::Keyed(limiter) = self.limiter {
+            limiter.note_denial(&self.key, cost);
+        }
+    }
+
     fn refund_n(&self, decision: &Decision, tokens: u64) {
         if let Some(permit) = &self.permit {
             return permit.refund_n(decision, tokens);
