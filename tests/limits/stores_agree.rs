@@ -1,5 +1,5 @@
-//! Both stores make the same decisions after any calls: charges, refunds, sweeps, clears and quota
-//! changes.
+//! Both stores make the same decisions after any calls: charges, forced charges, refunds, sweeps,
+//! clears and quota changes.
 //!
 //! The stores have little in common except the rules: a table turns over with all its keys, but
 //! cells are evicted and translated one by one. Keys are left unused for a long time after a
@@ -13,6 +13,7 @@ use tollgate::{Algorithm, Decision, Limiter, ManualClock, Quota, Tick, WindowAli
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Check { cost: u64 },
+    Force { tokens: u64 },
     Refund { charge: usize, tokens: u64 },
     SetQuota(Quota),
     SetKeyQuota(Option<Quota>),
@@ -30,6 +31,7 @@ fn quota() -> impl Strategy<Value = Quota> {
 fn call() -> impl Strategy<Value = Call> {
     prop_oneof![
         8 => (1_u64..13).prop_map(|cost| Call::Check { cost }),
+        1 => (1_u64..60).prop_map(|tokens| Call::Force { tokens }),
         1 => (0_usize..1_000, 0_u64..10).prop_map(|(charge, tokens)| Call::Refund { charge, tokens }),
         1 => quota().prop_map(Call::SetQuota),
         2 => prop::option::of(quota()).prop_map(Call::SetKeyQuota),
@@ -51,11 +53,11 @@ struct Pair {
 
 impl Pair {
     /// Returns `None` if the algorithm refuses the quota.
-    fn new(algorithm: Algorithm, quota: Quota) -> Option<Self> {
+    fn new(algorithm: Algorithm, quota: Quota, debt: u64) -> Option<Self> {
         let builder = || {
             let builder =
                 Limiter::<u64>::builder(quota).algorithm(algorithm).max_keys(64).clock(ManualClock::new());
-            let builder = builder.grace(Duration::from_nanos(1));
+            let builder = builder.grace(Duration::from_nanos(1)).max_debt(debt);
             if algorithm.has_windows() { builder.align(WindowAlign::ClockStart) } else { builder }
         };
         Some(Self { table: builder().build().ok()?, exact: builder().exact_keys().build().ok()? })
@@ -86,10 +88,11 @@ proptest! {
     fn both_stores_decide_alike_whatever_is_done(
         algorithm in prop::sample::select(&Algorithm::PACKED[..]),
         first in quota(),
+        debt in prop_oneof![Just(0), 1_u64..30],
         start in 0_u64..1 << 40,
         calls in prop::collection::vec((pause(), 0_u64..5, call()), 1..200),
     ) {
-        let Some(pair) = Pair::new(algorithm, first) else { return Ok(()) };
+        let Some(pair) = Pair::new(algorithm, first, debt) else { return Ok(()) };
         let mut now = Tick::from_nanos(start);
         let mut charges: Vec<(u64, [Decision; 2])> = Vec::new();
         // The time at which a key's quota was last removed. After that, a table takes the past of
@@ -105,6 +108,10 @@ proptest! {
                     if removed < Some(now) {
                         charges.push((key, decisions));
                     }
+                }
+                Call::Force { tokens } => {
+                    let charged = [pair.table.at(now).force(&key, tokens), pair.exact.at(now).force(&key, tokens)];
+                    prop_assert_eq!(charged[0], charged[1], "{}", algorithm);
                 }
                 Call::Refund { charge, tokens } => {
                     if let Some((key, [of_table, of_exact])) = charges.get(charge % charges.len().max(1)) {

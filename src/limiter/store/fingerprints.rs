@@ -214,7 +214,7 @@ where
 
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64> {
         let key = self.fingerprint(key);
-        let mut left = tokens;
+        let (mut now, mut left) = (now, tokens);
         // Each iteration after the first two follows a step by another thread, which has inserted
         // or forgotten the key, or changed its quota.
         while left > 0 {
@@ -227,6 +227,8 @@ where
             let cost = left.min(self.table.fresh(key, now, 0).capacity());
             let (first, _) = self.table.find_or_insert(key, now, cost).ok_or(left)?;
             left -= first.charged();
+            // If `now` is before the table's mark, the key was charged at the mark.
+            now = now.max(first.at());
         }
         Ok(tokens)
     }

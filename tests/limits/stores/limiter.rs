@@ -73,6 +73,17 @@ mod time {
     }
 
     #[test]
+    fn a_forced_charge_with_a_stale_time_reaches_the_whole_debt_of_a_new_key() {
+        let second = |n| Tick::ZERO + Duration::from_secs(n);
+        let builder = Limiter::builder(Quota::per_second(1).burst(10)).max_debt(5);
+        let limiter: Gate<String> = builder.clock(ManualClock::new()).gate();
+        assert!(limiter.at(second(90)).check_n("alice", 10).is_allowed());
+        while limiter.at(second(200)).sweep(4_096) {}
+        assert!(limiter.is_empty());
+        assert_eq!(limiter.at(second(50)).force("bob", 99), 15);
+    }
+
+    #[test]
     fn every_clock_can_drive_a_limiter() {
         let clocks = [
             Clock::default(),
