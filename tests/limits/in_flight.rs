@@ -204,14 +204,18 @@ fn what_a_policy_lets_through_holds_nothing() {
 
 #[test]
 fn a_permit_holds_one_charge_at_a_time() {
-    let gate: InFlight<u64> = InFlight::builder(9).build().unwrap();
+    let (clock, builder) = at(9);
+    let gate = builder.build().unwrap();
     let permit = gate.empty_permit(&1);
     assert_eq!((permit.count(), gate.in_flight(&1)), (0, 0));
     let charge = permit.check_n(3);
     assert!(charge.is_allowed() && permit.check_n(0).is_allowed() && permit.peek_n(0).is_allowed());
     for refused in [permit.check_n(1), permit.peek_n(1)] {
         assert_eq!((refused.outcome(), refused.retry_after()), (Outcome::Denied, None));
+        assert_eq!((refused.capacity(), refused.remaining(), refused.at()), (9, 6, clock.now()));
+        assert!(refused.ok().unwrap_err().to_string().contains("3 of 9 permits are held"));
     }
+    assert_eq!(permit.check_n(10).outcome(), Outcome::TooCostly);
     assert_eq!(permit.force(1), 0);
     for (back, left) in [(1, 2), (0, 2), (9, 0), (9, 0)] {
         permit.refund_n(&charge, back);

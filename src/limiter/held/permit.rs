@@ -121,8 +121,10 @@ impl<C: Chargeable> Permit<C> {
 
     /// Returns a denial of the second charge if the guard already holds a charge.
     fn refusal(&self, cost: u64) -> Option<Decision> {
-        let held = self.held().filter(|_| cost > 0)?.charge();
-        Some(Decision { cost, outcome: Outcome::Denied, ..held })
+        self.held().filter(|_| cost > 0)?;
+        let answer = self.limit.peek_n(cost);
+        let outcome = if answer.outcome == Outcome::TooCostly { answer.outcome } else { Outcome::Denied };
+        Some(Decision { cost, outcome, ..answer })
     }
 
     /// Releases at most `permits` of the permits that the guard holds.
