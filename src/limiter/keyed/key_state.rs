@@ -41,7 +41,11 @@ impl<K> KeyState<K> {
         self.decision
     }
 
-    /// Returns how many tokens are missing, that is, charged and not yet refilled.
+    /// Returns how many tokens of the capacity are missing, that is, charged and not yet refilled.
+    ///
+    /// The number is at most the [capacity](Decision::capacity), even if the key is in
+    /// [debt](crate::Builder::max_debt). The [`reset_after`](Decision::reset_after) of the
+    /// [decision](Self::decision) includes the time for which a debt lasts.
     pub fn used(&self) -> u64 {
         self.decision.capacity().saturating_sub(self.decision.remaining())
     }
