@@ -256,9 +256,12 @@ impl Client {
         // The calls of each server, in the order of `calls`.
         let mut groups: Vec<(Arc<Node>, Vec<usize>)> = Vec::new();
         let Some(first) = calls.first() else { return Vec::new() };
-        // The slot map must be known before the calls can be grouped by node.
+        // The slot map must be known before the calls can be grouped by node. Once it is known,
+        // nothing waits here, because the wait for one node would use up the time of all others.
         let network = &self.network;
-        let _ = network.connection(&Target::Slot(network.slot(first.key)), deadline).await;
+        if network.is_cluster() && !network.map().is_known() {
+            let _ = network.connection(&Target::Slot(network.slot(first.key)), deadline).await;
+        }
         let map = network.map();
         for (number, call) in calls.iter().enumerate() {
             let node = map.node(network.slot(call.key));

@@ -192,23 +192,52 @@ fn a_master_that_hangs_takes_no_other_keys_with_it_and_has_a_successor() {
 /// A deadline that even a busy machine meets.
 const LONG: Duration = Duration::from_millis(500);
 
+/// Starts a proxy for each node. Clients then learn the proxies' addresses rather than the servers'
+/// addresses.
+async fn proxies_of(cluster: &Cluster) -> Vec<FaultProxy> {
+    let mut proxies = Vec::new();
+    for node in cluster.nodes() {
+        let proxy = FaultProxy::start(node.address()).await;
+        node.command(&["CONFIG", "SET", "cluster-announce-port", &proxy.address().port().to_string()]);
+        proxies.push(proxy);
+    }
+    let told = async || {
+        let answers = cluster.nodes().iter().map(|node| node.ask::<String>(&["CLUSTER", "NODES"]));
+        let port = |proxy: &FaultProxy| format!(":{}@", proxy.address().port());
+        answers.into_iter().all(|told| proxies.iter().all(|proxy| told.contains(&port(proxy))))
+    };
+    until_async("all nodes have heard of it", told).await;
+    proxies
+}
+
+#[test]
+fn a_batch_that_waits_for_one_node_asks_the_other_nodes_at_once() {
+    run(async {
+        let cluster = Cluster::start(Program::Redis);
+        let [lost, others @ ..] = spread(&cluster);
+        let proxies = proxies_of(&cluster).await;
+        // An attempt to connect to this node lasts longer than a check's deadline.
+        proxies[0].set(Mode::BlackHole);
+        let urls = proxies[1..3].iter().map(|proxy| format!("redis://{}", proxy.address()));
+        let limiter = limiter(&patiently(Client::cluster(urls)), Algorithm::TokenBucket, LONG);
+        for key in &others {
+            store_answers(&limiter, key).await;
+        }
+        let before = limiter.stats().unanswered;
+        for _ in 0..3 {
+            let many = limiter.check_many(&[(&*lost, 1), (&*others[0], 1), (&*others[1], 1)]).await;
+            let sources: Vec<_> = many.iter().map(|decision| decision.source()).collect();
+            assert_eq!(sources, [DecisionSource::Policy, DecisionSource::Store, DecisionSource::Store]);
+        }
+        assert_eq!(limiter.stats().unanswered, before);
+    });
+}
+
 #[test]
 fn a_request_whose_answer_was_lost_is_not_repeated() {
     run(async {
         let cluster = Cluster::start(Program::Redis);
-        // Clients learn the proxies' addresses rather than the servers' addresses.
-        let mut proxies = Vec::new();
-        for node in cluster.nodes() {
-            let proxy = FaultProxy::start(node.address()).await;
-            node.command(&["CONFIG", "SET", "cluster-announce-port", &proxy.address().port().to_string()]);
-            proxies.push(proxy);
-        }
-        let told = async || {
-            let answers = cluster.nodes().iter().map(|node| node.ask::<String>(&["CLUSTER", "NODES"]));
-            let port = |proxy: &FaultProxy| format!(":{}@", proxy.address().port());
-            answers.into_iter().all(|told| proxies.iter().all(|proxy| told.contains(&port(proxy))))
-        };
-        until_async("all nodes have heard of it", told).await;
+        let proxies = proxies_of(&cluster).await;
         let client = Client::cluster(proxies.iter().map(|proxy| format!("redis://{}", proxy.address())));
         let client = client.build().unwrap();
         let holder_of = |key: &str| {
