@@ -173,23 +173,24 @@ impl Unsynced {
     ) -> Decision {
         let state = &self.state;
         let core = &state.core;
+        let is_held_back = keeps_pauses && request.cost > 0;
+        let paused_at = |now| if is_held_back { state.paused(request.name, now) } else { 0 };
         loop {
-            let now = state.at(now);
+            let (given, now) = (now, state.at(now));
             let window = now / state.period;
-            let is_held_back = keeps_pauses && request.cost > 0;
-            let paused = if is_held_back { state.paused(request.name, now) } else { 0 };
+            let paused = paused_at(now);
             let Some(count) = state.count(request.name, request.text, window) else {
                 return core.fall_back(request);
             };
             let before = state.before(request.name, window);
             let weighed = state.weighed(before, now);
             let answered = count.answered.notified();
-            let decided = |granted: bool, present: u64| {
+            let decided = |granted: bool, (before, present): (u64, u64), now: u64, paused: u64| {
                 core.counters.count(Event::ByLease);
                 state.decision(granted, request.cost, window, (before, present), now, paused)
             };
             if paused > 0 {
-                return decided(false, count.fields().present());
+                return decided(false, (before, count.fields().present()), now, paused);
             }
             let room = state.limit.saturating_sub(weighed);
             match count.admit(request.cost, room, state.most) {
@@ -201,9 +202,9 @@ impl Unsynced {
                             state.urgent.notify_one();
                         }
                     }
-                    return decided(true, fields.present());
+                    return decided(true, (before, fields.present()), now, 0);
                 }
-                Err(Full::Limit) => return decided(false, count.fields().present()),
+                Err(Full::Limit) => return decided(false, (before, count.fields().present()), now, 0),
                 Err(Full::Unsynced) if !core.client.is_up(request.text) => {
                     // The task that connects is started here if it is not running.
                     state.push_later(&count);
@@ -213,7 +214,9 @@ impl Unsynced {
                     return match state.take(PushPermit::new(state, &count), request.cost, deadline).await {
                         Ok((granted, present)) => {
                             core.fallback.keep_warm(&request.name, if granted { request.cost } else { 0 });
-                            decided(granted, present)
+                            // The answer may have changed the clock, the pause and the counts.
+                            let (now, before) = (state.at(given), state.before(request.name, window));
+                            decided(granted, (before, present), now, paused_at(now))
                         }
                         Err(_) => core.fall_back(request),
                     };

@@ -122,6 +122,10 @@ fn a_machine_that_counts_by_itself_hears_of_a_pause() {
             assert!(admitted <= MOST, "{admitted}");
             is_held_back(&there.check(key).await, MINUTE, since);
             is_held_back(&there.check_n(key, MOST + 1).await, MINUTE, since);
+            // A machine learns of the pause from the answer that denies its first request.
+            let new = limiter();
+            until_async("it is connected", async || new.client().connect().await.is_ok()).await;
+            is_held_back(&new.check_n(key, MOST + 1).await, MINUTE, since);
             here.reset(key).await.unwrap();
             assert!(here.check(key).await.is_allowed());
         }
