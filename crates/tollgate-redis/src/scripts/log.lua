@@ -4,7 +4,7 @@
 -- State: a sorted set. An admission is a member "n:cost" whose score is the time; n makes the
 -- member unique. Four more members have negative scores: 'sum' (the sum of all costs, negated,
 -- minus one), 'next' (the last n, counted from -2^53), 'seen' (the latest time at which the log was
--- used, negated), and 'paused' (the end of a pause, negated).
+-- used, at least 1, negated), and 'paused' (the end of a pause, negated).
 --
 -- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | force: tokens
 -- | refund: tokens time | pause: time
@@ -87,7 +87,7 @@ elseif (cost <= limit - held and (left == 0 or op == 'force')) or cost == 0 then
   if op ~= 'peek' and cost + extra > 0 then
     if #out > 0 then redis.call('ZREMRANGEBYSCORE', key, 0, number(cutoff)) end
     held = held + cost + extra
-    local entries = { number(-held - 1), 'sum', number(-now), 'seen' }
+    local entries = { number(-held - 1), 'sum', number(-math.max(now, 1)), 'seen' }
     local function admit(time, tokens)
       entries[#entries + 1] = number(time)
       entries[#entries + 1] = string.format('%.0f:%.0f', serial + 9007199254740992, tokens)

@@ -67,6 +67,25 @@ fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
     });
 }
 
+#[test]
+fn a_key_that_is_used_at_the_first_moment_works_then_and_later() {
+    on_each_client(async |_server, client| {
+        let at = |seconds: u64| Tick::from(Duration::from_secs(seconds));
+        for algorithm in Algorithm::ALL {
+            let limiter = builder(&client, algorithm).build().unwrap();
+            let charge = limiter.at(at(0)).check_n("alice", 2).await;
+            limiter.at(at(0)).refund("alice", &charge).await;
+            for left in [2, 1] {
+                let decision = limiter.at(at(0)).check("alice").await;
+                let figures = (decision.source(), decision.remaining());
+                assert_eq!(figures, (DecisionSource::Store, left), "{algorithm}");
+            }
+            let later = limiter.at(at(61)).check("alice").await;
+            assert_eq!((later.source(), later.is_allowed()), (DecisionSource::Store, true), "{algorithm}");
+        }
+    });
+}
+
 /// Moves the store's state of a key into the future.
 fn into_the_future(server: &Server, algorithm: Algorithm, key: &str) {
     let left = server.ask::<i64>(&["PTTL", key]) + i64::try_from(BACK / 1_000).unwrap();
