@@ -126,6 +126,14 @@ impl Servers {
                     return Err(Refused::Client { problem });
                 }
                 for info in &seeds {
+                    if let ConnectionAddr::Unix(path) = info.addr() {
+                        let path = path.display();
+                        let problem = format!(
+                            "a cluster has no node at the socket {path}; expected an address with a host, such \
+                             as redis://host:port"
+                        );
+                        return Err(Refused::Client { problem });
+                    }
                     client(info.clone(), &settings.tls).map_err(problem)?;
                 }
                 Ok(Self::Cluster { seeds, tls: settings.tls.clone() })
@@ -412,6 +420,19 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::client::Client;
+
+    #[test]
+    fn a_cluster_has_no_nodes_at_sockets() {
+        let socket = "redis+unix:///run/redis.sock?pass=secret";
+        for urls in [&[socket][..], &["redis://10.0.0.5", socket]] {
+            let refused = Client::cluster(urls.iter().copied()).build().unwrap_err().to_string();
+            assert!(
+                refused.contains("/run/redis.sock") && refused.contains("redis://host:port"),
+                "{refused}"
+            );
+            assert!(!refused.contains("secret"), "{refused}");
+        }
+    }
 
     #[test]
     fn a_password_that_cuts_an_address_in_two_is_refused_with_the_way_to_write_it() {
