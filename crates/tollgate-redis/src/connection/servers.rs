@@ -143,7 +143,14 @@ impl Servers {
 
     fn sentinel(&self, settings: &Settings) -> RedisResult<Option<SentinelClient>> {
         let Self::Sentinel { name, sentinels, master } = self else { return Ok(None) };
-        let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
+        // Certificates are for the servers with TLS. If there are none, certificates are refused.
+        let tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        client(sentinels.iter().find(|info| tls(info)).unwrap_or(master).clone(), &settings.tls)?;
+        let addresses = sentinels.iter().map(|info| match tls(info) {
+            true => Ok(client(info.clone(), &settings.tls)?.get_connection_info().addr().clone()),
+            false => Ok(info.addr().clone()),
+        });
+        let addresses = addresses.collect::<RedisResult<Vec<_>>>()?;
         let builder = SentinelClientBuilder::new(addresses, name.clone(), SentinelServerType::Master)?;
         let redis = master.redis_settings();
         let mut builder = builder.set_client_to_redis_db(redis.db()).set_client_to_redis_tcp_settings(tcp());
@@ -153,10 +160,13 @@ impl Servers {
         if let Some(password) = redis.password() {
             builder = builder.set_client_to_redis_password(password);
         }
-        if matches!(master.addr(), ConnectionAddr::TcpTls { .. }) {
+        if tls(master) {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
         }
-        // All sentinels have the same password.
+        // All sentinels have the same user and password.
+        if let Some(username) = sentinels.iter().find_map(|sentinel| sentinel.redis_settings().username()) {
+            builder = builder.set_client_to_sentinel_username(username);
+        }
         if let Some(password) = sentinels.iter().find_map(|sentinel| sentinel.redis_settings().password()) {
             builder = builder.set_client_to_sentinel_password(password);
         }

@@ -37,9 +37,7 @@ impl Tls {
 
     pub(crate) fn sentinel(&self, builder: SentinelClientBuilder) -> SentinelClientBuilder {
         match self.certificates() {
-            Some(certificates) => builder
-                .set_client_to_redis_certificates(certificates.clone())
-                .set_client_to_sentinel_certificates(certificates),
+            Some(certificates) => builder.set_client_to_redis_certificates(certificates),
             None => builder,
         }
     }

@@ -139,3 +139,24 @@ fn a_sentinel_that_is_gone_is_not_needed_while_the_master_is_there() {
         assert!(other.connect().await.is_err());
     });
 }
+
+#[test]
+fn sentinels_have_their_own_user_and_their_own_scheme() {
+    run(async {
+        let watched = Watched::start(Program::Redis);
+        let sentinel = watched.sentinel();
+        sentinel.command(&["ACL", "SETUSER", "watcher", "on", ">secret", "&*", "+@all"]);
+        let url = format!("redis://watcher:secret@{}", sentinel.address());
+        patiently(Client::sentinel(NAME, [url], "redis://master")).connect().await.unwrap();
+    });
+    // The certificate is for the servers with TLS.
+    let (plain, secure) = ("redis://127.0.0.1:1", "rediss://127.0.0.1:2");
+    let build = |sentinels: &[&str], master| {
+        let builder = Client::sentinel(NAME, sentinels.iter().copied(), master);
+        builder.root_certificate(Authority::new().pem()).build()
+    };
+    build(&[plain], secure).unwrap();
+    build(&[plain, secure], plain).unwrap();
+    build(&[secure], secure).unwrap();
+    build(&[plain], plain).unwrap_err();
+}
