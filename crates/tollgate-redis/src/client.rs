@@ -237,7 +237,7 @@ impl Client {
             let asking = matches!(target, Target::Node { asking: true, .. });
             let answered = timeout_at(deadline, command.send(&connection, asking)).await.ok();
             match answered {
-                Some(Err(error)) if hop < HOPS => match network.redirected(&error) {
+                Some(Err(error)) if hop < HOPS => match network.redirected(&node, &error) {
                     Some(next) => target = next,
                     None => return network.settle(&node, &connection, Some(Err(error))),
                 },

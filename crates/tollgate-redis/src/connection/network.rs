@@ -273,13 +273,14 @@ impl Network {
         }
     }
 
-    /// Returns the target to which a node redirects a request. The node has not executed the
+    /// Returns the target to which `node` redirects a request. The node has not executed the
     /// request, because another node has the slot or will receive the slot.
-    pub(crate) fn redirected(self: &Arc<Self>, error: &RedisError) -> Option<Target> {
+    pub(crate) fn redirected(self: &Arc<Self>, node: &Node, error: &RedisError) -> Option<Target> {
         if !self.is_cluster() {
             return None;
         }
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+        let host = if slots::is_unnamed(host) { &node.endpoint.address()?.0 } else { host };
         let address = (host.to_owned(), port.parse().ok()?);
         let asking = error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
         if !asking {

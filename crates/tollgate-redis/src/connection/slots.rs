@@ -122,7 +122,13 @@ fn number(nodes: &mut Vec<Arc<Node>>, node: &Arc<Node>) -> Option<u16> {
     u16::try_from(number).ok()
 }
 
-/// Parses the answer to CLUSTER SLOTS. If a server does not know its own name, `host` is used.
+/// Returns true if a server's answer names no host. The host by which the server was asked is then
+/// used.
+pub(crate) fn is_unnamed(host: &str) -> bool {
+    host.is_empty() || host == "?"
+}
+
+/// Parses the answer to CLUSTER SLOTS. If the answer names no host, `host` is used.
 pub(crate) fn ranges(answer: Value, host: &str) -> Option<Vec<Range>> {
     let list = |value| if let Value::Array(values) = value { Some(values) } else { None };
     let range = |value| {
@@ -131,7 +137,7 @@ pub(crate) fn ranges(answer: Value, host: &str) -> Option<Vec<Range>> {
         let (first, last) = (number()?, number()?);
         let mut master = list(values.next()?)?.into_iter();
         let named: Option<String> = redis::from_redis_value(master.next()?).ok()?;
-        let named = named.filter(|name| !name.is_empty() && name != "?");
+        let named = named.filter(|name| !is_unnamed(name));
         let port = redis::from_redis_value(master.next()?).ok()?;
         Some((first, last, (named.unwrap_or_else(|| host.to_owned()), port)))
     };

@@ -234,6 +234,27 @@ fn a_batch_that_waits_for_one_node_asks_the_other_nodes_at_once() {
 }
 
 #[test]
+fn a_redirection_without_a_host_leads_to_the_host_that_answered() {
+    for_each_server(async |program| {
+        let cluster = Cluster::start(program);
+        let limiter = patient(&patiently(Client::cluster(cluster.urls())));
+        let (key, name) = ("wanderer", named("wanderer"));
+        store_answers(&limiter, key).await;
+        limiter.reset(key).await.unwrap();
+        let moving = cluster.begin_move_of(&name);
+        // The first name is `:port`, and the second is `?:port`.
+        for (kind, left) in [("unknown-endpoint", LIMIT - 1), ("hostname", LIMIT - 3)] {
+            let setting = ["CONFIG", "SET", "cluster-preferred-endpoint-type", kind];
+            cluster.node(moving.from).command(&setting);
+            let one = limiter.check(key).await;
+            assert_eq!((one.source(), one.remaining()), (DecisionSource::Store, left), "{kind}");
+            let many = limiter.check_many(&[(key, 1)]).await;
+            assert_eq!((many[0].source(), many[0].remaining()), (DecisionSource::Store, left - 1), "{kind}");
+        }
+    });
+}
+
+#[test]
 fn a_request_whose_answer_was_lost_is_not_repeated() {
     run(async {
         let cluster = Cluster::start(Program::Redis);
