@@ -255,7 +255,7 @@ impl Unsynced {
         let before = state.before(request.name, window);
         let used = present.saturating_add(state.weighed(before, now)).saturating_add(request.cost);
         let paused = if request.cost > 0 { state.paused(request.name, now) } else { 0 };
-        let granted = used <= state.limit && paused == 0;
+        let granted = used <= state.limit && paused == 0 || request.cost == 0;
         (state.decision(granted, request.cost, window, (before, present), now, paused), unsynced)
     }
 

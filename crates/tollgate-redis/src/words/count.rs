@@ -113,10 +113,10 @@ impl Count {
     }
 
     /// Admits `cost` tokens if the known admissions stay within `limit` and at most `most` tokens
-    /// are then unsynchronized.
+    /// are then unsynchronized. A cost of 0 is always admitted.
     pub fn admit(&self, cost: u64, limit: u64, most: u64) -> Result<Fields, Full> {
         self.update(|fields| {
-            if fields.present().saturating_add(cost) > limit {
+            if fields.present().saturating_add(cost) > limit && cost > 0 {
                 Err(Full::Limit)
             } else if fields.unsynced() + cost > most {
                 Err(Full::Unsynced)
@@ -248,6 +248,8 @@ mod tests {
         // A known count never shrinks.
         count.note_others(3);
         assert_eq!(count.fields().present(), 10);
+        // A cost of 0 is admitted even above the limit.
+        assert!(count.admit(0, 9, 5).is_ok());
     }
 
     #[test]

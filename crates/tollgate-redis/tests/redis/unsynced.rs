@@ -366,6 +366,25 @@ fn costs_above_what_may_be_unsynced_ask_the_store_and_are_counted_once() {
 }
 
 #[test]
+fn a_cost_of_zero_is_allowed_above_the_limit() {
+    on_server(async |server| {
+        let proxy = FaultProxy::start(server.address()).await;
+        let urls = [server.url_at(proxy.address()), server.url()];
+        let [late, busy] = urls.map(|url| limiter(&url, Algorithm::FixedWindow, AGES, PATIENT));
+        connected(&late).await;
+        connected(&busy).await;
+        proxy.set(Mode::Hold);
+        assert_eq!(spend(&late, MOST).await, MOST);
+        assert_eq!(spend(&busy, LIMIT).await, LIMIT);
+        proxy.set(Mode::Pass);
+        until_async("all is told", async || late.stats().unsynced + busy.stats().unsynced == 0).await;
+        assert!(!late.check("key").await.is_allowed());
+        assert!(late.check_n("key", 0).await.is_allowed());
+        assert!(late.peek_n("key", 0).await.is_allowed());
+    });
+}
+
+#[test]
 fn what_was_told_with_a_request_whose_answer_is_lost_stays_counted() {
     on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
