@@ -304,6 +304,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// machines together therefore admit at most the limit plus `(N - 1) * tokens`, even while the
     /// store is unreachable. Checks do not wait while both the limit and `tokens` have room.
     ///
+    /// Before the store's first answer, a machine uses its own clock. If its windows therefore
+    /// differ from the store's, the machine may admit up to `tokens` more in a window, or twice as
+    /// many if the clocks differ by a period or longer.
+    ///
     /// Only windows support this mode. `tokens` may range from 1 to 262,143, but may not exceed the
     /// limit. See the [crate's page](crate).
     ///

@@ -7,7 +7,8 @@
 //! # Bound
 //!
 //! In each window, N machines admit at most the limit plus `(N - 1) * max_unsynced` tokens. This
-//! bound holds for any traffic, whether or not the store is reachable.
+//! bound holds for any traffic, whether or not the store is reachable. (Before its first answer, a
+//! machine may exceed the bound, because it uses its own clock: see the end of this section.)
 //!
 //! *Proof.* Each machine judged its last admission based on an answer from the store. Let the
 //! machine's *knowledge* be the moment at which the store gave that answer.
@@ -51,7 +52,9 @@
 //! no effect.
 //!
 //! Windows follow the store's time. Each answer contains that time, and this machine's clock
-//! continues from it.
+//! continues from it. Until the first answer, a machine uses its own clock, and the bound holds for
+//! the windows of that clock. In a window of the store, such a machine may admit up to
+//! `max_unsynced` tokens more, or twice as many if its clock differs by a period or longer.
 //!
 //! # What a request waits for
 //!
