@@ -46,8 +46,17 @@
 //! at multiples of the period since the Unix epoch. A sliding log is a sorted set, and its limit is
 //! at most 100,000. Charged tokens remain charged when the quota changes.
 //!
-//! If the server's clock steps back, buckets and logs continue from the later time. A window judges
-//! requests as if they arrived at the window's start.
+//! If the server's clock steps back, charged tokens stay charged. Buckets and logs continue from
+//! the new time. A window judges requests as if they arrived at the start of the key's window. If
+//! the new time is before the preceding window, the counts move to the current window.
+//!
+//! After such a step, a pause may last longer, by up to the time since the key's state last
+//! changed. In windows, up to two periods are added. With `max_unsynced`, a pause may last longer
+//! by the whole step.
+//!
+//! A request may have its own time, by [`at`](SharedLimiter::at) or
+//! [`client_clock`](SharedBuilder::client_clock). If that time is before the key's time, buckets
+//! and logs use the key's time, and windows use the start of the key's window.
 //!
 //! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The entry's name contains no
 //! hash tag, and contains the raw key only [on request](SharedBuilder::readable_keys). Every entry

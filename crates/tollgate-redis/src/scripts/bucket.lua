@@ -31,9 +31,10 @@ if state then
   paused = tonumber(till) or 0
   owed, time, units, leaks = tonumber(owed), tonumber(time), tonumber(units), tonumber(leaks)
   -- If a caller's clock is behind, the caller must not drain again what other callers have drained.
-  -- The server's own clock may step back. The bucket then continues from the new time, which is
-  -- stored immediately. Otherwise, nothing would drain until the old time.
+  -- The server's own clock may step back. The bucket and its pause then continue from the new
+  -- time, which is stored immediately. Otherwise, nothing would drain until the old time.
   back = by_server and time > now
+  if back then paused = paused - (time - now) end
   if time > now and not by_server then now = time end
   debt = leaked(owed, now - time, leaks)
   if units ~= unit then

@@ -28,20 +28,24 @@ local sum = scores[1] and -tonumber(scores[1]) - 1 or 0
 local seen = scores[2] and -tonumber(scores[2]) or now
 local serial = (scores[3] and tonumber(scores[3]) or -9007199254740992) + 1
 local paused = scores[4] and -tonumber(scores[4]) or 0
-if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[7])) end
-local left = math.max(paused - asked, 0)
 if seen > now then
   if by_server then
-    -- The server's clock has stepped back, so the log is moved back with the clock.
+    -- The server's clock has stepped back, so the log and its pause are moved back with the clock.
     local all = redis.call('ZRANGEBYSCORE', key, 0, '+inf', 'WITHSCORES')
     for i = 1, #all, 2 do
       redis.call('ZADD', key, number(math.max(tonumber(all[i + 1]) - (seen - now), 0)), all[i])
     end
     redis.call('ZADD', key, number(-now), 'seen')
+    if paused > 0 then
+      paused = math.max(paused - (seen - now), 1)
+      redis.call('ZADD', key, number(-paused), 'paused')
+    end
   else
     now = seen
   end
 end
+if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[7])) end
+local left = math.max(paused - asked, 0)
 
 -- Admissions up to the cutoff have left the window. The next admission removes them.
 local cutoff = now - period
@@ -132,7 +136,7 @@ elseif not reset then
 end
 if op == 'force' then extra = cost end
 if op == 'pause' then
-  redis.call('ZADD', key, number(-paused), 'paused')
+  redis.call('ZADD', key, number(-paused), 'paused', number(-math.max(now, 1)), 'seen')
   redis.call('PEXPIRE', key, number(divceil(math.max(reset, left), 1000) + grace))
 end
 return { granted, extra, held, now, wait, reset, left }

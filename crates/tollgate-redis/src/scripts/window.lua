@@ -26,7 +26,9 @@ if state then
   local here = math.floor(now / length)
   if by_server and n > here + 1 then
     -- The server's clock has stepped far back. The counts are moved to the current window and
-    -- stored immediately. Otherwise, each window until the old time would move them again.
+    -- stored immediately. Otherwise, each window until the old time would move them again. A pause
+    -- is moved by one window less, so that it never becomes shorter.
+    paused = paused - (n - here - 1) * length
     n, back = here, true
   elseif n > here then
     -- The time is earlier than the key's time, so the request is judged at the start of the key's

@@ -94,7 +94,7 @@ fn into_the_future(server: &Server, algorithm: Algorithm, key: &str) {
         for (member, score) in members {
             let score: f64 = score.parse().unwrap();
             let moved = match &*member {
-                "seen" => score - BACK as f64,
+                "seen" | "paused" => score - BACK as f64,
                 _ if score >= 0.0 => score + BACK as f64,
                 _ => score,
             };
@@ -109,6 +109,9 @@ fn into_the_future(server: &Server, algorithm: Algorithm, key: &str) {
         numbers[0] += BACK / numbers[3];
     } else {
         numbers[1] += BACK;
+    }
+    if let Some(paused) = numbers.get_mut(4) {
+        *paused += BACK;
     }
     let state: Vec<_> = numbers.iter().map(u64::to_string).collect();
     server.command(&["SET", key, &state.join(" "), "PX", &left.to_string()]);
@@ -149,5 +152,29 @@ fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twic
             assert!(left <= 14_000, "{algorithm}: {left} ms");
         };
         join_all(Algorithm::ALL.map(steps_back)).await;
+    });
+}
+
+#[test]
+fn a_pause_goes_back_with_the_servers_clock() {
+    on_each_client(async |server, client| {
+        let (period, pause) = (Duration::from_secs(6), Duration::from_secs(30));
+        for algorithm in Algorithm::ALL {
+            let builder = Limiter::builder(&client, algorithm.to_string(), Quota::new(3, period));
+            let limiter: Limiter =
+                builder.algorithm(algorithm).deadline(Duration::from_secs(5)).build().unwrap();
+            let since = tokio::time::Instant::now();
+            limiter.pause("alice", pause).await.unwrap();
+            let (key, _) = server.keys_with_ttl().remove(0);
+            into_the_future(&server, algorithm, &key);
+            for _ in 0..2 {
+                let denied = limiter.check("alice").await;
+                let wait = denied.retry_after().unwrap();
+                assert_eq!((denied.is_allowed(), denied.source()), (false, DecisionSource::Store));
+                assert!(wait <= pause + 2 * period, "{algorithm}: {wait:?}");
+                assert!(wait + since.elapsed() >= pause, "{algorithm}: {wait:?}");
+            }
+            limiter.reset("alice").await.unwrap();
+        }
     });
 }
