@@ -214,7 +214,8 @@ impl Unsynced {
                     return core.fall_back(request);
                 }
                 Err(Full::Unsynced) if request.cost > state.most && count.push() => {
-                    return match state.take(PushPermit::new(state, &count), request.cost, deadline).await {
+                    let permit = PushPermit::new(state, &count);
+                    return match state.take(permit, request.cost, keeps_pauses, deadline).await {
                         Ok((granted, present)) => {
                             core.fallback.keep_warm(&request.name, if granted { request.cost } else { 0 });
                             // The answer may have changed the clock, the pause and the counts.

@@ -5,7 +5,8 @@
 -- therefore counts once, and a store that has lost the count receives it again. "paused" is the end
 -- of a pause.
 --
--- ARGV: op now period grace node window count | push: - | take: cost limit sliding | pause: time
+-- ARGV: op now period grace node window count | push: - | take: cost limit sliding forced
+-- | pause: time
 -- Answer: granted before total previous share now left (`before` is the node's count before
 -- this call, and `share` is the node's part of `previous`; `left` is the rest of the pause)
 
@@ -40,7 +41,7 @@ if op == 'take' then
   if ARGV[10] == '1' then
     free = free - weighed(previous, math.min(math.max(now - window * period, 0), period), period)
   end
-  if cost <= free and left == 0 then granted, after = 1, after + cost end
+  if cost <= free and (left == 0 or ARGV[11] == '1') then granted, after = 1, after + cost end
 end
 
 local function keep(time)

@@ -241,12 +241,13 @@ impl State {
         }
     }
 
-    /// Asks the store for `cost` tokens. Returns whether they were granted, and the resulting
-    /// number of tokens.
+    /// Asks the store for `cost` tokens. If `keeps_pauses` is false, the store ignores a pause of
+    /// the key. Returns whether the tokens were granted, and the resulting number of tokens.
     pub(crate) async fn take(
         &self,
         mut permit: PushPermit<'_>,
         cost: u64,
+        keeps_pauses: bool,
         deadline: Instant,
     ) -> Result<(bool, u64), Failure> {
         if self.recovers() {
@@ -255,6 +256,7 @@ impl State {
         let count = permit.count;
         let told = count.send();
         let call = self.call("take", count, told).number(cost).number(self.limit).number(self.sliding.into());
+        let call = call.number((!keeps_pauses).into());
         let sent = self.elapsed();
         let answer = self.core.client.call(&call, deadline).await;
         self.notice_connection();

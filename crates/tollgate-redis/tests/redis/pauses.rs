@@ -111,7 +111,9 @@ fn a_machine_that_counts_by_itself_hears_of_a_pause() {
             here.pause(key, MINUTE).await.unwrap();
             is_held_back(&here.check(key).await, MINUTE, since);
             is_held_back(&here.peek(key).await, MINUTE, since);
-            assert_eq!(here.force(key, 3).await, 3);
+            for tokens in [3, MOST + 3] {
+                assert_eq!(here.force(key, tokens).await, tokens);
+            }
             let mut admitted = 0;
             until_async("the other has heard of it", async || {
                 let decision = there.check(key).await;
