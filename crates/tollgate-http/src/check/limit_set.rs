@@ -96,7 +96,7 @@ impl LimitSet {
                     let key = || bound.key.to_key();
                     self.pending(head, (bound.limit, bound.class), bound.cost, part.decision()?, key)
                 });
-                self.pass(applicable, decisions, pending.collect())
+                self.pass(head, applicable, decisions, pending.collect())
             }
             Some(binding) => Verdict::Refused(self.refuse(head, applicable, decisions, binding)),
         }
@@ -181,6 +181,7 @@ impl LimitSet {
 
     pub(crate) fn pass<'r>(
         &self,
+        head: RequestHead<'_>,
         applicable: &ApplicableLimits<'_>,
         decisions: impl Iterator<Item = LimitDecision<'r>> + Clone,
         pending: SmallVec<[PendingRefund; 1]>,
@@ -195,7 +196,7 @@ impl LimitSet {
             limits: Arc::clone(&self.limits),
             listeners: Arc::clone(&self.listeners),
         };
-        let pending = (!pending.is_empty()).then(|| Box::new(PendingRefunds::new(layer(), pending)));
+        let pending = (!pending.is_empty()).then(|| Box::new(PendingRefunds::new(layer(), head, pending)));
         Verdict::Passed(fields, pending, Permits::default())
     }
 

@@ -1,6 +1,6 @@
 //! A request's charges, which are kept, refunded or settled once the response is known.
 
-use crate::head::ResponseHead;
+use crate::head::{RequestHead, ResponseHead};
 use crate::key::parts::Key;
 use crate::limit::any_limiter::{AnyLimiter, Local, Owned, OwnedBound, OwnedShared};
 use crate::limit::async_limiter::AsyncLimiter;
@@ -8,6 +8,7 @@ use crate::response::fields;
 use crate::settle::charges::Charges;
 use crate::settle::running::{LimitsAndListeners, Reserved, Running};
 use futures_util::future::join_all;
+use http::Method;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -47,12 +48,18 @@ pub(crate) struct Settled {
 /// it leaves the charges as they are.
 pub(crate) struct PendingRefunds {
     layer: LimitsAndListeners,
+    /// Whether the request's method is `HEAD`.
+    is_head: bool,
     pending: SmallVec<[PendingRefund; 1]>,
 }
 
 impl PendingRefunds {
-    pub(crate) fn new(layer: LimitsAndListeners, pending: SmallVec<[PendingRefund; 1]>) -> Self {
-        Self { layer, pending }
+    pub(crate) fn new(
+        layer: LimitsAndListeners,
+        head: RequestHead<'_>,
+        pending: SmallVec<[PendingRefund; 1]>,
+    ) -> Self {
+        Self { layer, is_head: head.method() == Method::HEAD, pending }
     }
 
     /// Refunds the charges of limits that do not charge for this response. Without a response,
@@ -95,7 +102,8 @@ impl PendingRefunds {
             let charges = Charges::of(cost, charge);
             reserved.push(Reserved { limit: number, class, limiter, charges, input, estimated_as });
         }
-        let running = response.and_then(|response| Running::begin(self.layer, reserved, response));
+        let running =
+            response.and_then(|response| Running::begin(self.layer, self.is_head, reserved, response));
         if owed.is_empty() {
             return Settled { refunds: None, wait, running };
         }

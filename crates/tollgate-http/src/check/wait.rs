@@ -106,7 +106,7 @@ fn verdict(
         let key = || bound.key.clone();
         set.pending(head, (bound.limit, bound.class), bound.cost, &answer.decision, key)
     });
-    set.pass(applicable, decisions, local_charges.chain(shared_charges).collect())
+    set.pass(head, applicable, decisions, local_charges.chain(shared_charges).collect())
 }
 
 fn peek(local: &[Bound<'_>]) -> Vec<Decision> {

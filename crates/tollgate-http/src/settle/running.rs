@@ -8,8 +8,9 @@
 //! a charge, kept     -> running     otherwise
 //! running -> running                a frame: its cost is recorded, and the frame passes
 //! running -> settled                the end: by the first figure that was found
-//! running -> settled                a cut, an error or a disconnect: by the count before it,
-//!                                   or the estimate; or by a larger figure
+//! running -> settled                a cut, an error, a disconnect, or the end of a response
+//!                                   without its body: by the count before it, or the
+//!                                   estimate; or by a larger figure
 //! ```
 //!
 //! # Invariants
@@ -35,6 +36,7 @@ use crate::head::{ResponseHead, number};
 use crate::limit::any_limiter::{Owned, OwnedBound};
 use crate::limit::compiled::CompiledLimit;
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use http_body::Frame;
 use smallvec::SmallVec;
@@ -87,6 +89,8 @@ pub(crate) struct Running {
     layer: LimitsAndListeners,
     parts: SmallVec<[Part; 1]>,
     is_settled: bool,
+    /// Whether HTTP forbids a body, although the response describes one.
+    lacks_body: bool,
     reader: Reader,
     /// Whether last words may be added to the body.
     takes_words: bool,
@@ -110,9 +114,10 @@ enum End {
 
 impl Running {
     /// Settles the charges whose cost is stated in the response's head. Returns the remaining
-    /// charges, if any.
+    /// charges, if any. `is_head` is true for the response to `HEAD`.
     pub(crate) fn begin(
         layer: LimitsAndListeners,
+        is_head: bool,
         reserved: impl IntoIterator<Item = Reserved>,
         head: ResponseHead<'_>,
     ) -> Option<Box<Self>> {
@@ -146,7 +151,8 @@ impl Running {
         let reader = Reader::new(head, paths);
         let fixes = [CONTENT_LENGTH, CONTENT_ENCODING];
         let takes_words = !fixes.iter().any(|name| head.headers().contains_key(name));
-        Some(Box::new(Self { layer, parts, is_settled: false, reader, takes_words }))
+        let lacks_body = is_head || head.status() == StatusCode::NOT_MODIFIED;
+        Some(Box::new(Self { layer, parts, is_settled: false, lacks_body, reader, takes_words }))
     }
 
     /// Reads a frame, and records its cost.
@@ -183,11 +189,11 @@ impl Running {
         self.takes_words = false;
     }
 
-    /// Ends a response that is complete.
+    /// Ends a response that is complete, unless it lacks its body.
     pub(crate) fn end(&mut self) {
         if !self.is_settled {
             self.reader.end();
-            self.settle(End::Whole);
+            self.settle(if self.lacks_body { End::Early } else { End::Whole });
         }
     }
 

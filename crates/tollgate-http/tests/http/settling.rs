@@ -572,6 +572,34 @@ fn a_body_that_says_it_has_ended_settles_at_once() {
 }
 
 #[test]
+fn a_response_without_its_body_keeps_the_estimate_and_teaches_nothing() {
+    let clock = ManualClock::new();
+    for (method, status, body, is_whole) in [
+        ("GET", 200, "", true),
+        ("GET", 304, "", false),
+        ("HEAD", 200, "", false),
+        // A server that omits the body drops it.
+        ("HEAD", 200, "abc", false),
+    ] {
+        let limiter = limiter(&clock, 100, 50);
+        let estimator = Arc::new(Estimator::new(0.001, ESTIMATE, [""; 0]).unwrap());
+        let estimated = RequestCost::estimated(Arc::clone(&estimator), |_| ("", []));
+        let settle = ResponseCost::json("usage.total_tokens").or(ResponseCost::bytes(1024));
+        let layer = layer([Limit::new("tokens", Arc::clone(&limiter)).cost(estimated).settle(settle)]);
+        let service = layer.layer(service_fn(move |_: Request<()>| {
+            let response = Response::builder().status(status).body(body.to_owned());
+            std::future::ready(Ok::<_, String>(response.unwrap()))
+        }));
+        for _ in 0..2 {
+            let request = Request::builder().method(method).body(()).unwrap();
+            drop(pollster::block_on(service.clone().oneshot(request)).unwrap());
+        }
+        let cost = if is_whole { [0, 1] } else { [2 * ESTIMATE, ESTIMATE] };
+        assert_eq!([charged(&limiter), estimator.estimate("", [])], cost, "{method} {status} {body}");
+    }
+}
+
+#[test]
 fn a_stream_is_cut_when_its_budget_is_spent() {
     let one = one(ResponseCost::events().cut_off());
     let frames: Vec<String> = (0..150).map(|number| format!("data: {number}\n\n")).collect();
