@@ -65,12 +65,17 @@ fn last(text: &[u8], separator: u8, quoted: bool) -> Option<usize> {
     None
 }
 
-/// Returns the value of `for` in an element of `Forwarded` (RFC 7239, section 4). Returns `None` if
-/// the element is not a list of pairs, or if `for` is missing or occurs more than once.
+/// Returns the value of `for` in an element of `Forwarded`. Returns `None` if the element is not a
+/// list of pairs, or if `for` is missing or occurs more than once. Empty pairs are skipped
+/// (RFC 7239, section 4, allows them).
 pub(crate) fn forwarded_for(element: &[u8]) -> Option<Cow<'_, str>> {
     let mut rest = std::str::from_utf8(element).ok()?;
     let mut found = None;
     loop {
+        rest = rest.trim_start_matches(|c: char| c == ';' || c.is_ascii_whitespace());
+        if rest.is_empty() {
+            return found;
+        }
         let (name, after) = rest.split_once('=')?;
         let (value, after) = match after.strip_prefix('"') {
             Some(quoted) => unquote(quoted)?,
@@ -84,13 +89,9 @@ pub(crate) fn forwarded_for(element: &[u8]) -> Option<Cow<'_, str>> {
         if name.trim_ascii().eq_ignore_ascii_case("for") && found.replace(value).is_some() {
             return None;
         }
-        let after = after.trim_ascii_start();
-        if after.is_empty() {
-            return found;
-        }
-        rest = after.strip_prefix(';')?.trim_ascii_start();
-        if rest.is_empty() {
-            return found;
+        rest = after.trim_ascii_start();
+        if !rest.is_empty() && !rest.starts_with(';') {
+            return None;
         }
     }
 }

@@ -160,6 +160,9 @@ fn forwarded_is_read_by_its_own_rules() {
         "for=\", for=9.9.9.9",
         "for=\"\\, for=9.9.9.9",
         "for=1.1.1.1;for=1.1.1.1, for=9.9.9.9",
+        // Pairs may be empty.
+        ";for=9.9.9.9",
+        "proto=https;;for=9.9.9.9; ;",
     ] {
         assert_eq!(read(line), some("9.9.9.9"), "{line}");
     }
@@ -172,6 +175,8 @@ fn forwarded_is_read_by_its_own_rules() {
         "for",
         "9.9.9.9",
         "for=9.9.9.9;for=9.9.9.9",
+        "for=9.9.9.9;;for=9.9.9.9",
+        ";",
     ] {
         assert_eq!(read(line), None, "{line}");
         assert_eq!(read(&format!("for=1.1.1.1, {line}")), None, "{line}");
