@@ -33,7 +33,7 @@ pub(crate) fn content_type(request: RequestHead<'_>) -> Option<HeaderValue> {
     if !prefix.eq_ignore_ascii_case(b"application/grpc") {
         return None;
     }
-    if rest.is_empty() || rest.starts_with(b"+") || rest.starts_with(b";") {
+    if rest.is_empty() || rest.starts_with(b"+") || rest.trim_ascii_start().starts_with(b";") {
         return Some(HeaderValue::from_static("application/grpc"));
     }
     rest.starts_with(b"-web").then(|| asked.clone())

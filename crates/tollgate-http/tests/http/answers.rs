@@ -86,7 +86,9 @@ fn a_refusal_may_be_ones_own_and_has_the_fields_all_the_same() {
 
 #[test]
 fn grpc_is_answered_with_trailers_only() {
-    for content_type in ["application/grpc", "application/grpc+proto", "Application/GRPC;x=y"] {
+    for content_type in
+        ["application/grpc", "application/grpc+proto", "Application/GRPC;x=y", "application/grpc\t ; x=y"]
+    {
         let site = exhausted(site().with(|builder| builder.plain_text()));
         let response = site.call(grpc(content_type)).unwrap();
         assert!(response.body().is_end_stream());
@@ -104,7 +106,13 @@ fn grpc_is_answered_with_trailers_only() {
     let web = exhausted(site()).send(grpc("application/grpc-web+proto"));
     assert_eq!(web.header("content-type"), Some("application/grpc-web+proto"));
     assert_eq!(web.header("grpc-status"), Some("8"));
-    for other in ["application/grpcx", "application/json", "application/grp", "text/application/grpc"] {
+    for other in [
+        "application/grpcx",
+        "application/grpc +proto",
+        "application/json",
+        "application/grp",
+        "text/application/grpc",
+    ] {
         assert_eq!(exhausted(site()).send(grpc(other)).status, 429, "{other}");
     }
 }
