@@ -22,8 +22,8 @@
 pub struct Stats {
     /// The number of tracked keys, as returned by [`Limiter::len`](crate::Limiter::len).
     pub keys: usize,
-    /// How many more keys the table can accept before a turnover, which grows the table or forgets
-    /// idle keys.
+    /// How many keys fit into the table, including the tracked keys. When the table is full, a
+    /// turnover grows it or forgets idle keys.
     pub room: usize,
     /// The maximum number of tracked keys.
     pub max_keys: usize,
