@@ -46,9 +46,22 @@ impl Time for Tick {
 /// Created by [`Limiter::at`](crate::Limiter::at) and
 /// [`SingleLimiter::at`](crate::SingleLimiter::at).
 ///
-/// A view has the methods of its limiter, but does not read a clock. (A view can't make
-/// reservations, because a reservation is settled at a later time.) Use a view in an event loop
-/// that reads the time once per turn, or in a replay or a simulation with its own time.
+/// A view has the methods of its limiter that depend on the time, but does not read a clock. Use a
+/// view in an event loop that reads the time once per turn, or in a replay or a simulation with its
+/// own time.
+///
+/// # What a view lacks
+///
+/// | method of the limiter | what to use with a view |
+/// |---|---|
+/// | `reserve`, `reserve_owned` | `check_n`, and later `refund_n` or `force` of another view: a reservation is settled at a later time |
+/// | `for_key_owned` | `for_key` |
+/// | `check_many` | `check` for each key |
+/// | `set_key_quota` | `set_key_quotas` with one key |
+/// | `most_denied` | `keys`, sorted by [`KeyState::denied`](crate::KeyState::denied) |
+/// | `is_idle` | `peek`: the limiter is idle if [`reset_after`](crate::Decision::reset_after) is zero |
+///
+/// Methods that do not depend on the time, such as `reset`, are called on the limiter itself.
 ///
 /// # Which times
 ///
