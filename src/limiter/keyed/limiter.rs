@@ -35,8 +35,8 @@ use std::sync::Arc;
 /// any two of ten million keys collide is 2.7e-6. [`Fingerprints`] describes the hash, and its
 /// limits if an attacker chooses the keys.
 ///
-/// All methods take `&self`; share a limiter by reference or in an `Arc`. A check does not lock,
-/// wait or allocate, and a denied check writes nothing.
+/// All methods take `&self`; share a limiter by reference or in an `Arc`. A check does not lock or
+/// wait, and a denied check writes nothing. Only checks of new keys and of sliding logs allocate.
 ///
 /// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::store::ToKey) or in an iterator of keys
 /// propagates to the caller. After such a panic, the request has charged nothing and occupies no
@@ -166,8 +166,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// This method is lock-free. It does not allocate for a known key. A new key may start a
-    /// turnover, which allocates the next part of the table.
+    /// This method is lock-free. It does not allocate for a known key. (A sliding log is the
+    /// exception: it allocates its next part once every 8 to 16,384 admissions.) A new key may
+    /// start a turnover, which allocates the next part of the table.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

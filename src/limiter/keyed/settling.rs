@@ -56,7 +56,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// This method is lock-free and does not allocate.
+    /// This method is lock-free and does not allocate. The exception is a sliding log, which
+    /// allocates once for each of its parts.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -127,7 +128,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// This method is lock-free and does not allocate.
+    /// This method is lock-free and does not allocate, except with a sliding log.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -27,8 +27,9 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// # Progress
 ///
-/// Checks of known keys are lock-free and do not allocate, as with
-/// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of
+/// Checks of known keys are lock-free. Like those with
+/// [`Fingerprints`](crate::store::Fingerprints), they do not allocate, except with a [sliding
+/// log](crate::Algorithm::SlidingLog). Inserting a key allocates, and locks one bucket of
 /// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also locks its bucket.
 /// Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of known
 /// keys. If a thread is stopped while it holds such a lock, insertions into that bucket are
