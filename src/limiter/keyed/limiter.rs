@@ -53,8 +53,10 @@ use std::sync::Arc;
 /// *new* keys. Known keys are not affected.
 ///
 /// If some key in a full table has been idle for the grace, the table makes room for new keys. If
-/// at least one grace has passed since the last turnover, it does so without refusing any key.
-/// Otherwise, it first refuses at most `max(max_keys / 6, 4096) + 8` new keys.
+/// at least one grace has passed since the last turnover, it does so without refusing any key. (If
+/// the limiter does not accept the time of the requests yet, it first refuses up to three new keys;
+/// see [Time](Limiter#time).) Otherwise, it first refuses at most `max(max_keys / 6, 4096) + 8` new
+/// keys.
 ///
 /// If the table contains `max_keys` keys, each key requires 24.1 bytes: 3/2 slots of 16 bytes, and
 /// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, the table has two slots for each key
