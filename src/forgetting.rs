@@ -6,7 +6,7 @@
 //! stopped after reading the clock, or because the clock was set back. That request would find a
 //! fresh key, whereas a map that never forgets would find a throttled key. A store therefore keeps
 //! one time for all forgotten keys, the [`Mark`]. A key that the store does not contain is charged
-//! at the mark or later.
+//! at the mark or later. (The store of pauses keeps its mark at zero; see `limiter/pauses.rs`.)
 //!
 //! The mark must cover all forgotten keys, but should be no later than necessary, because it delays
 //! new keys. The mark is therefore raised to the time at which the forgotten key becomes idle, not

@@ -311,8 +311,10 @@ impl AnyRule {
         }
     }
 
-    /// Returns the first time at which `word` is idle, or `None` if that is after [`Tick::MAX`].
-    /// The word must not be frozen.
+    /// Returns the time to which a store raises its mark before it forgets a key with this word.
+    /// This is the first time at which the word is idle, or [`Tick::ZERO`] under
+    /// [`Gcra::unmarked`]. Returns `None` if the time is after [`Tick::MAX`]. The word must not be
+    /// frozen.
     pub(crate) fn idle_from(&self, word: Word) -> Option<Tick> {
         match self {
             Self::Gcra(rule) => rule.idle_from(word),

@@ -11,6 +11,11 @@
 //! paused twice, the later end therefore applies, whatever the order of the two pauses. When a
 //! pause has ended, its key is idle in the second store, and a turnover or a round forgets the key.
 //!
+//! The second store has no mark (see `forgetting`): a forgotten pause does not raise the mark,
+//! which stays at zero. The mark of a limiter's first store denies stale requests. Here it would
+//! only prolong a pause that starts at a time before the mark, because a new key's word starts at
+//! the mark.
+//!
 //! The pause does not change the word of the paused key itself. Refunds, forced charges and quota
 //! changes update that word as usual. After the pause, the key is therefore in exactly the state
 //! that it would have without the pause.
@@ -29,13 +34,14 @@
 //! 1. A check of a paused key is denied if it starts after the call to `pause` has returned and its
 //!    time is before the end of the pause. The check sees the root, `latest` and the word. The root
 //!    is final, `latest` never falls, and only a reset lowers the word. The store forgets the key
-//!    only after it has accepted a time at or after the end of the pause.
+//!    only after it has accepted a time at least one [`grace`](crate::Builder::grace) after the end
+//!    of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
 //! 3. If a check that runs concurrently with a pause is admitted, the check takes effect before the
 //!    pause.
 //!
-//! If checks at `end` are followed by a check with a time one [`grace`](crate::Builder::grace) or
-//! more before `end`, the store may already have forgotten the pause.
+//! If the store has accepted a time one grace or more after `end`, and is then checked with a time
+//! before `end`, the store may already have forgotten the pause.
 //!
 //! # Cost
 //!

@@ -134,6 +134,8 @@ pub struct Gcra {
     /// True if an allowed request waits for its turn ([`Decision::start_after`]) rather than
     /// starting immediately.
     queue: bool,
+    /// True if forgotten keys do not raise the store's mark.
+    is_unmarked: bool,
     /// The time of the latest change of the rate.
     since: Tick,
     /// The fastest rate that any key of this rule has had, including the current rate.
@@ -162,7 +164,8 @@ impl Gcra {
         let grain = Grain::new(quota)?;
         let burst = quota.capacity();
         let capacity = grain.capacity(burst)?;
-        Ok(Self { grain, burst, capacity, debt: 0, queue: false, since: Tick::ZERO, fastest: grain })
+        let (queue, is_unmarked, since) = (false, false, Tick::ZERO);
+        Ok(Self { grain, burst, capacity, debt: 0, queue, is_unmarked, since, fastest: grain })
     }
 
     /// Creates a leaky bucket as a meter, where allowed requests start immediately. This is the
@@ -203,6 +206,11 @@ impl Gcra {
     /// ```
     pub fn leaky_queue(quota: Quota) -> Result<Self, Refused> {
         Ok(Self { queue: true, ..Self::token_bucket(quota)? })
+    }
+
+    /// Creates a token bucket whose forgotten keys do not raise the store's mark.
+    pub(crate) fn unmarked(quota: Quota) -> Result<Self, Refused> {
+        Ok(Self { is_unmarked: true, ..Self::token_bucket(quota)? })
     }
 
     /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
@@ -289,7 +297,7 @@ impl Gcra {
 
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
     pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
-        self.grain.first_tick(word.value())
+        if self.is_unmarked { Some(Tick::ZERO) } else { self.grain.first_tick(word.value()) }
     }
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). Missing tokens stay missing, up to the

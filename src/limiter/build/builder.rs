@@ -201,7 +201,8 @@ impl<L: Keyed> Builder<L> {
     ///
     /// The grace is a tuning parameter. It affects decisions in only one case: if the `now` of a
     /// new key lags behind the latest times by more than the grace, the key may be charged at a
-    /// later time (see [Time](crate::Limiter#time)). Choose a grace larger than the skew between
+    /// later time (see [Time](crate::Limiter#time)). It also determines when the limiter forgets a
+    /// [pause](crate::Limiter::pause) that has ended. Choose a grace larger than the skew between
     /// the times that callers pass. The table turns over at most once per grace, unless the table
     /// must grow or is full and refuses keys.
     ///

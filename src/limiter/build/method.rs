@@ -4,7 +4,7 @@ use crate::algorithm::Algorithm;
 use crate::error::Refused;
 use crate::log::SlidingLog;
 use crate::quota::{Enforced, Quota};
-use crate::rule::{AnyRule, Permits};
+use crate::rule::{AnyRule, Gcra, Permits};
 use crate::state::StateRule;
 use std::time::Duration;
 
@@ -22,14 +22,15 @@ pub(crate) enum Method {
     },
     /// Limits the permits in flight to the quota's tokens. The quota's period has no meaning.
     InFlight,
+    /// Keeps a time for each key, as the word of an unmarked bucket; see `limiter/pauses.rs`.
+    Times,
 }
 
 impl Method {
     /// Returns the method and quota of a bucket that holds one token and refills in one nanosecond.
-    /// The word of such a bucket is simply a time; see `limiter/pauses.rs`.
+    /// The word of such a bucket is simply a time.
     pub(crate) fn of_times() -> (Self, Quota) {
-        let method = Self::Rate { algorithm: Algorithm::TokenBucket, phase: Duration::ZERO, debt: 0 };
-        (method, Quota::new(1, Duration::from_nanos(1)))
+        (Self::Times, Quota::new(1, Duration::from_nanos(1)))
     }
 
     /// Returns the rule that enforces `quota`, for a state that consists of one word.
@@ -37,6 +38,7 @@ impl Method {
         let rule = match self {
             Self::Rate { algorithm, phase, debt } => AnyRule::new(algorithm, quota, phase)?.max_debt(debt)?,
             Self::InFlight => AnyRule::Permits(Permits::new(quota.tokens())?),
+            Self::Times => AnyRule::Gcra(Gcra::unmarked(quota)?),
         };
         Ok(Enforced { rule, quota })
     }

@@ -169,6 +169,17 @@ fn a_later_pause_extends_and_an_earlier_end_shortens_nothing() {
     }
 }
 
+/// The sweep forgets a pause that ended later than the next pause does.
+#[test]
+fn a_pause_is_not_prolonged_after_the_clock_was_set_back() {
+    let limiter = Limiter::<u64>::builder(Quota::per_second(5)).gate();
+    limiter.at(at(0)).pause(&7, 100 * SECOND).unwrap();
+    while limiter.at(at(200_000)).sweep(1_024) {}
+    limiter.at(at(0)).pause(&8, SECOND).unwrap();
+    assert_eq!(limiter.at(at(0)).check(&8).retry_after(), Some(SECOND));
+    assert!(limiter.at(at(1_000)).check(&8).is_allowed());
+}
+
 #[test]
 fn a_pause_without_end_ends_at_the_last_tick() {
     let limiter = Limiter::<u64>::builder(Quota::per_second(5)).gate();
