@@ -189,6 +189,7 @@ impl Decision {
             Figures::Known { remaining, .. }
             | Figures::Held { remaining, .. }
             | Figures::Told { remaining, .. } => remaining,
+            Figures::Paused { .. } => 0,
             Figures::LateHeld { .. } | Figures::LateBucket { .. } => self.limit - self.charged(),
             Figures::Permits { out, .. } => self.limit.saturating_sub(out),
             Figures::Bucket { full, grain, .. } => {
@@ -268,7 +269,9 @@ impl Decision {
     #[inline(always)]
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
-            Figures::Known { reset, .. } | Figures::Told { reset, .. } => reset,
+            Figures::Known { reset, .. } | Figures::Paused { reset, .. } | Figures::Told { reset, .. } => {
+                reset
+            }
             Figures::Held { until, .. } | Figures::LateHeld { until, .. } if until > Tick::MAX.as_nanos() => {
                 NEVER
             }
@@ -309,6 +312,8 @@ impl Decision {
         match self.figures {
             Figures::Bucket { full, grain, .. } => self.refill_of(full, grain),
             Figures::LateBucket { grain, .. } => self.refill_of(self.late_full(grain), grain),
+            Figures::Paused { refill: NEVER, .. } => Duration::MAX,
+            Figures::Paused { refill, .. } => Duration::from_nanos(refill),
             Figures::Told { refill, .. } if refill < u32::MAX => Duration::from_millis(refill.into()),
             Figures::Known { .. }
             | Figures::Held { .. }
@@ -377,7 +382,9 @@ impl Decision {
     #[inline]
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
-            Figures::Known { wait, .. } | Figures::Told { wait, .. } => return wait,
+            Figures::Known { wait, .. } | Figures::Paused { wait, .. } | Figures::Told { wait, .. } => {
+                return wait;
+            }
             Figures::Held { .. } | Figures::LateHeld { .. } => return 0,
             Figures::Permits { .. } => return if self.is_allowed() { 0 } else { NEVER },
             Figures::Bucket { full, grain, queue } => (full, grain, queue),
