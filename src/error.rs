@@ -57,8 +57,8 @@ pub struct QuotaError(Refused);
 /// assert!(pause(1).is_ok() && pause(2).is_ok() && pause(1).is_ok());
 /// assert_eq!(
 ///     pause(3).unwrap_err().to_string(),
-///     "the key is not paused: as many keys as `max_keys` are paused already; allowed: 2 at one \
-///      time; raise `max_keys`, or pause for a shorter time"
+///     "the key is not paused: as many keys as `max_keys` are paused, or were until less than two \
+///      graces ago; allowed: 2 at one time; raise `max_keys`, or pause for a shorter time"
 /// );
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -443,10 +443,10 @@ pub enum Refused {
         /// The number of bytes that the limiter occupies.
         bytes: usize,
     },
-    /// The maximum number of keys is already paused.
+    /// The maximum number of keys is paused, or was paused until recently.
     #[error(
-        "the key is not paused: as many keys as `max_keys` are paused already; allowed: {most} at one time; \
-         raise `max_keys`, or pause for a shorter time"
+        "the key is not paused: as many keys as `max_keys` are paused, or were until less than two graces \
+         ago; allowed: {most} at one time; raise `max_keys`, or pause for a shorter time"
     )]
     TooManyPauses {
         /// The maximum number of keys that may be paused at one time.

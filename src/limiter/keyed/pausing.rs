@@ -43,8 +43,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// Returns a [`PauseError`] if `max_keys` keys are already paused, or if the system refuses the
-    /// memory. After either error, the key is not paused.
+    /// Returns a [`PauseError`] if `max_keys` keys are paused or were paused until recently, or if
+    /// the system refuses the memory. After either error, the key is not paused. A pause that has
+    /// ended makes room for another pause between one and two [graces](crate::Builder::grace)
+    /// later, because the limiter forgets pauses as it forgets idle keys.
     ///
     /// # Progress
     ///
