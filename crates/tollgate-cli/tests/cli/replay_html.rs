@@ -166,6 +166,21 @@ fn the_page_has_the_figures_of_the_report() {
 }
 
 #[test]
+fn the_shares_of_a_page_are_those_of_the_text_report() {
+    let path = page("shares");
+    let html = path.to_str().expect("UTF-8");
+    let log = "192.0.2.1 - - [03/Mar/2025:08:00:28 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(16);
+    for limit in ["15/s", "a=15/s by ip"] {
+        let shown = text(&replay_stdin(&["--limit", limit, "--html", html], log.as_bytes()));
+        let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+        for part in ["93.8 %", "6.2 %"] {
+            assert!(shown.contains(part) && page.contains(part), "{limit}: no {part} in {shown} or {page}");
+        }
+        assert!(page.contains("93.8 %15 requests passed6.2 %1 request denied"), "{limit}: {page}");
+    }
+}
+
+#[test]
 fn a_comparison_has_the_same_table_of_algorithms() {
     let table = |name: &str, args: &[&str]| {
         let path = page(name);

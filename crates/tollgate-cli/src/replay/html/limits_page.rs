@@ -9,7 +9,7 @@ use super::waits::Waits;
 use crate::printable::{cut, printable};
 use crate::replay::html_settings::HtmlSettings;
 use crate::replay::limits::report::{Class, Limit, Report};
-use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
+use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share, shares};
 use crate::replay::timeline::Timeline;
 
 /// The facts that a page shows.
@@ -34,14 +34,13 @@ pub(crate) fn page(facts: &Facts<'_>) -> String {
         page.text(&format!(", {} to {} UTC ({span})", date_and_time(first), date_and_time(last)));
     }
     page.text(&format!(". Algorithm: {}", report.algorithm)).raw(".</p>\n</header>\n");
-    let all = u128::from(report.passed) + u128::from(report.refused);
     let keys: usize =
         report.limits.iter().filter(|limit| !limit.shadow).map(|limit| limit.keys_refused).sum();
-    let of_all = |count: u64| share(count.into(), all);
+    let [passed, denied] = shares(report.passed.into(), report.refused.into());
     parts::write_tiles(
         [
-            ("good", of_all(report.passed), format!("{} passed", plural(report.passed, "request"))),
-            ("bad", of_all(report.refused), format!("{} denied", plural(report.refused, "request"))),
+            ("good", passed, format!("{} passed", plural(report.passed, "request"))),
+            ("bad", denied, format!("{} denied", plural(report.refused, "request"))),
             ("", grouped(keys as u64), "keys of limits were denied something".to_owned()),
             ("", duration(facts.longest_wait), "longest wait that a client was told".to_owned()),
         ],

@@ -12,7 +12,7 @@ use crate::replay::html_settings::HtmlSettings;
 use crate::replay::keys::Keys;
 use crate::replay::report::Report;
 use crate::replay::report::figures::{Figures, Outcome};
-use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
+use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share, shares};
 use crate::replay::simulation::Simulation;
 
 /// The facts that a page shows.
@@ -76,13 +76,12 @@ fn write_head(facts: &Facts<'_>, page: &mut Markup) {
 }
 
 fn write_figures(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
-    let all = u128::from(figures.passed) + u128::from(figures.denied);
-    let of_all = |count: u64| share(count.into(), all);
+    let [passed, denied] = shares(figures.passed.into(), figures.denied.into());
     let clients = plural(facts.report.log.keys as u64, "client");
     let longest = figures.longest_wait.as_ref().map_or(0, |wait| wait.ns);
     let tiles = [
-        ("good", of_all(figures.passed), format!("{} passed", plural(figures.passed, "request"))),
-        ("bad", of_all(figures.denied), format!("{} denied", plural(figures.denied, "request"))),
+        ("good", passed, format!("{} passed", plural(figures.passed, "request"))),
+        ("bad", denied, format!("{} denied", plural(figures.denied, "request"))),
         ("", grouped(figures.keys_denied as u64), format!("of {clients} were denied something")),
         ("", duration(Duration::from_nanos(longest)), "longest wait that a client was told".to_owned()),
     ];
