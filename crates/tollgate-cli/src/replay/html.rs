@@ -116,7 +116,7 @@ impl<'s> LimitsPage<'s> {
     }
 
     /// Counts a request. `refused` is `None` if the request passed. For a refused request,
-    /// `refused` contains the retry-after, or `None` if the request can never pass.
+    /// `refused` contains the retry-after, or `None` if the client was told no time.
     pub(crate) fn judged(&mut self, at: Tick, refused: Option<Option<Duration>>) {
         self.timeline.count(at.as_nanos() / 1_000_000_000, refused.is_none());
         if let Some(wait) = refused {

@@ -181,6 +181,25 @@ fn the_shares_of_a_page_are_those_of_the_text_report() {
 }
 
 #[test]
+fn a_wait_is_never_only_if_a_request_costs_too_much() {
+    let path = page("waits");
+    let html = path.to_str().expect("UTF-8");
+    let held = "time,ip,bytes,took\n1,192.0.2.1,9,100\n2,192.0.2.1,9,1\n2,192.0.2.2,9,1\n";
+    let in_flight = ["--limit", "a=1 at once by ip", "--fields", "duration=took"];
+    for (args, part, other) in [
+        (&in_flight[..], "not told1100 %", "never"),
+        (&["--limit", "5/min", "--max-keys", "1"], "not told1100 %", "never"),
+        (&["--limit", "5/min", "--cost", "bytes"], "never3100 %", "not told"),
+    ] {
+        text(&replay_stdin(&[args, &["--html", html]].concat(), held.as_bytes()));
+        let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+        let waits = page.split("How long they would have waited").nth(1).unwrap_or_default();
+        let waits = waits.split("How this was made").next().unwrap_or_default();
+        assert!(waits.contains(part) && !waits.contains(other), "{args:?}: {waits}");
+    }
+}
+
+#[test]
 fn a_comparison_has_the_same_table_of_algorithms() {
     let table = |name: &str, args: &[&str]| {
         let path = page(name);

@@ -140,8 +140,10 @@ pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
     while columns.len() > FEWEST_WAITS && columns.last().is_some_and(|column| column.denied == 0) {
         columns.pop();
     }
-    if waits.never > 0 {
-        columns.push(Column { label: "never".into(), passed: 0, denied: waits.never });
+    for (label, denied) in [("not told", waits.not_told), ("never", waits.never)] {
+        if denied > 0 {
+            columns.push(Column { label: label.into(), passed: 0, denied });
+        }
     }
     page.raw(
         "<section>\n<h2>How long they would have waited</h2>\n<p class=\"soft\">Denied requests by the time ",

@@ -9,25 +9,28 @@ const ENDS: [u64; 9] = [100, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000, 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
     counts: [u64; ENDS.len() + 1],
+    /// Requests whose clients were told no time, such as the denials of a limit on requests in
+    /// flight.
+    pub(crate) not_told: u64,
     /// Requests that can never pass.
     pub(crate) never: u64,
 }
 
 impl Waits {
-    /// Counts a denied request. `None` means that the request can never pass.
+    /// Counts a denied request that may pass later. `None` means that its client was told no time.
     pub(crate) fn add(&mut self, wait: Option<Duration>) {
         match wait {
             Some(wait) => {
                 let class = ENDS.iter().position(|&end| wait <= Duration::from_millis(end));
                 self.counts[class.unwrap_or(ENDS.len())] += 1;
             }
-            None => self.never += 1,
+            None => self.not_told += 1,
         }
     }
 
     /// Returns the number of requests that were counted.
     pub(crate) fn total(&self) -> u64 {
-        self.counts.iter().sum::<u64>() + self.never
+        self.counts.iter().sum::<u64>() + self.not_told + self.never
     }
 
     /// Iterates over the classes, from the shortest waits to the longest. Each item contains a
@@ -49,6 +52,6 @@ mod tests {
         }
         waits.add(None);
         let counts: Vec<u64> = waits.classes().map(|(_, count)| count).collect();
-        assert_eq!((counts, waits.never), (vec![1, 0, 1, 1, 0, 0, 1, 0, 1, 1], 1));
+        assert_eq!((counts, waits.not_told), (vec![1, 0, 1, 1, 0, 0, 1, 0, 1, 1], 1));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tollgate::Algorithm;
+use tollgate::{Algorithm, Outcome};
 
 use super::rates::Rates;
 use super::waits::Waits;
@@ -59,7 +59,10 @@ impl Watch {
             self.rates.add(id, at);
             if !decision.is_allowed() {
                 let wait = decision.retry_after();
-                self.waits.add(wait);
+                match decision.outcome() {
+                    Outcome::TooCostly => self.waits.never += 1,
+                    _ => self.waits.add(wait),
+                }
                 self.longest[id] = self.longest[id].max(wait.unwrap_or_default());
             }
         }
