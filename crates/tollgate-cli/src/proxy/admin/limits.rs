@@ -10,6 +10,7 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -185,6 +186,8 @@ fn done() -> Answer {
 }
 
 fn state(name: &str, class: Option<&str>, peeked: &Decision) -> Answer {
+    // While requests are in flight, no time until the reset is known.
+    let reset_after = Some(peeked.reset_after()).filter(|time| *time < Duration::MAX);
     let body = json!({
         "limit": name,
         "class": class,
@@ -192,7 +195,7 @@ fn state(name: &str, class: Option<&str>, peeked: &Decision) -> Answer {
         "capacity": peeked.capacity(),
         "remaining": peeked.remaining(),
         "retry_after_seconds": peeked.retry_after().map(|time| time.as_secs_f64()),
-        "reset_after_seconds": peeked.reset_after().as_secs_f64(),
+        "reset_after_seconds": reset_after.map(|time| time.as_secs_f64()),
         "source": format!("{:?}", peeked.source()).to_lowercase(),
     });
     super::json(StatusCode::OK, &body)

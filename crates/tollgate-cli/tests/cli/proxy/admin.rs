@@ -5,7 +5,7 @@ use super::running::{Proxy, until, within};
 use super::shared::reaches_its_store;
 use super::upstream::{Upstream, hello};
 use super::wire::{Reply, asking, get, metric_is, read_until, send};
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_testing::store::server::Server;
 
 async fn delete(proxy: &Proxy, path: &str) -> Reply {
@@ -119,6 +119,30 @@ async fn the_state_of_a_key_is_read_and_reset() {
         assert_eq!(remaining().await, fresh, "{algorithm}");
         assert_eq!(get(proxy.address, "/", "").await.status, 200, "{algorithm}");
     }
+}
+
+#[tokio::test]
+async fn a_key_with_requests_in_flight_has_no_time_of_reset() {
+    let (upstream, go) = super::operation::on_command().await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "a=1 at once by ip"]);
+    let mut client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
+    let path = "/limits/a/keys/127.0.0.1";
+    let state = get(proxy.metrics, path, "").await.json();
+    let times = |state: &Value| [state["retry_after_seconds"].clone(), state["reset_after_seconds"].clone()];
+    assert_eq!((&state["allowed"], times(&state)), (&json!(false), [json!(null), json!(null)]), "{state}");
+    go.notify_one();
+    read_until(&mut client, "at last").await;
+    let state = within(async {
+        loop {
+            let state = get(proxy.metrics, path, "").await.json();
+            if state["allowed"] == json!(true) {
+                return state;
+            }
+        }
+    })
+    .await;
+    assert_eq!(times(&state), [json!(0.0), json!(0.0)], "{state}");
 }
 
 #[tokio::test]
