@@ -197,12 +197,16 @@ pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, p
 /// Writes a cell with a bar. The bar's length is proportional to its count, and a count of
 /// `tallest` has the longest bar.
 pub(crate) fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Markup) {
-    const WIDTH: u128 = 1000;
-    let scaled = |count: u64| {
-        let width = u128::from(count) * WIDTH / u128::from(tallest.max(1));
-        i64::try_from(width).unwrap_or(0).max(if count > 0 { 8 } else { 0 })
+    const WIDTH: u32 = 1000;
+    // A count above zero is always visible.
+    const LEAST: u32 = 8;
+    let scaled = |count: u64, room: u32| {
+        let width = u128::from(count) * u128::from(WIDTH) / u128::from(tallest.max(1));
+        let width = u32::try_from(width).unwrap_or(room).clamp(LEAST, room);
+        if count > 0 { width } else { 0 }
     };
-    let (passed, denied) = (scaled(passed), scaled(denied));
+    let passed = scaled(passed, if denied > 0 { WIDTH - LEAST } else { WIDTH });
+    let denied = scaled(denied, WIDTH - passed);
     page.raw(
         "<td class=\"share\"><svg viewBox=\"0 0 1000 60\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
     );
@@ -214,4 +218,32 @@ pub(crate) fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Marku
         page.raw("\" width=\"").number(denied).raw("\"/>");
     }
     page.raw("</svg></td>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_bar_is_visible_inside_its_picture() {
+        for (passed, denied, tallest) in
+            [(9_995, 5, 10_000), (5, 9_995, 10_000), (3, 5, 10_000), (0, 1, 1), (1, 1, 2), (1, 0, 1)]
+        {
+            let mut page = Markup::default();
+            write_bar(passed, denied, tallest, &mut page);
+            let page = page.into_string();
+            let numbers = |name: &str| -> Vec<u32> {
+                let begin = format!(" {name}=\"");
+                let values = page.split(&begin).skip(1);
+                values.filter_map(|rest| rest.split('"').next()?.parse().ok()).collect()
+            };
+            let mut end = 0;
+            for (x, width) in numbers("x").into_iter().zip(numbers("width")) {
+                assert!(x == end && width >= 8, "{page}");
+                end = x + width;
+            }
+            assert!(end <= 1000, "{page}");
+            assert_eq!(page.matches("<rect").count(), usize::from(passed > 0) + usize::from(denied > 0));
+        }
+    }
 }
