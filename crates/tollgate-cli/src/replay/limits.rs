@@ -40,6 +40,7 @@ use super::log::address::Addresses;
 use super::log::formats::Format;
 use super::log::request::Reason;
 use super::log::schema::Unopened;
+use super::log::wrapped::{self, Unwrapper};
 use super::position::Position;
 use super::progress::Progress;
 use super::reading::{self, Logs, Reader, Source};
@@ -72,8 +73,8 @@ pub fn replay(settings: &Settings) -> Result<Report, Failure> {
 /// The requests of one log.
 enum Requests {
     Columns(Box<Columns>),
-    /// The JSON log of the proxy.
-    Proxy,
+    /// The JSON log of the proxy, whose lines may be wrapped.
+    Proxy(Option<Unwrapper>),
 }
 
 impl Source for Requests {
@@ -82,14 +83,18 @@ impl Source for Requests {
     fn read(&mut self, text: &[u8], values: &mut Vec<u8>) -> Result<Option<Found>, Reason> {
         match self {
             Self::Columns(columns) => columns.read(text, values),
-            Self::Proxy => proxy_log::read(text, values).map(Some),
+            Self::Proxy(unwrapper) => match wrapped::whole(unwrapper, text)? {
+                Some(line) => proxy_log::read(line, values).map(Some),
+                None => Ok(None),
+            },
         }
     }
 
     fn again(&self) -> Option<Self> {
         match self {
             Self::Columns(columns) => columns.again().map(|columns| Self::Columns(Box::new(columns))),
-            Self::Proxy => Some(Self::Proxy),
+            Self::Proxy(None) => Some(Self::Proxy(None)),
+            Self::Proxy(Some(_)) => None,
         }
     }
 
@@ -297,8 +302,13 @@ impl Reader for Replay<'_> {
     fn recognise(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
         let log = &self.settings.log;
         let may_be_json = matches!(log.format, None | Some(Format::Json)) && log.names.is_empty();
-        if may_be_json && proxy_log::is_one(first) {
-            return Ok((Format::Json, Requests::Proxy));
+        if may_be_json {
+            let mut unwrapper = Unwrapper::of(first);
+            if let Ok(Some(line)) = wrapped::whole(&mut unwrapper, first)
+                && proxy_log::is_one(line)
+            {
+                return Ok((Format::Json, Requests::Proxy(unwrapper)));
+            }
         }
         let (format, columns) = Columns::open(first, &self.needs, log)?;
         Ok((format, Requests::Columns(Box::new(columns))))
@@ -306,7 +316,7 @@ impl Reader for Replay<'_> {
 
     /// If this is the first log, builds the limits.
     fn opening(&mut self, file: usize, source: &Requests) -> Result<(), Failure> {
-        let is_of_proxy = matches!(source, Requests::Proxy);
+        let is_of_proxy = matches!(source, Requests::Proxy(_));
         if self.engine.is_some() && is_of_proxy != self.findings.is_of_proxy {
             return Err(Failure::refused(format!(
                 "{} is the JSON log of tollgate proxy and another log is not, or the other way round: expected logs of \

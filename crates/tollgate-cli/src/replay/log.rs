@@ -15,4 +15,4 @@ pub(crate) mod schema;
 pub(crate) mod summary;
 pub(crate) mod text;
 pub(crate) mod timestamp;
-mod wrapped;
+pub(crate) mod wrapped;

@@ -301,6 +301,26 @@ fn lines_that_docker_kubernetes_or_syslog_wrapped_are_unwrapped() {
 }
 
 #[test]
+fn the_json_log_of_the_proxy_is_recognised_in_every_wrapping() {
+    let line = |(second, key): (u64, &str)| {
+        format!(
+            "{{\"time_ns\":{second}000000000,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\
+             \"path\":\"/\",\"status\":200,\"bytes\":0,\"refused_by\":null,\"limits\":[{{\"limit\":\"a\",\"class\":null,\
+             \"key\":\"{key}\",\"outcome\":\"allowed\"}}]}}\n"
+        )
+    };
+    // The replay sorts the log of the proxy, so the last line is judged first.
+    let log: String = [(7, "00"), (8, "01"), (6, "00")].into_iter().map(line).collect();
+    let args = ["--limit", "a=1/h by header x-key", "--decisions", "-"];
+    let expected = "line,allowed,refused_by,outcome,retry_after_ns\n3,true,,,\n1,false,a,denied,3599000000000\n2,true,,,\n";
+    assert_eq!(text(&replay_stdin(&args, log.as_bytes())), expected);
+    for (name, wrap) in wrappings() {
+        let wrapped: String = log.lines().map(wrap).collect();
+        assert_eq!(text(&replay_stdin(&args, wrapped.as_bytes())), expected, "{name}: {wrapped}");
+    }
+}
+
+#[test]
 fn parts_of_a_long_line_are_joined() {
     let agent = "x".repeat(40_000);
     let line =

@@ -8,7 +8,7 @@ use super::request::{Reason, Request};
 use super::schema::{Unopened, Wanted};
 use super::text::{self, TextRecords};
 use super::timestamp::TimeUnit;
-use super::wrapped::Unwrapper;
+use super::wrapped::{self, Unwrapper};
 
 /// A hint explains how to remove up to this many leading words.
 const MOST_WORDS_BEFORE: usize = 6;
@@ -34,12 +34,9 @@ impl Records {
     /// is the header in a CSV log, the `#Fields:` line in a W3C log, and a record in any other log.
     pub fn open(first: &[u8], format: Option<Format>, wanted: &Wanted) -> Result<(Format, Self), Unopened> {
         let mut unwrapper = Unwrapper::of(first);
-        let first = match &mut unwrapper {
-            Some(unwrapper) => match unwrapper.unwrap(first).map_err(Unopened::NotARecord)? {
-                Some(whole) => whole.to_vec(),
-                None => return Err(Unopened::NotARecord("it is a part of a line".into())),
-            },
-            None => first.to_vec(),
+        let first = match wrapped::whole(&mut unwrapper, first).map_err(Unopened::NotARecord)? {
+            Some(whole) => whole.to_vec(),
+            None => return Err(Unopened::NotARecord("it is a part of a line".into())),
         };
         let format = match format {
             Some(Format::W3c) | None if is_directive(&first) => match first.starts_with(FIELDS_DIRECTIVE) {
@@ -87,13 +84,7 @@ impl Records {
     /// line describes the log, or is part of a split line that is still incomplete.
     #[inline]
     pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
-        let line = match &mut self.unwrapper {
-            None => line,
-            Some(unwrapper) => match unwrapper.unwrap(line)? {
-                Some(whole) => whole,
-                None => return Ok(None),
-            },
-        };
+        let Some(line) = wrapped::whole(&mut self.unwrapper, line)? else { return Ok(None) };
         match &mut self.kind {
             Kind::Text(records) => records.read(line, key),
             Kind::Json(records) => records.read(line, key).map(Some),

@@ -51,7 +51,7 @@ impl Unwrapper {
     /// # Errors
     ///
     /// Returns an error if the line does not have this wrapping.
-    pub(crate) fn unwrap(&mut self, line: &[u8]) -> Result<Option<&[u8]>, Reason> {
+    fn unwrap(&mut self, line: &[u8]) -> Result<Option<&[u8]>, Reason> {
         let found = self.wrapping.unwrap(line).ok_or_else(|| self.wrapping.lacking())?;
         let parts = &mut self.parts[usize::from(found.is_error)];
         if parts.len() + found.text.len() > MAX_LINE {
@@ -65,6 +65,23 @@ impl Unwrapper {
         std::mem::swap(parts, &mut self.whole);
         parts.clear();
         Ok(Some(&self.whole))
+    }
+}
+
+/// Returns the line inside the wrapping of a log, or the line itself if the log has no unwrapper.
+/// Returns `None` if `line` is not the last part of a wrapped line.
+///
+/// # Errors
+///
+/// Returns an error if the log has an unwrapper and the line does not have its wrapping.
+#[inline]
+pub(crate) fn whole<'l>(
+    unwrapper: &'l mut Option<Unwrapper>,
+    line: &'l [u8],
+) -> Result<Option<&'l [u8]>, Reason> {
+    match unwrapper {
+        None => Ok(Some(line)),
+        Some(unwrapper) => unwrapper.unwrap(line),
     }
 }
 
