@@ -65,6 +65,17 @@ fn a_path_that_is_too_long_for_the_proxy_is_no_request() {
 }
 
 #[test]
+fn a_path_that_is_mapped_is_the_target_in_a_known_format_too() {
+    let log = "{\"start_time\":\"2024-01-01T00:00:00Z\",\"response_code\":200,\"method\":\"GET\",\
+        \"downstream_remote_address\":\"192.0.2.1:1\",\"path\":\"/rewritten\",\"orig\":\"/login?a\"}\n"
+        .repeat(2);
+    for (names, refused) in [("path=orig", "a"), ("uri=orig", "a"), ("path=orig,uri=path", "")] {
+        let args = ["--limit", "a=1/h by ip for /login", "--fields", names];
+        assert_eq!(refused_by(&args, &log), ["", refused], "{names}");
+    }
+}
+
+#[test]
 fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     for (limit, needs) in [
         ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),

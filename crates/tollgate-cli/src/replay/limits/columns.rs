@@ -84,9 +84,8 @@ impl Columns {
         };
         let (format, _) = Records::open(first, settings.format, &wanted(Vec::new(), settings.names.clone()))?;
         let mut names = settings.names.clone();
+        let theirs = |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
         if format.names_its_fields() {
-            let theirs =
-                |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
             let asks = needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Query(_))));
             let target = match theirs("uri") {
                 Some(uri) => uri,
@@ -94,6 +93,8 @@ impl Columns {
                 None => theirs("path").unwrap_or_else(|| "path".to_owned()),
             };
             names.push(("target".to_owned(), target));
+        } else if let (None, Some(path)) = (theirs("uri"), theirs("path")) {
+            names.push(("uri".to_owned(), path));
         }
         let mut columns: Vec<(Slot, String)> = Vec::new();
         // A line without a method means that the server could not read the request.
