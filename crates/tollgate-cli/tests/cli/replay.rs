@@ -440,6 +440,13 @@ fn an_unknown_field_is_answered_with_the_fields_there_are() {
     assert!(pairs.contains("'time'"), "{pairs}");
     let mapped = refusal(&replay(&[&[LOG, "--fields", "ip=addr"][..], &LIMIT].concat()));
     assert!(mapped.contains("combined"), "{mapped}");
+    for log in [log(), "#Fields: date time c-ip\n2025-03-03 08:00:00 192.0.2.1\n".to_owned()] {
+        for limit in ["1/h", "a=1/h by nothing"] {
+            let args = ["--limit", limit, "--fields", "time=when"];
+            let message = refusal(&replay_stdin(&args, log.as_bytes()));
+            assert!(message.contains("unknown field 'when' for the time"), "{message}");
+        }
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ use super::path::unescaped;
 use super::request::{MISSING, Reason, Request, byte_count};
 use super::schema::{Cost, Unopened, Wanted, unknown_field};
 use super::timestamp::{Stamps, TimeUnit};
+use crate::printable::printable;
 
 /// The source of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,6 +271,15 @@ impl Plan {
             let name = wanted.name_of(field);
             source(name).ok_or_else(|| unknown_field(name, format, known().iter().map(String::as_bytes)))
         };
+        let time = wanted.name_of("time");
+        if time != "time" {
+            let columns = if format == Format::W3c { "columns 'date' and 'time'" } else { "column 'time'" };
+            return Err(Unopened::Refused(format!(
+                "unknown field '{}' for the time: a {format} log has the time in its {columns}; leave time out of \
+                 --fields",
+                printable(time.as_bytes())
+            )));
+        }
         let time = match format {
             Format::W3c => match (column("date"), column("time")) {
                 (Some(date), Some(time)) if time == date + 1 => date..time + 1,
