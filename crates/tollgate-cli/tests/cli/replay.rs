@@ -780,24 +780,36 @@ fn a_compliant_client_is_not_blamed_for_what_can_never_pass() {
 fn logs_in_the_wrong_order_and_stamps_that_leap_are_noted() {
     let directory = scratch("order_of_logs");
     let files = ["early.log", "late.log"].map(|name| directory.join(name));
-    fs::write(&files[0], line_at("a", 10) + &line_at("a", 20)).expect("the directory can be written");
-    fs::write(&files[1], line_at("a", 15) + &line_at("a", 30)).expect("the directory can be written");
+    fs::write(&files[0], line_at("192.0.2.1", 10) + &line_at("192.0.2.1", 20))
+        .expect("the directory can be written");
+    fs::write(&files[1], line_at("192.0.2.1", 15) + &line_at("192.0.2.1", 30))
+        .expect("the directory can be written");
     let [early, late] = files.each_ref().map(|file| file.to_string_lossy());
-    for (order, noted) in [([&*late, &*early], "20 s before"), ([&*early, &*late], "5 s before")] {
-        let report = text(&replay(&[&order[..], &["--limit", "1/h"]].concat()));
-        let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(flat.contains(&format!("begins {noted}")), "{noted} is missing:\n{report}");
-        let sorted = text(&replay(&[&order[..], &["--limit", "1/h", "--sort"]].concat()));
-        assert!(!sorted.contains("begins"), "{sorted}");
+    let ip = |last: u64| format!("192.0.2.{last}");
+    let leaping = line_at(&ip(1), 1) + &line_at(&ip(2), 2).replace("/2025", "/2035") + &line_at(&ip(1), 3);
+    for (command, shifted) in [
+        (&["replay", "--limit", "1/h"][..], "every later request of its key is"),
+        (&["replay", "--limit", "a=1/h by ip"], "every later request is"),
+        (&["suggest"], "every later request of its key is"),
+    ] {
+        let flat = |args: &[&str], log: &str| {
+            let report = text(&run_stdin(&[command, args].concat(), log.as_bytes()));
+            report.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        for (order, noted) in [([&*late, &*early], "20 s before"), ([&*early, &*late], "5 s before")] {
+            let report = flat(&order, "");
+            assert!(report.contains(&format!("begins {noted}")), "{noted} is missing:\n{report}");
+            let sorted = flat(&[&order[..], &["--sort"]].concat(), "");
+            assert!(!sorted.contains("begins"), "{sorted}");
+        }
+        let report = flat(&[], &leaping);
+        let is_noted = report.contains("standard input:2 is stamped 3652 d") && report.contains(shifted);
+        assert!(is_noted, "{command:?}: {report}");
+        assert!(!flat(&["--sort"], &leaping).contains("is stamped"), "{command:?}");
+        // A gap without traffic is not a leap, because no earlier timestamp follows it.
+        let pause: String = leaping.split_inclusive('\n').take(2).collect();
+        assert!(!flat(&[], &pause).contains("is stamped"), "{command:?}");
     }
-    let leaping = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035") + &line_at("a", 3);
-    let report = text(&replay_stdin(&["--limit", "1/h"], leaping.as_bytes()));
-    let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(flat.contains("standard input:2 is stamped 3652 d"), "{report}");
-    // A gap without traffic is not a leap, because no earlier timestamp follows it.
-    let pause = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035");
-    let report = text(&replay_stdin(&["--limit", "1/h"], pause.as_bytes()));
-    assert!(!report.contains("is stamped"), "{report}");
 }
 
 #[test]

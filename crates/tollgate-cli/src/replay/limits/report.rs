@@ -115,7 +115,11 @@ impl Report {
         elapsed: Duration,
     ) -> Self {
         let tally = engine.tally();
-        let mut notes: Vec<String> = notes::on_holes(log).chain(notes::on_last_lines(log)).collect();
+        let mut notes: Vec<String> = notes::on_holes(log)
+            .chain(notes::on_last_lines(log))
+            // All keys share one clock.
+            .chain(notes::on_order(log, findings.is_sorted, "request"))
+            .collect();
         for name in &findings.never_named {
             notes.push(format!(
                 "no line names the limit {}, which looks at a header or a query parameter: it applied to no request, or \

@@ -283,7 +283,8 @@ impl Log {
                 .collect(),
             notes: notes::on_holes(log)
                 .chain(notes::on_last_lines(log))
-                .chain(if settings.sort { Vec::new() } else { notes::on_order(log, settings.quota) })
+                .chain(notes::on_shifts(log, settings.quota))
+                .chain(notes::on_order(log, settings.sort, "request of its key"))
                 .collect(),
             bad_lines: log
                 .bad_lines

@@ -31,20 +31,30 @@ pub(crate) fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
         .map(|file| format!("the last line of {} has no line end: its last field may be cut off.", file.name))
 }
 
-/// Returns the notes on a replay in order of arrival.
-pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
-    let mut notes = Vec::new();
+/// Returns the note on requests that were judged later than stamped, if the shift is long for the
+/// quota.
+pub(crate) fn on_shifts(log: &LogSummary, quota: Quota) -> Option<String> {
     let shifts = log.judged_later_than_stamped;
-    if matters(shifts.largest, quota) {
+    matters(shifts.largest, quota).then(|| {
         let requests = match shifts.requests {
             1 => "1 request is".to_owned(),
             several => format!("{} are", plural(several, "request")),
         };
-        notes.push(format!(
+        format!(
             "timestamps disagree by up to {}, which is long for this limit: {requests} judged later than \
              stamped. --sort judges by stamp.",
             duration(shifts.largest),
-        ));
+        )
+    })
+}
+
+/// Returns the notes on logs in the wrong order, and on a timestamp that is probably wrong. A replay
+/// in order of time has no such note. `shifted` names the later requests that a wrong timestamp
+/// shifts.
+pub(crate) fn on_order(log: &LogSummary, is_sorted: bool, shifted: &str) -> Vec<String> {
+    let mut notes = Vec::new();
+    if is_sorted {
+        return notes;
     }
     for pair in log.files.windows(2) {
         let [before, file] = pair else { continue };
@@ -61,7 +71,7 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
     if let Some(leap) = log.leap {
         notes.push(format!(
             "{} is stamped {} ahead of all before it, and lines after it are not. If that stamp is wrong, \
-             every later request of its key is judged at the wrong time: remove the line.",
+             every later {shifted} is judged at the wrong time: remove the line.",
             log.describe_position(leap.position),
             duration(leap.ahead),
         ));

@@ -156,7 +156,7 @@ impl Report {
         Ok(Self {
             key: printable(settings.wanted.key.join("+").as_bytes()),
             order: if settings.sort { "time" } else { "arrival" },
-            log: Log::new(trace),
+            log: Log::new(trace, settings.sort),
             allowed: match allowed {
                 Allowed::Requests(most) => Most { requests: Some(most), clients: None },
                 Allowed::Clients(most) => Most { requests: None, clients: Some(most) },
@@ -232,7 +232,7 @@ impl Limit {
 }
 
 impl Log {
-    fn new(trace: &Trace) -> Self {
+    fn new(trace: &Trace, is_sorted: bool) -> Self {
         let log = &trace.log;
         let span_ns = log.span.map(|(first, last)| (first.as_nanos(), last.as_nanos()));
         let (peak, peak_of_one) = peaks_of_log(&trace.clients);
@@ -254,7 +254,10 @@ impl Log {
             peak_per_second_of_one_client: peak_of_one,
             judged_later_than_stamped: log.judged_later_than_stamped.requests,
             largest_shift_ns: nanos(log.judged_later_than_stamped.largest),
-            notes: notes::on_holes(log).chain(notes::on_last_lines(log)).collect(),
+            notes: notes::on_holes(log)
+                .chain(notes::on_last_lines(log))
+                .chain(notes::on_order(log, is_sorted, "request of its key"))
+                .collect(),
             bad_lines: log.bad_lines.iter().map(|bad| log.describe(bad)).collect(),
         }
     }
