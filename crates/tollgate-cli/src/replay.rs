@@ -130,15 +130,17 @@ impl<'s> Replay<'s> {
             None => None,
         };
         let shape = KeyShape::new(settings.wanted.key.len());
+        let read = [
+            ("the log it replays", &*settings.inputs),
+            ("the quotas of --quotas", settings.key_quotas.as_slice()),
+        ];
         let decisions = match &settings.decisions {
-            Some(path) => {
-                Some(Decisions::create(path, &settings.inputs, settings.key_quotas.as_ref(), shape)?)
-            }
+            Some(path) => Some(Decisions::create(path, &settings.inputs, &read, shape)?),
             None => None,
         };
         #[cfg(feature = "html")]
         let page = match &settings.html {
-            Some(html) => Some(Page::open(html, &settings.inputs, settings.key_quotas.as_ref())?),
+            Some(html) => Some(Page::open(html, &read)?),
             None => None,
         };
         let witness = Witness {

@@ -14,6 +14,8 @@ use tollgate::{Algorithm, Quota};
 use tollgate_http::program::PathTemplates;
 use tollgate_http::settings::LayerSettings;
 
+#[cfg(feature = "html")]
+use super::decisions::sink::are_same;
 use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::limiter::LimiterSettings;
@@ -355,7 +357,10 @@ impl ReplayArgs {
             ));
         }
         #[cfg(feature = "html")]
-        if self.html.is_some() && self.html == self.decisions {
+        if let (Some(html), Some(decisions)) = (&self.html, &self.decisions)
+            && decisions != Path::new("-")
+            && are_same(html, decisions)
+        {
             return Err(Failure::refused("--html and --decisions name the same file: expected two files"));
         }
         let from_file = self.from_file.take();
@@ -393,6 +398,12 @@ impl ReplayArgs {
     /// Returns the settings for a replay of named limits: `layer`, changed by the options.
     fn of_limits(self, layer: LayerSettings) -> Result<limits::Settings, Failure> {
         let html = self.page();
+        #[cfg(feature = "proxy")]
+        let configs = [self.config(), self.against.config()].into_iter().flatten();
+        #[cfg(feature = "proxy")]
+        let configs = configs.map(|path| Input::File(path.to_owned())).collect();
+        #[cfg(not(feature = "proxy"))]
+        let configs = Vec::new();
         let not_here = [
             (self.key.is_some(), "--key", "a limit says its key itself, as in 'per-ip=100/s by ip'"),
             (
@@ -441,6 +452,7 @@ impl ReplayArgs {
             inputs: inputs(&self.files)?,
             layer,
             against,
+            configs,
             log: LogSettings {
                 format: log_format(&self.log_format),
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,

@@ -14,6 +14,7 @@ use super::position::Position;
 use crate::failure::Failure;
 use crate::replay::log::key::KeyShape;
 use rows::Rows;
+use sink::ReadFiles;
 
 /// A CSV file with one row per request: `line,key,allowed,remaining,retry_after_ns`. With several
 /// logs, the first column is `file`.
@@ -25,15 +26,15 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     /// Opens the file, or standard output for `-`, and writes the header. Returns an error if the
-    /// file is an input or the file given by `--quotas`.
+    /// file is one of the `read` files.
     pub(crate) fn create(
         path: &Path,
         inputs: &[Input],
-        key_quotas: Option<&Input>,
+        read: &ReadFiles<'_>,
         shape: KeyShape,
     ) -> Result<Self, Failure> {
         let columns = ["key", "allowed", "remaining", "retry_after_ns"];
-        let rows = Rows::create(path, inputs, key_quotas, &columns)?;
+        let rows = Rows::create(path, inputs, read, &columns)?;
         Ok(Self { rows, shape, last_key: None })
     }
 

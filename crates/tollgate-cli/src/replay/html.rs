@@ -21,10 +21,9 @@ use std::time::Duration;
 
 use tollgate::Tick;
 
-use super::decisions::sink::Sink;
+use super::decisions::sink::{ReadFiles, Sink};
 use super::entry::Entry;
 use super::html_settings::HtmlSettings;
-use super::input::Input;
 use super::keys::Keys;
 use super::log::key::KeyShape;
 use super::report::Report;
@@ -48,14 +47,9 @@ impl<'s> Page<'s> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be written, or if it is one of the logs or the file
-    /// given by `--quotas`.
-    pub(crate) fn open(
-        settings: &'s HtmlSettings,
-        inputs: &[Input],
-        key_quotas: Option<&Input>,
-    ) -> Result<Self, Failure> {
-        Ok(Self { settings, sink: open(settings, inputs, key_quotas)? })
+    /// Returns an error if the file cannot be written, or if it is one of the `read` files.
+    pub(crate) fn open(settings: &'s HtmlSettings, read: &ReadFiles<'_>) -> Result<Self, Failure> {
+        Ok(Self { settings, sink: open(settings, read)? })
     }
 
     /// Writes the page.
@@ -105,10 +99,10 @@ impl<'s> LimitsPage<'s> {
     /// # Errors
     ///
     /// Returns the same errors as [`Page::open`].
-    pub(crate) fn open(settings: &'s HtmlSettings, inputs: &[Input]) -> Result<Self, Failure> {
+    pub(crate) fn open(settings: &'s HtmlSettings, read: &ReadFiles<'_>) -> Result<Self, Failure> {
         Ok(Self {
             settings,
-            sink: open(settings, inputs, None)?,
+            sink: open(settings, read)?,
             timeline: Timeline::new(),
             waits: Waits::default(),
             longest_wait: Duration::ZERO,
@@ -145,14 +139,14 @@ impl<'s> LimitsPage<'s> {
 }
 
 /// Opens a page's file.
-fn open(settings: &HtmlSettings, inputs: &[Input], key_quotas: Option<&Input>) -> Result<Sink, Failure> {
+fn open(settings: &HtmlSettings, read: &ReadFiles<'_>) -> Result<Sink, Failure> {
     let path = &settings.path;
     if path == Path::new("-") {
         return Err(Failure::refused(
             "--html -: the report goes to standard output; give --html a file, such as report.html",
         ));
     }
-    Sink::open("--html", path, inputs, key_quotas)
+    Sink::open("--html", path, read)
 }
 
 /// Writes a page to its file.

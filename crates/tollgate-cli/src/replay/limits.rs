@@ -144,10 +144,11 @@ struct Replay<'s> {
 impl<'s> Replay<'s> {
     fn new(settings: &'s Settings) -> Result<Self, Failure> {
         let parts = engine::parts(&settings.layer)?;
+        let read = [("the log it replays", &*settings.inputs), ("a file of its limits", &*settings.configs)];
         let rows = match &settings.decisions {
             Some(path) => {
                 let columns = ["allowed", "refused_by", "outcome", "retry_after_ns"];
-                Some(Rows::create(path, &settings.inputs, None, &columns)?)
+                Some(Rows::create(path, &settings.inputs, &read, &columns)?)
             }
             None => None,
         };
@@ -176,7 +177,7 @@ impl<'s> Replay<'s> {
             values: Vec::new(),
             rows,
             #[cfg(feature = "html")]
-            page: settings.html.as_ref().map(|html| LimitsPage::open(html, &settings.inputs)).transpose()?,
+            page: settings.html.as_ref().map(|html| LimitsPage::open(html, &read)).transpose()?,
         })
     }
 

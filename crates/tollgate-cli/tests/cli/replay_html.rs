@@ -386,6 +386,10 @@ fn a_page_that_cannot_be_is_refused_and_an_earlier_one_stays() {
         (&["--limit", "5/s", "--html", "-"][..], "--html -: the report goes to standard output"),
         (&["--limit", "5/s", "--html", LOG], "--html would overwrite"),
         (&["--limit", "5/s", "--html", "x", "--decisions", "x"], "--html and --decisions name the same file"),
+        (
+            &["--limit", "5/s", "--html", "x", "--decisions", "./x"],
+            "--html and --decisions name the same file",
+        ),
         (&["--limit", "5/s", "--html", "no/such/folder/x.html"], "cannot write to no/such/folder/x.html"),
         (&["--limit", "a=5/s by ip", "--html", LOG], "--html would overwrite"),
     ] {
@@ -397,9 +401,13 @@ fn a_page_that_cannot_be_is_refused_and_an_earlier_one_stays() {
     let quotas = quotas.to_str().expect("UTF-8");
     let message = refusal(&replay(&[LOG, "--limit", "5/s", "--quotas", quotas, "--html", quotas]));
     assert!(message.contains("--html would overwrite"), "{message}");
-    let path = page("stays");
+    let [path, link] = [page("stays"), page("link")];
     fs::write(&path, "earlier").expect("a file");
-    let html = path.to_str().expect("UTF-8");
+    let _ = fs::remove_file(&link);
+    fs::hard_link(&path, &link).expect("the target directory has links");
+    let [html, decisions] = [&path, &link].map(|path| path.to_str().expect("UTF-8"));
+    let message = refusal(&replay(&[LOG, "--limit", "5/s", "--html", html, "--decisions", decisions]));
+    assert!(message.contains("--html and --decisions name the same file"), "{message}");
     refusal(&replay(&[LOG, "--limit", "5/s", "--strict", "--html", html]));
     assert_eq!(fs::read_to_string(&path).expect("it is there"), "earlier");
 }

@@ -1,8 +1,9 @@
 //! Tests `tollgate replay` with named limits: the decisions, and the logs and limits that the
 //! program refuses.
 
-use crate::program::{LOG, json, refusal, replay, replay_stdin, text};
+use crate::program::{LOG, json, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
+use std::fs;
 
 /// Returns the name of the limit that refused each line of a log, or an empty string for a line
 /// that passed.
@@ -108,6 +109,27 @@ fn one_quota_and_limits_with_names_are_not_mixed() {
     ] {
         let message = refusal(&replay(&[&[LOG][..], args].concat()));
         assert!(message.contains(part), "{args:?}: {message}");
+    }
+}
+
+#[cfg(all(feature = "html", feature = "proxy"))]
+#[test]
+fn no_output_overwrites_a_file_of_limits() {
+    let directory = scratch("own_config");
+    let [config, other] = ["proxy.toml", "other.toml"].map(|name| directory.join(name));
+    let settings = "limit = [\"a=1/s by ip\"]\n";
+    for file in [&config, &other] {
+        fs::write(file, settings).expect("the target directory can be written");
+    }
+    let [config, other] = [&config, &other].map(|file| file.to_str().expect("UTF-8"));
+    for option in ["--decisions", "--html"] {
+        for target in [config, other] {
+            let args = [LOG, "--config", config, "--against-config", other, option, target];
+            let message = refusal(&replay(&args));
+            let part = format!("{option} would overwrite {target}, a file of its limits");
+            assert!(message.contains(&part), "{message}");
+            assert_eq!(fs::read_to_string(target).expect("it is there"), settings);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::sink::Sink;
+use super::sink::{ReadFiles, Sink};
 use crate::failure::Failure;
 use crate::printable::printable_path;
 use crate::replay::input::Input;
@@ -24,14 +24,14 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Opens the file, or standard output for `-`, and writes the header. Returns an error if the
-    /// file is an input or the file given by `--quotas`.
+    /// file is one of the `read` files.
     pub(crate) fn create(
         path: &Path,
         inputs: &[Input],
-        key_quotas: Option<&Input>,
+        read: &ReadFiles<'_>,
         columns: &[&str],
     ) -> Result<Self, Failure> {
-        let sink = Sink::open("--decisions", path, inputs, key_quotas)?;
+        let sink = Sink::open("--decisions", path, read)?;
         let mut rows = Self {
             name: (!matches!(sink, Sink::Stdout(_))).then(|| printable_path(path)),
             csv: csv::WriterBuilder::new().buffer_capacity(BUFFER).from_writer(sink),

@@ -20,6 +20,9 @@ use crate::failure::Failure;
 use crate::printable::printable_path;
 use crate::replay::input::Input;
 
+/// The files that a replay reads, each with its description for messages.
+pub(crate) type ReadFiles<'s> = [(&'static str, &'s [Input])];
+
 /// An open target.
 pub(crate) enum Sink {
     Stdout(io::Stdout),
@@ -57,17 +60,12 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// Returns an error if the path cannot be written, or if it leads to an input or to the file
-    /// given by `--quotas`, even under another name.
-    pub(crate) fn open(
-        option: &str,
-        path: &Path,
-        inputs: &[Input],
-        key_quotas: Option<&Input>,
-    ) -> Result<Self, Failure> {
+    /// Returns an error if the path cannot be written, or if it leads to one of the `read` files, even
+    /// under another name.
+    pub(crate) fn open(option: &str, path: &Path, read: &ReadFiles<'_>) -> Result<Self, Failure> {
         if path == Path::new("-") {
             if let Some(stdout) = Identity::of_stdout() {
-                refuse_read(option, "standard output", &stdout, inputs, key_quotas)?;
+                refuse_read(option, "standard output", &stdout, read)?;
             }
             return Ok(Self::Stdout(io::stdout()));
         }
@@ -76,7 +74,7 @@ impl Sink {
         match fs::metadata(path) {
             Ok(target) if target.is_file() => {
                 if let Some(identity) = Identity::of_path(path) {
-                    refuse_read(option, &name, &identity, inputs, key_quotas)?;
+                    refuse_read(option, &name, &identity, read)?;
                     if Identity::of_stdout().is_some_and(|stdout| stdout == identity) {
                         return Err(Failure::refused(format!(
                             "{option} {name} is where standard output goes, and the report with it; \
@@ -187,6 +185,16 @@ fn folder(target: &Path) -> &Path {
     target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
+/// Returns whether two paths lead to the same file, or would create the same file.
+#[cfg(feature = "html")]
+pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| Some((fs::canonicalize(folder(path)).ok()?, path.file_name()?.to_owned()));
+    match [one, other].map(Identity::of_path) {
+        [None, None] => place(one).is_some_and(|place_of_one| Some(place_of_one) == place(other)),
+        [one, other] => one == other,
+    }
+}
+
 /// Unnamed files.
 #[cfg(target_os = "linux")]
 mod unnamed {
@@ -218,22 +226,16 @@ mod unnamed {
     }
 }
 
-/// Refuses a target that is also an input.
-fn refuse_read(
-    option: &str,
-    name: &str,
-    target: &Identity,
-    inputs: &[Input],
-    key_quotas: Option<&Input>,
-) -> Result<(), Failure> {
+/// Refuses a target that is also one of the `read` files.
+fn refuse_read(option: &str, name: &str, target: &Identity, read: &ReadFiles<'_>) -> Result<(), Failure> {
     let same = |input: &&Input| match input {
         Input::Stdin => Identity::of_stdin().is_some_and(|stdin| stdin == *target),
         Input::File(path) => Identity::of_path(path).is_some_and(|file| file == *target),
     };
-    let log = inputs.iter().find(same).map(|input| (input, "the log it replays"));
-    match log.or_else(|| key_quotas.filter(same).map(|input| (input, "the quotas of --quotas"))) {
+    let found = read.iter().find_map(|(what, inputs)| Some((what, inputs.iter().find(same)?)));
+    match found {
         None => Ok(()),
-        Some((input, what)) => Err(Failure::refused(format!(
+        Some((what, input)) => Err(Failure::refused(format!(
             "{option} would overwrite {name}, {what} ({input}); write to another file"
         ))),
     }

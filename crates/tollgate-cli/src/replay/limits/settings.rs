@@ -16,6 +16,8 @@ pub struct Settings {
     pub layer: LayerSettings,
     /// Other limits to compare `layer` with.
     pub against: Option<Against>,
+    /// The files of `--config` and `--against-config`, which no output may overwrite.
+    pub configs: Vec<Input>,
     pub log: LogSettings,
     pub sort: bool,
     pub strict: bool,

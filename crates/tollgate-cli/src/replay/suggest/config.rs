@@ -28,7 +28,7 @@ impl Target {
     pub(crate) fn open(settings: &Settings) -> Result<Option<Self>, Failure> {
         let Some(path) = &settings.config_out else { return Ok(None) };
         key(&settings.wanted.key)?;
-        let sink = Sink::open("--config-out", path, &settings.inputs, None)?;
+        let sink = Sink::open("--config-out", path, &[("the log it reads", &settings.inputs)])?;
         Ok(Some(Self { sink, path: path.clone() }))
     }
 
