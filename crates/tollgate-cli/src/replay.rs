@@ -135,7 +135,9 @@ impl<'s> Replay<'s> {
             ("the quotas of --quotas", settings.key_quotas.as_slice()),
         ];
         let decisions = match &settings.decisions {
-            Some(path) => Some(Decisions::create(path, &settings.inputs, &read, shape)?),
+            Some(path) => {
+                Some(Decisions::create(path, &settings.inputs, &read, settings.html.is_none(), shape)?)
+            }
             None => None,
         };
         #[cfg(feature = "html")]

@@ -26,15 +26,16 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     /// Opens the file, or standard output for `-`, and writes the header. Returns an error if the
-    /// file is one of the `read` files.
+    /// file is one of the `read` files. For `is_only_output`, see [`Rows::create`].
     pub(crate) fn create(
         path: &Path,
         inputs: &[Input],
         read: &ReadFiles<'_>,
+        is_only_output: bool,
         shape: KeyShape,
     ) -> Result<Self, Failure> {
         let columns = ["key", "allowed", "remaining", "retry_after_ns"];
-        let rows = Rows::create(path, inputs, read, &columns)?;
+        let rows = Rows::create(path, inputs, read, is_only_output, &columns)?;
         Ok(Self { rows, shape, last_key: None })
     }
 

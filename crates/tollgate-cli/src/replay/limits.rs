@@ -148,7 +148,7 @@ impl<'s> Replay<'s> {
         let rows = match &settings.decisions {
             Some(path) => {
                 let columns = ["allowed", "refused_by", "outcome", "retry_after_ns"];
-                Some(Rows::create(path, &settings.inputs, &read, &columns)?)
+                Some(Rows::create(path, &settings.inputs, &read, settings.html.is_none(), &columns)?)
             }
             None => None,
         };

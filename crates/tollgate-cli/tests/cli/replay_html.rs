@@ -1,11 +1,13 @@
 //! Tests `tollgate replay --html`, which writes a single page. The page loads nothing, and no text
 //! in a log becomes markup.
 
-use crate::program::{LOG, json, refusal, replay, replay_stdin, scratch, text};
+use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use html5gum::{Token, Tokenizer};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 /// The elements that the page may contain. None of them loads, runs or links to anything.
 const ELEMENTS: [&str; 38] = [
@@ -377,6 +379,28 @@ fn an_empty_log_and_one_without_a_denial_have_pages() {
         assert!(page.text.contains(part), "{}", page.text);
         text(&replay_stdin(&["--limit", "a=5/s by ip", "--html", html], log.as_bytes()));
         parsed(&fs::read_to_string(html).expect("it was written"));
+    }
+}
+
+#[test]
+fn a_reader_of_decisions_that_leaves_does_not_take_the_page_with_it() {
+    let path = page("reader_left");
+    let html = path.to_str().expect("UTF-8");
+    let long = log().repeat(50);
+    for (limit, requests) in [("30/min", "16,150 requests"), ("a=30/min by ip", "16,050 requests")] {
+        let _ = fs::remove_file(&path);
+        let mut child = command(&["--limit", limit, "--decisions", "-", "--html", html])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program was built");
+        drop(child.stdout.take());
+        child.stdin.take().expect("it is a pipe").write_all(long.as_bytes()).expect("all is read");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let page = parsed(&fs::read_to_string(&path).expect("it was written")).text;
+        assert!(page.contains(requests), "{page}");
     }
 }
 

@@ -24,16 +24,21 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Opens the file, or standard output for `-`, and writes the header. Returns an error if the
-    /// file is one of the `read` files.
+    /// file is one of the `read` files. If `is_only_output` is not set, rows that nobody reads from
+    /// standard output are dropped without an error.
     pub(crate) fn create(
         path: &Path,
         inputs: &[Input],
         read: &ReadFiles<'_>,
+        is_only_output: bool,
         columns: &[&str],
     ) -> Result<Self, Failure> {
-        let sink = Sink::open("--decisions", path, read)?;
+        let mut sink = Sink::open("--decisions", path, read)?;
+        if let Sink::Stdout { needs_reader, .. } = &mut sink {
+            *needs_reader = is_only_output;
+        }
         let mut rows = Self {
-            name: (!matches!(sink, Sink::Stdout(_))).then(|| printable_path(path)),
+            name: (!matches!(sink, Sink::Stdout { .. })).then(|| printable_path(path)),
             csv: csv::WriterBuilder::new().buffer_capacity(BUFFER).from_writer(sink),
             files: (inputs.len() > 1).then(|| inputs.iter().map(Input::to_string).collect()),
             number: Vec::new(),

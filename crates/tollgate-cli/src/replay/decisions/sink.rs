@@ -25,7 +25,12 @@ pub(crate) type ReadFiles<'s> = [(&'static str, &'s [Input])];
 
 /// An open target.
 pub(crate) enum Sink {
-    Stdout(io::Stdout),
+    Stdout {
+        out: io::Stdout,
+        /// Whether a write fails after the reader has closed the pipe. Otherwise, such a write has
+        /// no effect.
+        needs_reader: bool,
+    },
     /// A pipe or a device, which cannot be replaced.
     Stream(File),
     Replacement(Replacement),
@@ -67,7 +72,7 @@ impl Sink {
             if let Some(stdout) = Identity::of_stdout() {
                 refuse_read(option, "standard output", &stdout, read)?;
             }
-            return Ok(Self::Stdout(io::stdout()));
+            return Ok(Self::Stdout { out: io::stdout(), needs_reader: true });
         }
         let name = printable_path(path);
         let unwritable = |error: io::Error| Failure::writing(&name, &error);
@@ -99,7 +104,7 @@ impl Sink {
         self.flush()?;
         match self {
             Self::Replacement(file) => file.keep(),
-            Self::Stdout(_) | Self::Stream(_) => Ok(()),
+            Self::Stdout { .. } | Self::Stream(_) => Ok(()),
         }
     }
 }
@@ -107,7 +112,7 @@ impl Sink {
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Stdout(stdout) => stdout.write(bytes),
+            Self::Stdout { out, needs_reader } => unread(out.write(bytes), *needs_reader, bytes.len()),
             Self::Stream(file) => file.write(bytes),
             Self::Replacement(Replacement { file, .. }) => file.as_file().write(bytes),
         }
@@ -115,10 +120,19 @@ impl Write for Sink {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Stdout(stdout) => stdout.flush(),
+            Self::Stdout { out, needs_reader } => unread(out.flush(), *needs_reader, ()),
             Self::Stream(file) => file.flush(),
             Self::Replacement(Replacement { file, .. }) => file.as_file().flush(),
         }
+    }
+}
+
+/// Returns the result of a write to standard output, or `done` if the write failed because the
+/// reader has left and is not needed.
+fn unread<T>(written: io::Result<T>, needs_reader: bool, done: T) -> io::Result<T> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe && !needs_reader => Ok(done),
+        written => written,
     }
 }
 
