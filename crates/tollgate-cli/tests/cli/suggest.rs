@@ -264,6 +264,37 @@ fn the_file_for_the_proxy_is_accepted_and_replays_alike() {
     assert!(shown.starts_with("# Written by tollgate suggest."), "{shown}");
 }
 
+#[cfg(feature = "proxy")]
+#[test]
+fn the_file_for_the_proxy_counts_requests_without_a_header_as_the_suggestion_does() {
+    let directory = scratch("suggest_headers");
+    let [log, file] = ["access.log", "proxy.toml"].map(|name| directory.join(name));
+    let lines = (0..240).map(|n| {
+        let header = |every: u64| if n % every == 0 { "-" } else { "x" };
+        let (ip, minute, referer, agent) = (n * n % 7, n / 60, header(2), header(3));
+        let request = format!("[17/May/2015:10:0{minute}:00 +0000] \"GET / HTTP/1.1\" 200 1");
+        format!("192.0.2.{ip} - - {request} \"{referer}\" \"{agent}\"\n")
+    });
+    fs::write(&log, lines.collect::<String>()).expect("a file");
+    let [log, file] = [&log, &file].map(|path| path.to_str().expect("UTF-8"));
+    for (key, by) in [
+        ("referer", "header referer else share"),
+        ("ip+referer", "ip+header referer or ip"),
+        (
+            "referer+user-agent",
+            "header referer+header user-agent or header user-agent or header referer else share",
+        ),
+    ] {
+        let args = [log, "--key", key, "--deny-requests", "20%", "--format", "json"];
+        let suggested = json(&suggest(&[&args[..], &["--config-out", file]].concat()));
+        let written = fs::read_to_string(file).expect("it was written");
+        assert!(written.contains(&format!(" by {by}\"]")), "{written}");
+        let replayed = json(&replay(&[log, "--config", file, "--format", "json"]));
+        assert!(replayed["refused"].as_u64() > Some(0), "{replayed}");
+        assert_eq!(replayed["refused"], suggested["suggested"]["denied"], "{key}");
+    }
+}
+
 /// A log of several thousand lines is parsed by several threads, and each of its parts by one.
 #[test]
 fn a_long_log_leads_to_the_same_suggestion_as_its_parts() {

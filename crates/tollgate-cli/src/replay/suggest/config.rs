@@ -42,7 +42,8 @@ impl Target {
     }
 }
 
-/// Returns the proxy's key for these fields of a log.
+/// Returns the proxy's key for these fields of a log. As in the suggestion, requests without one of
+/// the headers are counted by their other fields.
 ///
 /// # Errors
 ///
@@ -56,8 +57,17 @@ fn key(fields: &[String]) -> Result<String, Failure> {
             crate::printable::printable(field.as_bytes())
         ))),
     };
-    let parts: Vec<String> = fields.iter().map(part).collect::<Result<_, _>>()?;
-    Ok(parts.join("+"))
+    let without = |left_out: &[&str]| {
+        let parts = fields.iter().filter(|field| !left_out.contains(&field.as_str())).map(part);
+        parts.collect::<Result<Vec<_>, _>>().map(|parts| parts.join("+"))
+    };
+    let is_in_key = |header: &&str| fields.iter().any(|field| field == header);
+    let left_out = [&[][..], &["referer"], &["user-agent"], &["referer", "user-agent"]].into_iter();
+    let left_out = left_out.filter(|headers| headers.iter().all(is_in_key));
+    let keys: Vec<String> = left_out.map(without).collect::<Result<_, _>>()?;
+    let alternatives: Vec<&str> = keys.iter().map(String::as_str).filter(|key| !key.is_empty()).collect();
+    let otherwise = if alternatives.len() < keys.len() { " else share" } else { "" };
+    Ok(format!("{}{otherwise}", alternatives.join(" or ")))
 }
 
 /// Returns the text of the file.
