@@ -1,7 +1,7 @@
 //! Tests `tollgate suggest`. Each row must contain the figures of a replay, no smaller rate may be
 //! sufficient, and the proxy must accept the file that the program writes.
 
-use crate::program::{LOG, json, refusal, replay, run_stdin, scratch, text};
+use crate::program::{LOG, json, refusal, replay, replay_stdin, run_stdin, scratch, text};
 use crate::replay::long_log;
 use serde_json::Value;
 use std::fs;
@@ -292,6 +292,22 @@ fn the_file_for_the_proxy_counts_requests_without_a_header_as_the_suggestion_doe
         let replayed = json(&replay(&[log, "--config", file, "--format", "json"]));
         assert!(replayed["refused"].as_u64() > Some(0), "{replayed}");
         assert_eq!(replayed["refused"], suggested["suggested"]["denied"], "{key}");
+    }
+}
+
+/// The path and the status only reveal the patterns of clients.
+#[test]
+fn a_line_without_a_path_or_a_status_counts_as_in_the_replay() {
+    let clf = "192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
+    let cut = "192.0.2.1 - - [17/May/2015:10:05:04 +0000] \"GET / HT";
+    let object = "{\"time\":1,\"ip\":\"192.0.2.1\",\"path\":\"/\",\"status\":{\"code\":200}}\n";
+    for log in [format!("{clf}{cut}"), object.repeat(2)] {
+        let replayed = json(&replay_stdin(&["--limit", "9/s", "--format", "json"], log.as_bytes()));
+        let suggested = json(&suggest_stdin(&["--format", "json"], &log));
+        assert_eq!(suggested["log"]["requests"], 2, "{suggested}");
+        for count in ["requests", "unparsable"] {
+            assert_eq!(suggested["log"][count], replayed["log"][count], "{count} of {log}");
+        }
     }
 }
 

@@ -12,13 +12,13 @@ use crate::replay::log::formats::Format;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::record::Records;
 use crate::replay::log::request::{Reason, Request};
-use crate::replay::log::schema::Unopened;
+use crate::replay::log::schema::{Unopened, Wanted};
 use crate::replay::log::summary::LogSummary;
 use crate::replay::position::Position;
 use crate::replay::progress::Progress;
 use crate::replay::reading::{self, Logs, Reader, Source};
 
-/// Additional fields, which are read if the log has them. They reveal the clients' patterns.
+/// Additional fields, which are read where a log has them. They reveal the clients' patterns.
 const BESIDE: [&str; 2] = ["path", "status"];
 
 /// The requests of all logs.
@@ -32,8 +32,8 @@ pub(crate) struct Trace {
 /// The records of one log.
 struct Opened {
     records: Records,
-    /// Whether each key ends with the fields of [`BESIDE`].
-    has_more: bool,
+    /// Reads the fields of [`BESIDE`], if the log has them.
+    beside: Option<Records>,
 }
 
 impl Trace {
@@ -82,37 +82,27 @@ impl Reader for Tracing<'_> {
         &mut self.logs
     }
 
-    /// The fields of [`BESIDE`] are also read if the log has them.
     fn recognise(&self, first: &[u8]) -> Result<(Format, Opened), Unopened> {
         let Settings { format, wanted, .. } = self.settings;
-        let mut more = wanted.clone();
-        more.key.extend(BESIDE.map(str::to_owned));
-        if let Ok((format, records)) = Records::open(first, *format, &more) {
-            return Ok((format, Opened { records, has_more: true }));
-        }
         let (format, records) = Records::open(first, *format, wanted)?;
-        Ok((format, Opened { records, has_more: false }))
+        let beside = Wanted { key: BESIDE.map(str::to_owned).into(), ..wanted.clone() };
+        let beside = Records::open(first, Some(format), &beside).ok().map(|(_, beside)| beside);
+        Ok((format, Opened { records, beside }))
     }
 
-    fn take(&mut self, request: Request, key: &[u8], position: Position) -> Result<(), Failure> {
+    fn take(&mut self, found: Found, values: &[u8], position: Position) -> Result<(), Failure> {
         let Self { settings, logs, .. } = self;
-        let has_more = logs.sources[position.file].as_ref().is_some_and(|opened| opened.has_more);
+        let Found { request, key_length } = found;
         logs.summary.arrived(position, request.at);
-        let fields = settings.wanted.key.len();
-        let mut values = KeyShape::new(fields + BESIDE.len()).values(key);
-        let id = if has_more {
-            let mut own = Vec::with_capacity(key.len());
-            values.by_ref().take(fields).for_each(|value| KeyShape::new(fields).push(&mut own, value));
-            self.keys.id(&own)
-        } else {
-            self.keys.id(key)
-        };
+        let (key, beside) = values.split_at(key_length);
+        let id = self.keys.id(key);
         let judged_at = self.keys.arrive(id, request.at);
         if id == self.clients.len() {
             self.clients.push(Client::default());
         }
         let client = &mut self.clients[id];
-        if has_more && let (Some(path), Some(status)) = (values.next(), values.next()) {
+        let mut beside = KeyShape::new(BESIDE.len()).values(beside);
+        if let (Some(path), Some(status)) = (beside.next(), beside.next()) {
             client.requested(self.hashes.hash_one(path), status, request.at);
         }
         if settings.sort {
@@ -125,15 +115,30 @@ impl Reader for Tracing<'_> {
     }
 }
 
-impl Source for Opened {
-    type Request = Request;
+/// A request, whose values are its key and, if the line has them, the fields of [`BESIDE`].
+struct Found {
+    request: Request,
+    key_length: usize,
+}
 
-    fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
-        self.records.read(line, key)
+impl Source for Opened {
+    type Request = Found;
+
+    /// Reads a line twice, because only the fields of the key have to be valid.
+    fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Found>, Reason> {
+        let mut fields = Vec::new();
+        let beside = self.beside.as_mut().map(|beside| beside.read(line, &mut fields));
+        let Some(request) = self.records.read(line, values)? else { return Ok(None) };
+        let key_length = values.len();
+        if let Some(Ok(Some(_))) = beside {
+            values.append(&mut fields);
+        }
+        Ok(Some(Found { request, key_length }))
     }
 
     fn again(&self) -> Option<Self> {
-        Some(Self { records: self.records.again()?, has_more: self.has_more })
+        let records = self.records.again()?;
+        Some(Self { records, beside: self.beside.as_ref().and_then(Records::again) })
     }
 
     fn missing(&self) -> &[u64] {
