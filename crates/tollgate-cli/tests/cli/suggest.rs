@@ -161,6 +161,13 @@ fn a_suggestion_names_the_replay_that_shows_the_same() {
     let csv = "time,forwarded\n1,\"192.0.2.1, 198.51.100.9\"\n";
     let report = text(&suggest_stdin(&args, csv));
     assert!(report.contains(" --limit 1/10s --key forwarded --trust-hops 2 --sort"), "{report}");
+    let log = "{\"ts\":1000,\"remote addr\":\"192.0.2.1\",\"code\":200}\n";
+    let named = ["--log-format", "json", "--fields", "time=ts,ip=remote addr", "--time-unit", "ms"];
+    let args = [&named[..2], &["--fields", "time=ts,ip=remote addr,status=code"], &named[4..]].concat();
+    let report = text(&suggest_stdin(&args, log));
+    let options = "--log-format json --fields 'time=ts,ip=remote addr' --time-unit ms";
+    assert!(report.contains(&format!("tollgate replay - --limit 1/10s {options}")), "{report}");
+    text(&replay_stdin(&[&["--limit", "1/10s"], &named[..]].concat(), log.as_bytes()));
     let odd = scratch("suggest").join("it's a log");
     fs::copy(LOG, &odd).expect("it can be copied");
     let args =

@@ -34,6 +34,16 @@ impl TimeUnit {
             Self::Nanos => 0,
         }
     }
+
+    /// Returns the name of the unit in arguments.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Seconds => "s",
+            Self::Millis => "ms",
+            Self::Micros => "us",
+            Self::Nanos => "ns",
+        }
+    }
 }
 
 /// Parses the timestamps of Common Log Format.

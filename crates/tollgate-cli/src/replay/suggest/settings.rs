@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use tollgate::Algorithm;
 
 use super::search::Allowed;
+use crate::printable::{printable, shell_word};
 use crate::replay::input::Input;
 use crate::replay::log::formats::Format;
 use crate::replay::log::schema::Wanted;
+use crate::replay::log::timestamp::TimeUnit;
 
 /// The bursts to try, as the number of seconds in which the rate refills them.
 pub(crate) const BURSTS: [u64; 5] = [1, 2, 5, 10, 60];
@@ -34,6 +36,34 @@ pub struct Settings {
     pub config_out: Option<PathBuf>,
     /// The maximum number of clients to report among those that stand out.
     pub top: usize,
+}
+
+impl Settings {
+    /// Returns the options with which a replay reads the same log, each after a space. `name`
+    /// returns the name of a field of the key in `--fields`.
+    pub(crate) fn log_options(&self, name: impl Fn(&str) -> String) -> String {
+        let Wanted { key, names, unit, trust_hops, .. } = &self.wanted;
+        let mut options = String::new();
+        if let Some(format) = self.format {
+            options.push_str(&format!(" --log-format {format}"));
+        }
+        let of_key = names.iter().filter(|(ours, _)| ours == "time" || key.contains(ours));
+        let fields: Vec<String> = of_key.map(|(ours, theirs)| format!("{}={theirs}", name(ours))).collect();
+        if !fields.is_empty() {
+            let fields = printable(fields.join(",").as_bytes());
+            options.push_str(&format!(" --fields {}", shell_word(&fields)));
+        }
+        if *unit != TimeUnit::Seconds {
+            options.push_str(&format!(" --time-unit {}", unit.name()));
+        }
+        if let Some(hops) = trust_hops {
+            options.push_str(&format!(" --trust-hops {hops}"));
+        }
+        if self.sort {
+            options.push_str(" --sort");
+        }
+        options
+    }
 }
 
 /// The number of requests or clients that may be denied, or a share of them. Their total number in

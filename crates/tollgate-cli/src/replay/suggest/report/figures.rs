@@ -4,7 +4,7 @@ use serde::Serialize;
 use tollgate::Algorithm;
 
 use crate::failure::Failure;
-use crate::printable::printable;
+use crate::printable::{printable, shell_word};
 use crate::replay::log::key::KeyShape;
 use crate::replay::report::notes;
 use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, rfc3339, share};
@@ -202,23 +202,18 @@ impl Report {
 /// Returns the options, besides the limit, with which a replay of the same log produces the same
 /// figures.
 fn replay_options(settings: &Settings) -> String {
+    let word = |text: &str| shell_word(&printable(text.as_bytes()));
     let mut options = String::new();
     if settings.wanted.key != ["ip"] {
-        options.push_str(&format!(" --key {}", printable(settings.wanted.key.join("+").as_bytes())));
+        options.push_str(&format!(" --key {}", word(&settings.wanted.key.join("+"))));
     }
     for template in &settings.path_templates {
-        options.push_str(&format!(" --path-template '{}'", printable(template.as_bytes())));
+        options.push_str(&format!(" --path-template {}", word(template)));
     }
     if settings.wanted.ipv6_prefix != 64 {
         options.push_str(&format!(" --ipv6-prefix {}", settings.wanted.ipv6_prefix));
     }
-    if let Some(hops) = settings.wanted.trust_hops {
-        options.push_str(&format!(" --trust-hops {hops}"));
-    }
-    if settings.sort {
-        options.push_str(" --sort");
-    }
-    options
+    options + &settings.log_options(str::to_owned)
 }
 
 impl Limit {
