@@ -302,6 +302,17 @@ fn the_file_for_the_proxy_counts_requests_without_a_header_as_the_suggestion_doe
     }
 }
 
+#[test]
+fn the_file_for_the_proxy_says_how_it_is_replayed() {
+    let log = "{\"ts\":1,\"forwarded\":\"192.0.2.1, 198.51.100.9\",\"from\":\"-\"}\n";
+    let fields = "time=ts,ip=forwarded,referer=from,path=p";
+    let args = ["--key", "ip+referer", "--fields", fields, "--trust-hops", "2", "--config-out", "-"];
+    let file = text(&suggest_stdin(&args, log));
+    assert!(file.contains("\ntrust-hops = 2\n"), "{file}");
+    let options = "--fields time=ts,ip=forwarded,header:referer=from --trust-hops 2";
+    assert!(file.contains(&format!("`tollgate replay LOG --config FILE {options}`")), "{file}");
+}
+
 /// The path and the status only reveal the patterns of clients.
 #[test]
 fn a_line_without_a_path_or_a_status_counts_as_in_the_replay() {

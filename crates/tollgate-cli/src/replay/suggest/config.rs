@@ -8,6 +8,7 @@ use super::settings::Settings;
 use crate::failure::Failure;
 use crate::printable::printable_path;
 use crate::replay::decisions::sink::Sink;
+use crate::replay::log::json::HEADER;
 
 /// The name of the limit in the file.
 const NAME: &str = "suggested";
@@ -70,6 +71,14 @@ fn key(fields: &[String]) -> Result<String, Failure> {
     Ok(format!("{}{otherwise}", alternatives.join(" or ")))
 }
 
+/// Returns the name of a field in a replay of limits with names.
+fn name(field: &str) -> String {
+    match field {
+        "referer" | "user-agent" => format!("{HEADER}{field}"),
+        other => other.to_owned(),
+    }
+}
+
 /// Returns the text of the file.
 ///
 /// # Errors
@@ -86,18 +95,24 @@ pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failu
     let mut text = format!(
         "# Written by tollgate suggest. {}\n\
          # Change the addresses, check the file with `tollgate proxy --check`, and serve it with\n\
-         # `tollgate proxy --config`. `tollgate replay LOG --config` replays it.\n\n\
+         # `tollgate proxy --config`. To replay it, use\n\
+         # `tollgate replay LOG --config FILE{}`.\n\n\
          listen = \"127.0.0.1:8080\"\n\
          upstream = \"http://127.0.0.1:3000\"\n\n\
          limit = [\"{NAME}={} by {}\"]\n\
          algorithm = \"{}\"\n",
         report.summary().replace('\n', "\n# "),
+        settings.log_options(name),
         suggested.limit(),
         key(&settings.wanted.key)?,
         suggested.algorithm(),
     );
     if settings.wanted.ipv6_prefix != 64 {
         text.push_str(&format!("ipv6-prefix = {}\n", settings.wanted.ipv6_prefix));
+    }
+    if let (Some(hops), true) = (settings.wanted.trust_hops, settings.wanted.key.iter().any(|it| it == "ip"))
+    {
+        text.push_str(&format!("trust-hops = {hops}\n"));
     }
     if !settings.path_templates.is_empty() {
         // A JSON string without control characters is also a TOML string.
