@@ -134,11 +134,19 @@ fn limits_of_file(path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
     let options = command.find_subcommand("proxy").unwrap_or(&command);
     let nothing = Cli::command().ignore_errors(true).get_matches_from(["tollgate", "proxy"]);
     let file = ConfigFile::read(path, options, nothing.subcommand_matches("proxy").unwrap_or(&nothing))?;
-    // The file may lack the required addresses, because the proxy's command line can also supply
-    // them.
-    let addresses = [("listen", "127.0.0.1:0"), ("upstream", "http://127.0.0.1:1")];
-    let missing = addresses.iter().filter(|(option, _)| !file.sets(option));
-    let missing = missing.map(|(option, value)| OsString::from(format!("--{option}={value}")));
+    // The file may lack options that the proxy, or another setting in the file, requires, because
+    // the proxy's command line and environment can also supply them.
+    let of_store =
+        ["redis-deadline", "redis-when-unavailable", "redis-share", "redis-lease", "redis-max-unsynced"];
+    let sets = |options: &[&str]| options.iter().any(|option| file.sets(option));
+    let required = [
+        ("listen", "127.0.0.1:0", true),
+        ("upstream", "http://127.0.0.1:1", true),
+        ("redis", "redis://127.0.0.1", sets(&of_store)),
+        ("access-log", "-", sets(&["access-log-format", "log-key"])),
+    ];
+    let missing = required.iter().filter(|(option, _, is_required)| *is_required && !file.sets(option));
+    let missing = missing.map(|(option, value, _)| OsString::from(format!("--{option}={value}")));
     let program = ["tollgate", "proxy"].map(OsString::from).into_iter();
     match Cli::try_parse_from(program.chain(missing).chain(file.arguments())) {
         Ok(Cli { command: Command::Proxy(proxy) }) => match proxy.layer_settings() {

@@ -161,3 +161,24 @@ fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
     let notes = report["notes"].to_string();
     assert!(notes.contains("no line names the limit b,") && !notes.contains("limit a,"), "{notes}");
 }
+
+/// These settings need others, which the proxy may get from its environment or its command line.
+#[cfg(feature = "proxy")]
+#[test]
+fn a_file_whose_other_settings_are_elsewhere_is_replayed() {
+    let directory = scratch("replay_partial");
+    for settings in [
+        "redis-lease = 5",
+        "redis-max-unsynced = 5\nredis-deadline = \"9ms\"",
+        "redis-share = 0.5\nredis-when-unavailable = \"local\"",
+        "access-log-format = \"json\"",
+        "log-key = \"/nowhere/log.key\"",
+        "when-full = \"share\"",
+    ] {
+        let file = directory.join("proxy.toml");
+        std::fs::write(&file, format!("limit = [\"a=30/min by ip\"]\n{settings}\n")).expect("a file");
+        let file = file.to_str().expect("UTF-8");
+        let report = json(&replay(&[LOG, "--config", file, "--format", "json"]));
+        assert!(report["refused"].as_u64() > Some(0), "{settings}: {report}");
+    }
+}
