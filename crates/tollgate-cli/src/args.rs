@@ -82,14 +82,13 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         Ok(Cli { command: Command::Replay(mut replay) }) => {
             if let Some(path) = replay.against().config() {
                 let name = printable_path(path);
-                let (layer, _) = limits_of_file(path)?;
-                replay.against().set_limits(Against { name, layer });
+                let (layer, file) = limits_of_file("--against-config", path)?;
+                replay.against().set_limits(Against { name, layer, file: Some(file) });
             }
             Ok(Command::Replay(match replay.config() {
                 Some(path) => {
-                    let (limits, file) = limits_of_file(path)?;
-                    let located = move |failure| file.located(failure);
-                    Box::new(replay.with_limits(limits, Box::new(located)))
+                    let (layer, file) = limits_of_file("--config", path)?;
+                    Box::new(replay.with_limits(layer, file))
                 }
                 None => replay,
             }))
@@ -107,12 +106,12 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
     // The first pass ignores errors, because the file may contain the required arguments.
     let given = Cli::command().ignore_errors(true).try_get_matches_from(args).ok();
     let given = given.as_ref().and_then(|given| given.subcommand_matches("proxy"));
-    let Some((given, path)) = given.and_then(|given| Some((given, config::path(given)?))) else {
+    let Some((given, (option, path))) = given.and_then(|given| Some((given, config::path(given)?))) else {
         return Ok(None);
     };
     let command = Cli::command();
     let options = command.find_subcommand("proxy").unwrap_or(&command);
-    let file = ConfigFile::read(&path, options, given)?;
+    let file = ConfigFile::read(option, &path, options, given)?;
     // The subcommand is the first argument, because no option before it takes a value.
     let (program, given) = args.split_at(2.min(args.len()));
     let all = program.iter().cloned().chain(file.arguments()).chain(given.iter().cloned());
@@ -126,14 +125,15 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
     }
 }
 
-/// Reads a proxy's limits from its configuration file. All other settings in the file must also be
-/// valid, but they are ignored.
+/// Reads a proxy's limits from its configuration file, which `option` names. All other settings in
+/// the file must also be valid, but they are ignored.
 #[cfg(feature = "proxy")]
-fn limits_of_file(path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
+fn limits_of_file(option: &str, path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
     let command = Cli::command();
     let options = command.find_subcommand("proxy").unwrap_or(&command);
     let nothing = Cli::command().ignore_errors(true).get_matches_from(["tollgate", "proxy"]);
-    let file = ConfigFile::read(path, options, nothing.subcommand_matches("proxy").unwrap_or(&nothing))?;
+    let nothing = nothing.subcommand_matches("proxy").unwrap_or(&nothing);
+    let file = ConfigFile::read(option, path, options, nothing)?;
     // The file may lack options that the proxy, or another setting in the file, requires, because
     // the proxy's command line and environment can also supply them.
     let of_store =

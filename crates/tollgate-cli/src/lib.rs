@@ -82,8 +82,8 @@ fn run_replay(args: ReplayArgs) -> Result<(), Failure> {
                 report::write_text(&report, out)
             })
         }
-        Replayed::Limits(settings, located) => {
-            let report = limits::replay(&settings).map_err(located)?;
+        Replayed::Limits(settings) => {
+            let report = limits::replay(&settings)?;
             write_report(settings.decisions.as_deref(), output, &report, |out| {
                 limits::report::write_text(&report, out)
             })

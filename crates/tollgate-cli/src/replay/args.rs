@@ -20,7 +20,7 @@ use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::limiter::LimiterSettings;
 use super::limits::columns;
-use super::limits::settings::{self as limits, LogSettings};
+use super::limits::settings::{self as limits, ConfigFile, LogSettings};
 use super::log::formats::Format;
 use super::log::schema::{Cost, Wanted};
 use super::log::timestamp::TimeUnit;
@@ -133,9 +133,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     config: Option<PathBuf>,
 
-    /// The limits from the file given by `--config`.
+    /// The limits from the file given by `--config`, and the file.
     #[arg(skip)]
-    from_file: Option<FromFile>,
+    from_file: Option<(LayerSettings, ConfigFile)>,
 
     #[command(flatten)]
     against: AgainstArgs,
@@ -312,19 +312,9 @@ pub(crate) enum Output {
 pub(crate) enum Replayed {
     /// One quota for each key.
     Quota(Box<Settings>),
-    /// The settings of named limits, and a function that adds the file name and line number to an
-    /// error about a setting.
-    Limits(Box<limits::Settings>, Box<Located>),
+    /// Limits with names.
+    Limits(Box<limits::Settings>),
 }
-
-/// The limits in a file.
-struct FromFile {
-    layer: LayerSettings,
-    located: Box<Located>,
-}
-
-/// Adds a setting's file name and line number to an error about that setting.
-pub(crate) type Located = dyn Fn(Failure) -> Failure;
 
 impl ReplayArgs {
     /// Returns the file that `--config` names.
@@ -333,11 +323,10 @@ impl ReplayArgs {
         self.config.as_deref()
     }
 
-    /// Adds the limits from the file given by `--config`. `located` adds the file name and line
-    /// number to an error about a setting in that file.
+    /// Adds the limits from the file given by `--config`.
     #[cfg(feature = "proxy")]
-    pub(crate) fn with_limits(self, layer: LayerSettings, located: Box<Located>) -> Self {
-        Self { from_file: Some(FromFile { layer, located }), ..self }
+    pub(crate) fn with_limits(self, layer: LayerSettings, file: ConfigFile) -> Self {
+        Self { from_file: Some((layer, file)), ..self }
     }
 
     /// Returns the arguments about the limits to compare with.
@@ -369,12 +358,9 @@ impl ReplayArgs {
         let shown = |text: &str| printable(text.as_bytes());
         match (&quotas[..], named, &from_file) {
             ([], _, _) => {
-                let (layer, located) = match from_file {
-                    Some(FromFile { layer, located }) => (layer, located),
-                    None => (LayerSettings::default(), Box::new(|failure| failure) as Box<Located>),
-                };
-                let settings = self.of_limits(layer);
-                settings.map(|settings| Replayed::Limits(Box::new(settings), located))
+                let (layer, file) = from_file.unzip();
+                let settings = self.of_limits(layer.unwrap_or_default(), file)?;
+                Ok(Replayed::Limits(Box::new(settings)))
             }
             ([quota], None, None) => {
                 let quota = parse_limit(quota, "--limit")?;
@@ -395,8 +381,13 @@ impl ReplayArgs {
         }
     }
 
-    /// Returns the settings for a replay of named limits: `layer`, changed by the options.
-    fn of_limits(self, layer: LayerSettings) -> Result<limits::Settings, Failure> {
+    /// Returns the settings for a replay of named limits: `layer`, which comes from `file`, changed by
+    /// the options.
+    fn of_limits(
+        self,
+        mut layer: LayerSettings,
+        file: Option<ConfigFile>,
+    ) -> Result<limits::Settings, Failure> {
         let html = self.page();
         #[cfg(feature = "proxy")]
         let configs = [self.config(), self.against.config()].into_iter().flatten();
@@ -420,7 +411,6 @@ impl ReplayArgs {
                 "{option} is for a replay of one quota (--limit QUOTA), and not for limits with names: {why}"
             )));
         }
-        let mut layer = layer;
         if !self.limit.is_empty() {
             layer.limits =
                 self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
@@ -466,6 +456,7 @@ impl ReplayArgs {
             threads: threads(self.threads),
             top: self.top,
             html,
+            file,
         })
     }
 

@@ -51,7 +51,7 @@ use columns::{Arrived, Columns, Found};
 use engine::Engine;
 use need::Need;
 use report::{Findings, Report};
-use settings::Settings;
+use settings::{Against, Settings};
 
 /// Replays all inputs.
 ///
@@ -143,7 +143,7 @@ struct Replay<'s> {
 
 impl<'s> Replay<'s> {
     fn new(settings: &'s Settings) -> Result<Self, Failure> {
-        let parts = engine::parts(&settings.layer)?;
+        let parts = engine::parts(&settings.layer).map_err(|error| located(settings, error))?;
         let read = [("the log it replays", &*settings.inputs), ("a file of its limits", &*settings.configs)];
         let rows = match &settings.decisions {
             Some(path) => {
@@ -152,11 +152,11 @@ impl<'s> Replay<'s> {
             }
             None => None,
         };
-        let mut needs = Need::all(&settings.layer, &parts);
+        let mut needs = Need::all(&settings.layer, settings.file.as_ref(), &parts);
         let mut against = None;
         if let Some(other) = &settings.against {
-            let parts = engine::parts(&other.layer).map_err(of_against)?;
-            for need in Need::all(&other.layer, &parts) {
+            let parts = engine::parts(&other.layer).map_err(|error| of_against(other, error))?;
+            for need in Need::all(&other.layer, other.file.as_ref(), &parts) {
                 if !needs.iter().any(|known| known.what == need.what) {
                     needs.push(need);
                 }
@@ -257,7 +257,7 @@ impl<'s> Replay<'s> {
         }
         let engine = match self.engine.take() {
             Some(engine) => engine,
-            None => Engine::new(&self.settings.layer, &self.parts, false)?,
+            None => self.engine(false)?,
         };
         let by_log: Vec<String> = self.going_by_log().map(|part| part.name.clone()).collect();
         if by_log.is_empty() {
@@ -280,6 +280,12 @@ impl<'s> Replay<'s> {
             page.write(&report, &limits)?;
         }
         Ok(report)
+    }
+
+    /// Builds the limits. `is_of_proxy` is set if the proxy wrote the log.
+    fn engine(&self, is_of_proxy: bool) -> Result<Engine, Failure> {
+        let engine = Engine::new(&self.settings.layer, &self.parts, is_of_proxy);
+        engine.map_err(|error| located(self.settings, error))
     }
 
     /// Returns the limits that read their keys from the log. There are none unless the proxy wrote
@@ -326,10 +332,10 @@ impl Reader for Replay<'_> {
             )));
         }
         if self.engine.is_none() {
-            self.engine = Some(Engine::new(&self.settings.layer, &self.parts, is_of_proxy)?);
+            self.engine = Some(self.engine(is_of_proxy)?);
             if let (Some(compared), Some(other)) = (&mut self.against, &self.settings.against) {
-                let engine = Engine::new(&other.layer, &compared.parts, is_of_proxy).map_err(of_against)?;
-                compared.engine = Some(engine);
+                let engine = Engine::new(&other.layer, &compared.parts, is_of_proxy);
+                compared.engine = Some(engine.map_err(|error| of_against(other, error))?);
             }
             self.findings.is_of_proxy = is_of_proxy;
             self.findings.is_sorted |= is_of_proxy;
@@ -361,10 +367,19 @@ fn client(request: &Request<()>, ipv6_prefix: u8) -> Box<[u8]> {
     counted.unwrap_or_else(|| b"(no address)".to_vec()).into_boxed_slice()
 }
 
-/// Adds the name of the option `--against` to an error about the limits given by that option.
-fn of_against(failure: Failure) -> Failure {
-    match failure {
-        Failure::Refused(message) => Failure::Refused(format!("--against: {message}")),
-        other => other,
+/// Adds the file name and line number to an error about a setting from the file of `--config`.
+fn located(settings: &Settings, failure: Failure) -> Failure {
+    match &settings.file {
+        Some(file) => file.located(failure),
+        None => failure,
     }
+}
+
+/// Adds the option that gives the other limits to an error about them, and the place in its file.
+fn of_against(other: &Against, failure: Failure) -> Failure {
+    let Failure::Refused(message) = failure else { return failure };
+    Failure::Refused(match &other.file {
+        Some(file) => file.with_line(&format!("--against-config: {message}")),
+        None => format!("--against: {message}"),
+    })
 }

@@ -127,6 +127,42 @@ fn the_file_of_a_proxy_is_compared_with_all_its_settings() {
     assert!(message.contains("--against-config is for limits with names"), "{message}");
 }
 
+/// Both files set `limit`, in different lines.
+#[cfg(feature = "proxy")]
+#[test]
+fn an_error_names_the_file_that_contains_the_limit() {
+    let directory = crate::program::scratch("replay_against_errors");
+    let file = |name: &str, text: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.into_os_string().into_string().expect("UTF-8")
+    };
+    let good = "limit = [\"a=5/min by ip\"]\n";
+    let unenforced =
+        "\nlimit = [\n\"c=5/min by ip\",\n\"b=9/s burst 99 by ip\"]\nalgorithm = \"fixed-window\"\n";
+    let lacking = "\n\nlimit = [\"b=9/s by header x-key\"]\n";
+    let good = file("good.toml", good);
+    for (text, old, new) in [
+        (unenforced, "old.toml:4: --against-config: --limit 'b': ", "new.toml:4: --limit 'b': "),
+        (lacking, "old.toml:3: --limit 'b' needs the header `x-key`", "new.toml:3: --limit 'b' needs "),
+        ("limit = 5\nlimit = 6\n", "old.toml:2: `limit = 6` is no setting", "new.toml:2: `limit = 6` is no "),
+    ] {
+        let message =
+            refusal(&replay(&[LOG, "--config", &good, "--against-config", &file("old.toml", text)]));
+        assert!(message.contains(old) && !message.contains("good.toml"), "{message}");
+        let message =
+            refusal(&replay(&[LOG, "--config", &file("new.toml", text), "--against-config", &good]));
+        assert!(message.contains(new) && !message.contains("good.toml"), "{message}");
+    }
+    let message = refusal(&replay(&[LOG, "--config", &good, "--against", "b=9/s by header x-key"]));
+    assert!(message.contains("--limit 'b' needs the header") && !message.contains(".toml"), "{message}");
+    for option in ["--config", "--against-config"] {
+        let message = refusal(&replay(&[&[LOG, option, "/nowhere/a.toml"], &LIMITS[..]].concat()));
+        let part = format!("cannot read the file of {option}, /nowhere/a.toml: ");
+        assert!(message.contains(&part), "{message}");
+    }
+}
+
 #[test]
 fn limits_of_two_kinds_are_not_compared() {
     for (args, part) in [

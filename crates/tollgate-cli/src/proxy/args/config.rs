@@ -67,26 +67,31 @@ impl PartialEq for Value {
 
 impl Eq for Value {}
 
-/// Returns the file that `--config` or `--check` names. Returns `None` if neither option is given,
-/// or if both are given, because clap refuses that combination.
-pub(crate) fn path(given: &ArgMatches) -> Option<PathBuf> {
+/// Returns the option that names a file, `--config` or `--check`, and the file. Returns `None` if
+/// neither option is given, or if both are given, because clap refuses that combination.
+pub(crate) fn path(given: &ArgMatches) -> Option<(&'static str, PathBuf)> {
     match ["config", "check"].map(|option| given.get_one::<PathBuf>(option)) {
-        [Some(path), None] | [None, Some(path)] => Some(path.clone()),
+        [Some(path), None] => Some(("--config", path.clone())),
+        [None, Some(path)] => Some(("--check", path.clone())),
         _ => None,
     }
 }
 
 impl ConfigFile {
-    /// Reads a file that contains options of `command`. Skips settings whose options are `given` on
-    /// the command line or in the environment.
+    /// Reads a file that contains options of `command`. `option` names the file. Skips settings whose
+    /// options are `given` on the command line or in the environment.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read or is not TOML, if a setting is unknown, or if a
     /// value has the wrong type.
-    pub(crate) fn read(path: &Path, command: &Command, given: &ArgMatches) -> Result<Self, Failure> {
+    pub(crate) fn read(
+        option: &str,
+        path: &Path,
+        command: &Command,
+        given: &ArgMatches,
+    ) -> Result<Self, Failure> {
         let name = printable_path(path);
-        let option = if given.contains_id("check") { "--check" } else { "--config" };
         let text = fs::read_to_string(path)
             .map_err(|error| Failure::reading(format_args!("the file of {option}, {name}"), &error))?;
         Self::parse(name, &text, command, given)
@@ -151,7 +156,8 @@ impl ConfigFile {
         }
     }
 
-    fn with_line(&self, message: &str) -> String {
+    /// Returns a message as [`ConfigFile::located`] changes it.
+    pub(crate) fn with_line(&self, message: &str) -> String {
         let named = |setting: &&Setting| {
             let option = format!("--{}", setting.option);
             let after = |(at, _): (usize, _)| message[at + option.len()..].chars().next();

@@ -97,6 +97,6 @@ impl AgainstArgs {
         other.limits = self.limits.iter().map(parse).collect::<Result<_, _>>()?;
         // The limits given by `--against` need not include every limit in shadow mode.
         other.shadows.retain(|name| other.limits.iter().any(|limit| limit.name == *name));
-        Ok(Some(Against { name: self.limits.join(", "), layer: other }))
+        Ok(Some(Against { name: self.limits.join(", "), layer: other, file: None }))
     }
 }

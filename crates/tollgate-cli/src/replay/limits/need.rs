@@ -4,12 +4,14 @@
 use tollgate_http::program::{self, Fact};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
 
+use super::settings::ConfigFile;
 use crate::printable::printable;
 
 /// A fact that a log must have.
 #[derive(Clone, Debug)]
 pub(crate) struct Need {
-    /// The limit or the option that needs the fact, in the notation of the arguments.
+    /// The limit or the option that needs the fact, in the notation of the arguments, after its place
+    /// in a file.
     pub(crate) of: String,
     pub(crate) what: What,
 }
@@ -22,14 +24,20 @@ pub(crate) enum What {
 }
 
 impl Need {
-    /// Returns the facts that the limits in these settings need. `parts` contains the limits'
-    /// parts. A fact needed by several limits is listed once, under the first of them.
-    pub(crate) fn all(settings: &LayerSettings, parts: &[LimitPart]) -> Vec<Self> {
+    /// Returns the facts that the limits in these settings need. `file` contains the settings that
+    /// are not arguments, and `parts` contains the limits' parts. A fact needed by several limits is
+    /// listed once, under the first of them.
+    pub(crate) fn all(settings: &LayerSettings, file: Option<&ConfigFile>, parts: &[LimitPart]) -> Vec<Self> {
         let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
         let mut needs: Vec<Self> = Vec::new();
         let mut add = |of: &dyn Fn() -> String, what: What| {
             if !needs.iter().any(|need| need.what == what) {
-                needs.push(Self { of: of(), what });
+                let of = of();
+                let of = match file {
+                    Some(file) => file.with_line(&of),
+                    None => of,
+                };
+                needs.push(Self { of, what });
             }
         };
         for limit in &settings.limits {

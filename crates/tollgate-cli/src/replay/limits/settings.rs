@@ -4,10 +4,30 @@ use std::path::PathBuf;
 
 use tollgate_http::settings::LayerSettings;
 
+#[cfg(not(feature = "proxy"))]
+use crate::failure::Failure;
+#[cfg(feature = "proxy")]
+pub(crate) use crate::proxy::args::config::ConfigFile;
 use crate::replay::html_settings::HtmlSettings;
 use crate::replay::input::Input;
 use crate::replay::log::formats::Format;
 use crate::replay::log::timestamp::TimeUnit;
+
+/// A build without the proxy reads no files of the proxy.
+#[cfg(not(feature = "proxy"))]
+#[derive(Clone, Debug)]
+pub(crate) enum ConfigFile {}
+
+#[cfg(not(feature = "proxy"))]
+impl ConfigFile {
+    pub(crate) fn located(&self, _: Failure) -> Failure {
+        match *self {}
+    }
+
+    pub(crate) fn with_line(&self, _: &str) -> String {
+        match *self {}
+    }
+}
 
 /// The logs to replay, and the limits.
 #[derive(Clone, Debug)]
@@ -28,6 +48,8 @@ pub struct Settings {
     pub top: usize,
     /// The HTML page to write. It requires the feature `html`.
     pub html: Option<HtmlSettings>,
+    /// The file that contains settings of `layer`.
+    pub(crate) file: Option<ConfigFile>,
 }
 
 /// The limits to compare [`Settings::layer`] with.
@@ -36,6 +58,8 @@ pub struct Against {
     /// The limits as the user wrote them, for the report.
     pub name: String,
     pub layer: LayerSettings,
+    /// The file that contains `layer`.
+    pub(crate) file: Option<ConfigFile>,
 }
 
 /// The form of the logs.
