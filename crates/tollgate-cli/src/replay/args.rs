@@ -493,18 +493,7 @@ impl ReplayArgs {
             )));
         }
         let key = parse_key(self.key.as_deref().unwrap_or("ip"))?;
-        let has_path = key.iter().any(|field| field == "path");
-        if let (Some(template), false) = (self.path_template.first(), has_path) {
-            return Err(Failure::refused(format!(
-                "--path-template `{}` would not be used: expected path among the fields of --key, as in ip+path",
-                printable(template.as_bytes())
-            )));
-        }
-        let templates = (!self.path_template.is_empty()).then(|| PathTemplates::new(&self.path_template));
-        let templates = templates
-            .transpose()
-            .map_err(|error| Failure::refused(format!("--path-template: {error}")))?
-            .map(Arc::new);
+        let templates = parse_templates(&self.path_template, &key)?;
         let algorithm = self.algorithm.as_deref().map_or(Ok(Algorithm::TokenBucket), parse_algorithm)?;
         let inputs = inputs(&self.files)?;
         let key_quotas = self.quotas.map(Input::named);
@@ -601,6 +590,22 @@ pub(crate) fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
         return Err(Failure::refused(format!("--key names '{field}' twice; allowed: each field once")));
     }
     Ok(fields)
+}
+
+/// Parses the values of `--path-template`, for a key of these fields.
+pub(crate) fn parse_templates(
+    given: &[String],
+    key: &[String],
+) -> Result<Option<Arc<PathTemplates>>, Failure> {
+    let Some(template) = given.first() else { return Ok(None) };
+    if !key.iter().any(|field| field == "path") {
+        return Err(Failure::refused(format!(
+            "--path-template `{}` would not be used: expected path among the fields of --key, as in ip+path",
+            printable(template.as_bytes())
+        )));
+    }
+    let templates = PathTemplates::new(given);
+    templates.map(Arc::new).map(Some).map_err(|error| Failure::refused(format!("--path-template: {error}")))
 }
 
 /// Parses the pairs in `--fields`. Each pair consists of our name for a field and the log's name.

@@ -1,18 +1,17 @@
 //! The arguments of `tollgate suggest`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 use tollgate::Algorithm;
-use tollgate_http::program::PathTemplates;
 
 use super::settings::{Amount, BURSTS, Settings, Share};
 use crate::arg_values::algorithm_names;
 use crate::failure::Failure;
 use crate::printable::printable;
 use crate::replay::args::{
-    AUTO, Output, UnitArg, inputs, log_format, log_formats, parse_algorithm, parse_key, parse_names, threads,
+    AUTO, Output, UnitArg, inputs, log_format, log_formats, parse_algorithm, parse_key, parse_names,
+    parse_templates, threads,
 };
 use crate::replay::log::schema::{Cost, Wanted};
 
@@ -156,18 +155,7 @@ impl SuggestArgs {
             )));
         }
         let key = parse_key(&self.key)?;
-        let has_path = key.iter().any(|field| field == "path");
-        if let (Some(template), false) = (self.path_template.first(), has_path) {
-            return Err(Failure::refused(format!(
-                "--path-template `{}` would not be used: expected path among the fields of --key, as in ip+path",
-                printable(template.as_bytes())
-            )));
-        }
-        let templates = (!self.path_template.is_empty()).then(|| PathTemplates::new(&self.path_template));
-        let templates = templates
-            .transpose()
-            .map_err(|error| Failure::refused(format!("--path-template: {error}")))?
-            .map(Arc::new);
+        let templates = parse_templates(&self.path_template, &key)?;
         let known = || ["time", "path", "status"].into_iter().chain(key.iter().map(String::as_str));
         let is_known = |name: &str| known().any(|known| known == name);
         let names = parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?;
