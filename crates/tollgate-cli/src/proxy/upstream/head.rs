@@ -158,8 +158,8 @@ fn is_only_chunked(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the host that the client requested. The host in the target takes precedence over the
-/// field `Host`. HTTP/1.1 requires exactly one such field (RFC 9112, 3.2). A client that uses an
-/// older version may omit the host; the result is then empty.
+/// field `Host`. HTTP/1.1 requires exactly one such field, even if the target has a host (RFC 9112,
+/// 3.2). A client that uses an older version may omit the host; the result is then empty.
 fn asked_host(
     headers: &HeaderMap,
     target: Option<&Authority>,
@@ -170,7 +170,7 @@ fn asked_host(
     if second.is_some() {
         return Err(bad("The request has more than one field Host."));
     }
-    if target.is_none() && first.is_none() && version == Version::HTTP_11 {
+    if first.is_none() && version == Version::HTTP_11 {
         return Err(bad("The request has no field Host."));
     }
     let asked = match (target, first) {

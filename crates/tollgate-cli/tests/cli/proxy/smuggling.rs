@@ -239,6 +239,7 @@ const HEADS: &[Case] = &[
 /// Requests that name no host, two hosts, or another host.
 const HOSTS: &[Case] = &[
     refused("no host", b"GET / HTTP/1.1\r\n\r\n", 400),
+    refused("no field for the host beside a target with a host", b"GET http://b/ HTTP/1.1\r\n\r\n", 400),
     refused("two hosts", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
     refused("the same host twice", b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
     refused("two hosts in a list", b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400),
