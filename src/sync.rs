@@ -73,6 +73,12 @@ impl Counter {
         self.0.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
     }
 
+    /// Subtracts one from the count, to which at least one was added.
+    pub(crate) fn sub_one(&self) {
+        // ORDERING: relaxed; a count.
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// Sets the count to 0.
     pub(crate) fn reset(&self) {
         // ORDERING: relaxed; a count.

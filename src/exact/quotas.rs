@@ -53,7 +53,12 @@ pub(super) struct Own<K> {
     hash: u64,
     key: K,
     rule: Replaced,
+    _counted: Counted,
 }
+
+/// Keeps a key with its own rule in the store's count, until the index frees the key.
+#[derive(Debug)]
+struct Counted(Arc<Counts>);
 
 /// A rule that may be replaced while other threads read it.
 #[derive(Debug)]
@@ -135,9 +140,11 @@ impl<K: Eq + 'static> Quotas<K> {
     /// Memory owned by the keys themselves is not included.
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
-        let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES;
+        const VERSION: usize = Link::<Version>::BYTES;
+        let each = COUNTS + size_of::<Own<K>>() + VERSION;
         Versioned::version_bytes(&self.counts)
-            + size(self.count()) * each
+            + VERSION
+            + size(self.counts.own.get()) * each
             + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
             + self.retired.bytes()
     }
@@ -156,7 +163,8 @@ impl<K: Eq + 'static> Quotas<K> {
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let before = self.default.latest(&self.retired).rule;
         let first = Enforced { rule: rule.rule.after(&before, now), ..rule };
-        let new = Arc::new(Own { hash, key, rule: Replaced::new(first, &self.counts) });
+        let (first, counted) = (Replaced::new(first, &self.counts), Counted::new(&self.counts));
+        let new = Arc::new(Own { hash, key, rule: first, _counted: counted });
         match self.own.insert(new) {
             Ok(()) => uncount.done(),
             Err(new) => {
@@ -204,6 +212,19 @@ impl<K: Eq + 'static> Quotas<K> {
         // read-modify-write continues earlier release sequences, all changes counted before are
         // published as well.
         self.changes.fetch_add(1, Release);
+    }
+}
+
+impl Counted {
+    fn new(counts: &Arc<Counts>) -> Self {
+        counts.own.add(1);
+        Self(Arc::clone(counts))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.own.sub_one();
     }
 }
 

@@ -5,7 +5,7 @@ use crate::log::{Log, SlidingLog};
 use crate::quota::{Enforced, Quota};
 use crate::rule::AnyRule;
 use crate::stats::size;
-use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::sync::{Atomic, Counter, Ordering::Relaxed};
 use crate::time::Tick;
 use std::sync::Arc;
 
@@ -84,11 +84,14 @@ pub(crate) struct Counts {
     rules: Atomic<u64>,
     /// The number of versions created by changes, including versions that were already replaced.
     pub(crate) later: Atomic<u64>,
+    /// The number of keys with their own rule, including removed keys.
+    pub(crate) own: Counter,
 }
 
 impl Counts {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { cells: Atomic::new(0), rules: Atomic::new(0), later: Atomic::new(0) })
+        let [cells, rules, later] = [(); 3].map(|()| Atomic::new(0));
+        Arc::new(Self { cells, rules, later, own: Counter::new() })
     }
 
     /// Returns the number of versions created by changes.
