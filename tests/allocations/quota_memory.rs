@@ -102,6 +102,23 @@ fn permits_free_what_a_change_of_the_limit_replaces() {
     assert_leaves_nothing("permits", change, || downloads.stats().bytes);
 }
 
+/// Each class is a limiter in an `Arc`, aligned to two cache lines.
+#[test]
+fn the_bytes_of_a_class_limiter_include_the_places_of_its_limiters() {
+    let _alone = alone();
+    let unreported = |classes: u64| {
+        let before = LIVE_HERE.get();
+        let builder = Limiter::<u64>::builder(quota(0)).clock(ManualClock::new()).class("paid", quota(1));
+        let builder = (0..classes).fold(builder, |builder, n| builder.class(n.to_string(), quota(n)));
+        let limiter = builder.build().unwrap();
+        LIVE_HERE.get() - before - limiter.stats().bytes.cast_signed()
+    };
+    // The first limiter of a thread also makes the thread's own allocations.
+    unreported(0);
+    let each = (unreported(16) - unreported(0)) / 16;
+    assert!(each < 256, "{each} bytes of a class are not reported");
+}
+
 #[test]
 fn classes_free_what_a_change_of_quota_replaces() {
     let _alone = alone();

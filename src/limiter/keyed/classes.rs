@@ -185,8 +185,11 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
             sum.own_quotas += stats.own_quotas;
             sum.bytes += stats.bytes;
         }
-        let names = self.classes.iter().map(|(name, _)| size_of::<String>() + name.capacity());
-        sum.bytes += size_of::<Self>() + names.sum::<usize>();
+        // An `Arc` stores two counts before its value, in as many bytes as the value's alignment.
+        const { assert!(align_of::<Limiter<K, S>>() >= 2 * size_of::<usize>()) };
+        let class = size_of::<Class<K, S>>() + align_of::<Limiter<K, S>>();
+        let classes = self.classes.iter().map(|(name, _)| class + name.capacity());
+        sum.bytes += size_of::<Self>() + classes.sum::<usize>();
         sum
     }
 
