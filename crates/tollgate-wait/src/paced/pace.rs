@@ -38,6 +38,9 @@ const SPREAD: f64 = 4.0;
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// The maximum pause after a refusal without a time.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// The maximum window of a limit, which is the time from the first to the last [`Tick`]. Servers
+/// can report any time, but calculations with a window of at most this maximum do not overflow.
+const MAX_WINDOW: Duration = Duration::from_nanos(Tick::MAX.as_nanos());
 
 /// The number of a request for a key: the total cost of all requests admitted up to and including
 /// that request.
@@ -208,7 +211,7 @@ impl Pace {
     }
 
     fn know(&mut self, limit: &ServerLimit, number: Number, now: Tick, max_pause: Duration) {
-        let window = limit.window.or(limit.reset).unwrap_or_default();
+        let window = limit.window.or(limit.reset).unwrap_or_default().min(MAX_WINDOW);
         let reset = limit.reset.or(limit.window).unwrap_or_default();
         // A limit that counts a unit other than requests has no pace, but it may be exhausted.
         if limit.unit.is_some() {

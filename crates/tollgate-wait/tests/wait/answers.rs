@@ -1,8 +1,10 @@
 //! Tests the parsing of response fields.
 
 use http::{HeaderMap, HeaderName, StatusCode};
+use std::future::ready;
 use std::time::{Duration, SystemTime};
-use tollgate_wait::{Answer, ServerLimit};
+use tollgate::{Limiter, Quota};
+use tollgate_wait::{Answer, Paced, ServerLimit, WaitQueue, Waitable};
 
 /// 14 November 2023, 22:13:20.
 fn received() -> SystemTime {
@@ -141,8 +143,38 @@ fn a_date_is_read_against_the_date_of_the_response() {
     assert_eq!(read(StatusCode::MOVED_PERMANENTLY, &[late]).retry_after, None);
 }
 
-/// Reads random fields that resemble the fields sent by servers. Reading terminates, and returns at
-/// most eight limits.
+/// Returns a function that learns from an answer for a key, and then makes calls that ask for a
+/// turn and for the wait of a turn.
+fn obey() -> impl Fn(u64, &Answer) {
+    let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1_000)).build().unwrap();
+    let queue = WaitQueue::with_sleep(Paced::new(limiter), |_| ready(()));
+    move |key, answer| {
+        queue.limiter().learn(&key, answer, 0);
+        for _ in 0..2 {
+            let _ = pollster::block_on(queue.until_n_within(&key, 1, Duration::ZERO));
+            let _ = pollster::block_on(queue.limiter().peek_n(&key, 7));
+            queue.limiter().quota(&key);
+        }
+    }
+}
+
+#[test]
+fn the_longest_reset_of_a_server_does_not_stop_later_calls() {
+    let answer = read(
+        StatusCode::OK,
+        &[
+            ("date", "Thu, 01 Jan 1970 00:00:00 GMT"),
+            ("x-ratelimit-limit", "5"),
+            ("x-ratelimit-remaining", "1"),
+            ("x-ratelimit-reset", "99999999999999999999999999"),
+        ],
+    );
+    assert_eq!(answer.limits[0].reset, Some(Duration::MAX));
+    obey()(1, &answer);
+}
+
+/// Reads random fields that resemble the fields sent by servers, and obeys the result. Reading
+/// terminates, and returns at most eight limits.
 #[test]
 fn nonsense_in_any_field_is_survived() {
     let names = [
@@ -163,6 +195,7 @@ fn nonsense_in_any_field_is_survived() {
         "0",
         "1",
         "99999999999999999999",
+        "99999999999999999999999999",
         "1e400",
         "NaN",
         "inf",
@@ -193,19 +226,24 @@ fn nonsense_in_any_field_is_survived() {
         " ",
     ];
     let mut random = fastrand::Rng::with_seed(47);
-    let mut found = 0;
-    for _ in 0..100_000 {
+    let (mut found, obey) = (0, obey());
+    for key in 0..100_000 {
         let mut headers = HeaderMap::new();
         for _ in 0..random.usize(1..6) {
             let name = random.choice(names).unwrap();
-            let texts = (0..random.usize(0..12)).map(|_| random.choice(parts).unwrap());
+            let length = if random.bool() { 1 } else { random.usize(0..12) };
+            let texts = (0..length).map(|_| random.choice(parts).unwrap());
             if let Ok(value) = texts.collect::<String>().parse() {
                 headers.append(name, value);
             }
         }
-        let answer = Answer::read(StatusCode::TOO_MANY_REQUESTS, &headers, received());
+        let at = random.choice([SystemTime::UNIX_EPOCH, received()]).unwrap();
+        let answer = Answer::read(StatusCode::TOO_MANY_REQUESTS, &headers, at);
         assert!(answer.limits.len() <= 8);
         found += answer.limits.len();
+        if !answer.limits.is_empty() {
+            obey(key, &answer);
+        }
     }
     assert!(found > 1_000, "{found} limits were read");
 }
