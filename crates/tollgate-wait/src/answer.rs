@@ -10,9 +10,10 @@
 //! | `RateLimit-Limit`, `-Remaining`, `-Reset` | draft-03 to draft-06 | `older` |
 //! | `X-RateLimit-*` and its relatives | a number each, and a time | `older` |
 //!
-//! The older fields are read only if `RateLimit` describes no limit, because servers that send both
-//! describe the same limit twice. Values that cannot be parsed are ignored, and so are all limits
-//! after the first [`MAX_LIMITS`].
+//! The older fields are read only if `RateLimit` contains no remaining amount, because servers that
+//! send both describe the same limit twice. A limit of the older fields completes the policy with
+//! the same quota, if `RateLimit-Policy` contains one. Values that cannot be parsed are ignored,
+//! and so are all limits after the first [`MAX_LIMITS`].
 
 mod moment;
 mod older;
@@ -69,7 +70,8 @@ pub struct Answer {
 #[non_exhaustive]
 pub struct ServerLimit {
     /// The limit's name in the response, followed by its partition key if it has one. Limits in the
-    /// older fields have no name in the response, so they are named after the field.
+    /// older fields have no name in the response, so they are named after the field, or after the
+    /// policy with the same quota.
     pub name: String,
     /// The quota, which is the amount of `unit` that the server admits in `window`.
     pub tokens: Option<u64>,
@@ -96,8 +98,10 @@ impl Answer {
         let now = date.unwrap_or(received);
         let is_error = status.is_client_error() || status.is_server_error();
         let mut limits = structured::limits(headers);
-        if limits.is_empty() {
-            limits = older::limits(headers, now);
+        if limits.iter().all(|limit| limit.remaining.is_none()) {
+            let mut older = older::limits(headers, now);
+            older.retain(|limit| !structured::complete(&mut limits, limit));
+            limits.append(&mut older);
         }
         limits.truncate(MAX_LIMITS);
         Self {

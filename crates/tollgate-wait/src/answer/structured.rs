@@ -15,8 +15,8 @@ pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
         }
     }
     let field = field(headers, "ratelimit");
-    if let Some(limit) = version_7(&field) {
-        add(&mut limits, limit);
+    if let Some(limit) = version_7(&field).filter(|limit| !complete(&mut limits, limit)) {
+        limits.push(limit);
     }
     for item in items(&field) {
         let Some(name) = name(&item) else { continue };
@@ -88,13 +88,16 @@ fn version_7(text: &str) -> Option<ServerLimit> {
     })
 }
 
-/// Adds an unnamed limit. If a policy has the same number of tokens, the limit is merged into that
-/// policy.
-fn add(limits: &mut Vec<ServerLimit>, limit: ServerLimit) {
-    match limits.iter_mut().find(|policy| policy.tokens.is_some() && policy.tokens == limit.tokens) {
-        Some(policy) => (policy.remaining, policy.reset) = (limit.remaining, limit.reset),
-        None => limits.push(limit),
-    }
+/// Merges an unnamed limit into the first policy with the same quota and no remaining amount.
+/// Returns false if no such policy exists.
+pub(super) fn complete(policies: &mut [ServerLimit], limit: &ServerLimit) -> bool {
+    let is_same = |policy: &&mut ServerLimit| {
+        let has_same_quota = policy.tokens.is_some() && policy.tokens == limit.tokens;
+        let has_same_window = limit.window.is_none() || policy.window == limit.window;
+        has_same_quota && has_same_window && policy.unit == limit.unit && policy.remaining.is_none()
+    };
+    let policy = policies.iter_mut().find(is_same);
+    policy.map(|policy| (policy.remaining, policy.reset) = (limit.remaining, limit.reset)).is_some()
 }
 
 /// Returns the name of an item, with its partition key.

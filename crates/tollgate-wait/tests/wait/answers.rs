@@ -75,6 +75,34 @@ fn older_drafts_are_read() {
     );
 }
 
+/// express-rate-limit sends `RateLimit-Policy` together with the older fields.
+#[test]
+fn policies_are_completed_by_older_fields() {
+    let draft_6 = [
+        ("ratelimit-policy", "100;w=60"),
+        ("ratelimit-limit", "100"),
+        ("ratelimit-remaining", "0"),
+        ("ratelimit-reset", "45"),
+    ];
+    assert_eq!(limits(&draft_6), ["100;w=60: 0 of 100 in 60s, more in 45s"]);
+    let other_quota = [
+        ("ratelimit-policy", "\"a\";q=10;w=1, \"b\";q=50;qu=\"content-bytes\""),
+        ("ratelimit-limit", "10;w=3600"),
+        ("x-ratelimit-limit", "50"),
+        ("x-ratelimit-remaining", "20"),
+        ("x-ratelimit-reset", "30"),
+    ];
+    assert_eq!(
+        limits(&other_quota),
+        [
+            "a: - of 10 in 1s, more in -",
+            "b: - of 50 in -, more in - content-bytes",
+            "ratelimit-limit: - of 10 in 3600s, more in -",
+            "x-ratelimit-limit: 20 of 50 in -, more in 30s",
+        ]
+    );
+}
+
 #[test]
 fn the_fields_of_large_servers_are_read() {
     for (fields, expected) in [
