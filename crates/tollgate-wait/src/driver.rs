@@ -173,8 +173,9 @@ where
     }
 
     /// Returns how long a caller waits behind waiters that will take `before` tokens. The result is
-    /// exact for buckets, and an estimate for windows and logs, which free many tokens at once.
-    /// Returns `None` if the time is unknown, or if the caller waits without a time limit.
+    /// exact for buckets, and an estimate for paces, and for windows and logs, which free many
+    /// tokens at once. Returns `None` if the time is unknown, or if the caller waits without a time
+    /// limit.
     async fn wait_behind(&self, before: u64) -> Result<Option<Duration>, WaitError> {
         let mut capacity = self.limiter.quota(self.key).capacity();
         if self.cost > capacity {
@@ -202,6 +203,7 @@ where
             }
             let rest = time_of(&self.limiter.quota_of(self.key, &at_once), all - asked);
             let wait = self.wait_of(&at_once)?.map(|wait| wait.saturating_add(rest));
+            let wait = wait.max(self.limiter.pace_wait(self.key, before, self.cost));
             return Ok(wait.filter(|wait| !Self::HOLDS || !wait.is_zero()));
         }
     }

@@ -47,6 +47,15 @@ pub trait Waitable<Q: ?Sized> {
         self.quota(key)
     }
 
+    /// Returns the least time that a request with this cost waits behind waiters that will take
+    /// `before` tokens, according to a pace that applies in addition to the quota. Returns `None`
+    /// if no pace applies.
+    #[doc(hidden)]
+    fn pace_wait(&self, key: &Q, before: u64, cost: u64) -> Option<Duration> {
+        let _ = (key, before, cost);
+        None
+    }
+
     /// Returns how many permits of `key` are in use, or `None` for a rate.
     fn in_flight(&self, key: &Q) -> impl Future<Output = Option<u64>> + Send {
         let _ = key;
@@ -167,6 +176,10 @@ where
         self.0.quota_of(key, answer)
     }
 
+    fn pace_wait(&self, key: &Q, before: u64, cost: u64) -> Option<Duration> {
+        self.0.pace_wait(key, before, cost)
+    }
+
     fn in_flight(&self, key: &Q) -> impl Future<Output = Option<u64>> + Send {
         self.1.in_flight(key)
     }
@@ -197,6 +210,10 @@ macro_rules! wait_by_pointer {
 
             fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
                 (**self).quota_of(key, answer)
+            }
+
+            fn pace_wait(&self, key: &Q, before: u64, cost: u64) -> Option<Duration> {
+                (**self).pace_wait(key, before, cost)
             }
 
             fn in_flight(&self, key: &Q) -> impl Future<Output = Option<u64>> + Send {

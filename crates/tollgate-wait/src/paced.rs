@@ -182,22 +182,6 @@ impl<L> Paced<L> {
         self.clock.now()
     }
 
-    /// Returns the slower of the inner limiter's quota and the server's pace. Permits have no rate,
-    /// so their quota is returned unchanged.
-    fn slower<Q: Hash + ?Sized>(&self, key: &Q, own: Quota) -> Quota {
-        let now = self.clock.now();
-        let spacing = self.paces.known(self.paces.id(key), now, |pace| pace.spacing(now)).flatten();
-        match spacing {
-            Some(spacing)
-                if !own.period().is_zero()
-                    && spacing.as_nanos() * u128::from(own.tokens()) > own.period().as_nanos() =>
-            {
-                Quota::new(1, spacing).burst(own.capacity())
-            }
-            _ => own,
-        }
-    }
-
     /// Creates the answer to a request that the server's pace delays.
     fn held_back(&self, cost: u64, capacity: u64, wait: Duration) -> Decision {
         Decision::from(DecisionParts {
@@ -262,19 +246,37 @@ where
 
     async fn peek_n(&self, key: &Q, cost: u64) -> Decision {
         let now = self.clock.now();
-        let wait = self.paces.known(self.paces.id(key), now, |pace| pace.wait(cost, now)).unwrap_or_default();
+        let wait =
+            self.paces.known(self.paces.id(key), now, |pace| pace.wait(0, cost, now)).unwrap_or_default();
         if wait.is_zero() {
             return self.limiter.peek_n(key, cost).await;
         }
         self.held_back(cost, self.limiter.quota(key).capacity(), wait)
     }
 
+    /// Returns the slower of the inner limiter's quota and the server's pace. Permits have no rate,
+    /// so their quota is returned unchanged.
     fn quota(&self, key: &Q) -> Quota {
-        self.slower(key, self.limiter.quota(key))
+        let (own, now) = (self.limiter.quota(key), self.clock.now());
+        let spacing = self.paces.known(self.paces.id(key), now, |pace| pace.spacing(now)).flatten();
+        match spacing {
+            Some(spacing)
+                if !own.period().is_zero()
+                    && spacing.as_nanos() * u128::from(own.tokens()) > own.period().as_nanos() =>
+            {
+                Quota::new(1, spacing).burst(own.capacity())
+            }
+            _ => own,
+        }
     }
 
     fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
-        self.slower(key, self.limiter.quota_of(key, answer))
+        self.limiter.quota_of(key, answer)
+    }
+
+    fn pace_wait(&self, key: &Q, before: u64, cost: u64) -> Option<Duration> {
+        let now = self.clock.now();
+        self.paces.known(self.paces.id(key), now, |pace| pace.wait(before, cost, now))
     }
 
     async fn in_flight(&self, key: &Q) -> Option<u64> {

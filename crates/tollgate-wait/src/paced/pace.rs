@@ -80,12 +80,18 @@ struct Known {
 }
 
 impl Known {
+    /// Returns the time between requests of cost 1 that are sent evenly. Without a quota, this time
+    /// is zero.
+    fn even(&self) -> Duration {
+        // A window that starts at an arbitrary time can contain one request more than the spacing
+        // alone permits.
+        self.tokens.map_or(Duration::ZERO, |tokens| share(self.window + SLACK, tokens as f64))
+    }
+
     /// Returns the time between requests of cost 1. If fewer than [`SPREAD`] tokens remain, they
     /// are never spent faster than evenly, because they would soon be exhausted.
     fn spacing(&self, now: Tick) -> Duration {
-        // A window that starts at an arbitrary time can contain one request more than the spacing
-        // alone permits.
-        let even = self.tokens.map_or(Duration::ZERO, |tokens| share(self.window + SLACK, tokens as f64));
+        let even = self.even();
         let Some(remaining) = self.remaining else { return even };
         let (rest, tokens) = (remaining as f64, self.tokens.map(|tokens| tokens as f64));
         let grown = now.since(self.told).as_secs_f64() / self.window.as_secs_f64();
@@ -96,23 +102,31 @@ impl Known {
     }
 
     /// Returns the time at which the next request may be sent.
-    fn next(&self, now: Tick) -> Tick {
-        self.sent + times(self.spacing(now), self.cost)
+    fn next(&self, spacing: Duration) -> Tick {
+        self.sent + times(spacing, self.cost)
     }
 
-    /// Returns how long the request with the number `last` must wait, if `admitted` is the last
-    /// admitted request. Each outstanding response may move the horizon, so while responses are
+    /// Returns how long a request with this cost must wait if requests with a total cost of
+    /// `before` precede it. Each outstanding response may move the horizon, so while responses are
     /// outstanding, the horizon is rechecked after one spacing.
-    fn wait(&self, last: Number, admitted: Number, now: Tick) -> Duration {
+    fn wait(&self, pace: &Pace, before: u64, cost: u64, now: Tick) -> Duration {
+        let pause = pace.pause(now);
         if now >= self.ends {
-            return Duration::ZERO;
+            return pause;
         }
-        let next = self.next(now).since(now);
-        if self.remaining.is_none_or(|rest| last <= self.seen.saturating_add(rest)) {
+        let spacing = self.spacing(now);
+        // As the remaining amount grows, the spacing shrinks to the even spacing.
+        let even = if self.tokens.is_some() { self.even() } else { spacing };
+        let next = self.next(spacing).since(now).max(pause) + times(spacing.min(even), before);
+        let preceding = pace.admitted.saturating_add(pace.asking).saturating_add(before);
+        let horizon = self.remaining.map_or(u64::MAX, |rest| self.seen.saturating_add(rest));
+        if preceding.saturating_add(cost) <= horizon {
             return next;
         }
         let rest = self.until.since(now);
-        next.max(if admitted > self.seen { rest.min(self.spacing(now).max(SLACK)) } else { rest })
+        let hold = if pace.admitted > self.seen { rest.min(spacing.max(SLACK)) } else { rest };
+        let beyond = before.min(preceding.saturating_sub(horizon));
+        next.max(hold.max(pause) + times(even, beyond))
     }
 }
 
@@ -120,22 +134,22 @@ impl Pace {
     /// Lets a request with this cost proceed to the inner limiter at `now`, or returns how long it
     /// must wait.
     pub(crate) fn ask(&mut self, cost: u64, now: Tick) -> Result<(), Duration> {
-        let wait = self.wait(cost, now);
+        let wait = self.wait(0, cost, now);
         if !wait.is_zero() {
             return Err(wait);
         }
         self.asking = self.asking.saturating_add(cost);
         for known in &mut self.limits {
             let earliest = Tick::from_nanos(now.as_nanos().saturating_sub(nanos(SLACK)));
-            (known.sent, known.cost) = (known.next(now).max(earliest), cost);
+            (known.sent, known.cost) = (known.next(known.spacing(now)).max(earliest), cost);
         }
         Ok(())
     }
 
-    /// Returns how long a request with this cost must wait at `now`.
-    pub(crate) fn wait(&self, cost: u64, now: Tick) -> Duration {
-        let last = self.admitted.saturating_add(self.asking).saturating_add(cost);
-        let waits = self.limits.iter().map(|known| known.wait(last, self.admitted, now));
+    /// Returns how long a request with this cost must wait at `now`, if requests with a total cost
+    /// of `before` precede it.
+    pub(crate) fn wait(&self, before: u64, cost: u64, now: Tick) -> Duration {
+        let waits = self.limits.iter().map(|known| known.wait(self, before, cost, now));
         waits.fold(self.pause(now), Duration::max)
     }
 

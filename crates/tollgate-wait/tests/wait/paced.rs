@@ -257,6 +257,45 @@ fn a_policy_holds_for_its_window_and_then_the_own_quota_counts() {
     assert_eq!((0..1_000).map(|_| wait(&queue)).max(), Some(ms(0)));
 }
 
+/// Lets `callers` callers wait for at most `max_wait`. Returns how many had their turns, how many
+/// were refused at once, and how many waited in vain.
+fn crowd(learnt: &Answer, callers: usize, max_wait: Duration) -> (usize, usize, usize) {
+    let mut simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(50));
+    queue.limiter().learn(&7, learnt, 0);
+    let ends = Rc::new(Cell::new((0, 0, 0)));
+    for _ in 0..callers {
+        let (queue, ends) = (Rc::clone(&queue), Rc::clone(&ends));
+        simulation.spawn(async move {
+            let end = queue.until_n_within(&7, 1, max_wait).await;
+            let (turns, refused, expired) = ends.get();
+            ends.set(match end {
+                Ok(_) => (turns + 1, refused, expired),
+                Err(WaitError::TooLong { .. }) => (turns, refused + 1, expired),
+                Err(_) => (turns, refused, expired + 1),
+            });
+        });
+    }
+    simulation.settle();
+    let refused_at_once = ends.get().1;
+    simulation.run_for(max_wait);
+    assert_eq!(ends.get().1, refused_at_once);
+    ends.get()
+}
+
+#[test]
+fn a_caller_whose_turn_comes_too_late_at_the_servers_pace_fails_at_once() {
+    let policy = ("ratelimit-policy", "\"a\";q=60;w=60");
+    let paced = answer(200, &[policy]);
+    assert_eq!(crowd(&paced, 40, ms(5_000)), (5, 35, 0));
+    // After a pause, or as soon as more remains, the callers proceed at this pace.
+    let paused = answer(429, &[policy, ("retry-after", "30")]);
+    let used_up = answer(200, &[policy, ("ratelimit", "\"a\";r=0;t=30")]);
+    for learnt in [paused, used_up] {
+        assert_eq!(crowd(&learnt, 40, ms(34_500)), (5, 35, 0), "{learnt:?}");
+    }
+}
+
 /// The remaining amount in a response also limits the requests that are sent after the answered
 /// request.
 #[test]
