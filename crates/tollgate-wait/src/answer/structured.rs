@@ -14,6 +14,7 @@ pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
             limits.push(limit);
         }
     }
+    let policies = limits.len();
     let field = field(headers, "ratelimit");
     if let Some(limit) = version_7(&field).filter(|limit| !complete(&mut limits, limit)) {
         limits.push(limit);
@@ -21,12 +22,23 @@ pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
     for item in items(&field) {
         let Some(name) = name(&item) else { continue };
         let (remaining, reset) = (integer(&item.params, "r"), seconds(&item.params, "t"));
-        match limits.iter_mut().find(|limit| limit.name == name) {
+        let at = limits.iter().position(|limit| limit.name == name);
+        match at.or_else(|| partition(&limits[..policies], &name)).map(|at| &mut limits[at]) {
             Some(limit) => (limit.remaining, limit.reset) = (remaining, reset),
             None => limits.push(ServerLimit { name, remaining, reset, ..ServerLimit::default() }),
         }
     }
     limits
+}
+
+/// Returns the index of the only policy with this name and any partition key. Some servers send the
+/// partition key only in `RateLimit-Policy`.
+fn partition(policies: &[ServerLimit], name: &str) -> Option<usize> {
+    let has_name = |policy: &ServerLimit| {
+        policy.name.strip_prefix(name).is_some_and(|partition| partition.starts_with(";:"))
+    };
+    let mut named = (0..policies.len()).filter(|at| has_name(&policies[*at]));
+    named.next().filter(|_| named.next().is_none())
 }
 
 /// Returns the items of `RateLimit-Limit`, each of which may have a window. The first item is the

@@ -56,6 +56,19 @@ fn partitions_of_one_policy_are_limits_of_their_own() {
     assert_eq!(found.len(), 2, "{found:?}");
 }
 
+/// express-rate-limit sends the partition key only in `RateLimit-Policy`.
+#[test]
+fn an_item_without_a_partition_completes_the_only_policy_of_its_name() {
+    let policy = "\"d\"; q=100; w=60; qu=\"content-bytes\"; pk=:YWJj:";
+    let item = ("ratelimit", "\"d\"; r=99; t=60");
+    assert_eq!(
+        limits(&[("ratelimit-policy", policy), item]),
+        ["d;:abc: 99 of 100 in 60s, more in 60s content-bytes"]
+    );
+    let second = ("ratelimit-policy", "\"d\"; q=7; pk=:cHsd:");
+    assert_eq!(limits(&[("ratelimit-policy", policy), second, item]).len(), 3);
+}
+
 #[test]
 fn older_drafts_are_read() {
     let version_7 =
