@@ -197,8 +197,8 @@ impl Pace {
         self.limits.retain(|known| now < known.ends);
         let mut is_timed = false;
         for limit in &answer.limits {
-            is_timed |= limit.remaining == Some(0) && limit.reset.is_some_and(|reset| !reset.is_zero());
-            self.know(limit, number, now, max_pause);
+            let has_time = limit.remaining == Some(0) && limit.reset.is_some_and(|reset| !reset.is_zero());
+            is_timed |= self.know(limit, number, now, max_pause) && has_time;
         }
         if let Some(wait) = answer.retry_after.filter(|wait| !wait.is_zero()) {
             self.not_before = self.not_before.max(now + wait.min(max_pause));
@@ -224,7 +224,9 @@ impl Pace {
         }
     }
 
-    fn know(&mut self, limit: &ServerLimit, number: Number, now: Tick, max_pause: Duration) {
+    /// Updates the pace from a limit in the response to request `number`. Returns false if the
+    /// limit has no effect on the pace.
+    fn know(&mut self, limit: &ServerLimit, number: Number, now: Tick, max_pause: Duration) -> bool {
         let window = limit.window.or(limit.reset).unwrap_or_default().min(MAX_WINDOW);
         let reset = limit.reset.or(limit.window).unwrap_or_default();
         // A limit that counts a unit other than requests has no pace, but it may be exhausted.
@@ -234,16 +236,16 @@ impl Pace {
             if let (true, Some(reset)) = (is_used_up, limit.reset) {
                 self.not_before = self.not_before.max(now + reset.min(max_pause));
             }
-            return;
+            return is_used_up;
         }
         if window.is_zero() {
-            return;
+            return false;
         }
         let at = self.limits.iter().position(|known| known.name == limit.name);
         if at.is_none() && self.limits.len() >= MAX_LIMITS
             || at.is_some_and(|at| number < self.limits[at].seen)
         {
-            return;
+            return false;
         }
         let known = Known {
             name: limit.name.clone(),
@@ -262,6 +264,7 @@ impl Pace {
             Some(at) => self.limits[at] = known,
             None => self.limits.push(known),
         }
+        true
     }
 
     /// Returns true if the pace has ended, which means that it has the same effect as no pace.

@@ -208,6 +208,23 @@ fn times_that_are_nonsense_pause_for_the_longest_pause_at_most() {
     }
 }
 
+/// A limit without effect on the pace does not replace the backoff.
+#[test]
+fn a_refusal_backs_off_if_the_time_of_its_limit_has_no_effect() {
+    let eight = (0..8).map(|name| format!("\"{name}\";r=1;t=100")).collect::<Vec<_>>().join(",");
+    let policy = ("ratelimit-policy", "\"f\";q=8;qu=\"concurrent-requests\"");
+    for (name, known, policies) in [("f", "", &[policy][..]), ("ninth", &*eight, &[])] {
+        let simulation = Simulation::new(1);
+        let queue = queue(&simulation, Quota::per_second(10));
+        queue.limiter().learn(&7, &answer(200, &[("ratelimit", known)]), 0);
+        let used_up = format!("\"{name}\";r=0;t=5");
+        let fields = [policies, &[("ratelimit", &*used_up)]].concat();
+        queue.limiter().learn(&7, &answer(429, &fields), 0);
+        let pause = queue.limiter().paused_for(&7);
+        assert!((ms(500)..=ms(1_000)).contains(&pause), "{fields:?}: {pause:?}");
+    }
+}
+
 /// Consecutive refusals without a time cause increasingly long pauses of random length. A hundred
 /// refusals at the same moment count as one.
 #[test]
