@@ -94,7 +94,7 @@ impl Answer {
     /// dates in the format of HTTP or RFC 3339. Numbers of at least 10^9 are seconds since 1970,
     /// and numbers of at least 10^12 are milliseconds since 1970.
     pub fn read(status: StatusCode, headers: &HeaderMap, received: SystemTime) -> Self {
-        let date = headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+        let date = headers.get(DATE).and_then(|date| moment::date(date.to_str().ok()?));
         let now = date.unwrap_or(received);
         let is_error = status.is_client_error() || status.is_server_error();
         let mut limits = structured::limits(headers);

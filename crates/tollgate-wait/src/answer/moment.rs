@@ -25,7 +25,7 @@ fn until(text: &str, now: SystemTime) -> Option<Duration> {
             _ => seconds(number),
         });
     }
-    if let Ok(date) = httpdate::parse_http_date(text) {
+    if let Some(date) = date(text) {
         return Some(date.duration_since(now).unwrap_or_default());
     }
     if let Ok(time) = text.parse::<Timestamp>() {
@@ -34,6 +34,12 @@ fn until(text: &str, now: SystemTime) -> Option<Duration> {
     }
     let duration = text.parse::<SignedDuration>().ok()?;
     Some(Duration::try_from(duration).unwrap_or_default())
+}
+
+/// Parses a date in a format of HTTP. A leap second is the second after `:59`.
+pub(super) fn date(text: &str) -> Option<SystemTime> {
+    let parse = |text: &str| httpdate::parse_http_date(text).ok();
+    parse(text).or_else(|| Some(parse(&text.replacen(":60 ", ":59 ", 1))? + Duration::from_secs(1)))
 }
 
 /// Parses a decimal number. Exponents and names such as `inf` are refused.
@@ -71,6 +77,9 @@ mod tests {
             ("Sunday, 06-Nov-94 08:49:57 GMT", now, Some(20.0)),
             ("Sun Nov  6 08:49:57 1994", now, Some(20.0)),
             ("Sun, 06 Nov 1994 08:49:00 GMT", now, Some(0.0)),
+            ("Sun, 06 Nov 1994 08:49:60 GMT", now, Some(23.0)),
+            ("Sun Nov  6 08:49:60 1994", now, Some(23.0)),
+            ("Sun, 06 Nov 1994 08:60:00 GMT", now, None),
             ("1994-11-06T08:50:37Z", now, Some(60.0)),
             ("1994-11-06T09:50:37.5+01:00", now, Some(60.5)),
             ("1700000030", later, Some(30.0)),

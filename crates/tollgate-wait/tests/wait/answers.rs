@@ -180,6 +180,9 @@ fn a_date_is_read_against_the_date_of_the_response() {
     assert_eq!(wait(&[late, ("date", "yesterday")]), Some(Duration::from_secs(30)));
     assert_eq!(wait(&[late, ("date", "Tue, 14 Nov 2023 22:20:00 GMT")]), Some(Duration::ZERO));
     assert_eq!(wait(&[("retry-after", "1"), ("retry-after-ms", "1250")]), Some(Duration::from_millis(1250)));
+    let leap = ("retry-after", "Sat, 31 Dec 2016 23:59:60 GMT");
+    assert_eq!(wait(&[leap, ("date", "Sat, 31 Dec 2016 23:59:57 GMT")]), Some(Duration::from_secs(3)));
+    assert_eq!(wait(&[leap, ("date", "Sat, 31 Dec 2016 23:59:60 GMT")]), Some(Duration::ZERO));
     // This field is not a limit if the response is a redirection.
     assert_eq!(read(StatusCode::MOVED_PERMANENTLY, &[late]).retry_after, None);
 }
