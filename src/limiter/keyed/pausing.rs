@@ -28,8 +28,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// A second pause can extend the first, but never shortens it. A pause that would end after
     /// [`Tick::MAX`] ends at [`Tick::MAX`]. Only [`reset`](Self::reset) and [`clear`](Self::clear)
     /// end a pause early. (The limiter forgets a pause one [`grace`](crate::Builder::grace) after
-    /// its end or later. If the clock is then set back to a time before the end, the key is no
-    /// longer paused.) Each class has a separate limiter, so pause a key in each of its classes.
+    /// its end or later. If the clock is then set back to a time before the end, the pause may be
+    /// gone.) Each class has a separate limiter, so pause a key in each of its classes.
     ///
     /// Pauses work with all algorithms. [`SingleLimiter`](crate::SingleLimiter) and
     /// [`InFlight`](crate::InFlight) do not support pauses. Even a key without a state, such as a

@@ -201,9 +201,11 @@ pub(crate) fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Marku
     // A count above zero is always visible.
     const LEAST: u32 = 8;
     let scaled = |count: u64, room: u32| {
+        if count == 0 {
+            return 0;
+        }
         let width = u128::from(count) * u128::from(WIDTH) / u128::from(tallest.max(1));
-        let width = u32::try_from(width).unwrap_or(room).clamp(LEAST, room);
-        if count > 0 { width } else { 0 }
+        u32::try_from(width).unwrap_or(room).clamp(LEAST, room)
     };
     let passed = scaled(passed, if denied > 0 { WIDTH - LEAST } else { WIDTH });
     let denied = scaled(denied, WIDTH - passed);
