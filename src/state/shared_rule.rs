@@ -62,16 +62,14 @@ pub(crate) struct SharedRule {
 
 impl SharedRule {
     pub(crate) fn new(Enforced { rule, quota }: Enforced<StateRule>, counts: &Arc<Counts>) -> Arc<Self> {
-        // ORDERING: relaxed; a count.
-        counts.rules.fetch_add(1, Relaxed);
+        counts.rules.add(1);
         Arc::new(Self { rule, quota, counts: Arc::clone(counts) })
     }
 }
 
 impl Drop for SharedRule {
     fn drop(&mut self) {
-        // ORDERING: relaxed; a count.
-        self.counts.rules.fetch_sub(1, Relaxed);
+        self.counts.rules.sub_one();
     }
 }
 
@@ -81,7 +79,7 @@ pub(crate) struct Counts {
     /// The number of cells, including unlinked cells.
     pub(crate) cells: Atomic<u64>,
     /// The number of rules, including rules that were replaced but that a version still uses.
-    rules: Atomic<u64>,
+    rules: Counter,
     /// The number of versions created by changes, including versions that were already replaced.
     pub(crate) later: Atomic<u64>,
     /// The number of keys with their own rule, including removed keys.
@@ -90,8 +88,8 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn new() -> Arc<Self> {
-        let [cells, rules, later] = [(); 3].map(|()| Atomic::new(0));
-        Arc::new(Self { cells, rules, later, own: Counter::new() })
+        let [cells, later] = [(); 2].map(|()| Atomic::new(0));
+        Arc::new(Self { cells, rules: Counter::new(), later, own: Counter::new() })
     }
 
     /// Returns the number of versions created by changes.
@@ -105,8 +103,7 @@ impl Counts {
         // An `Arc` stores two counts before its value.
         const COUNTS: usize = 2 * size_of::<usize>() + size_of::<Counts>();
         const RULE: usize = align_of::<SharedRule>() + size_of::<SharedRule>();
-        // ORDERING: relaxed; a count.
-        COUNTS + size(self.rules.load(Relaxed)) * RULE
+        COUNTS + size(self.rules.get()) * RULE
     }
 }
 

@@ -16,7 +16,7 @@ const WAITING: isize = 96 << 10;
 
 /// How much `bytes` may deviate from the memory that is allocated: an index also allocates a few
 /// bytes for each of its buckets.
-const UNREPORTED: isize = 1 << 10;
+const UNREPORTED: isize = 4 << 10;
 
 /// Changes a quota many times. Asserts that no more bytes are left than may wait for a collection,
 /// and that `bytes` includes them at any time.
