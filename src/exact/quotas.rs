@@ -26,7 +26,7 @@ use crate::reclaim::{Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard
 use crate::state::{Counts, SharedRule, StateRule, Versioned, Wanted};
 use crate::stats::size;
 use crate::sync::{
-    Atomic, Index, Item,
+    Atomic, Counter, Index, Item,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::time::Tick;
@@ -45,6 +45,8 @@ pub(super) struct Quotas<K: 'static> {
     own: Index<Arc<Own<K>>>,
     /// The number of keys that are in the index or about to be inserted.
     count: Atomic<u64>,
+    /// The number of keys that the index has not freed yet, including removed keys.
+    unfreed: Arc<Counter>,
 }
 
 /// A key and its own rule.
@@ -56,9 +58,9 @@ pub(super) struct Own<K> {
     _counted: Counted,
 }
 
-/// Keeps a key with its own rule in the store's count, until the index frees the key.
+/// Keeps a key with its own rule in the count of such keys, until the index frees the key.
 #[derive(Debug)]
-struct Counted(Arc<Counts>);
+struct Counted(Arc<Counter>);
 
 /// A rule that may be replaced while other threads read it.
 #[derive(Debug)]
@@ -82,6 +84,7 @@ impl<K: Eq + 'static> Quotas<K> {
             retired: Bag::new(),
             own: Index::new(),
             count: Atomic::new(0),
+            unfreed: Arc::new(Counter::new()),
         }
     }
 
@@ -144,7 +147,7 @@ impl<K: Eq + 'static> Quotas<K> {
         let each = COUNTS + size_of::<Own<K>>() + VERSION;
         Versioned::version_bytes(&self.counts)
             + VERSION
-            + size(self.counts.own.get()) * each
+            + size(self.unfreed.get()) * each
             + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
             + self.retired.bytes()
     }
@@ -163,7 +166,7 @@ impl<K: Eq + 'static> Quotas<K> {
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let before = self.default.latest(&self.retired).rule;
         let first = Enforced { rule: rule.rule.after(&before, now), ..rule };
-        let (first, counted) = (Replaced::new(first, &self.counts), Counted::new(&self.counts));
+        let (first, counted) = (Replaced::new(first, &self.counts), Counted::new(&self.unfreed));
         let new = Arc::new(Own { hash, key, rule: first, _counted: counted });
         match self.own.insert(new) {
             Ok(()) => uncount.done(),
@@ -216,15 +219,15 @@ impl<K: Eq + 'static> Quotas<K> {
 }
 
 impl Counted {
-    fn new(counts: &Arc<Counts>) -> Self {
-        counts.own.add(1);
-        Self(Arc::clone(counts))
+    fn new(count: &Arc<Counter>) -> Self {
+        count.add(1);
+        Self(Arc::clone(count))
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.own.sub_one();
+        self.0.sub_one();
     }
 }
 

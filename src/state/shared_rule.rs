@@ -82,14 +82,12 @@ pub(crate) struct Counts {
     rules: Counter,
     /// The number of versions created by changes, including versions that were already replaced.
     pub(crate) later: Atomic<u64>,
-    /// The number of keys with their own rule, including removed keys.
-    pub(crate) own: Counter,
 }
 
 impl Counts {
     pub(crate) fn new() -> Arc<Self> {
-        let [cells, later] = [(); 2].map(|()| Atomic::new(0));
-        Arc::new(Self { cells, rules: Counter::new(), later, own: Counter::new() })
+        let (cells, later) = (Atomic::new(0), Atomic::new(0));
+        Arc::new(Self { cells, rules: Counter::new(), later })
     }
 
     /// Returns the number of versions created by changes.

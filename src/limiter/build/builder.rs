@@ -199,12 +199,11 @@ impl<L: Keyed> Builder<L> {
     /// Sets how long a key must have been idle before the limiter forgets it. The default is one
     /// second.
     ///
-    /// The grace is a tuning parameter. It affects decisions in only one case: if the `now` of a
-    /// new key lags behind the latest times by more than the grace, the key may be charged at a
-    /// later time (see [Time](crate::Limiter#time)). It also determines when the limiter forgets a
-    /// [pause](crate::Limiter::pause) that has ended. Choose a grace larger than the skew between
-    /// the times that callers pass. The table turns over at most once per grace, unless the table
-    /// must grow or is full and refuses keys.
+    /// The grace is a tuning parameter. It affects decisions only about times that lag behind the
+    /// latest times by more than the grace: a new key may be charged at a later time (see
+    /// [Time](crate::Limiter#time)), and a [pause](crate::Limiter::pause) that has ended since may
+    /// be gone. Choose a grace larger than the skew between the times that callers pass. The table
+    /// turns over at most once per grace, unless the table must grow or is full and refuses keys.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -358,7 +358,9 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
 
     /// Returns the statistics of this limit, like [`Limiter::stats`].
     pub fn stats(&self) -> Stats {
-        self.limiter.stats()
+        let stats = self.limiter.stats();
+        // An `Arc` stores its counts before its value, in as many bytes as the value's alignment.
+        Stats { bytes: stats.bytes + size_of::<Self>() + align_of::<Limiter<K, S>>(), ..stats }
     }
 }
 
