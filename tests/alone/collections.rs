@@ -26,23 +26,45 @@ fn taken() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// Returns the shortest time of ten turns.
-fn least(log: &SingleLimiter, from: &mut u64) -> i64 {
-    (0..10).map(|_| turn(log, from)).min().unwrap()
+/// The shortest time of a turn, and the shortest time of work that no collection is part of.
+#[derive(Clone, Copy)]
+struct Least {
+    turn: i64,
+    work: i64,
 }
 
-/// Returns the shortest time of up to three hundred turns, because other work on the machine may
-/// slow ten turns in a row. Stops at the first turn that takes less than 1.5 times as long as
-/// `before`.
-fn least_beside(log: &SingleLimiter, from: &mut u64, before: i64) -> i64 {
-    let mut least = i64::MAX;
-    for _ in 0..300 {
-        least = least.min(turn(log, from));
-        if 2 * least < 3 * before {
-            break;
-        }
+impl Least {
+    /// Measures ten turns.
+    fn of(log: &SingleLimiter, from: &mut u64) -> Self {
+        Self { turn: (0..10).map(|_| turn(log, from)).min().unwrap(), work: work() }
     }
-    least
+
+    /// Measures up to three hundred turns, because other work on the machine may slow ten turns in
+    /// a row. Returns the time at the machine's speed of `before`, because the machine may be
+    /// slower for all of them. Stops at the first turn that takes less than 1.5 times as long as
+    /// `before`.
+    fn beside(log: &SingleLimiter, from: &mut u64, before: Self) -> i64 {
+        let mut least = i64::MAX;
+        for _ in 0..300 {
+            least = least.min(turn(log, from));
+            if 2 * least < 3 * before.turn {
+                return least;
+            }
+        }
+        least * before.work / work().max(before.work)
+    }
+}
+
+/// Returns the shortest time of ten runs that allocate and free 50,000 blocks.
+fn work() -> i64 {
+    let run = |_| {
+        let before = taken();
+        let mut blocks: [Box<[u64]>; 64] = std::array::from_fn(|_| Box::default());
+        (0..50_000).for_each(|n| blocks[n % 64] = vec![n as u64; 32].into());
+        std::hint::black_box(blocks);
+        taken() - before
+    };
+    (0..10).map(run).min().unwrap()
 }
 
 /// Returns the nanoseconds that 50,000 admissions take, including about fifty collections.
@@ -59,11 +81,12 @@ fn turn(log: &SingleLimiter, from: &mut u64) -> i64 {
 fn guards_of_others_hardly_slow_a_log() {
     let _alone = crate::alone();
     let (log, mut from) = (log(), 1_000_000);
-    let alone = least(&log, &mut from);
+    let alone = Least::of(&log, &mut from);
     // Another thread holds all the guards, because creating a thread's fifth guard takes longer.
     let stopped = Stopped::under_guards(other(), 1_024);
-    let beside = least_beside(&log, &mut from, alone);
+    let beside = Least::beside(&log, &mut from, alone);
     drop(stopped);
+    let alone = alone.turn;
     println!("{alone} ns alone, {beside} ns beside 1,024 guards");
     // The log would be four times as slow if each collection visited its values once per guard.
     assert!(2 * beside < 3 * alone, "{beside} ns beside 1,024 guards, {alone} ns alone");
@@ -74,7 +97,7 @@ fn threads_that_have_ended_hardly_slow_a_log() {
     let _alone = crate::alone();
     const THREADS: u64 = 2_000;
     let (other, log, mut from) = (other(), log(), 1_000_000);
-    let alone = least(&log, &mut from);
+    let alone = Least::of(&log, &mut from);
     let all = Barrier::new(usize::try_from(THREADS).unwrap());
     thread::scope(|scope| {
         for key in 0..THREADS {
@@ -86,7 +109,8 @@ fn threads_that_have_ended_hardly_slow_a_log() {
             thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, run).unwrap();
         }
     });
-    let after = least_beside(&log, &mut from, alone);
+    let after = Least::beside(&log, &mut from, alone);
+    let alone = alone.turn;
     println!("{alone} ns before, {after} ns after {THREADS} threads");
     assert!(2 * after < 3 * alone, "{after} ns after {THREADS} threads, {alone} ns before");
 }
