@@ -189,7 +189,6 @@ impl Decision {
             Figures::Known { remaining, .. }
             | Figures::Held { remaining, .. }
             | Figures::Told { remaining, .. } => remaining,
-            Figures::Paused { .. } => 0,
             Figures::LateHeld { .. } | Figures::LateBucket { .. } => self.limit - self.charged(),
             Figures::Permits { out, .. } => self.limit.saturating_sub(out),
             Figures::Bucket { full, grain, .. } => {
@@ -269,9 +268,7 @@ impl Decision {
     #[inline(always)]
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
-            Figures::Known { reset, .. } | Figures::Paused { reset, .. } | Figures::Told { reset, .. } => {
-                reset
-            }
+            Figures::Known { reset, .. } | Figures::Told { reset, .. } => reset,
             Figures::Held { until, .. } | Figures::LateHeld { until, .. } if until > Tick::MAX.as_nanos() => {
                 NEVER
             }
@@ -295,7 +292,9 @@ impl Decision {
     /// become available up to one period earlier, because a decision does not record charges made
     /// by other requests. The result is zero if the full [`capacity`](Self::capacity) is available,
     /// or if a policy answered. The result is [`Duration::MAX`] if the refill happens after
-    /// [`Tick::MAX`].
+    /// [`Tick::MAX`]. For a [paused](crate::Limiter::pause) key, the result is that of
+    /// [`reset_after`](Self::reset_after), and tokens may become available as soon as the pause
+    /// ends.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -312,8 +311,6 @@ impl Decision {
         match self.figures {
             Figures::Bucket { full, grain, .. } => self.refill_of(full, grain),
             Figures::LateBucket { grain, .. } => self.refill_of(self.late_full(grain), grain),
-            Figures::Paused { refill: NEVER, .. } => Duration::MAX,
-            Figures::Paused { refill, .. } => Duration::from_nanos(refill),
             Figures::Told { refill, .. } if refill < u32::MAX => Duration::from_millis(refill.into()),
             Figures::Known { .. }
             | Figures::Held { .. }
@@ -382,9 +379,7 @@ impl Decision {
     #[inline]
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
-            Figures::Known { wait, .. } | Figures::Paused { wait, .. } | Figures::Told { wait, .. } => {
-                return wait;
-            }
+            Figures::Known { wait, .. } | Figures::Told { wait, .. } => return wait,
             Figures::Held { .. } | Figures::LateHeld { .. } => return 0,
             Figures::Permits { .. } => return if self.is_allowed() { 0 } else { NEVER },
             Figures::Bucket { full, grain, queue } => (full, grain, queue),

@@ -38,17 +38,6 @@ pub(crate) enum Figures {
         /// Nanoseconds until the state is idle; [`NEVER`] if that is after the last tick.
         reset: u64,
     },
-    /// The figures of a paused key, for which no tokens remain.
-    Paused {
-        /// Nanoseconds until a retry succeeds; [`NEVER`] if no retry can succeed.
-        wait: u64,
-        /// Nanoseconds until the pause has ended and the state is idle; [`NEVER`] if that is after
-        /// the last tick.
-        reset: u64,
-        /// Nanoseconds until the pause has ended and tokens are available; [`NEVER`] if that is
-        /// after the last tick.
-        refill: u64,
-    },
     /// A charge to a window or a log, counted for exactly `period` nanoseconds. The window or log
     /// identifies the charge by these numbers, even after a change of quota.
     Held {

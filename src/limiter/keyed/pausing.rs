@@ -1,7 +1,7 @@
 //! Key pauses. See `limiter/pauses.rs` for how they are stored.
 
 use super::limiter::Limiter;
-use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome};
+use crate::decision::{Decision, Figures, NEVER, Outcome};
 use crate::error::PauseError;
 use crate::limiter::store::interface::{Accepts, Store};
 use crate::time::Tick;
@@ -105,16 +105,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             _ => NEVER,
         };
         let outcome = if then.outcome == Outcome::TooCostly { then.outcome } else { Outcome::Denied };
-        let refill = if then.remaining() > 0 { Duration::ZERO } else { then.refill_after() };
-        let from_now_of_state = |time| match then.source {
-            // A policy has no state that could refill.
-            DecisionSource::Policy => 0,
-            _ => from_now(Some(time)),
-        };
-        let figures = Figures::Paused {
+        let figures = Figures::Known {
+            remaining: 0,
             wait: from_now(then.retry_after()),
-            reset: from_now_of_state(then.reset_after()),
-            refill: from_now_of_state(refill),
+            reset: from_now(Some(then.reset_after())),
         };
         Some(Decision { outcome, cost, at: now, figures, ..then })
     }

@@ -181,18 +181,6 @@ fn a_pause_is_not_prolonged_after_the_clock_was_set_back() {
 }
 
 #[test]
-fn the_first_token_during_a_pause_is_available_at_its_end_or_later() {
-    let limiter = Limiter::<u64>::builder(Quota::per_hour(10)).gate();
-    let now = limiter.at(at(0));
-    let refill = |(key, cost)| {
-        let _ = now.check_n(&key, cost);
-        now.pause(&key, 30 * SECOND).unwrap();
-        now.check(&key).refill_after()
-    };
-    assert_eq!([(7, 0), (8, 5), (9, 10)].map(refill), [30, 30, 360].map(|seconds| seconds * SECOND));
-}
-
-#[test]
 fn a_pause_without_end_ends_at_the_last_tick() {
     let limiter = Limiter::<u64>::builder(Quota::per_second(5)).gate();
     for time in [Duration::from_secs(1 << 40), Duration::MAX] {
@@ -258,19 +246,6 @@ fn a_key_without_a_place_is_paused() {
         // At the retry time, the other key's place is free.
         assert_eq!(paused.retry_after(), Some(Duration::from_millis(999)), "{when_full}");
         assert_eq!(limiter.stats().refused, 0);
-    }
-}
-
-#[test]
-fn a_policy_knows_no_times_of_a_paused_key() {
-    for when_full in [WhenFull::Deny, WhenFull::Allow] {
-        let limiter = Limiter::<u64>::builder(Quota::per_hour(1)).max_keys(1).when_full(when_full).gate();
-        let now = limiter.at(at(0));
-        assert!(now.check(&1).is_allowed());
-        now.pause(&2, SECOND / 2).unwrap();
-        let paused = now.check(&2);
-        assert_eq!((paused.outcome(), paused.source()), (Outcome::Denied, DecisionSource::Policy));
-        assert_eq!([paused.reset_after(), paused.refill_after()], [Duration::ZERO; 2]);
     }
 }
 
