@@ -141,7 +141,9 @@ fn run_processes(
     let granted = admitted.len() as u64;
     assert!(calls < granted, "{algorithm}: {calls} calls for {granted} admissions");
     let run = Run { admitted: Admissions::new(admitted), denied: checks - granted, begun, ended };
-    assert!(calls * 3 < checks || !run.is_greedy(), "{algorithm}: {calls} calls for {checks} checks");
+    // If each denied check asked the store, there would be as many calls as checks. A slow machine
+    // makes few checks between two calls.
+    assert!(calls * 2 < checks || !run.is_greedy(), "{algorithm}: {calls} calls for {checks} checks");
     run
 }
 
