@@ -134,8 +134,8 @@ fn the_client_of_the_example_learns_the_servers_limit() {
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         assert!(text.contains("40 calls served"), "{text}");
         // The server refuses requests in the first burst, and requests that were in transit when it
-        // became busy.
+        // became busy. A slow machine has more of the latter: up to 30 were seen.
         let refused: u32 = text.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
-        assert!((1..25).contains(&refused), "{text}");
+        assert!((1..40).contains(&refused), "{text}");
     }
 }
