@@ -58,7 +58,7 @@ pub(super) struct Own<K> {
     _counted: Counted,
 }
 
-/// Keeps a key with its own rule in the count of such keys, until the index frees the key.
+/// Counts a key with its own rule until the index frees the key.
 #[derive(Debug)]
 struct Counted(Arc<Counter>);
 

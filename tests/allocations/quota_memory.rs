@@ -14,8 +14,8 @@ const CHANGES: u64 = 5_000;
 /// after it, and the memory that the table keeps for its next turnover.
 const WAITING: isize = 96 << 10;
 
-/// How much `bytes` may deviate from the memory that is allocated: an index also allocates a few
-/// bytes for each of its buckets.
+/// The maximum number of allocated bytes that `bytes` may miss. An index also allocates a few bytes
+/// for each of its buckets.
 const UNREPORTED: isize = 4 << 10;
 
 /// Changes a quota many times. Asserts that no more bytes are left than may wait for a collection,

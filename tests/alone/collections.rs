@@ -26,7 +26,7 @@ fn taken() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The shortest time of a turn, and the shortest time of work that no collection is part of.
+/// The shortest processor time of a turn, and the shortest time of work without collections.
 #[derive(Clone, Copy)]
 struct Least {
     turn: i64,

@@ -56,7 +56,8 @@ impl Lane<'_> {
     pub fn wait(&mut self) {
         let line = self.line;
         self.turn += line.threads;
-        // ORDERING: sequentially consistent here and below, because speed does not matter in a test.
+        // ORDERING: sequentially consistent here and below, because speed does not matter in a
+        // test.
         if line.arrived.fetch_add(1, SeqCst) + 1 == self.turn {
             line.wake();
             return;

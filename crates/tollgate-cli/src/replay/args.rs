@@ -381,8 +381,8 @@ impl ReplayArgs {
         }
     }
 
-    /// Returns the settings for a replay of named limits: `layer`, which comes from `file`, changed by
-    /// the options.
+    /// Returns the settings for a replay of named limits: `layer`, which comes from `file`, changed
+    /// by the options.
     fn of_limits(
         self,
         mut layer: LayerSettings,

@@ -100,6 +100,8 @@ impl Run {
     }
 }
 
+/// Runs the processes up to three times. A lease saves two calls of three if the clients are
+/// greedy, but if other work slows the machine, the processes make few checks between two calls.
 fn run_processes(
     algorithm: Algorithm,
     limit: u64,
@@ -108,6 +110,25 @@ fn run_processes(
     lease: u64,
     time: Duration,
 ) -> Run {
+    let mut turns = 0;
+    loop {
+        let (run, calls, checks) = run_once(algorithm, limit, period, burst, lease, time);
+        turns += 1;
+        if calls * 3 < checks || !run.is_greedy() {
+            return run;
+        }
+        assert!(turns < 3, "{algorithm}: {calls} calls for {checks} checks");
+    }
+}
+
+fn run_once(
+    algorithm: Algorithm,
+    limit: u64,
+    period: Duration,
+    burst: u64,
+    lease: u64,
+    time: Duration,
+) -> (Run, u64, u64) {
     let server = Server::start();
     let of = |number: u64| number.to_string();
     let period_ms = u64::try_from(period.as_millis()).unwrap();
@@ -141,10 +162,7 @@ fn run_processes(
     let granted = admitted.len() as u64;
     assert!(calls < granted, "{algorithm}: {calls} calls for {granted} admissions");
     let run = Run { admitted: Admissions::new(admitted), denied: checks - granted, begun, ended };
-    // If each denied check asked the store, there would be as many calls as checks. A slow machine
-    // makes few checks between two calls.
-    assert!(calls * 2 < checks || !run.is_greedy(), "{algorithm}: {calls} calls for {checks} checks");
-    run
+    (run, calls, checks)
 }
 
 #[test]

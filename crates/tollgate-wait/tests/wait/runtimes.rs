@@ -128,14 +128,23 @@ fn the_client_of_the_example_learns_the_servers_limit() {
     };
     let fields = ["1", "date", "0.5", "0", ""];
     for (field, program) in fields.map(|field| (field, start(field))) {
-        let output = program.wait_with_output().unwrap();
-        let text = format!("{field:?}: {}", String::from_utf8(output.stdout).unwrap());
-        println!("{text}");
-        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(text.contains("40 calls served"), "{text}");
+        let refused = |program: std::process::Child| {
+            let output = program.wait_with_output().unwrap();
+            let text = format!("{field:?}: {}", String::from_utf8(output.stdout).unwrap());
+            println!("{text}");
+            assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+            assert!(text.contains("40 calls served"), "{text}");
+            text.trim_end().rsplit(' ').next().unwrap().parse::<u32>().unwrap()
+        };
         // The server refuses requests in the first burst, and requests that were in transit when it
-        // became busy. A slow machine has more of the latter: up to 30 were seen.
-        let refused: u32 = text.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
-        assert!((1..40).contains(&refused), "{text}");
+        // became busy. On a busy machine, more of them are in transit, so the program then runs
+        // again, up to twice.
+        let mut most = refused(program);
+        for _ in 0..2 {
+            if most >= 25 {
+                most = refused(start(field));
+            }
+        }
+        assert!((1..25).contains(&most), "{field:?}: {most} refused");
     }
 }

@@ -78,8 +78,8 @@ pub(crate) fn path(given: &ArgMatches) -> Option<(&'static str, PathBuf)> {
 }
 
 impl ConfigFile {
-    /// Reads a file that contains options of `command`. `option` names the file. Skips settings whose
-    /// options are `given` on the command line or in the environment.
+    /// Reads a file that contains options of `command`. `option` names the file. Skips settings
+    /// whose options are `given` on the command line or in the environment.
     ///
     /// # Errors
     ///

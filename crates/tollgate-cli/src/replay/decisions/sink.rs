@@ -65,8 +65,8 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// Returns an error if the path cannot be written, or if it leads to one of the `read` files, even
-    /// under another name.
+    /// Returns an error if the path cannot be written, or if it leads to one of the `read` files,
+    /// even under another name.
     pub(crate) fn open(option: &str, path: &Path, read: &ReadFiles<'_>) -> Result<Self, Failure> {
         if path == Path::new("-") {
             if let Some(stdout) = Identity::of_stdout() {

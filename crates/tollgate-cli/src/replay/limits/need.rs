@@ -10,8 +10,8 @@ use crate::printable::printable;
 /// A fact that a log must have.
 #[derive(Clone, Debug)]
 pub(crate) struct Need {
-    /// The limit or the option that needs the fact, in the notation of the arguments, after its place
-    /// in a file.
+    /// The limit or the option that needs the fact, in the notation of the arguments, after its
+    /// place in a file.
     pub(crate) of: String,
     pub(crate) what: What,
 }
@@ -25,8 +25,8 @@ pub(crate) enum What {
 
 impl Need {
     /// Returns the facts that the limits in these settings need. `file` contains the settings that
-    /// are not arguments, and `parts` contains the limits' parts. A fact needed by several limits is
-    /// listed once, under the first of them.
+    /// are not arguments, and `parts` contains the limits' parts. A fact needed by several limits
+    /// is listed once, under the first of them.
     pub(crate) fn all(settings: &LayerSettings, file: Option<&ConfigFile>, parts: &[LimitPart]) -> Vec<Self> {
         let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
         let mut needs: Vec<Self> = Vec::new();

@@ -48,9 +48,9 @@ pub(crate) fn on_shifts(log: &LogSummary, quota: Quota) -> Option<String> {
     })
 }
 
-/// Returns the notes on logs in the wrong order, and on a timestamp that is probably wrong. A replay
-/// in order of time has no such note. `shifted` names the later requests that a wrong timestamp
-/// shifts.
+/// Returns the notes on logs in the wrong order, and on a timestamp that is probably wrong. A
+/// replay in order of time has no such note. `shifted` names the later requests that a wrong
+/// timestamp shifts.
 pub(crate) fn on_order(log: &LogSummary, is_sorted: bool, shifted: &str) -> Vec<String> {
     let mut notes = Vec::new();
     if is_sorted {
