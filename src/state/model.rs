@@ -10,7 +10,6 @@ use crate::log::SlidingLog;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
 use crate::time::Tick;
-use std::sync::Arc;
 
 /// A log whose quota may change. Each method calls the corresponding method of the state. A method
 /// that returns an `Option` returns `None` if the state is sealed.

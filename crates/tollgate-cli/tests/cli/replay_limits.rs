@@ -1,9 +1,8 @@
 //! Tests `tollgate replay` with named limits: the decisions, and the logs and limits that the
 //! program refuses.
 
-use crate::program::{LOG, json, refusal, replay, replay_stdin, scratch, text};
+use crate::program::{LOG, json, refusal, replay, replay_stdin, text};
 use serde_json::Value;
-use std::fs;
 
 /// Returns the name of the limit that refused each line of a log, or an empty string for a line
 /// that passed.
@@ -112,27 +111,6 @@ fn one_quota_and_limits_with_names_are_not_mixed() {
     }
 }
 
-#[cfg(all(feature = "html", feature = "proxy"))]
-#[test]
-fn no_output_overwrites_a_file_of_limits() {
-    let directory = scratch("own_config");
-    let [config, other] = ["proxy.toml", "other.toml"].map(|name| directory.join(name));
-    let settings = "limit = [\"a=1/s by ip\"]\n";
-    for file in [&config, &other] {
-        fs::write(file, settings).expect("the target directory can be written");
-    }
-    let [config, other] = [&config, &other].map(|file| file.to_str().expect("UTF-8"));
-    for option in ["--decisions", "--html"] {
-        for target in [config, other] {
-            let args = [LOG, "--config", config, "--against-config", other, option, target];
-            let message = refusal(&replay(&args));
-            let part = format!("{option} would overwrite {target}, a file of its limits");
-            assert!(message.contains(&part), "{message}");
-            assert_eq!(fs::read_to_string(target).expect("it is there"), settings);
-        }
-    }
-}
-
 #[test]
 fn the_text_report_has_each_limit_with_its_reasons() {
     let args = ["--limit", "per-ip=30/min burst 10 by ip", "--limit", "try=1/h by ip", "--shadow", "try"];
@@ -162,23 +140,50 @@ fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
     assert!(notes.contains("no line names the limit b,") && !notes.contains("limit a,"), "{notes}");
 }
 
-/// These settings need others, which the proxy may get from its environment or its command line.
 #[cfg(feature = "proxy")]
-#[test]
-fn a_file_whose_other_settings_are_elsewhere_is_replayed() {
-    let directory = scratch("replay_partial");
-    for settings in [
-        "redis-lease = 5",
-        "redis-max-unsynced = 5\nredis-deadline = \"9ms\"",
-        "redis-share = 0.5\nredis-when-unavailable = \"local\"",
-        "access-log-format = \"json\"",
-        "log-key = \"/nowhere/log.key\"",
-        "when-full = \"share\"",
-    ] {
-        let file = directory.join("proxy.toml");
-        std::fs::write(&file, format!("limit = [\"a=30/min by ip\"]\n{settings}\n")).expect("a file");
-        let file = file.to_str().expect("UTF-8");
-        let report = json(&replay(&[LOG, "--config", file, "--format", "json"]));
-        assert!(report["refused"].as_u64() > Some(0), "{settings}: {report}");
+mod config {
+    use super::*;
+    use crate::program::scratch;
+    use std::fs;
+
+    #[cfg(feature = "html")]
+    #[test]
+    fn no_output_overwrites_a_file_of_limits() {
+        let directory = scratch("own_config");
+        let [config, other] = ["proxy.toml", "other.toml"].map(|name| directory.join(name));
+        let settings = "limit = [\"a=1/s by ip\"]\n";
+        for file in [&config, &other] {
+            fs::write(file, settings).expect("the target directory can be written");
+        }
+        let [config, other] = [&config, &other].map(|file| file.to_str().expect("UTF-8"));
+        for option in ["--decisions", "--html"] {
+            for target in [config, other] {
+                let args = [LOG, "--config", config, "--against-config", other, option, target];
+                let message = refusal(&replay(&args));
+                let part = format!("{option} would overwrite {target}, a file of its limits");
+                assert!(message.contains(&part), "{message}");
+                assert_eq!(fs::read_to_string(target).expect("it is there"), settings);
+            }
+        }
+    }
+
+    /// These settings need others, which the proxy may get from its environment or its command line.
+    #[test]
+    fn a_file_whose_other_settings_are_elsewhere_is_replayed() {
+        let directory = scratch("replay_partial");
+        for settings in [
+            "redis-lease = 5",
+            "redis-max-unsynced = 5\nredis-deadline = \"9ms\"",
+            "redis-share = 0.5\nredis-when-unavailable = \"local\"",
+            "access-log-format = \"json\"",
+            "log-key = \"/nowhere/log.key\"",
+            "when-full = \"share\"",
+        ] {
+            let file = directory.join("proxy.toml");
+            fs::write(&file, format!("limit = [\"a=30/min by ip\"]\n{settings}\n")).expect("a file");
+            let file = file.to_str().expect("UTF-8");
+            let report = json(&replay(&[LOG, "--config", file, "--format", "json"]));
+            assert!(report["refused"].as_u64() > Some(0), "{settings}: {report}");
+        }
     }
 }
