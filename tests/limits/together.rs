@@ -375,6 +375,7 @@ fn what_the_full_policy_answers_counts_as_any_answer() {
         assert_eq!(binding(&mut parts), expected, "{full:?}");
         assert_ne!(parts[1].decision().unwrap().source(), DecisionSource::Key);
         assert_eq!(all.peek().remaining(), if expected.is_none() { 8 } else { 9 });
+        assert_eq!(limiter.stats().refused, 1, "{full:?}");
     }
 }
 

@@ -140,6 +140,14 @@ pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
     settings.builder_recorded(make, is_lacking)
 }
 
+/// Returns the file that contains the callers' classes; `None` if the limit reads no such file.
+pub fn class_file(limit: &LimitText) -> Option<&str> {
+    match &limit.class_by {
+        Some(ClassByText::In { file, .. }) => Some(file),
+        Some(ClassByText::Header(_)) | None => None,
+    }
+}
+
 /// Returns the name of the header that contains the caller's class; `None` if the limit does not
 /// read the class from a header.
 pub fn class_header(limit: &LimitText) -> Option<&str> {

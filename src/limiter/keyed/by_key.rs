@@ -46,8 +46,8 @@ macro_rules! charge_a_key {
                 self.limiter.look_at(self.key.borrow(), cost, self.time, look);
             }
 
-            fn note_denial(&self, cost: u64) {
-                self.limiter.note_denial(self.key.borrow(), cost);
+            fn note_denial(&self, denied: &Decision) {
+                self.limiter.note_denial(self.key.borrow(), denied);
             }
         }
     )*};

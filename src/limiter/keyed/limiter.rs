@@ -354,15 +354,18 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Counts a denial that a peek at `key` has found, like `Chargeable::note_denial`. This method
-    /// exists for the same types as [`look`](Self::look).
+    /// Counts a denial that a peek at `key` has returned, like `Chargeable::note_denial`. This
+    /// method exists for the same types as [`look`](Self::look).
     #[doc(hidden)]
-    pub fn note_denial<Q>(&self, key: &Q, cost: u64)
+    pub fn note_denial<Q>(&self, key: &Q, denied: &Decision)
     where
         Q: ?Sized,
         S: Accepts<Q>,
     {
-        self.store.note_denial(key, cost);
+        match denied.source() {
+            DecisionSource::Policy | DecisionSource::Overflow => self.beyond.refused.add(1),
+            _ => self.store.note_denial(key, denied.cost),
+        }
     }
 
     /// Returns a view of this limiter that decides at the time `now`; see [`At`].
@@ -479,7 +482,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     {
         match self.held_back(key, cost, now) {
             Some(denied) => {
-                self.store.note_denial(key, cost);
+                self.note_denial(key, &denied);
                 denied.into()
             }
             None => self.check_unpaused(key, cost, || now).into(),

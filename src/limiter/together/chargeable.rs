@@ -78,14 +78,14 @@ pub trait Chargeable {
     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
         let _ = (cost, look);
     }
-    /// Counts a denial of `cost` tokens that [`peek_n`](Self::peek_n) has found. If a peek denies a
-    /// request, [`check_all`](crate::check_all) denies the request without a call of
+    /// Counts a denial that [`peek_n`](Self::peek_n) has returned. If a peek denies a request,
+    /// [`check_all`](crate::check_all) denies the request without a call of
     /// [`check_n`](Self::check_n), which counts its own denials.
     ///
     /// The default implementation counts nothing.
     #[doc(hidden)]
-    fn note_denial(&self, cost: u64) {
-        let _ = cost;
+    fn note_denial(&self, denied: &Decision) {
+        let _ = denied;
     }
 }
 
@@ -113,8 +113,8 @@ macro_rules! charge_by_pointer {
                 (**self).look(cost, look);
             }
 
-            fn note_denial(&self, cost: u64) {
-                (**self).note_denial(cost);
+            fn note_denial(&self, denied: &Decision) {
+                (**self).note_denial(denied);
             }
         }
     )*};

@@ -157,11 +157,11 @@ impl<'l> Charge<'l> {
     #[inline(never)]
     fn peek(&mut self) -> bool {
         self.answer = Some(self.limiter.peek_n(self.cost));
-        let is_denied = self.denial().is_some();
-        if is_denied {
-            self.limiter.note_denial(self.cost);
+        let denial = self.denial();
+        if let Some(denied) = denial {
+            self.limiter.note_denial(denied);
         }
-        !is_denied
+        denial.is_none()
     }
 
     /// Returns the decision if it is a denial.

@@ -11,7 +11,7 @@ use against::AgainstArgs;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use tollgate::{Algorithm, Quota};
-use tollgate_http::program::PathTemplates;
+use tollgate_http::program::{PathTemplates, class_file};
 use tollgate_http::settings::LayerSettings;
 
 #[cfg(feature = "html")]
@@ -389,12 +389,9 @@ impl ReplayArgs {
         file: Option<ConfigFile>,
     ) -> Result<limits::Settings, Failure> {
         let html = self.page();
+        let mut configs: Vec<PathBuf> = Vec::new();
         #[cfg(feature = "proxy")]
-        let configs = [self.config(), self.against.config()].into_iter().flatten();
-        #[cfg(feature = "proxy")]
-        let configs = configs.map(|path| Input::File(path.to_owned())).collect();
-        #[cfg(not(feature = "proxy"))]
-        let configs = Vec::new();
+        configs.extend([self.config(), self.against.config()].into_iter().flatten().map(Path::to_owned));
         let not_here = [
             (self.key.is_some(), "--key", "a limit says its key itself, as in 'per-ip=100/s by ip'"),
             (
@@ -436,13 +433,15 @@ impl ReplayArgs {
             ));
         }
         let against = self.against.limits(&layer)?;
+        let others = against.iter().flat_map(|against| &against.layer.limits);
+        configs.extend(layer.limits.iter().chain(others).filter_map(class_file).map(PathBuf::from));
         let is_known = |name: &str| columns::NAMES.contains(&name) || name.starts_with(columns::HEADER);
         let known = || columns::NAMES.into_iter().chain(["header:NAME"]);
         Ok(limits::Settings {
             inputs: inputs(&self.files)?,
             layer,
             against,
-            configs,
+            configs: configs.into_iter().map(Input::File).collect(),
             log: LogSettings {
                 format: log_format(&self.log_format),
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,

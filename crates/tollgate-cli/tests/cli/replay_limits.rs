@@ -150,19 +150,20 @@ mod config {
     #[test]
     fn no_output_overwrites_a_file_of_limits() {
         let directory = scratch("own_config");
-        let [config, other] = ["proxy.toml", "other.toml"].map(|name| directory.join(name));
-        let settings = "limit = [\"a=1/s by ip\"]\n";
-        for file in [&config, &other] {
-            fs::write(file, settings).expect("the target directory can be written");
+        let files = ["proxy.toml", "other.toml", "keys.csv"].map(|name| directory.join(name));
+        let [config, other, keys] = files.each_ref().map(|file| file.to_str().expect("UTF-8"));
+        let by_file = format!("limit = [\"a=1/s class paid 2/s by ip class by ip in {keys}\"]\n");
+        let contents = [by_file.as_str(), "limit = [\"a=1/s by ip\"]\n", "203.0.113.66,paid\n"];
+        for (file, content) in files.iter().zip(contents) {
+            fs::write(file, content).expect("the target directory can be written");
         }
-        let [config, other] = [&config, &other].map(|file| file.to_str().expect("UTF-8"));
         for option in ["--decisions", "--html"] {
-            for target in [config, other] {
+            for (target, content) in [config, other, keys].into_iter().zip(contents) {
                 let args = [LOG, "--config", config, "--against-config", other, option, target];
                 let message = refusal(&replay(&args));
                 let part = format!("{option} would overwrite {target}, a file of its limits");
                 assert!(message.contains(&part), "{message}");
-                assert_eq!(fs::read_to_string(target).expect("it is there"), settings);
+                assert_eq!(fs::read_to_string(target).expect("it is there"), content);
             }
         }
     }

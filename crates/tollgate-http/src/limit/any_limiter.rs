@@ -262,9 +262,9 @@ impl Chargeable for Bound<'_> {
         }
     }
 
-    fn note_denial(&self, cost: u64) {
+    fn note_denial(&self, denied: &Decision) {
         if let Local::Keyed(limiter) = self.limiter {
-            limiter.note_denial(&self.key, cost);
+            limiter.note_denial(&self.key, denied);
         }
     }
 

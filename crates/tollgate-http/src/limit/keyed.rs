@@ -13,8 +13,8 @@ pub(crate) trait Keyed: Send + Sync {
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     /// Looks at a key before it is charged, like [`Chargeable::look`].
     fn look<'m>(&'m self, _key: &KeyRef<'_>, _cost: u64, _look: &mut Look<'m>) {}
-    /// Counts a denial that a peek has found, like [`Chargeable::note_denial`].
-    fn note_denial(&self, _key: &KeyRef<'_>, _cost: u64) {}
+    /// Counts a denial that a peek has returned, like [`Chargeable::note_denial`].
+    fn note_denial(&self, _key: &KeyRef<'_>, _denied: &Decision) {}
     fn refund_n(&self, key: &KeyRef<'_>, decision: &Decision, tokens: u64);
     fn force(&self, key: &KeyRef<'_>, tokens: u64) -> u64;
     /// Returns the quota of keys that do not have their own quota. The quota of a limit on requests
@@ -47,8 +47,8 @@ where
         Limiter::look(self, key, cost, look);
     }
 
-    fn note_denial(&self, key: &KeyRef<'_>, cost: u64) {
-        Limiter::note_denial(self, key, cost);
+    fn note_denial(&self, key: &KeyRef<'_>, denied: &Decision) {
+        Limiter::note_denial(self, key, denied);
     }
 
     fn refund_n(&self, key: &KeyRef<'_>, decision: &Decision, tokens: u64) {
