@@ -34,6 +34,9 @@ use tollgate::Tick;
 const SLACK: Duration = Duration::from_millis(20);
 /// How many times faster than evenly the remaining amount is spent.
 const SPREAD: f64 = 4.0;
+/// How often the search for the next time halves its interval. Of a minute, less than a millisecond
+/// is left.
+const HALVINGS: u32 = 16;
 /// The first pause after a refusal without a time. Each further refusal in a row doubles the pause.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// The maximum pause after a refusal without a time.
@@ -106,6 +109,21 @@ impl Known {
         self.sent + times(spacing, self.cost)
     }
 
+    /// Returns the time from `now` at which the next request may be sent if no further response
+    /// arrives. The spacing shrinks as the remaining amount grows, so this time is found by halving
+    /// the interval up to the time that the spacing at `now` would require.
+    fn earliest(&self, now: Tick) -> Tick {
+        let (mut early, mut late) = (now, self.next(self.spacing(now)).max(now));
+        for _ in 0..HALVINGS {
+            let middle = early + late.since(early) / 2;
+            match self.next(self.spacing(middle)) <= middle {
+                true => late = middle,
+                false => early = middle,
+            }
+        }
+        late
+    }
+
     /// Returns how long a request with this cost must wait if requests with a total cost of
     /// `before` precede it. Each outstanding response may move the horizon, so while responses are
     /// outstanding, the horizon is rechecked after one spacing.
@@ -117,7 +135,7 @@ impl Known {
         let spacing = self.spacing(now);
         // As the remaining amount grows, the spacing shrinks to the even spacing.
         let even = if self.tokens.is_some() { self.even() } else { spacing };
-        let next = self.next(spacing).since(now).max(pause) + times(spacing.min(even), before);
+        let next = self.earliest(now).since(now).max(pause) + times(spacing.min(even), before);
         let preceding = pace.admitted.saturating_add(pace.asking).saturating_add(before);
         let horizon = self.remaining.map_or(u64::MAX, |rest| self.seen.saturating_add(rest));
         if preceding.saturating_add(cost) <= horizon {

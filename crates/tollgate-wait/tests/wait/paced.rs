@@ -313,6 +313,28 @@ fn a_caller_whose_turn_comes_too_late_at_the_servers_pace_fails_at_once() {
     }
 }
 
+/// A client that has used up a window goes on when the window ends, at the pace of the amount that
+/// remains then, and not one window after its last request.
+#[test]
+fn a_used_up_window_delays_a_request_until_the_window_ends() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    let left = |left: &str| {
+        answer(200, &[("ratelimit-policy", "\"a\";q=100;w=60"), ("ratelimit", &format!("\"a\";{left}"))])
+    };
+    queue.limiter().learn(&7, &left("r=50;t=30"), 0);
+    assert_eq!(wait(&queue), ms(0));
+    queue.limiter().learn(&7, &left("r=0;t=10"), queue.limiter().number(&7));
+    assert_eq!(wait(&queue), ms(10_000));
+    simulation.clock.advance(ms(10_000));
+    let waits = (0..3).map(|_| {
+        let wait = wait(&queue);
+        simulation.clock.advance(wait);
+        wait
+    });
+    assert!(waits.sum::<Duration>() <= ms(2_000));
+}
+
 /// The remaining amount in a response also limits the requests that are sent after the answered
 /// request.
 #[test]
