@@ -1,19 +1,16 @@
 /* A Lua module for HAProxy, with limits whose state all threads of the process share. */
 #include <lauxlib.h>
-#include <lua.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tollgate.h>
 
-/* A limit, which exists until the process ends. All Lua states find it by its name. */
-struct limit {
+/* The limits, which exist until the process ends. All Lua states find them by their names. */
+static struct limit {
     struct limit *next;
     tollgate_limiter *limiter;
     char name[64], quota[];
-};
-
-static struct limit *limits;
+} *limits;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Finds the limit with this name, or creates it. Returns NULL and a message for a refused quota. */
@@ -48,8 +45,7 @@ static int limit(lua_State *lua)
     if (found == NULL)
         return luaL_error(lua, "limit %s: %s", name, message);
     if (strcmp(found->quota, quota) != 0)
-        return luaL_error(lua, "limit %s: its quota is `%s`, so it cannot be `%s`: use another name",
-                          name, found->quota, quota);
+        return luaL_error(lua, "limit %s has quota `%s`, not `%s`", name, found->quota, quota);
     *(struct limit **)lua_newuserdata(lua, sizeof found) = found;
     luaL_setmetatable(lua, "tollgate.limit");
     return 1;
