@@ -237,15 +237,15 @@ impl Columns {
     /// counts. Once all values have been found, the rest of the line need not be JSON.
     fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
         let mut json = serde_json::Deserializer::from_slice(line);
-        let mut found = Picked { values: vec![Found::default(); self.0.len()], is_in_value: false };
+        let mut found = Picked { values: vec![Found::default(); self.0.len()], is_after_value: false };
         let read = Fields(self, &mut found).deserialize(&mut json).and_then(|()| json.end());
         let values: Vec<_> =
             self.0.iter().zip(&found.values).map(|(column, found)| found.resolve(column)).collect();
         match read {
             Ok(()) => Ok(values),
-            // The line was cut off, and its last value may be incomplete: a number, for example,
-            // may have lost digits.
-            Err(error) if error.is_eof() && !found.is_in_value => Err(not_an_object(&error)),
+            // The line was cut off right after a value, which may be incomplete: a number, for
+            // example, may have lost digits.
+            Err(error) if error.is_eof() && found.is_after_value => Err(not_an_object(&error)),
             Err(_) if values.iter().all(Option::is_some) => Ok(values),
             Err(error) => Err(not_an_object(&error)),
         }
@@ -272,8 +272,8 @@ fn capitalised(header: &str) -> String {
 /// The values picked from a line.
 struct Picked<'de> {
     values: Vec<Found<'de>>,
-    /// Whether reading ended inside a value.
-    is_in_value: bool,
+    /// Whether reading ended right after a value, before a comma.
+    is_after_value: bool,
 }
 
 /// The values in a line that may belong to a column.
@@ -318,15 +318,14 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let Self(Columns(columns), picked) = self;
-        while let Some(name) = map.next_key_seed(Name(columns))? {
-            picked.is_in_value = true;
+        while let Some(name) = map.next_key_seed(Name(columns, &mut picked.is_after_value))? {
             let Some(name) = name else {
                 map.next_value::<IgnoredAny>()?;
-                picked.is_in_value = false;
+                picked.is_after_value = true;
                 continue;
             };
             let value = map.next_value::<&'de RawValue>()?;
-            picked.is_in_value = false;
+            picked.is_after_value = true;
             // A field may be needed twice: the bytes, for example, may be both the cost and part of
             // the key.
             for (column, found) in columns.iter().zip(&mut picked.values) {
@@ -373,17 +372,19 @@ impl Column {
 }
 
 /// A field's name, which is compared with the columns' names and with their parts before the dot.
-struct Name<'c>(&'c [Column]);
+/// The flag is [`Picked::is_after_value`].
+struct Name<'c, 'p>(&'c [Column], &'p mut bool);
 
-impl<'de, 'c> DeserializeSeed<'de> for Name<'c> {
+impl<'de, 'c> DeserializeSeed<'de> for Name<'c, '_> {
     type Value = Option<&'c str>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        *self.1 = false;
         json.deserialize_str(self)
     }
 }
 
-impl<'c> Visitor<'_> for Name<'c> {
+impl<'c> Visitor<'_> for Name<'c, '_> {
     type Value = Option<&'c str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -433,6 +434,8 @@ mod tests {
             (&["ip"], r#"{"time":1,"ip":7,"x":{"ip":2}}"#, (1_000_000_000, 0, "7")),
             (&["bytes", "ip"], r#"{"time":1,"ip":true,"bytes":3}"#, (1_000_000_000, 3, "3 + true")),
             (&["ip"], r#"{"time":1,"ip":1,"ip":2}"#, (1_000_000_000, 0, "1")),
+            // The client's bytes end a string, and begin the name of a field that does not end.
+            (&["ip"], r#"{"time":1,"bytes":2,"ip":"h","agent":"","}"#, (1_000_000_000, 2, "h")),
         ];
         for &(key, line, (nanos, cost, shown)) in table {
             assert_eq!(read(key, line), Ok((nanos, cost, shown.to_owned())), "{line}");
@@ -445,6 +448,7 @@ mod tests {
             ("", "JSON"),
             ("[]", "an object"),
             (r#"{"time":1"#, "EOF"),
+            (r#"{"ip":"h","bytes":2,"time":1"#, "EOF"),
             (r#"{"time":1} x"#, "trailing"),
             (r#"{"ip":"h"}"#, "no field 'time'"),
             (r#"{"time":null}"#, "no field 'time'"),
