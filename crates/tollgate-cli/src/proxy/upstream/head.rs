@@ -173,17 +173,19 @@ fn asked_host(
     if first.is_none() && version == Version::HTTP_11 {
         return Err(bad("The request has no field Host."));
     }
-    let asked = match (target, first) {
-        (Some(target), _) => HeaderValue::from_str(target.as_str()).ok(),
-        (None, first) => Some(first.cloned().unwrap_or(HeaderValue::from_static(""))),
-    };
     let is_host = |text: &[u8]| {
         Authority::try_from(text).is_ok_and(|host| {
             // A host must not contain a user name, and its port, if any, must consist of digits.
             !text.contains(&b'@') && (host.port_u16().is_some() || host.as_str().len() == host.host().len())
         })
     };
+    // A field `Host` must be valid even if the target takes precedence over it.
+    let given = [first.map(HeaderValue::as_bytes), target.map(|target| target.as_str().as_bytes())];
+    let asked = match target {
+        Some(target) => HeaderValue::from_str(target.as_str()).ok(),
+        None => Some(first.cloned().unwrap_or(HeaderValue::from_static(""))),
+    };
     asked
-        .filter(|host| host.is_empty() || is_host(host.as_bytes()))
+        .filter(|_| given.into_iter().flatten().all(|host| host.is_empty() || is_host(host)))
         .ok_or(bad("The host of the request is invalid."))
 }

@@ -268,6 +268,7 @@ const HOSTS: &[Case] = &[
     ),
     refused("a target for the whole server", b"GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     refused("a target with a user", b"GET http://c@b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    refused("a target beside an invalid host", b"GET http://a/ HTTP/1.1\r\nHost: b@a\r\n\r\n", 400),
     refused("a target of another scheme", b"GET ftp://b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     refused("a target that is only a host", b"GET b:80 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     refused("a tunnel", b"CONNECT b:80 HTTP/1.1\r\nHost: b:80\r\nConnection: close\r\n\r\n", 501),
