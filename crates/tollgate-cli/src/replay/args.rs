@@ -1,17 +1,17 @@
 //! The arguments of `tollgate replay`.
 
 mod against;
+pub(crate) mod key;
+pub(crate) mod log;
 
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::available_parallelism;
 
 use against::AgainstArgs;
-use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
+use key::KeyArgs;
+use log::{LogArgs, UnitArg, parse_names};
 use tollgate::{Algorithm, Quota};
-use tollgate_http::program::{PathTemplates, class_file};
+use tollgate_http::program::class_file;
 use tollgate_http::settings::LayerSettings;
 
 #[cfg(feature = "html")]
@@ -21,16 +21,14 @@ use super::input::Input;
 use super::limiter::LimiterSettings;
 use super::limits::columns;
 use super::limits::settings::{self as limits, ConfigFile, LogSettings};
-use super::log::formats::Format;
-use super::log::schema::{Cost, Wanted};
-use super::log::timestamp::TimeUnit;
+use super::log::schema::Cost;
 use super::settings::Settings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
 use crate::limit::{parse_except, parse_limit, parse_named_limit, parse_path_templates};
+use crate::printable::printable;
 #[cfg(feature = "html")]
 use crate::printable::shell_word;
-use crate::printable::{listed, printable};
 
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
@@ -109,16 +107,15 @@ as well.
 The limiter forgets keys at the times of the log, as it would have done while the log was written:
 a new key is refused (--when-full) only while --max-keys other keys are not idle. Lines that step
 back in time do not change which keys are idle. Memory grows with the number of distinct keys, and
-not with the log, unless --sort is given.
+not with the log, unless --sort is given (about 60 bytes for each request).
 
 Exit code: 0, or 2 if anything is refused: arguments, a file that cannot be read, a log of which no
 line parses, or with --strict any line that does not parse.";
 
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
-    /// Logs to read one after the other, plain or gzip; '-', or no log at all, is standard input
-    #[arg(value_name = "FILE")]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
 
     /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy, once
     /// for each limit: 'logins=5/min by ip for POST /login', see below
@@ -162,24 +159,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, conflicts_with_all = ["algorithm", "decisions"], help_heading = "Limit")]
     compare: bool,
 
-    /// The key that is limited: a field, or several fields joined with '+', as in ip+path [default:
-    /// ip]
-    #[arg(short, long, value_name = "FIELDS", help_heading = "Limit")]
-    key: Option<String>,
-
-    /// A template of paths, such as /users/{id}, once for each template: the field path counts all
-    /// paths of a template as one, and all paths that match no template as one more
-    #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
-    path_template: Vec<String>,
-
-    /// How many bits of an IPv6 address identify a client, for the field ip [default: 64]
-    #[arg(
-        long,
-        value_name = "BITS",
-        value_parser = clap::value_parser!(u8).range(1..=128),
-        help_heading = "Limit"
-    )]
-    ipv6_prefix: Option<u8>,
+    #[command(flatten)]
+    key: KeyArgs,
 
     /// What a request costs: 1, or the bytes of its response ('-' is 0) [default: 1]
     #[arg(long, value_enum, help_heading = "Limit")]
@@ -199,48 +180,16 @@ pub(crate) struct ReplayArgs {
     #[arg(long, help_heading = "Limit")]
     exact_keys: bool,
 
-    /// The format of the logs; 'auto' recognises it by the first lines of each log
-    #[arg(long, value_parser = log_formats(), value_name = "FORMAT", default_value = AUTO, help_heading = "Log")]
-    log_format: String,
-
     /// The names of fields in the log, as in time=ts,ip=remote_addr,bytes=size for JSON and CSV, or
     /// ip=forwarded. For limits with names: time, ip, method, path, uri (with the query), host,
     /// duration, header:NAME
     #[arg(long, value_name = "OURS=THEIRS,..", help_heading = "Log")]
     fields: Option<String>,
 
-    /// The unit of times that are numbers, in JSON and CSV logs; fractions are exact
-    #[arg(long, value_enum, value_name = "UNIT", default_value_t = UnitArg::Seconds, help_heading = "Log")]
-    time_unit: UnitArg,
-
-    /// How many proxies have added to a list of addresses: with 2, the client is the last but one.
-    /// Without this option, a list counts as it is
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u8).range(1..=16),
-        help_heading = "Log"
-    )]
-    trust_hops: Option<u8>,
-
     /// The unit of durations, for limits on requests in flight [default: the format's own unit,
     /// otherwise s]
     #[arg(long, value_enum, value_name = "UNIT", help_heading = "Log")]
     duration_unit: Option<UnitArg>,
-
-    /// Judge requests in order of time instead of order of arrival (needs memory for the log: about
-    /// 60 bytes per request)
-    #[arg(long, help_heading = "Log")]
-    sort: bool,
-
-    /// How many threads parse and judge; the result is the same with any number [default: the
-    /// number of processors]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Log")]
-    threads: Option<u16>,
-
-    /// Stop at the first line that does not parse
-    #[arg(long, help_heading = "Log")]
-    strict: bool,
 
     /// How to write the report
     #[arg(long, value_enum, default_value_t = Output::Text, help_heading = "Output")]
@@ -274,31 +223,6 @@ enum CostArg {
     #[value(name = "1")]
     One,
     Bytes,
-}
-
-/// The value of `--log-format` that detects the format from the first lines of each log.
-pub(crate) const AUTO: &str = "auto";
-
-pub(crate) fn log_formats() -> PossibleValuesParser {
-    PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(Format::name)))
-}
-
-/// Returns the format with this name, or `None` if the first lines of each log determine the
-/// format.
-pub(crate) fn log_format(name: &str) -> Option<Format> {
-    Format::ALL.into_iter().find(|format| format.name() == name)
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum UnitArg {
-    #[value(name = "s")]
-    Seconds,
-    #[value(name = "ms")]
-    Millis,
-    #[value(name = "us")]
-    Micros,
-    #[value(name = "ns")]
-    Nanos,
 }
 
 /// The format of the report.
@@ -393,7 +317,7 @@ impl ReplayArgs {
         #[cfg(feature = "proxy")]
         configs.extend([self.config(), self.against.config()].into_iter().flatten().map(Path::to_owned));
         let not_here = [
-            (self.key.is_some(), "--key", "a limit says its key itself, as in 'per-ip=100/s by ip'"),
+            (self.key.key.is_some(), "--key", "a limit says its key itself, as in 'per-ip=100/s by ip'"),
             (
                 self.quotas.is_some(),
                 "--quotas",
@@ -418,15 +342,15 @@ impl ReplayArgs {
         if !self.except.is_empty() {
             layer.except = parse_except(&self.except)?;
         }
-        if !self.path_template.is_empty() {
-            layer.path_templates = parse_path_templates(&self.path_template)?;
+        if !self.key.path_template.is_empty() {
+            layer.path_templates = parse_path_templates(&self.key.path_template)?;
         }
         if let Some(name) = self.algorithm {
             layer.algorithm = parse_algorithm(&name)?;
         }
         layer.max_keys = self.max_keys.unwrap_or(layer.max_keys);
         layer.when_full = self.when_full.map_or(layer.when_full, Into::into);
-        layer.ipv6_prefix = self.ipv6_prefix.unwrap_or(layer.ipv6_prefix);
+        layer.ipv6_prefix = self.key.ipv6_prefix.unwrap_or(layer.ipv6_prefix);
         if layer.limits.is_empty() {
             return Err(Failure::refused(
                 "the file of --config has no limit: expected `limit` there, or --limit 'NAME=QUOTA by KEY' beside it",
@@ -438,21 +362,21 @@ impl ReplayArgs {
         let is_known = |name: &str| columns::NAMES.contains(&name) || name.starts_with(columns::HEADER);
         let known = || columns::NAMES.into_iter().chain(["header:NAME"]);
         Ok(limits::Settings {
-            inputs: inputs(&self.files)?,
+            inputs: self.log.inputs()?,
             layer,
             against,
             configs: configs.into_iter().map(Input::File).collect(),
             log: LogSettings {
-                format: log_format(&self.log_format),
+                format: self.log.format(),
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
-                unit: self.time_unit.into(),
+                unit: self.log.unit(),
                 duration_unit: self.duration_unit.map(Into::into),
-                trust_hops: self.trust_hops.map(usize::from),
+                trust_hops: self.log.trust_hops(),
             },
-            sort: self.sort,
-            strict: self.strict,
+            sort: self.log.sort,
+            strict: self.log.strict,
             decisions: self.decisions,
-            threads: threads(self.threads),
+            threads: self.log.threads(),
             top: self.top,
             html,
             file,
@@ -491,10 +415,8 @@ impl ReplayArgs {
                 printable(quota.to_string().as_bytes())
             )));
         }
-        let key = parse_key(self.key.as_deref().unwrap_or("ip"))?;
-        let templates = parse_templates(&self.path_template, &key)?;
         let algorithm = self.algorithm.as_deref().map_or(Ok(Algorithm::TokenBucket), parse_algorithm)?;
-        let inputs = inputs(&self.files)?;
+        let inputs = self.log.inputs()?;
         let key_quotas = self.quotas.map(Input::named);
         if key_quotas == Some(Input::Stdin) && inputs.contains(&Input::Stdin) {
             return Err(Failure::refused(
@@ -502,31 +424,22 @@ impl ReplayArgs {
                  file for one of them",
             ));
         }
-        let known = || ["time", "bytes"].into_iter().chain(key.iter().map(String::as_str));
-        let is_known = |name: &str| known().any(|known| known == name);
+        let cost = match self.cost {
+            None | Some(CostArg::One) => Cost::One,
+            Some(CostArg::Bytes) => Cost::Bytes,
+        };
         Ok(Settings {
             inputs,
             quota,
             key_quotas,
             against: self.against.quota()?,
             algorithm: (!self.compare).then_some(algorithm),
-            wanted: Wanted {
-                names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
-                key,
-                ipv6_prefix: self.ipv6_prefix.unwrap_or(64),
-                trust_hops: self.trust_hops.map(usize::from),
-                templates,
-                cost: match self.cost {
-                    None | Some(CostArg::One) => Cost::One,
-                    Some(CostArg::Bytes) => Cost::Bytes,
-                },
-                unit: self.time_unit.into(),
-            },
-            format: log_format(&self.log_format),
-            sort: self.sort,
-            strict: self.strict,
+            wanted: self.key.wanted(&self.log, self.fields.as_deref(), &["time", "bytes"], cost)?,
+            format: self.log.format(),
+            sort: self.log.sort,
+            strict: self.log.strict,
             decisions: self.decisions,
-            threads: threads(self.threads),
+            threads: self.log.threads(),
             limiter: LimiterSettings {
                 max_keys: self.max_keys.unwrap_or(1_000_000),
                 when_full: self.when_full.unwrap_or(WhenFullArg::Deny).into(),
@@ -545,130 +458,6 @@ fn command() -> String {
     ["tollgate".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
-impl From<UnitArg> for TimeUnit {
-    fn from(unit: UnitArg) -> Self {
-        match unit {
-            UnitArg::Seconds => Self::Seconds,
-            UnitArg::Millis => Self::Millis,
-            UnitArg::Micros => Self::Micros,
-            UnitArg::Nanos => Self::Nanos,
-        }
-    }
-}
-
-pub(crate) fn threads(given: Option<u16>) -> usize {
-    given.map(usize::from).unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
-}
-
 pub(crate) fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {
     name.parse().map_err(|error| Failure::refused(format!("{error}")))
-}
-
-pub(crate) fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
-    if files.is_empty() {
-        return Ok(vec![Input::Stdin]);
-    }
-    let inputs: Vec<Input> = files.iter().cloned().map(Input::named).collect();
-    if inputs.iter().filter(|&input| *input == Input::Stdin).count() > 1 {
-        return Err(Failure::refused("standard input ('-') can be read only once"));
-    }
-    Ok(inputs)
-}
-
-pub(crate) fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
-    let fields: Vec<String> = text.split('+').map(|field| field.trim().to_owned()).collect();
-    if fields.iter().any(String::is_empty) {
-        return Err(Failure::refused(format!(
-            "invalid --key `{}`, which has an empty field: expected a field, or several joined with \
-             '+', as in ip+path",
-            printable(text.as_bytes())
-        )));
-    }
-    if let Some(field) = first_repeated(fields.iter()) {
-        let field = printable(field.as_bytes());
-        return Err(Failure::refused(format!("--key names '{field}' twice; allowed: each field once")));
-    }
-    Ok(fields)
-}
-
-/// Parses the values of `--path-template`, for a key of these fields.
-pub(crate) fn parse_templates(
-    given: &[String],
-    key: &[String],
-) -> Result<Option<Arc<PathTemplates>>, Failure> {
-    let Some(template) = given.first() else { return Ok(None) };
-    if !key.iter().any(|field| field == "path") {
-        return Err(Failure::refused(format!(
-            "--path-template `{}` would not be used: expected path among the fields of --key, as in ip+path",
-            printable(template.as_bytes())
-        )));
-    }
-    let templates = PathTemplates::new(given);
-    templates.map(Arc::new).map(Some).map_err(|error| Failure::refused(format!("--path-template: {error}")))
-}
-
-/// Parses the pairs in `--fields`. Each pair consists of our name for a field and the log's name.
-/// Our name must be one of the `known` fields, which this replay uses.
-pub(crate) fn parse_names<'n, K: Iterator<Item = &'n str>>(
-    text: &str,
-    is_known: impl Fn(&str) -> bool,
-    known: impl Fn() -> K,
-) -> Result<Vec<(String, String)>, Failure> {
-    let refused = |pair: &str, why: &str| {
-        let [text, pair] = [text, pair].map(|text| printable(text.as_bytes()));
-        Failure::refused(format!("--fields '{text}': '{pair}' {why}"))
-    };
-    let pair = |pair| match str::split_once(pair, '=') {
-        Some((ours, theirs)) if !ours.trim().is_empty() && !theirs.trim().is_empty() => {
-            Ok((ours.trim().to_owned(), theirs.trim().to_owned()))
-        }
-        _ => Err(refused(pair, "is not a pair of names; expected pairs such as time=ts,ip=remote_addr")),
-    };
-    let pairs: Vec<(String, String)> =
-        text.split(',').filter(|_| !text.is_empty()).map(pair).collect::<Result<_, _>>()?;
-    if let Some(field) = first_repeated(pairs.iter().map(|(ours, _)| ours)) {
-        let field = printable(field.as_bytes());
-        return Err(Failure::refused(format!("--fields names '{field}' twice; allowed: each field once")));
-    }
-    match pairs.iter().find(|(ours, _)| !is_known(ours)) {
-        Some((ours, _)) => {
-            let known = listed(known().map(str::as_bytes));
-            Err(refused(ours, &format!("is not a field of this replay; expected before '=': {known}")))
-        }
-        None => Ok(pairs),
-    }
-}
-
-fn first_repeated<'n>(mut names: impl Iterator<Item = &'n String> + Clone) -> Option<&'n String> {
-    while let Some(name) = names.next() {
-        if names.clone().any(|other| other == name) {
-            return Some(name);
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_split_at_plus_signs() {
-        assert_eq!(parse_key("ip+path").ok(), Some(vec!["ip".into(), "path".into()]));
-        for text in ["", "+", "ip+", "ip++path", "ip+ip", "ip+path+ ip"] {
-            assert!(parse_key(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn names_are_mapped_in_pairs() {
-        let known = || ["time", "ip"].into_iter();
-        let parse_names = |text| parse_names(text, |name| known().any(|it| it == name), known);
-        let pairs = vec![("time".to_owned(), "ts".to_owned()), ("ip".into(), "a=b".into())];
-        assert_eq!(parse_names("time=ts, ip=a=b").ok(), Some(pairs));
-        assert_eq!(parse_names("").ok(), Some(Vec::new()));
-        for text in ["time", "time=", "=ts", "time=ts,", ",", "user=u", "ip=a,time=b,ip=c"] {
-            assert!(parse_names(text).is_err(), "{text}");
-        }
-    }
 }

@@ -9,11 +9,10 @@ use super::settings::{Amount, BURSTS, Settings, Share};
 use crate::arg_values::algorithm_names;
 use crate::failure::Failure;
 use crate::printable::printable;
-use crate::replay::args::{
-    AUTO, Output, UnitArg, inputs, log_format, log_formats, parse_algorithm, parse_key, parse_names,
-    parse_templates, threads,
-};
-use crate::replay::log::schema::{Cost, Wanted};
+use crate::replay::args::key::KeyArgs;
+use crate::replay::args::log::LogArgs;
+use crate::replay::args::{Output, parse_algorithm};
+use crate::replay::log::schema::Cost;
 
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
@@ -52,9 +51,8 @@ refused.";
 
 #[derive(Args)]
 pub(crate) struct SuggestArgs {
-    /// Logs to read one after the other, plain or gzip; '-', or no log at all, is standard input
-    #[arg(value_name = "FILE")]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
 
     /// The most requests that the limit may deny: a share such as 0.5%, or a number [default: 1%]
     #[arg(long, value_name = "SHARE", conflicts_with = "deny_clients", help_heading = "Limit")]
@@ -73,54 +71,12 @@ pub(crate) struct SuggestArgs {
     #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
     algorithm: Option<String>,
 
-    /// The key that is limited: a field, or several fields joined with '+', as in ip+path
-    #[arg(short, long, value_name = "FIELDS", default_value = "ip", help_heading = "Limit")]
-    key: String,
-
-    /// A template of paths, such as /users/{id}, once for each template: the field path counts all
-    /// paths of a template as one, and all paths that match no template as one more
-    #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
-    path_template: Vec<String>,
-
-    /// How many bits of an IPv6 address identify a client, for the field ip
-    #[arg(
-        long,
-        value_name = "BITS",
-        value_parser = clap::value_parser!(u8).range(1..=128),
-        default_value_t = 64,
-        help_heading = "Limit"
-    )]
-    ipv6_prefix: u8,
-
-    /// The format of the logs; 'auto' recognises it by the first lines of each log
-    #[arg(long, value_parser = log_formats(), value_name = "FORMAT", default_value = AUTO, help_heading = "Log")]
-    log_format: String,
+    #[command(flatten)]
+    key: KeyArgs,
 
     /// The names of fields in JSON and CSV logs, as in time=ts,ip=remote_addr,status=code
     #[arg(long, value_name = "OURS=THEIRS,..", help_heading = "Log")]
     fields: Option<String>,
-
-    /// How many proxies have added to a list of addresses: with 2, the client is the last but one.
-    /// Without this option, a list counts as it is
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u8).range(1..=16),
-        help_heading = "Log"
-    )]
-    trust_hops: Option<u8>,
-
-    /// The unit of times that are numbers, in JSON and CSV logs; fractions are exact
-    #[arg(long, value_enum, value_name = "UNIT", default_value_t = UnitArg::Seconds, help_heading = "Log")]
-    time_unit: UnitArg,
-
-    /// Judge requests in order of time instead of order of arrival
-    #[arg(long, help_heading = "Log")]
-    sort: bool,
-
-    /// Stop at the first line that does not parse
-    #[arg(long, help_heading = "Log")]
-    strict: bool,
 
     /// How to write the report
     #[arg(long, value_enum, default_value_t = Output::Text, help_heading = "Output")]
@@ -154,28 +110,20 @@ impl SuggestArgs {
                 self.burst
             )));
         }
-        let key = parse_key(&self.key)?;
-        let templates = parse_templates(&self.path_template, &key)?;
-        let known = || ["time", "path", "status"].into_iter().chain(key.iter().map(String::as_str));
-        let is_known = |name: &str| known().any(|known| known == name);
-        let names = parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?;
         let algorithm: Option<Algorithm> = self.algorithm.as_deref().map(parse_algorithm).transpose()?;
         Ok(Settings {
-            inputs: inputs(&self.files)?,
-            wanted: Wanted {
-                names,
-                key,
-                ipv6_prefix: self.ipv6_prefix,
-                trust_hops: self.trust_hops.map(usize::from),
-                templates,
-                cost: Cost::One,
-                unit: self.time_unit.into(),
-            },
-            path_templates: self.path_template,
-            format: log_format(&self.log_format),
-            sort: self.sort,
-            strict: self.strict,
-            threads: threads(None),
+            inputs: self.log.inputs()?,
+            wanted: self.key.wanted(
+                &self.log,
+                self.fields.as_deref(),
+                &["time", "path", "status"],
+                Cost::One,
+            )?,
+            path_templates: self.key.path_template,
+            format: self.log.format(),
+            sort: self.log.sort,
+            strict: self.log.strict,
+            threads: self.log.threads(),
             algorithm,
             allowed,
             burst: self.burst,
