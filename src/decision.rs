@@ -290,7 +290,8 @@ impl Decision {
     ///
     /// For buckets, the result is exact to the nanosecond. For windows and logs, more tokens may
     /// become available up to one period earlier, because a decision does not record charges made
-    /// by other requests. The result is zero if the full [`capacity`](Self::capacity) is available,
+    /// by other requests. For a sliding window, they may become available up to two periods
+    /// earlier, because the charges of the last window lose weight gradually. The result is zero if the full [`capacity`](Self::capacity) is available,
     /// or if a policy answered. The result is [`Duration::MAX`] if the refill happens after
     /// [`Tick::MAX`]. For a [paused](crate::Limiter::pause) key, the result is that of
     /// [`reset_after`](Self::reset_after), and tokens may become available as soon as the pause
@@ -404,6 +405,9 @@ impl Decision {
     /// remembers a time at which all forgotten keys are idle. If `now` is earlier, the request is
     /// decided at the remembered time. (This can happen if the thread was stopped or the clock was
     /// set back.) The durations of this decision always count from the `now` of the check.
+    ///
+    /// If `now` is before the key's window, or before the last admission in its log, the charge is
+    /// counted at the start of this window, or at this admission. The result is still `now`.
     ///
     /// ```
     /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};

@@ -141,7 +141,8 @@ impl<L: Rated> Builder<L> {
     ///
     /// With debts, the tokens charged in an interval may exceed the algorithm's bound. For a
     /// bucket, the excess is at most the maximum debt. For algorithms with windows, it is at most
-    /// the maximum debt for each window that the interval touches.
+    /// the maximum debt for each window that the interval touches. A larger quota does not shorten
+    /// the debt of a bucket, but [`reset`](crate::Limiter::reset) ends it.
     ///
     /// `build` returns an error if the debt does not fit into the word of a key, or if a debt is
     /// set for a sliding log.

@@ -20,7 +20,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// bucket of 10 tokens with 4 missing becomes a bucket of 100 with 4 missing. From then on,
     /// tokens refill at the new rate. A larger quota therefore admits everything that the old quota
     /// would have admitted. In an interval that contains a change, a key can use at most the larger
-    /// of the two capacities, plus the tokens that refill at the old and the new rate.
+    /// of the two capacities, plus the tokens that refill at the old and the new rate. A bucket's
+    /// debt is an exception: it ends no sooner than at the slower of the two rates, unless the key
+    /// is reset.
     ///
     /// If the number of missing tokens exceeds the new capacity, the key has no tokens left, and
     /// the excess is forgotten. For this reason, avoid lowering and raising a quota repeatedly.
@@ -87,6 +89,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// key has used does not change, as described for [`set_quota`](Self::set_quota). After a
     /// removal, the limiter does not remember which key had the quota. The refund of an earlier
     /// charge of any key is therefore computed with the fastest rate that the changed key has had.
+    /// With an algorithm with windows, if the removed quota had another period than the limiter's
+    /// quota, the refund of an earlier charge of any key has no effect. (With
+    /// [`ExactKeys`](crate::store::ExactKeys), a removal affects only the refunds of that key.)
     ///
     /// With [`Fingerprints`](crate::store::Fingerprints), this call costs as much as `set_quota`.
     /// To change many keys at once, use [`set_key_quotas`](Self::set_key_quotas). With
