@@ -201,10 +201,21 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     let log = reloader.log.clone();
     let mut reloader = Some(reloader);
     loop {
-        match signals.next().await {
-            Asked::Reload => reloader = reload(reloader).await,
-            Asked::ReopenLog => reopen(log.clone()).await,
-            Asked::End => break,
+        let asked = signals.next().await;
+        // A file that does not answer, such as a pipe without a reader, must not delay the end.
+        let answered = async {
+            match asked {
+                Asked::Reload => reloader = reload(reloader.take()).await,
+                Asked::ReopenLog => reopen(log.clone()).await,
+                Asked::End => {}
+            }
+        };
+        tokio::select! {
+            () = answered => {}
+            () = signals.end() => break,
+        }
+        if asked == Asked::End {
+            break;
         }
     }
     admin.health.drain();

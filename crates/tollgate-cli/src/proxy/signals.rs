@@ -62,9 +62,20 @@ impl Signals {
         Asked::End
     }
 
-    /// Waits for a signal that ends the proxy, and ignores other signals.
+    /// Waits for a signal that ends the proxy. Other signals wait for [`next`](Self::next).
+    #[cfg(unix)]
     pub(crate) async fn end(&mut self) {
-        while self.next().await != Asked::End {}
+        let [interrupt, terminate] = &mut self.end;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+
+    /// Waits for a signal that ends the proxy, or forever if no signal can arrive.
+    #[cfg(not(unix))]
+    pub(crate) async fn end(&mut self) {
+        self.next().await;
     }
 }
 

@@ -7,18 +7,21 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::thread;
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 
 use super::entry::LogFormat;
 use crate::failure::Failure;
 use crate::printable::printable_path;
-use crate::proxy::log_line::RareLine;
+use crate::proxy::log_line::{self, RareLine};
 
 /// The maximum number of lines in the queue.
 const WAITING: usize = 16_384;
+/// How long the output may take no lines while the proxy ends.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum number of bytes in a single write, unless one line is longer.
 const BUFFER: usize = 1 << 16;
 
@@ -45,7 +48,9 @@ pub(crate) struct AccessLog {
 /// The thread that writes the log.
 pub(crate) struct Writer {
     orders: SyncSender<Order>,
-    thread: JoinHandle<()>,
+    /// Receives a message when the thread has carried out an order, and is disconnected when the
+    /// thread has ended.
+    moved: Receiver<()>,
 }
 
 impl AccessLog {
@@ -57,12 +62,13 @@ impl AccessLog {
     pub(crate) fn open(path: &Path, format: LogFormat, lost: Counter) -> Result<(Self, Writer), Failure> {
         let output = output(path)?;
         let (orders, waiting) = sync_channel(WAITING);
+        let (moves, moved) = sync_channel(1);
         let counter = lost.clone();
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .name("access log".to_owned())
-            .spawn(move || write_all(&waiting, output, counter))
+            .spawn(move || write_all(&waiting, &moves, output, counter))
             .map_err(|error| Failure::refused(format!("no thread for the access log: {error}")))?;
-        Ok((Self { orders: orders.clone(), path: path.into(), format, lost }, Writer { orders, thread }))
+        Ok((Self { orders: orders.clone(), path: path.into(), format, lost }, Writer { orders, moved }))
     }
 
     /// Queues a line.
@@ -121,15 +127,28 @@ pub(crate) fn check(path: &Path) -> Result<(), Failure> {
 }
 
 impl Writer {
-    /// Writes the queued lines, and ends the thread.
+    /// Writes the queued lines, and ends the thread. If the output takes no lines for [`PATIENCE`],
+    /// the remaining lines are lost.
     pub(crate) fn finish(self) {
-        // This call fails only if the thread has already ended.
-        let _ = self.orders.send(Order::End);
-        let _ = self.thread.join();
+        loop {
+            // A full queue has a place again after the next move. The thread ends at the first of
+            // these orders.
+            let _ = self.orders.try_send(Order::End);
+            match self.moved.recv_timeout(PATIENCE) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    log_line::warn(format_args!(
+                        "the access log takes no lines, and its last lines are lost"
+                    ));
+                    return;
+                }
+            }
+        }
     }
 }
 
-fn write_all(orders: &Receiver<Order>, output: Output, lost: Counter) {
+fn write_all(orders: &Receiver<Order>, moves: &SyncSender<()>, output: Output, lost: Counter) {
     let mut lines = Lines::new(output, lost);
     loop {
         let order = match orders.try_recv() {
@@ -146,6 +165,8 @@ fn write_all(orders: &Receiver<Order>, output: Output, lost: Counter) {
             Order::WriteTo(output) => lines.write_to(output),
             Order::End => return lines.flush(),
         }
+        // One message is enough, so it does not matter if the channel is full.
+        let _ = moves.try_send(());
     }
 }
 

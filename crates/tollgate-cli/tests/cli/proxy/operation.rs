@@ -11,6 +11,7 @@ use std::fs;
 use std::future::pending;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -209,6 +210,34 @@ async fn a_second_signal_ends_it_at_once() {
     until("it has heard the first", || proxy.said().contains("a second signal"));
     proxy.signal("TERM");
     assert_eq!(proxy.ended().code(), Some(1));
+}
+
+/// The access log is a pipe whose reader does not read, or leaves before the log is opened again.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_signal_ends_the_proxy_while_its_access_log_blocks() {
+    let upstream = Upstream::start(hello).await;
+    for reader_leaves in [false, true] {
+        let pipe = scratch("proxy_pipe");
+        let _ = fs::remove_file(&pipe);
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        let mut proxy = Proxy::start(upstream.address, &["--access-log", &pipe]);
+        if reader_leaves {
+            drop(reader);
+            proxy.signal("USR1");
+            // The signal is not answered, so there is nothing to wait for.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        } else {
+            let path = format!("/{}", "a".repeat(8_000));
+            for _ in 0..20 {
+                assert_eq!(get(proxy.address, &path, "").await.status, 200);
+            }
+        }
+        proxy.signal("TERM");
+        assert_eq!(proxy.ended().code(), Some(0), "{}", proxy.said());
+        assert_eq!(proxy.said().contains("the access log takes no lines"), !reader_leaves);
+    }
 }
 
 #[tokio::test]
