@@ -6,7 +6,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use tollgate_http::Refusal;
@@ -74,12 +75,16 @@ impl Refusals {
         response
     }
 
-    /// Adds the operator's fields to a refusal. They replace existing fields with the same names.
+    /// Adds the operator's fields to a refusal. They replace existing fields with the same names. A
+    /// refusal of a gRPC request keeps its own type, without which no client reads its status.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
-        for name in self.fields.keys() {
+        let is_grpc = headers.contains_key("grpc-status");
+        let fits = |name: &HeaderName| !is_grpc || (name != CONTENT_TYPE && name != CONTENT_ENCODING);
+        for name in self.fields.keys().filter(|name| fits(name)) {
             headers.remove(name);
         }
-        headers.extend(self.fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let fields = self.fields.iter().filter(|(name, _)| fits(name));
+        headers.extend(fields.map(|(name, value)| (name.clone(), value.clone())));
     }
 }
 

@@ -38,6 +38,8 @@ async fn a_refusal_has_the_fields_and_the_body_of_the_operator_until_a_reload() 
     let refused = get(proxy.address, "/", "").await;
     assert_eq!((refused.status, &*refused.body), (429, "Wait."));
     assert_eq!((refused.all("x-a"), refused.all("content-type")), (vec!["2"], vec!["text/x-note"]));
+    let grpc = get(proxy.address, "/", "Content-Type: application/grpc\r\n").await;
+    assert_eq!((grpc.all("x-a"), grpc.all("content-type")), (vec!["2"], vec!["application/grpc"]));
     assert_eq!(refused.field("access-control-allow-origin"), None);
 }
 
