@@ -4,9 +4,9 @@ use std::ffi::OsString;
 #[cfg(feature = "proxy")]
 use std::path::Path;
 
-#[cfg(feature = "proxy")]
-use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+#[cfg(feature = "proxy")]
+use clap::{CommandFactory, FromArgMatches};
 use clap::{Parser, Subcommand};
 #[cfg(feature = "proxy")]
 use tollgate_http::settings::LayerSettings;
@@ -129,9 +129,11 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
 /// the file must also be valid, but they are ignored.
 #[cfg(feature = "proxy")]
 fn limits_of_file(option: &str, path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
-    let command = Cli::command();
+    // The limits must not depend on a store in the environment of the replay.
+    let mut command = Cli::command()
+        .mut_subcommand("proxy", |proxy| proxy.mut_arg("redis", |redis| redis.env(None::<&str>)));
+    let nothing = command.clone().ignore_errors(true).get_matches_from(["tollgate", "proxy"]);
     let options = command.find_subcommand("proxy").unwrap_or(&command);
-    let nothing = Cli::command().ignore_errors(true).get_matches_from(["tollgate", "proxy"]);
     let nothing = nothing.subcommand_matches("proxy").unwrap_or(&nothing);
     let file = ConfigFile::read(option, path, options, nothing)?;
     // The file may lack options that the proxy, or another setting in the file, requires, because
@@ -148,7 +150,8 @@ fn limits_of_file(option: &str, path: &Path) -> Result<(LayerSettings, ConfigFil
     let missing = required.iter().filter(|(option, _, is_required)| *is_required && !file.sets(option));
     let missing = missing.map(|(option, value, _)| OsString::from(format!("--{option}={value}")));
     let program = ["tollgate", "proxy"].map(OsString::from).into_iter();
-    match Cli::try_parse_from(program.chain(missing).chain(file.arguments())) {
+    let given = command.try_get_matches_from_mut(program.chain(missing).chain(file.arguments()));
+    match given.and_then(|given| Cli::from_arg_matches(&given)) {
         Ok(Cli { command: Command::Proxy(proxy) }) => match proxy.layer_settings() {
             Ok(limits) => Ok((limits, file)),
             Err(failure) => Err(file.located(failure)),

@@ -143,7 +143,7 @@ fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
 #[cfg(feature = "proxy")]
 mod config {
     use super::*;
-    use crate::program::scratch;
+    use crate::program::{command, scratch};
     use std::fs;
 
     #[cfg(feature = "html")]
@@ -183,8 +183,12 @@ mod config {
             let file = directory.join("proxy.toml");
             fs::write(&file, format!("limit = [\"a=30/min by ip\"]\n{settings}\n")).expect("a file");
             let file = file.to_str().expect("UTF-8");
-            let report = json(&replay(&[LOG, "--config", file, "--format", "json"]));
-            assert!(report["refused"].as_u64() > Some(0), "{settings}: {report}");
+            for store in ["", "redis://127.0.0.1"] {
+                let mut replay = command(&[LOG, "--config", file, "--format", "json"]);
+                let output = replay.env("TOLLGATE_REDIS", store).output().expect("the program was built");
+                let report = json(&output);
+                assert!(report["refused"].as_u64() > Some(0), "{settings}: {report}");
+            }
         }
     }
 }
