@@ -76,6 +76,27 @@ fn a_path_that_is_mapped_is_the_target_in_a_known_format_too() {
 }
 
 #[test]
+fn a_header_that_occurs_twice_has_no_value_as_in_the_proxy() {
+    let line = |headers: &str| {
+        format!(
+            "{{\"ts\":1,\"request\":{{\"remote_ip\":\"192.0.2.1\",\"method\":\"GET\",\"uri\":\"/\",\"headers\":{{\
+             {headers}}}}},\"size\":0}}\n"
+        )
+    };
+    for header in ["X-Api-Key", "User-Agent", "Referer", "X-Forwarded-For"] {
+        let name = header.to_lowercase();
+        let log: String =
+            [r#"["a"]"#, r#"["a","b"]"#].map(|list| line(&format!("\"{header}\":{list}"))).concat();
+        assert_eq!(refused_by(&["--limit", &format!("a=9/h by header {name}")], &log), ["", "a"], "{name}");
+        let scope = format!("a=1/h by ip for header {name}");
+        assert_eq!(refused_by(&["--limit", &scope], &log), ["", "a"], "{name}");
+    }
+    let log: String =
+        [r#"["a","b"]"#, r#"["a; b"]"#].map(|list| line(&format!("\"Cookie\":{list}"))).concat();
+    assert_eq!(refused_by(&["--limit", "a=1/h by header cookie"], &log), ["", "a"]);
+}
+
+#[test]
 fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     for (limit, needs) in [
         ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),

@@ -269,13 +269,16 @@ pub(crate) fn set_method(value: &[u8], request: &mut http::Request<()>) {
     *request.method_mut() = Method::from_bytes(value).unwrap_or_default();
 }
 
-/// Sets a header, unless its value is missing in the log.
+/// Sets a header, unless its value is missing in the log. Each line of the value becomes a line of
+/// the header.
 pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut http::Request<()>) {
     if is_missing(value) {
         return;
     }
-    if let Ok(value) = HeaderValue::from_bytes(value) {
-        request.headers_mut().insert(name, value);
+    for line in value.split(|&byte| byte == b'\n') {
+        if let Ok(line) = HeaderValue::from_bytes(line) {
+            request.headers_mut().append(&name, line);
+        }
     }
 }
 

@@ -192,6 +192,8 @@ struct Column {
     dot: Option<usize>,
     /// Whether the first record may lack this field.
     is_optional: bool,
+    /// Whether the field was asked for as a header.
+    is_header: bool,
 }
 
 impl Columns {
@@ -230,6 +232,7 @@ impl Columns {
             }
         };
         let marks = dialect.marks.iter().map(|&mark| Column::new(mark.to_owned(), false));
+        let column = |field: &str| Column { is_header: field.starts_with(HEADER), ..column(field) };
         Self(wanted.fields().map(column).chain(marks).collect())
     }
 
@@ -342,19 +345,22 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
 
 impl Column {
     fn new(name: String, is_optional: bool) -> Self {
-        Self { dot: name.find('.'), name, is_optional }
+        Self { dot: name.find('.'), name, is_optional, is_header: false }
     }
 
-    /// Returns a value as text. A string is returned without its quotes. A list of strings is
-    /// joined with commas if a known server writes lists in this field. Everything else is returned
-    /// as written.
+    /// Returns a value as text. A string is returned without its quotes. If a known server writes
+    /// lists in this field, a list of strings is joined with commas, or with line ends for the
+    /// lines of a header. Everything else is returned as written.
     fn text<'v>(&self, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
         let raw = value.get();
         let kind = match raw.as_bytes().first() {
             Some(b'{') => "an object",
             Some(b'[') if self.is_optional => {
                 return match serde_json::from_str::<Vec<String>>(raw) {
-                    Ok(values) => Ok(Cow::Owned(values.join(", ").into_bytes())),
+                    Ok(values) => {
+                        let between = if self.is_header { "\n" } else { ", " };
+                        Ok(Cow::Owned(values.join(between).into_bytes()))
+                    }
                     Err(_) => Ok(Cow::Borrowed(raw.as_bytes())),
                 };
             }
