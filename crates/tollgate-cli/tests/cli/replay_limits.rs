@@ -97,6 +97,19 @@ fn a_header_that_occurs_twice_has_no_value_as_in_the_proxy() {
 }
 
 #[test]
+fn a_method_may_be_any_token_of_an_http_request() {
+    let line = |request: &&str| format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"{request}\" 200 1\n");
+    let count = |requests: &[&str]| {
+        let log: String = requests.iter().map(line).collect();
+        let report = json(&replay_stdin(&["--limit", "a=1/h by method", "--format", "json"], log.as_bytes()));
+        ["passed", "refused"].map(|name| report[name].as_u64()).into_iter().flatten().collect::<Vec<_>>()
+    };
+    assert_eq!(count(&["M1 / HTTP/1.1", "GET_X / HTTP/1.1", "M1 / HTTP/1.1", "GET /"]), [3, 1]);
+    let no_requests = ["SSH-2.0-Go x", "\\x16\\x03 x HTTP/1.1", "a:b / HTTP/1.1", "- - HTTP/1.1"];
+    assert_eq!(count(&[&no_requests[..], &["GET /"]].concat()), [1, 0]);
+}
+
+#[test]
 fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     for (limit, needs) in [
         ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),

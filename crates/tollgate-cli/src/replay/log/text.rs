@@ -17,6 +17,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use http::Method;
 use memchr::{memchr, memrchr};
 
 use super::formats::{ALB_TYPES, CLOUDFRONT_COLUMN, Format, TEXTS, Text, W3C_FIELDS};
@@ -330,7 +331,8 @@ impl<'l> RequestLine<'l> {
         let none = Self { method: MISSING, uri: MISSING, protocol: MISSING };
         let Some(space) = memchr(b' ', request) else { return none };
         let (method, rest) = (&request[..space], &request[space + 1..]);
-        // Methods consist of letters, and some WebDAV methods also contain a hyphen.
+        // Methods consist of letters, and some WebDAV methods also contain a hyphen. Before a URI
+        // and a protocol, any other token is also a method.
         let letters = method.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
         // A URI may contain unescaped spaces, so only the last word of the line can be the
         // protocol.
@@ -338,7 +340,8 @@ impl<'l> RequestLine<'l> {
             Some(space) if rest[space + 1..].starts_with(b"HTTP/") => (&rest[..space], &rest[space + 1..]),
             _ => (rest, MISSING),
         };
-        if !letters || method.is_empty() || method == MISSING || uri.is_empty() {
+        let is_method = letters || (protocol != MISSING && Method::from_bytes(method).is_ok());
+        if !is_method || method.is_empty() || method == MISSING || uri.is_empty() {
             return none;
         }
         Self { method, uri, protocol }
