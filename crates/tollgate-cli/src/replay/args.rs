@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use key::KeyArgs;
 use log::{LogArgs, UnitArg, parse_names};
 use tollgate::{Algorithm, Quota};
-use tollgate_http::program::class_file;
+use tollgate_http::program::files;
 use tollgate_http::settings::LayerSettings;
 
 #[cfg(feature = "html")]
@@ -358,7 +358,7 @@ impl ReplayArgs {
         }
         let against = self.against.limits(&layer)?;
         let others = against.iter().flat_map(|against| &against.layer.limits);
-        configs.extend(layer.limits.iter().chain(others).filter_map(class_file).map(PathBuf::from));
+        configs.extend(layer.limits.iter().chain(others).flat_map(files).map(PathBuf::from));
         let is_known = |name: &str| columns::NAMES.contains(&name) || name.starts_with(columns::HEADER);
         let known = || columns::NAMES.into_iter().chain(["header:NAME"]);
         Ok(limits::Settings {

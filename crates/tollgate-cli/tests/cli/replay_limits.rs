@@ -184,15 +184,17 @@ mod config {
     #[test]
     fn no_output_overwrites_a_file_of_limits() {
         let directory = scratch("own_config");
-        let files = ["proxy.toml", "other.toml", "keys.csv"].map(|name| directory.join(name));
-        let [config, other, keys] = files.each_ref().map(|file| file.to_str().expect("UTF-8"));
-        let by_file = format!("limit = [\"a=1/s class paid 2/s by ip class by ip in {keys}\"]\n");
-        let contents = [by_file.as_str(), "limit = [\"a=1/s by ip\"]\n", "203.0.113.66,paid\n"];
+        let files = ["proxy.toml", "other.toml", "keys.csv", "known.txt"].map(|name| directory.join(name));
+        let [config, other, keys, known] = files.each_ref().map(|file| file.to_str().expect("UTF-8"));
+        let by_file = format!(
+            "limit = [\"a=1/s class paid 2/s by header referer known {known} or ip class by ip in {keys}\"]\n"
+        );
+        let contents = [by_file.as_str(), "limit = [\"a=1/s by ip\"]\n", "203.0.113.66,paid\n", "k-7f3a\n"];
         for (file, content) in files.iter().zip(contents) {
             fs::write(file, content).expect("the target directory can be written");
         }
         for option in ["--decisions", "--html"] {
-            for (target, content) in [config, other, keys].into_iter().zip(contents) {
+            for (target, content) in [config, other, keys, known].into_iter().zip(contents) {
                 let args = [LOG, "--config", config, "--against-config", other, option, target];
                 let message = refusal(&replay(&args));
                 let part = format!("{option} would overwrite {target}, a file of its limits");

@@ -36,8 +36,8 @@ pub struct Settings {
     pub layer: LayerSettings,
     /// Other limits to compare `layer` with.
     pub against: Option<Against>,
-    /// The files of `--config` and `--against-config`, and the files of classes that limits name. No
-    /// output may overwrite these files.
+    /// The files of `--config` and `--against-config`, and the files that limits name. No output
+    /// may overwrite these files.
     pub configs: Vec<Input>,
     pub log: LogSettings,
     pub sort: bool,
