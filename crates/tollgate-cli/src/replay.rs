@@ -269,6 +269,10 @@ impl Source for Records {
         self.again()
     }
 
+    fn incomplete(&self) -> usize {
+        self.incomplete()
+    }
+
     fn missing(&self) -> &[u64] {
         self.missing()
     }

@@ -83,7 +83,7 @@ impl Source for Requests {
     fn read(&mut self, text: &[u8], values: &mut Vec<u8>) -> Result<Option<Found>, Reason> {
         match self {
             Self::Columns(columns) => columns.read(text, values),
-            Self::Proxy(unwrapper) => match wrapped::whole(unwrapper, text)? {
+            Self::Proxy(unwrapper) => match wrapped::whole(unwrapper, text, proxy_log::is_one)? {
                 Some(line) => proxy_log::read(line, values).map(Some),
                 None => Ok(None),
             },
@@ -95,6 +95,13 @@ impl Source for Requests {
             Self::Columns(columns) => columns.again().map(|columns| Self::Columns(Box::new(columns))),
             Self::Proxy(None) => Some(Self::Proxy(None)),
             Self::Proxy(Some(_)) => None,
+        }
+    }
+
+    fn incomplete(&self) -> usize {
+        match self {
+            Self::Columns(columns) => columns.incomplete(),
+            Self::Proxy(unwrapper) => unwrapper.as_ref().map_or(0, Unwrapper::incomplete),
         }
     }
 
@@ -311,7 +318,7 @@ impl Reader for Replay<'_> {
         let may_be_json = matches!(log.format, None | Some(Format::Json)) && log.names.is_empty();
         if may_be_json {
             let mut unwrapper = Unwrapper::of(first);
-            if let Ok(Some(line)) = wrapped::whole(&mut unwrapper, first)
+            if let Ok(Some(line)) = wrapped::whole(&mut unwrapper, first, |_| false)
                 && proxy_log::is_one(line)
             {
                 return Ok((Format::Json, Requests::Proxy(unwrapper)));

@@ -30,6 +30,9 @@ pub(super) trait Source: Sized + Send + 'static {
     /// earlier lines.
     fn again(&self) -> Option<Self>;
 
+    /// Returns the number of split lines whose last part has not been read.
+    fn incomplete(&self) -> usize;
+
     /// Returns, for each field of the key, the number of requests in which the field has no value.
     fn missing(&self) -> &[u64];
 }
@@ -113,9 +116,9 @@ pub(super) fn read<R: Reader>(
         Some(source) => (1..threads).map_while(|_| source.again().map(OnThread)).collect(),
         None => Vec::new(),
     };
-    let counts = if parsers.is_empty() {
+    let (counts, number) = if parsers.is_empty() {
         read_lines(reader, (file, input), &mut lines, u64::MAX, progress)?;
-        lines.counts()
+        (lines.counts(), lines.number())
     } else {
         reader.is_long();
         let take = |parsed, values: &[u8], line| {
@@ -127,10 +130,16 @@ pub(super) fn read<R: Reader>(
             add_missing(&mut reader.logs().summary, source.missing());
         }
         read_lines(reader, (file, input), &mut lines, u64::MAX, progress)?;
-        lines.counts()
+        (lines.counts(), lines.number())
     };
     let Logs { summary, sources } = reader.logs();
     add_missing(summary, sources[file].as_ref().map_or(&[], Source::missing));
+    // The last part of each incomplete line has been counted as a header.
+    for _ in 0..sources[file].as_ref().map_or(0, Source::incomplete) {
+        summary.files[file].header -= 1;
+        let reason = "the log ends here, but the rest of a split line is missing";
+        summary.bad_line(Position { file, line: number }, reason.into())?;
+    }
     summary.files[file].skipped_nuls = counts.skipped;
     summary.files[file].is_open = counts.is_open;
     Ok(())

@@ -366,6 +366,54 @@ fn parts_of_a_long_line_are_joined() {
 }
 
 #[test]
+fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
+    let clf = "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"";
+    let object =
+        "{\"ts\":1,\"request\":{\"remote_ip\":\"192.0.2.17\",\"method\":\"GET\",\"uri\":\"/\"},\"size\":0";
+    let proxy = "{\"time_ns\":1,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\"path\":\"/\",\
+        \"refused_by\":null,\"limits\":[]";
+    let cri = |tag: &str, text: &str| format!("2016-10-06T00:17:09.6Z stdout {tag} {text}\n");
+    let docker = |tag: &str, text: &str| {
+        let end = if tag == "P" { "" } else { "\n" };
+        let line = serde_json::to_string(&format!("{text}{end}")).expect("it is text");
+        format!("{{\"log\":{line},\"stream\":\"stdout\",\"time\":\"2015-05-17T10:05:03.1Z\"}}\n")
+    };
+    let error = "2016-10-06T00:17:09.6Z stderr F an error\n";
+    for (part, rest) in [(clf, "x\""), (object, ",\"a\":1}"), (proxy, ",\"a\":1}")] {
+        let whole = format!("{part}{rest}");
+        let [cri_whole, docker_whole] = [cri("F", &whole), docker("F", &whole)];
+        let (cri_part, docker_part) = (cri("P", part), docker("P", part));
+        for (log, requests, bad) in [
+            // The log ends before the rest of a line.
+            (cri_whole.clone() + &cri_part, 1, 1),
+            (docker_whole.clone() + &docker_part, 1, 1),
+            (cri_whole.clone() + &cri_part + error, 1, 2),
+            // Another line follows a part.
+            (cri_whole.clone() + &cri_part + &cri_whole, 1, 1),
+            (docker_whole.clone() + &docker_part + &docker_whole + &docker_whole, 2, 1),
+            (cri_whole.clone() + &cri_part + &cri("F", rest), 2, 0),
+        ] {
+            let run = |args: &[&str]| {
+                replay_stdin(
+                    &[&["--limit", "a=9/h by ip", "--format", "json"], args].concat(),
+                    log.as_bytes(),
+                )
+            };
+            let report = json(&run(&[]));
+            let count = |name: &str| report["log"][name].as_u64().expect("a count");
+            assert_eq!((count("requests"), count("unparsable")), (requests, bad), "{log}: {report}");
+            if bad > 0 {
+                assert_eq!(run(&["--strict"]).status.code(), Some(2), "{log}");
+            }
+        }
+    }
+    let log = cri("F", &format!("{clf}x\"")) + &cri("P", clf);
+    let report = json(&replay_stdin(&["--limit", "9/h", "--format", "json"], log.as_bytes()));
+    let file = &report["log"]["files"][0];
+    assert_eq!((&file["header"], &file["unparsable"]), (&0.into(), &1.into()), "{report}");
+}
+
+#[test]
 fn a_list_of_addresses_counts_as_it_is_or_by_the_hops_that_are_trusted() {
     let line =
         |ip: &str| format!("{ip} - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"-\"\n");

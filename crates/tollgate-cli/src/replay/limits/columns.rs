@@ -177,6 +177,11 @@ impl Columns {
         Ok(Some(Found::Request(Arrived { at, duration_ns, is_early_refusal: false })))
     }
 
+    /// Returns the number of split lines whose last part has not been read.
+    pub(crate) fn incomplete(&self) -> usize {
+        self.records.incomplete()
+    }
+
     /// Sets the parts of `request` to these values.
     pub(crate) fn fill(&self, values: &[u8], request: &mut http::Request<()>) {
         request.headers_mut().clear();

@@ -34,7 +34,7 @@ impl Records {
     /// is the header in a CSV log, the `#Fields:` line in a W3C log, and a record in any other log.
     pub fn open(first: &[u8], format: Option<Format>, wanted: &Wanted) -> Result<(Format, Self), Unopened> {
         let mut unwrapper = Unwrapper::of(first);
-        let first = match wrapped::whole(&mut unwrapper, first).map_err(Unopened::NotARecord)? {
+        let first = match wrapped::whole(&mut unwrapper, first, |_| false).map_err(Unopened::NotARecord)? {
             Some(whole) => whole.to_vec(),
             None => return Err(Unopened::NotARecord("it is a part of a line".into())),
         };
@@ -72,6 +72,11 @@ impl Records {
         }
     }
 
+    /// Returns the number of split lines whose last part has not been read.
+    pub(crate) fn incomplete(&self) -> usize {
+        self.unwrapper.as_ref().map_or(0, Unwrapper::incomplete)
+    }
+
     /// Returns the unit of durations, if the format has one.
     pub(crate) fn duration_unit(&self) -> Option<TimeUnit> {
         match &self.kind {
@@ -84,7 +89,11 @@ impl Records {
     /// line describes the log, or is part of a split line that is still incomplete.
     #[inline]
     pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
-        let Some(line) = wrapped::whole(&mut self.unwrapper, line)? else { return Ok(None) };
+        let is_record = |text: &[u8]| {
+            let opened = Self::open(&self.first, Some(self.format), &self.wanted);
+            opened.is_ok_and(|(_, mut records)| matches!(records.read(text, &mut Vec::new()), Ok(Some(_))))
+        };
+        let Some(line) = wrapped::whole(&mut self.unwrapper, line, is_record)? else { return Ok(None) };
         match &mut self.kind {
             Kind::Text(records) => records.read(line, key),
             Kind::Json(records) => records.read(line, key).map(Some),

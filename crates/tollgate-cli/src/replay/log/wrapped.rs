@@ -46,14 +46,32 @@ impl Unwrapper {
         Some(Self { wrapping, parts: Default::default(), whole: Vec::new() })
     }
 
+    /// Returns the number of incomplete lines.
+    pub(crate) fn incomplete(&self) -> usize {
+        self.parts.iter().filter(|parts| !parts.is_empty()).count()
+    }
+
     /// Returns the line inside the wrapping, or `None` if `line` is not the last part of that line.
     ///
     /// # Errors
     ///
-    /// Returns an error if the line does not have this wrapping.
-    fn unwrap(&mut self, line: &[u8]) -> Result<Option<&[u8]>, Reason> {
+    /// Returns an error if the line does not have this wrapping. Also returns an error if the line
+    /// follows an incomplete line although it begins a record, which `is_record` decides: the rest
+    /// of the incomplete line is then missing.
+    fn unwrap(
+        &mut self,
+        line: &[u8],
+        is_record: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<Option<&[u8]>, Reason> {
         let found = self.wrapping.unwrap(line).ok_or_else(|| self.wrapping.lacking())?;
         let parts = &mut self.parts[usize::from(found.is_error)];
+        if !parts.is_empty() && is_record(&found.text) {
+            parts.clear();
+            if found.is_part {
+                parts.extend_from_slice(&found.text);
+            }
+            return Err("it begins a record, but the rest of the split line before it is missing".into());
+        }
         if parts.len() + found.text.len() > MAX_LINE {
             parts.clear();
             return Err(format!("its parts are together longer than {MAX_LINE} bytes").into());
@@ -69,19 +87,22 @@ impl Unwrapper {
 }
 
 /// Returns the line inside the wrapping of a log, or the line itself if the log has no unwrapper.
-/// Returns `None` if `line` is not the last part of a wrapped line.
+/// Returns `None` if `line` is not the last part of a wrapped line. `is_record` returns whether a
+/// text begins a record.
 ///
 /// # Errors
 ///
-/// Returns an error if the log has an unwrapper and the line does not have its wrapping.
+/// Returns an error if the log has an unwrapper and the line does not have its wrapping, or if the
+/// line begins a record although an earlier line is incomplete.
 #[inline]
 pub(crate) fn whole<'l>(
     unwrapper: &'l mut Option<Unwrapper>,
     line: &'l [u8],
+    is_record: impl FnOnce(&[u8]) -> bool,
 ) -> Result<Option<&'l [u8]>, Reason> {
     match unwrapper {
         None => Ok(Some(line)),
-        Some(unwrapper) => unwrapper.unwrap(line),
+        Some(unwrapper) => unwrapper.unwrap(line, is_record),
     }
 }
 

@@ -141,6 +141,10 @@ impl Source for Opened {
         Some(Self { records, beside: self.beside.as_ref().and_then(Records::again) })
     }
 
+    fn incomplete(&self) -> usize {
+        self.records.incomplete()
+    }
+
     fn missing(&self) -> &[u64] {
         self.records.missing()
     }
