@@ -42,7 +42,7 @@ impl Client {
         let mut first = 0;
         let mut most = 0;
         for (index, &at) in self.times.iter().enumerate() {
-            while self.times[first] + time <= at {
+            while at.since(self.times[first]) >= time {
                 first += 1;
             }
             most = most.max(index + 1 - first);
@@ -77,10 +77,12 @@ mod tests {
 
     #[test]
     fn the_busiest_stretch_is_found_wherever_it_begins() {
-        let client = client(&[0, 4, 5, 6, 9, 14]);
+        let mut client = client(&[0, 4, 5, 6, 9, 14]);
         for (seconds, most) in [(1, 1), (2, 2), (3, 3), (6, 4), (10, 5), (100, 6)] {
             assert_eq!(client.most_in(Duration::from_secs(seconds)), most, "{seconds}");
         }
+        client.times.extend([Tick::MAX; 7]);
+        assert_eq!(client.most_in(Duration::from_secs(1)), 7);
         assert_eq!(Client::default().most_in(Duration::from_secs(1)), 0);
     }
 
