@@ -110,6 +110,23 @@ fn a_method_may_be_any_token_of_an_http_request() {
 }
 
 #[test]
+fn a_forwarded_address_that_is_asked_for_as_a_header_counts_by_its_bytes() {
+    let line = |forwarded: &str| {
+        let request = "[17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1 \"r\" \"-\"";
+        format!("192.0.2.1 - - {request} \"{forwarded}\"\n")
+    };
+    let log = ["192.0.2.9", "::ffff:192.0.2.9", "a, 192.0.2.9", "b, 192.0.2.9", "a, 192.0.2.9"].map(line);
+    let args = ["--limit", "a=1/h by header x-forwarded-for", "--trust-hops", "1"];
+    assert_eq!(refused_by(&args, &log.concat()), ["", "", "", "", "a"]);
+    let w3c = "#Fields: date time c-ip cs-method cs-uri-stem cs(X-Forwarded-For) cs(X-Key)\n\
+        2015-05-17 10:05:03 192.0.2.1 GET / 192.0.2.9 k\n\
+        2015-05-17 10:05:03 192.0.2.1 GET / ::ffff:192.0.2.9 k\n";
+    assert_eq!(refused_by(&args, w3c), ["", ""]);
+    let named = ["--limit", "a=1/h by header x-key", "--fields", "header:x-key=cs(X-Key)"];
+    assert_eq!(refused_by(&named, w3c), ["", "a"]);
+}
+
+#[test]
 fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     for (limit, needs) in [
         ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),

@@ -220,14 +220,9 @@ fn slot(what: &What, format: Format) -> (Slot, String) {
         What::Fact(Fact::Host) => (Slot::Host, "host"),
         What::Duration => (Slot::Duration, "duration"),
         What::Fact(Fact::Header(header)) => {
-            let name = match &**header {
-                _ if format.is_json() || format == Format::Csv => format!("{HEADER}{header}"),
-                "x-forwarded-for" => "forwarded".to_owned(),
-                "referer" | "user-agent" => header.clone(),
-                other => format!("{HEADER}{other}"),
-            };
             // The layer was built with this header name, so the name is valid.
-            return (Slot::Header(HeaderName::from_bytes(header.as_bytes()).unwrap_or(HOST)), name);
+            let slot = Slot::Header(HeaderName::from_bytes(header.as_bytes()).unwrap_or(HOST));
+            return (slot, format!("{HEADER}{header}"));
         }
     };
     (slot, name.to_owned())

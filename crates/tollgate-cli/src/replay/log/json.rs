@@ -32,6 +32,15 @@ use crate::printable::{listed, printable};
 /// The prefix of our names for headers.
 pub(crate) const HEADER: &str = "header:";
 
+/// Returns our name for the field that contains this header, if there is one.
+pub(crate) fn field_of(header: &str) -> Option<&str> {
+    match header {
+        "referer" | "user-agent" => Some(header),
+        "x-forwarded-for" => Some("forwarded"),
+        _ => None,
+    }
+}
+
 /// Reads the records of one log of JSON lines.
 pub(crate) struct JsonRecords {
     columns: Columns,
@@ -212,11 +221,10 @@ impl Columns {
             if let Some((_, theirs)) = wanted.names.iter().find(|(ours, _)| ours == field) {
                 return Column::new(theirs.clone(), false);
             }
-            let field = field.strip_prefix(HEADER).map_or(Field::Own(field), |header| match header {
-                "referer" | "user-agent" => Field::Own(header),
-                "x-forwarded-for" => Field::Own("forwarded"),
-                other => Field::Header(other),
-            });
+            let field = match field.strip_prefix(HEADER) {
+                Some(header) => field_of(header).map_or(Field::Header(header), Field::Own),
+                None => Field::Own(field),
+            };
             match (field, dialect.headers) {
                 (Field::Header(header), Headers::Capitalised(prefix)) => {
                     Column::new(format!("{prefix}{}", capitalised(header)), true)

@@ -21,6 +21,7 @@ use http::Method;
 use memchr::{memchr, memrchr};
 
 use super::formats::{ALB_TYPES, CLOUDFRONT_COLUMN, Format, TEXTS, Text, W3C_FIELDS};
+use super::json::{HEADER, field_of};
 use super::key::KeyWriter;
 use super::layout::{FIELDS_DIRECTIVE, Layout};
 use super::path::unescaped;
@@ -270,7 +271,9 @@ impl Plan {
         };
         let find = |field: &str| {
             let name = wanted.name_of(field);
-            source(name).ok_or_else(|| unknown_field(name, format, known().iter().map(String::as_bytes)))
+            let known_header = name.strip_prefix(HEADER).and_then(field_of);
+            source(known_header.unwrap_or(name))
+                .ok_or_else(|| unknown_field(name, format, known().iter().map(String::as_bytes)))
         };
         let time = wanted.name_of("time");
         if time != "time" {
