@@ -127,6 +127,16 @@ fn a_forwarded_address_that_is_asked_for_as_a_header_counts_by_its_bytes() {
 }
 
 #[test]
+fn a_request_without_a_key_passes_a_limit_only_if_it_passes() {
+    let log = "time,ip,key\n1,192.0.2.1,-\n1,192.0.2.1,-\n1,192.0.2.1,-\n";
+    let args = ["--limit", "a=1/h by header x-key else allow", "--limit", "b=1/h by ip"];
+    let args = [&args[..], &["--fields", "header:x-key=key", "--format", "json"]].concat();
+    let report = json(&replay_stdin(&args, log.as_bytes()));
+    let counts = &report["limits"][0]["classes"][0];
+    assert_eq!((&counts["passed_without_key"], &counts["refused_by_another"]), (&1.into(), &2.into()));
+}
+
+#[test]
 fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     for (limit, needs) in [
         ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),

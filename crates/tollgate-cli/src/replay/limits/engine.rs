@@ -115,7 +115,9 @@ impl Engine {
         while self.in_flight.peek().is_some_and(|Reverse(first)| first.ends <= now) {
             self.in_flight.pop();
         }
-        match program::check_request(&self.layer, request) {
+        let checked = program::check_request(&self.layer, request);
+        let refusal = locked(&self.tally).end();
+        match checked {
             Checked::Passed(held) => {
                 if !held.is_empty() {
                     let ends = Tick::from_nanos(now.as_nanos().saturating_add(duration_ns));
@@ -127,7 +129,7 @@ impl Engine {
             // Process-local limits never make a request wait.
             Checked::Refused(_) | Checked::Waits => {
                 self.refused += 1;
-                (now, locked(&self.tally).refusal.take())
+                (now, refusal)
             }
         }
     }

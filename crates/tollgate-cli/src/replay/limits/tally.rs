@@ -12,8 +12,10 @@ pub(crate) struct Tally {
     pub(crate) limits: Vec<OfLimit>,
     /// How many bits of an IPv6 address count.
     ipv6_prefix: u8,
-    /// The refusal of the last request checked, or `None` if that request was not refused.
-    pub(crate) refusal: Option<Refusal>,
+    /// The refusal of the current request, or `None` if no limit has refused it.
+    refusal: Option<Refusal>,
+    /// The limits that have let the current request through without a key.
+    without_key: Vec<usize>,
 }
 
 /// The refusal of a request.
@@ -72,8 +74,7 @@ impl Counts {
             Some("full") => &mut self.full,
             Some("blocked") => &mut self.blocked,
             Some("no-key") if event.would_refuse() => &mut self.would_refuse,
-            Some("no-key") if event.is_refused => &mut self.no_key,
-            Some("no-key") => &mut self.passed_without_key,
+            Some("no-key") => &mut self.no_key,
             Some("shadow") => &mut self.would_refuse,
             Some(_) => &mut self.denied,
             None => &mut self.refused_by_another,
@@ -91,13 +92,18 @@ impl Tally {
             refused_keys: HashMap::default(),
             unknown_classes: HashMap::new(),
         };
-        Self { limits: limits.map(limit).collect(), ipv6_prefix, refusal: None }
+        Self { limits: limits.map(limit).collect(), ipv6_prefix, refusal: None, without_key: Vec::new() }
     }
 
-    /// Counts the answer of a limit to a request.
+    /// Counts the answer of a limit to the current request.
     pub(crate) fn add(&mut self, event: &DecisionEvent<'_>) {
         let prefix = self.ipv6_prefix;
         let Some(index) = self.limits.iter().position(|limit| limit.name == event.limit_name) else { return };
+        if event.reason.is_none() && event.outcome() == Some("no-key") {
+            // Another limit may still refuse the request.
+            self.without_key.push(index);
+            return;
+        }
         let limit = &mut self.limits[index];
         limit.class(event.class).counts.add(event);
         if event.reason.is_some() {
@@ -112,6 +118,19 @@ impl Tally {
             self.refusal =
                 Some(Refusal { limit: index, outcome: event.outcome().unwrap_or(""), retry_after });
         }
+    }
+
+    /// Ends the current request, and returns its refusal, or `None` if it passed.
+    pub(crate) fn end(&mut self) -> Option<Refusal> {
+        let refusal = self.refusal.take();
+        for index in self.without_key.drain(..) {
+            let counts = &mut self.limits[index].class(None).counts;
+            match refusal {
+                Some(_) => counts.refused_by_another += 1,
+                None => counts.passed_without_key += 1,
+            }
+        }
+        refusal
     }
 
     /// Counts a request whose class the limit does not define.
