@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tollgate::Tick;
 
-/// A request counts as a retry if it follows a failed request for the same path within this time.
+/// A request counts as a retry if the client's previous request failed, was for the same path, and
+/// came at most this time before.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The requests with one key.
@@ -12,7 +13,7 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(crate) struct Client {
     /// The times at which the requests are judged, in ascending order.
     pub(crate) times: Vec<Tick>,
-    /// The number of requests for the same path as a request that failed shortly before.
+    /// The number of requests that repeat the previous request after it failed.
     pub(crate) retries: u64,
     pub(crate) last: Option<Last>,
 }
@@ -29,9 +30,10 @@ impl Client {
     /// Records a request. It counts as a retry if the previous request failed and the new request
     /// repeats it.
     pub(crate) fn requested(&mut self, path_hash: u64, status: &[u8], at: Tick) {
-        let is_retry = self
-            .last
-            .is_some_and(|last| last.has_failed && last.path_hash == path_hash && at <= last.at + RETRY);
+        let is_retry = self.last.is_some_and(|last| {
+            let is_soon = (last.at..=last.at + RETRY).contains(&at);
+            last.has_failed && last.path_hash == path_hash && is_soon
+        });
         self.retries += u64::from(is_retry);
         let has_failed = matches!(status, [b'4' | b'5', _, _]);
         self.last = Some(Last { path_hash, has_failed, at });
@@ -107,6 +109,8 @@ mod tests {
             (1, b"503", 30, 2),
             (1, b"-", 31, 3),
             (1, b"-", 32, 3),
+            (1, b"503", 33, 3),
+            (1, b"503", 20, 3),
         ];
         for &(path, status, second, retries) in steps {
             client.requested(path, status, at(second));
