@@ -256,7 +256,8 @@ impl<'s> Replay<'s> {
             self.judge(&arrived, &values[range], position)?;
             progress.tick();
         }
-        if self.logs.summary.requests() == 0 && self.logs.summary.unparsable() > 0 {
+        let parsed = self.logs.summary.requests() + self.findings.no_requests;
+        if parsed == 0 && self.logs.summary.unparsable() > 0 {
             return Err(Failure::refused(self.logs.summary.nothing_parses()));
         }
         if let Some(rows) = self.rows.take() {

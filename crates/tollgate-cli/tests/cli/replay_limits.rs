@@ -137,6 +137,13 @@ fn a_request_without_a_key_passes_a_limit_only_if_it_passes() {
 }
 
 #[test]
+fn a_line_of_no_request_parses() {
+    let log = "- - - [17/May/2015:10:05:03 +0000] \"-\" 400 0\nnonsense\n";
+    let report = json(&replay_stdin(&["--limit", "a=1/h by ip", "--format", "json"], log.as_bytes()));
+    assert_eq!((&report["log"]["no_requests"], &report["log"]["unparsable"]), (&1.into(), &1.into()));
+}
+
+#[test]
 fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     for (limit, needs) in [
         ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),

@@ -23,7 +23,7 @@ const LEAST_FACTOR: u64 = 4;
 /// The pattern of a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// At least half of the requests repeat a request that failed shortly before.
+    /// At least half of the requests repeat the previous request, which failed shortly before.
     Retries,
     /// At least four out of five intervals between requests are close to the median interval, which
     /// is at least two seconds.
