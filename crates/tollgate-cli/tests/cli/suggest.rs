@@ -311,6 +311,11 @@ fn the_file_for_the_proxy_says_how_it_is_replayed() {
     assert!(file.contains("\ntrust-hops = 2\n"), "{file}");
     let options = "--fields time=ts,ip=forwarded,header:referer=from --trust-hops 2";
     assert!(file.contains(&format!("`tollgate replay LOG --config FILE {options}`")), "{file}");
+    let log = "{\"time\":1,\"user-agent\":\"x\"}\n";
+    let file = text(&suggest_stdin(&["--key", "user-agent", "--config-out", "-"], log));
+    assert!(file.contains("FILE --fields header:user-agent=user-agent`"), "{file}");
+    let file = text(&suggest(&[LOG, "--key", "user-agent", "--config-out", "-"]));
+    assert!(file.contains("`tollgate replay LOG --config FILE`"), "{file}");
 }
 
 /// The path and the status only reveal the patterns of clients.

@@ -71,14 +71,6 @@ fn key(fields: &[String]) -> Result<String, Failure> {
     Ok(format!("{}{otherwise}", alternatives.join(" or ")))
 }
 
-/// Returns the name of a field in a replay of limits with names.
-fn name(field: &str) -> String {
-    match field {
-        "referer" | "user-agent" => format!("{HEADER}{field}"),
-        other => other.to_owned(),
-    }
-}
-
 /// Returns the text of the file.
 ///
 /// # Errors
@@ -91,6 +83,14 @@ pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failu
             "--config-out: {} accepts no limit that denies as little: allow more, or try another --algorithm",
             report.algorithm()
         )));
+    };
+    // In a known format, a replay of limits with names finds a header without --fields.
+    let is_mapped = |field: &str| {
+        report.names_its_fields() || settings.wanted.names.iter().any(|(ours, _)| ours == field)
+    };
+    let name = |field: &str| match field {
+        "referer" | "user-agent" if is_mapped(field) => format!("{HEADER}{field}"),
+        other => other.to_owned(),
     };
     let mut text = format!(
         "# Written by tollgate suggest. {}\n\

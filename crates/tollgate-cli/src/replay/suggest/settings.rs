@@ -40,15 +40,20 @@ pub struct Settings {
 
 impl Settings {
     /// Returns the options with which a replay reads the same log, each after a space. `name`
-    /// returns the name of a field of the key in `--fields`.
+    /// returns the replay's name for a field.
     pub(crate) fn log_options(&self, name: impl Fn(&str) -> String) -> String {
         let Wanted { key, names, unit, trust_hops, .. } = &self.wanted;
         let mut options = String::new();
         if let Some(format) = self.format {
             options.push_str(&format!(" --log-format {format}"));
         }
-        let of_key = names.iter().filter(|(ours, _)| ours == "time" || key.contains(ours));
-        let fields: Vec<String> = of_key.map(|(ours, theirs)| format!("{}={theirs}", name(ours))).collect();
+        let pair = |field: &str| {
+            let theirs = names.iter().find(|(ours, _)| ours == field).map(|(_, theirs)| &**theirs);
+            let ours = name(field);
+            (theirs.is_some() || ours != field).then(|| format!("{ours}={}", theirs.unwrap_or(field)))
+        };
+        let fields: Vec<String> =
+            std::iter::once("time").chain(key.iter().map(String::as_str)).filter_map(pair).collect();
         if !fields.is_empty() {
             let fields = printable(fields.join(",").as_bytes());
             options.push_str(&format!(" --fields {}", shell_word(&fields)));

@@ -5,6 +5,7 @@ use tollgate::Algorithm;
 
 use crate::failure::Failure;
 use crate::printable::{printable, shell_word};
+use crate::replay::log::formats::Format;
 use crate::replay::log::key::KeyShape;
 use crate::replay::report::notes;
 use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, rfc3339, share};
@@ -176,6 +177,14 @@ impl Report {
 
     pub(crate) fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// Returns whether any of the logs names its own fields.
+    pub(crate) fn names_its_fields(&self) -> bool {
+        let is_one = |name: &str| {
+            Format::ALL.into_iter().any(|format| format.names_its_fields() && format.name() == name)
+        };
+        self.log.files.iter().filter_map(|file| file.format.as_deref()).any(is_one)
     }
 
     /// Returns the effect of the suggested limit, in sentences.
