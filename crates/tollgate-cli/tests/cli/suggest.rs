@@ -222,6 +222,7 @@ fn what_is_not_a_share_a_burst_or_a_key_of_the_proxy_is_refused() {
         ),
         (&["--path-template", "/a/{b}"], "--path-template `/a/{b}` would not be used"),
         (&["--key", "user", "--config-out", "-"], "--config-out: the proxy has no key `user`"),
+        (&["--config-out", "-", "--format", "json"], "so --format json has nothing to write"),
         (&["--config-out", LOG], "--config-out would overwrite"),
         (&["--key", "nobody"], "unknown field 'nobody'"),
     ] {

@@ -1,6 +1,6 @@
 //! The arguments of `tollgate suggest`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tollgate::Algorithm;
@@ -95,8 +95,15 @@ pub(crate) struct SuggestArgs {
 impl SuggestArgs {
     /// # Errors
     ///
-    /// Returns an error if a share, a burst, a key or a mapping of names is invalid.
+    /// Returns an error if a share, a burst, a key or a mapping of names is invalid, or if there is
+    /// no place for the report in JSON.
     pub(crate) fn settings(self) -> Result<Settings, Failure> {
+        if self.config_out.as_deref() == Some(Path::new("-")) && matches!(self.format, Output::Json) {
+            return Err(Failure::refused(
+                "--config-out - writes the file in place of the report, so --format json has nothing to \
+                 write; give --config-out a file, or leave --format out",
+            ));
+        }
         let allowed = match (&self.deny_requests, &self.deny_clients) {
             (_, Some(text)) => Share { of_clients: true, amount: parse_amount(text, "--deny-clients")? },
             (text, None) => {
