@@ -238,6 +238,21 @@ mod config {
         }
     }
 
+    #[test]
+    fn all_unknown_classes_of_a_limit_are_one_note() {
+        let file = scratch("unknown_classes").join("proxy.toml");
+        let limit = "limit = [\"a=9/h class paid 99/h by ip class by header x-plan\"]\ntrust-hops = 1\n";
+        fs::write(&file, limit).expect("the target directory can be written");
+        let log = (0..25).map(|n| format!("1,192.0.2.1,plan{:02}\n", n % 24)).collect::<String>();
+        let args = ["--config", file.to_str().expect("UTF-8"), "--fields", "header:x-plan=plan"];
+        let log = format!("time,ip,plan\n{log}1,192.0.2.1,paid\n");
+        let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let notes = report["notes"].as_array().expect("notes");
+        let note = notes[0].as_str().expect("a text");
+        assert!(note.starts_with("25 requests of classes that limit a does not have"), "{note}");
+        assert!(notes.len() == 1 && note.ends_with(", plan19 and 4 more."), "{notes:?}");
+    }
+
     /// These settings need others, which the proxy may get from its environment or its command line.
     #[test]
     fn a_file_whose_other_settings_are_elsewhere_is_replayed() {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::engine::Engine;
 use super::settings::Settings;
 use super::tally::{Counts, OfLimit};
-use crate::printable::{cut, printable};
+use crate::printable::{cut, listed, printable};
 use crate::replay::log::summary::LogSummary;
 use crate::replay::report::changes::{ChangesReport, write_changes};
 use crate::replay::report::notes;
@@ -134,17 +134,15 @@ impl Report {
                 plural(findings.passed_without_record, "request")
             ));
         }
-        for limit in &tally.limits {
-            let mut unknown: Vec<(&String, &u64)> = limit.unknown_classes.iter().collect();
-            unknown.sort_unstable();
-            for (class, requests) in unknown {
-                notes.push(format!(
-                    "{} of the class {}, which limit {} does not have: they count in the default class.",
-                    plural(*requests, "request"),
-                    printable(class.as_bytes()),
-                    printable(limit.name.as_bytes()),
-                ));
-            }
+        for limit in tally.limits.iter().filter(|limit| !limit.unknown_classes.is_empty()) {
+            let mut classes: Vec<&[u8]> = limit.unknown_classes.keys().map(String::as_bytes).collect();
+            classes.sort_unstable();
+            notes.push(format!(
+                "{} of classes that limit {} does not have: they count in the default class. The classes are {}.",
+                plural(limit.unknown_classes.values().sum(), "request"),
+                printable(limit.name.as_bytes()),
+                listed(classes),
+            ));
         }
         Self {
             algorithm: settings.layer.algorithm.to_string(),
