@@ -72,7 +72,8 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(conf
     guarded((), || {
         // SAFETY: `Arc::into_raw` returned the pointer, and Envoy destroys the configuration only
         // once.
-        drop(unsafe { Arc::from_raw(config.cast::<Limits>()) });
+        let limits = unsafe { Arc::from_raw(config.cast::<Limits>()) };
+        Limits::unload(limits);
     });
 }
 

@@ -12,14 +12,17 @@
 //! Envoy creates a new configuration while the old configuration is still in use. For each new
 //! limit, the module searches the same filter's configurations, newest first, for a limit with the
 //! same name. The new limit takes over the limiter of the first limit found, if both limits have
-//! the same key, algorithm, maximum number of keys and policy for new keys. The new quota then
-//! takes effect immediately, even for the old listener.
+//! the same key, algorithm, maximum number of keys and policy for new keys, the same number of
+//! classes, and the same kind of quota. The new quota then takes effect immediately, even for the
+//! old listener. When Envoy discards a configuration, the quotas of the newest remaining
+//! configuration take effect.
 
 use crate::abi::{EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;
 use crate::log::log;
 use crate::request::{HeadReader, StreamExtension};
 use crate::settings::Settings;
+use std::mem::discriminant;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tollgate_http::program::{self, LocalLimiter, key_text, printable};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
@@ -64,6 +67,18 @@ impl Limits {
         Ok(limits)
     }
 
+    /// Takes a filter's limits out of force. Their limiters may also belong to other configurations
+    /// of the filter, whose quotas then apply again.
+    pub(crate) fn unload(limits: Arc<Self>) {
+        let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
+        let filter = limits.filter.clone();
+        drop(limits);
+        for remaining in in_force.iter().filter_map(Weak::upgrade).filter(|it| it.filter == filter) {
+            // If there is no memory for a change, the limiters keep their quotas.
+            let _ = remaining.set_allowances();
+        }
+    }
+
     fn new(
         filter: &str,
         settings: &Settings,
@@ -77,7 +92,7 @@ impl Limits {
         let behind_envoy = LayerSettings { trust_hops: Some(1), ..settings.limits.clone() };
         let make = |part: &LimitPart| {
             let made = program::local(&behind_envoy, part, None)?;
-            let limiter = match kept(earlier, &settings.limits, part) {
+            let limiter = match kept(earlier, &settings.limits, part, &made) {
                 Ok(kept) => {
                     news.extend(kept.map(|(it, _)| changed(filter, it, part)));
                     kept.map_or(made.clone(), |(_, limiter)| made.continuing(limiter))
@@ -204,8 +219,8 @@ fn warn_of_evasion(filter: &str, settings: &Settings) {
 
 type Kept<'l> = Option<(&'l LimitPart, &'l LocalLimiter)>;
 
-/// Finds the limit in force whose limiter the new limit can take over. Returns `None` if no limit
-/// in force has the same name.
+/// Finds the limit in force whose limiter the new limit can take over. `made` is the limiter that
+/// the new limit would otherwise have. Returns `None` if no limit in force has the same name.
 ///
 /// # Errors
 ///
@@ -214,12 +229,20 @@ fn kept<'l>(
     earlier: &[&'l Limits],
     settings: &LayerSettings,
     part: &LimitPart,
+    made: &LocalLimiter,
 ) -> Result<Kept<'l>, &'static str> {
     let named = earlier.iter().find_map(|limits| {
         let found = limits.parts.iter().find(|(it, _)| it.name == part.name)?;
         Some((&limits.settings, found))
     });
-    let Some((before, (earlier, limiter))) = named else { return Ok(None) };
+    let Some((before, (earlier, limiter))) = named else {
+        // A limit with several rates is counted under a name for each of them.
+        let mut others = earlier.iter().flat_map(|limits| &limits.parts);
+        return match others.any(|(it, _)| it.text_name == part.text_name) {
+            true => Err("its rates or its requests at once have changed"),
+            false => Ok(None),
+        };
+    };
     if key_text(earlier) != key_text(part) {
         return Err("its key has changed");
     }
@@ -228,6 +251,14 @@ fn kept<'l>(
     }
     if (before.max_keys, before.when_full) != (settings.max_keys, settings.when_full) {
         return Err("max-keys or when-full has changed");
+    }
+    if discriminant(&limiter.allowance()) != discriminant(&made.allowance()) {
+        return Err("its kind of quota has changed");
+    }
+    // The classes share the maximum number of keys.
+    let room = |limiter: &LocalLimiter| limiter.stats().map(|stats| stats.max_keys);
+    if room(limiter) != room(made) {
+        return Err("the number of its classes has changed");
     }
     Ok(Some((earlier, limiter)))
 }

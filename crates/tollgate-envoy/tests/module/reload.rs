@@ -66,6 +66,24 @@ fn another_key_or_algorithm_begins_anew_and_the_log_says_which() {
                 "limit b: all keys begin anew, because max-keys or when-full has changed",
             ],
         ),
+        (
+            "limit = [\"a=1/h class p 9/h by ip class by header x-p\", \"b=9/h by ip\"]\ntrust-headers = [\"x-p\"]",
+            vec!["limit a: all keys begin anew, because the number of its classes has changed"],
+        ),
+        (
+            "limit = [\"a=1/h by ip+method\", \"b=9 at once by ip\"]",
+            vec![
+                "limit a: all keys begin anew, because its key has changed",
+                "limit b: all keys begin anew, because its kind of quota has changed",
+            ],
+        ),
+        (
+            "limit = [\"a=1/h and 8 at once by ip\", \"b=9/h by ip\"]",
+            vec![
+                "limit a-per-h: all keys begin anew, because its rates or its requests at once have changed",
+                "limit a-at-once: all keys begin anew, because its rates or its requests at once have changed",
+            ],
+        ),
     ] {
         let before = logged("filter anew");
         let changed = Module::load("anew", config).unwrap();
@@ -76,6 +94,15 @@ fn another_key_or_algorithm_begins_anew_and_the_log_says_which() {
         drop(changed);
     }
     assert_eq!(ask(&first).status, 429);
+}
+
+#[test]
+fn a_configuration_that_is_discarded_takes_its_quota_with_it() {
+    let used = Module::load("discarded", "limit = [\"a=2/h by ip\"]").unwrap();
+    assert_eq!([ask(&used).status, ask(&used).status], [200, 200]);
+    drop(Module::load("discarded", "limit = [\"a=100/h by ip\"]").unwrap());
+    let refused = ask(&used);
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1800")));
 }
 
 #[test]
