@@ -136,8 +136,8 @@
 //!     +hmget +hkeys +hset +hdel
 //!   ```
 //!
-//!   A cluster also requires `+cluster|slots +asking`. With `+info` or `+config|get`, the client
-//!   can read the eviction policy.
+//!   A cluster also requires `+cluster|slots +asking`, and a URL with a database requires
+//!   `+select`. With `+info` or `+config|get`, the client can read the eviction policy.
 //! - The server must be a primary.
 //! - `maxmemory-policy` must be `noeviction`, the default of Redis. All states have a time to live.
 //!   Under any other policy, a server whose memory is full therefore deletes states, and admits
