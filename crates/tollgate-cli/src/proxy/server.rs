@@ -41,6 +41,9 @@ const RESETS_PENDING: usize = 20;
 /// The maximum number of streams per connection that the proxy may reset because of the client's
 /// errors (CVE-2025-8671).
 const ERRORS: usize = 1_000;
+/// The maximum number of unread bytes of an upload that the proxy buffers on an HTTP/2 stream. The
+/// window of the connection has room for all its streams, so stalled uploads do not hold up others.
+const STREAM_WINDOW: u32 = 256 << 10;
 /// The maximum number of response bytes that an HTTP/2 stream buffers.
 const SEND_BUFFER: usize = 64 << 10;
 
@@ -186,6 +189,8 @@ fn builder(settings: &ClientSettings) -> auto::Builder<TokioExecutor> {
         .keep_alive_timeout(PING)
         .max_header_list_size(settings.max_header_size)
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(STREAMS * STREAM_WINDOW)
         .max_pending_accept_reset_streams(RESETS_PENDING)
         .max_local_error_reset_streams(ERRORS)
         .max_send_buf_size(SEND_BUFFER);

@@ -28,6 +28,13 @@ const IDLE: Duration = Duration::from_secs(30);
 /// A response head of up to this many bytes is always accepted. hyper refuses a much larger head.
 const MAX_HEAD: u32 = 64 << 10;
 
+/// The maximum number of unread bytes of a response that the proxy buffers on an HTTP/2 stream.
+const STREAM_WINDOW: u32 = 256 << 10;
+
+/// The window of an HTTP/2 connection: the largest one that HTTP/2 allows. All requests share one
+/// connection, so clients that do not read must not fill its window and hold up the others.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+
 /// The settings of the upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamSettings {
@@ -191,6 +198,8 @@ impl Upstream {
             .pool_idle_timeout(IDLE)
             .http2_only(settings.http2)
             .http1_max_buf_size(MAX_HEAD as usize)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_max_header_list_size(MAX_HEAD);
         let client = builder.build(connector.clone());
         let unpooled = builder.pool_max_idle_per_host(0).build(connector);

@@ -1,5 +1,6 @@
 //! Tests that bodies are streamed in both directions, and never buffered as a whole.
 
+use super::http2::connect;
 use super::running::{Proxy, within};
 use super::upstream::{Body, Sent, Upstream, full};
 use super::wire::{asking, get, metric, metric_is, read_until};
@@ -10,11 +11,15 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{self, Sender};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const CHUNK: usize = 64 * 1024;
 const LARGE: usize = 256 * 1024 * 1024;
@@ -108,21 +113,34 @@ async fn an_upload_that_is_large_streams_through_a_small_proxy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
+    unread_responses_hold_back_nobody_else(1, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_do_not_read_hold_back_nobody_else_on_one_connection_to_the_upstream() {
+    unread_responses_hold_back_nobody_else(4, &["--upstream-http2"]).await;
+}
+
+async fn unread_responses_hold_back_nobody_else(clients: usize, args: &[&str]) {
     let (upstream, mut handed) = handing_over().await;
-    let proxy = Proxy::start(upstream.address, &[]);
-    let slow = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    let sender = within(handed.recv()).await.unwrap();
+    let proxy = Proxy::start(upstream.address, args);
+    let mut slow = Vec::new();
+    let mut sending = JoinSet::new();
     let sent = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&sent);
-    let sending = tokio::spawn(async move {
-        let chunk = Bytes::from(vec![7; CHUNK]);
-        while sender.send(Frame::data(chunk.clone())).await.is_ok() {
-            counter.fetch_add(CHUNK as u64, SeqCst);
-        }
-    });
-    // The upstream must stop sending once all buffers between it and the slow client are full.
-    // Socket buffers may hold a few megabytes. Other clients must be served while the slow client
-    // waits.
+    for _ in 0..clients {
+        slow.push(asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await);
+        let sender = within(handed.recv()).await.unwrap();
+        let counter = Arc::clone(&sent);
+        sending.spawn(async move {
+            let chunk = Bytes::from(vec![7; CHUNK]);
+            while sender.send(Frame::data(chunk.clone())).await.is_ok() {
+                counter.fetch_add(CHUNK as u64, SeqCst);
+            }
+        });
+    }
+    // The upstream must stop sending once all buffers between it and the slow clients are full.
+    // Socket buffers may hold a few megabytes. Other clients must be served while the slow clients
+    // wait.
     let mut last = u64::MAX;
     let mut stood = 0;
     while stood < 20 {
@@ -138,9 +156,38 @@ async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
         assert!(within(asking).await.unwrap().contains("quick"));
     }
     assert_small(&proxy);
-    // When the slow client disconnects, the proxy must release the upstream.
+    // When the slow clients disconnect, the proxy must release the upstream.
     drop(slow);
-    within(sending).await.unwrap();
+    within(sending.join_all()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_the_upstream_does_not_read_holds_back_no_other_on_its_connection() {
+    let upstream = Upstream::start(async |request: Request<Incoming>| {
+        if request.uri().path() == "/unread" {
+            pending::<()>().await;
+        }
+        Response::new(full(request.into_body().collect().await.unwrap().to_bytes()))
+    })
+    .await;
+    let proxy = Proxy::start(upstream.address, &[]);
+    let mut client = connect::<Sent>(proxy.address).await;
+    let mut upload = |path| {
+        let (sender, body) = Sent::new(1);
+        let request = Request::post(format!("http://a{path}")).body(body).unwrap();
+        (sender, tokio::spawn(client.send_request(request)))
+    };
+    let (sender, unread) = upload("/unread");
+    // The upload stands still once all buffers between the client and the upstream are full.
+    let chunk = Bytes::from(vec![7; CHUNK]);
+    while timeout(Duration::from_millis(500), sender.send(Frame::data(chunk.clone()))).await.is_ok() {}
+    let (sender, asked) = upload("/");
+    sender.send(Frame::data(Bytes::from_static(b"other"))).await.unwrap();
+    drop(sender);
+    let body = within(asked).await.unwrap().unwrap().into_body();
+    assert_eq!(within(body.collect()).await.unwrap().to_bytes(), "other");
+    assert_small(&proxy);
+    unread.abort();
 }
 
 async fn get_from(address: std::net::SocketAddr) -> String {
