@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use prometheus_client::metrics::counter::Counter;
@@ -221,11 +221,15 @@ impl Upstream {
     /// upload moves.
     ///
     /// Dropping the future cancels the request by closing the connection or resetting the stream.
+    /// After a timeout, later requests use a new HTTP/2 connection, because the old one may hang.
+    /// Pings could also find a connection that hangs, but gRPC servers end a connection on which
+    /// several pings arrive within five minutes.
     pub(crate) async fn send(
         &self,
-        request: Request<Upload>,
+        mut request: Request<Upload>,
         motion: &Motion,
     ) -> Result<Response<Incoming>, Fault> {
+        let connection = self.settings.http2.then(|| capture_connection(&mut request));
         let mut response = pin!(self.respond(request, motion));
         loop {
             let deadline = motion.last() + self.settings.request_timeout;
@@ -246,8 +250,15 @@ impl Upstream {
                 },
                 () = sleep_until(deadline.into()) => {
                     if motion.last() + self.settings.request_timeout <= deadline {
-                        let stalled = motion.waits_for_client();
-                        return Err(if stalled { Fault::ClientStalled } else { Fault::Timeout });
+                        if motion.waits_for_client() {
+                            return Err(Fault::ClientStalled);
+                        }
+                        if let Some(connection) = &connection
+                            && let Some(connected) = &*connection.connection_metadata()
+                        {
+                            connected.poison();
+                        }
+                        return Err(Fault::Timeout);
                     }
                 }
             }

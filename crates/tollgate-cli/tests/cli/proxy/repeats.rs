@@ -314,6 +314,22 @@ async fn a_post_to_an_upstream_of_http2_is_sent_once_more_while_its_body_is_awai
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_connection_of_http2_that_hangs_is_not_used_again_after_a_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // The timeout is long enough for a response, even on a busy machine.
+    let args = ["--upstream-http2", "--request-timeout", "2s"];
+    let proxy = Proxy::start(listener.local_addr().unwrap(), &args);
+    tokio::spawn(async move {
+        let _hangs = listener.accept().await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        serve_http2(stream, First::Answer, Arc::new(AtomicUsize::new(1))).await
+    });
+    for status in [504, 200, 200] {
+        assert_eq!(get(proxy.address, "/", "").await.status, status);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_waits_for_a_stream_survives_the_end_of_the_connection() {
     let going_away = frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
     let answer = frame(1, 5, 1, &[0x88]);
