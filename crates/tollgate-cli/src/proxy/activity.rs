@@ -4,11 +4,16 @@
 //! operations on these numbers are relaxed, except for one release/acquire pair. When a response
 //! begins, its request is counted in `sending` before it is removed from `waiting`, so the
 //! connection never seems idle in between.
+//!
+//! hyper takes the last frame of a response long before the client has accepted it. A response is
+//! therefore counted once for its body and once for each frame that hyper has taken and not yet
+//! written. A frame may wait for the socket, or for the client's flow-control window.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU8, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::task::{Context, Poll, ready};
@@ -40,8 +45,10 @@ pub(crate) struct Activity {
     speaks: AtomicU8,
     /// The number of requests whose response has not begun.
     waiting: AtomicUsize,
-    /// The number of responses that have begun but not ended.
+    /// The number of responses that have begun but not ended, and of their unwritten frames.
     sending: AtomicUsize,
+    /// Whether the last write is waiting for the client's socket.
+    is_blocked: AtomicBool,
 }
 
 /// Whether a connection may continue.
@@ -63,6 +70,7 @@ impl Activity {
             speaks: AtomicU8::new(Speaks::Nothing as u8),
             waiting: AtomicUsize::new(0),
             sending: AtomicUsize::new(0),
+            is_blocked: AtomicBool::new(false),
         })
     }
 
@@ -93,7 +101,7 @@ impl Activity {
             return Standing::For(idle);
         }
         // ORDERING: relaxed, as the module documentation explains.
-        let is_sending = self.sending.load(Relaxed) > 0;
+        let is_sending = self.sending.load(Relaxed) > 0 || self.is_blocked.load(Relaxed);
         let (allowed, over) = if is_sending { (idle * 2, Standing::Stalled) } else { (head, Standing::Idle) };
         allowed.checked_sub(self.still()).filter(|left| !left.is_zero()).map_or(over, Standing::For)
     }
@@ -104,9 +112,11 @@ impl Activity {
         self.begun.elapsed().saturating_sub(Duration::from_millis(self.moved.load(Relaxed)))
     }
 
-    /// Records that the client has accepted bytes.
-    pub(crate) fn wrote(&self) {
-        if self.speaks(&[Speaks::Http1, Speaks::Tunnel]) {
+    /// Records the result of a write to the client's socket.
+    pub(crate) fn wrote(&self, written: &Poll<io::Result<usize>>) {
+        // ORDERING: relaxed, as the module documentation explains.
+        self.is_blocked.store(written.is_pending(), Relaxed);
+        if matches!(written, Poll::Ready(Ok(1..))) && self.speaks(&[Speaks::Http1, Speaks::Tunnel]) {
             self.touch();
         }
     }
@@ -154,6 +164,15 @@ impl InProgress {
         self.is_sending = true;
         Sending { body, progress: self }
     }
+
+    /// Returns the bytes of a response that has begun. The response is in progress until the
+    /// returned bytes are dropped.
+    fn unwritten(&self, bytes: Bytes) -> Bytes {
+        // ORDERING: relaxed, as the module documentation explains.
+        self.activity.sending.fetch_add(1, Relaxed);
+        let progress = Self { activity: Arc::clone(&self.activity), is_sending: true };
+        Bytes::from_owner(Unwritten { bytes, _progress: progress })
+    }
 }
 
 impl Drop for InProgress {
@@ -165,7 +184,20 @@ impl Drop for InProgress {
     }
 }
 
-/// The body of a response. Its frames count as activity.
+/// A frame of a response that hyper has not written.
+struct Unwritten {
+    bytes: Bytes,
+    _progress: InProgress,
+}
+
+impl AsRef<[u8]> for Unwritten {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The body of a response. Its frames count as activity when hyper takes them, and when hyper has
+/// written them.
 pub(crate) struct Sending<B> {
     body: B,
     progress: InProgress,
@@ -181,7 +213,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Sending<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         self.progress.activity.touch();
-        Poll::Ready(frame)
+        let unwritten = |frame: Frame<Bytes>| frame.map_data(|bytes| self.progress.unwritten(bytes));
+        Poll::Ready(frame.map(|frame| frame.map(unwritten)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -219,7 +252,14 @@ mod tests {
         let body = request.answered(());
         assert_eq!(activity.standing(long, none), Standing::Stalled);
         assert!(matches!(activity.standing(none, long), Standing::For(_)));
+        let bytes = body.progress.unwritten(Bytes::from_static(b"x"));
         drop(body);
+        assert!(matches!(activity.standing(none, long), Standing::For(_)));
+        drop(bytes);
+        assert_eq!(activity.standing(none, long), Standing::Idle);
+        activity.wrote(&Poll::Pending);
+        assert!(matches!(activity.standing(none, long), Standing::For(_)));
+        activity.wrote(&Poll::Ready(Ok(1)));
         assert_eq!(activity.standing(none, long), Standing::Idle);
     }
 }

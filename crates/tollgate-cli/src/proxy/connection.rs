@@ -91,9 +91,7 @@ impl Connection {
     }
 
     fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if matches!(written, Poll::Ready(Ok(1..))) {
-            self.activity.wrote();
-        }
+        self.activity.wrote(&written);
         written
     }
 }

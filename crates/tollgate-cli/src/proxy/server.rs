@@ -33,6 +33,9 @@ use crate::proxy::upstream::forward::{Answer, Forward};
 
 /// How often the proxy pings a silent HTTP/2 client.
 const PING: Duration = Duration::from_secs(30);
+/// How long the proxy waits for requests that an idle client sent before it learned that its
+/// connection is ending.
+const GRACE: Duration = Duration::from_secs(2);
 /// The maximum number of requests in progress on an HTTP/2 connection.
 const STREAMS: u32 = 100;
 /// The maximum number of streams that a client may reset before the proxy has processed them
@@ -179,8 +182,9 @@ fn builder(settings: &ClientSettings) -> auto::Builder<TokioExecutor> {
     let mut server = auto::Builder::new(TokioExecutor::new());
     server
         .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(settings.header_timeout)
+        // `Server::serve` ends a connection whose head is late. hyper's timeout would also end one
+        // whose response the client is still reading.
+        .header_read_timeout(None)
         .max_buf_size(usize::try_from(settings.max_header_size).unwrap_or(usize::MAX));
     server
         .http2()
@@ -239,7 +243,7 @@ impl Server {
                     Standing::For(time) => left = time,
                     Standing::Idle if !is_ending => {
                         is_ending = true;
-                        left = head;
+                        left = head.min(GRACE);
                         connection.as_mut().graceful_shutdown();
                     }
                     Standing::Idle | Standing::Stalled => return,

@@ -1,5 +1,5 @@
-//! Defines [`Exchange`], a request and its response. An exchange is counted and logged after the
-//! last byte of the response has been sent.
+//! Defines [`Exchange`], a request and its response. An exchange is counted and logged when hyper
+//! has taken the last byte of the response, which may still wait to be sent.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;

@@ -141,6 +141,45 @@ async fn a_client_that_is_slow_but_moves_is_served_to_the_end() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_response_waits_for_a_client_of_http2_that_opens_its_window_late() {
+    // The client's window has room for all bytes but the last one.
+    const LENGTH: usize = (2 << 20) + 1;
+    let upstream = Upstream::start(async |_| Response::new(full(vec![7; LENGTH]))).await;
+    let proxy = Proxy::start(upstream.address, &["--header-timeout", "300ms"]);
+    let mut client = connect::<Empty<Bytes>>(proxy.address).await;
+    let request = Request::get("http://a/").body(Empty::new()).unwrap();
+    let response = within(client.send_request(request)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(within(response.into_body().collect()).await.unwrap().to_bytes().len(), LENGTH);
+}
+
+#[tokio::test]
+async fn the_ends_of_responses_wait_for_a_client_of_http2_that_reads_late() {
+    const RESPONSES: usize = 100;
+    // The proxy buffers each response to its end, but the socket has no room for all of them.
+    let upstream = Upstream::start(async |_| Response::new(full(vec![7; 60_000]))).await;
+    let proxy = Proxy::start(upstream.address, &["--header-timeout", "1s"]);
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 << 10).unwrap();
+    let mut client = socket.connect(proxy.address).await.unwrap();
+    // The client opens the connection's window, and sends its requests as HEADERS frames.
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00".to_vec();
+    sent.extend_from_slice(b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x01\x00\x00\x00");
+    for stream in (1_u32..).step_by(2).take(RESPONSES) {
+        sent.extend_from_slice(b"\x00\x00\x06\x01\x05");
+        sent.extend_from_slice(&stream.to_be_bytes());
+        sent.extend_from_slice(b"\x82\x86\x84\x41\x01a");
+    }
+    client.write_all(&sent).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let mut ended = 0;
+    while ended < RESPONSES {
+        let (kind, flags, ..) = frame(&mut client).await;
+        ended += usize::from(kind == 0 && flags & 1 == 1);
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_sends_no_head_in_time_is_cut_off() {
     let upstream = Upstream::echo().await;
     let proxy = Proxy::start(upstream.address, &["--header-timeout", "1s"]);
