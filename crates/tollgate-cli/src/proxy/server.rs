@@ -240,7 +240,8 @@ impl Server {
                     connection.as_mut().graceful_shutdown();
                 }
                 () = sleep(left) => match activity.standing(head, idle) {
-                    Standing::For(time) => left = time,
+                    // A response may end soon, and the connection be idle from then on.
+                    Standing::For(time) => left = time.min(head),
                     Standing::Idle if !is_ending => {
                         is_ending = true;
                         left = head.min(GRACE);

@@ -180,6 +180,32 @@ async fn the_ends_of_responses_wait_for_a_client_of_http2_that_reads_late() {
 }
 
 #[tokio::test]
+async fn a_connection_of_http2_that_becomes_idle_ends_as_soon_as_any_other() {
+    let (hand_over, mut handed) = mpsc::unbounded_channel::<Sender<Frame<Bytes>>>();
+    let upstream = Upstream::start(move |_: Request<Incoming>| {
+        let hand_over = hand_over.clone();
+        async move {
+            let (sender, body) = Sent::new(1);
+            hand_over.send(sender).unwrap();
+            Response::new(body.boxed_unsync()) as Response<Body>
+        }
+    })
+    .await;
+    // A response may stall for longer than this test waits for the end of the connection.
+    let proxy = Proxy::start(upstream.address, &["--header-timeout", "500ms", "--idle-timeout", "10m"]);
+    let mut client = connect::<Empty<Bytes>>(proxy.address).await;
+    let request = Request::get("http://a/").body(Empty::new()).unwrap();
+    let response = within(client.send_request(request)).await.unwrap();
+    let sender = within(handed.recv()).await.unwrap();
+    // The response outlasts the first check of the connection.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(sender);
+    within(response.into_body().collect()).await.unwrap();
+    metric_is(proxy.metrics, "tollgate_open_connections", 0.0).await;
+    drop(client);
+}
+
+#[tokio::test]
 async fn a_client_that_sends_no_head_in_time_is_cut_off() {
     let upstream = Upstream::echo().await;
     let proxy = Proxy::start(upstream.address, &["--header-timeout", "1s"]);
