@@ -139,9 +139,9 @@
 //! One in 2048 charges of known keys also closes a chunk.
 //!
 //! Below the cap, an insertion does no other work. An array has a spare place for each chunk of the
-//! previous array, so an insertion finds a place after it has closed a chunk. If a thread stops in
-//! the middle of a chunk, another operation redoes that chunk, so each stopped thread costs one
-//! extra chunk.
+//! previous array (or fewer, if it reaches the cap), so an insertion finds a place after it has
+//! closed a chunk. If a thread stops in the middle of a chunk, another operation redoes that chunk,
+//! so each stopped thread costs one extra chunk.
 //!
 //! At the cap, a turnover starts once `now` is one grace later than the time for which the last
 //! turnover judged its keys. It starts earlier once `N` new keys have been refused, where `N` is

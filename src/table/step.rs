@@ -195,6 +195,18 @@ mod tests {
         assert_eq!(most_chunks(&limiter, 0..5_000, |_| NOW), 1);
         assert_eq!(most_chunks(&limiter, 5_000..20_000, |_| NOW), CHUNKS_AT_CAP);
         assert_eq!(limiter.len(), 5_000);
+
+        // The next array has the same limit, below the cap. Its places for the keys inserted during
+        // the turnover end at the cap, before the turnover is complete.
+        let builder = Limiter::builder(Quota::per_hour(2)).max_keys(48_000).clock(ManualClock::new());
+        let limiter: Limiter<u64> = builder.build().unwrap();
+        let slow = NOW + Duration::from_secs(20);
+        assert_eq!(most_chunks(&limiter, 0..40_000, |_| NOW), 1);
+        assert!((44_000..48_000).contains(&limiter.stats().room));
+        assert_eq!(most_chunks(&limiter, 40_000..48_000, |_| slow), 1);
+        assert_eq!(limiter.len(), 48_000);
+        assert_eq!(most_chunks(&limiter, 48_000..60_000, |_| slow), CHUNKS_AT_CAP);
+        assert_eq!(limiter.len(), 48_000);
     }
 
     /// Charges of known keys complete a turnover started by an insertion.

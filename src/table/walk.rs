@@ -201,11 +201,11 @@ impl<'g> Walk<'g> {
 
     /// Turns over a chunk, or starts a turnover, because all places are taken.
     fn make_room(&mut self) -> Result<Outcome, Retry> {
-        let now = self.request.now;
-        let is_at_cap = self.array.size.limit == self.table.max_keys;
+        let (now, size, cap) = (self.request.now, self.array.size, self.table.max_keys);
         if let Some(root) = self.before {
-            // `prepare_insertion` has already done one chunk.
-            if is_at_cap && self.request.chunks + 1 >= CHUNKS_AT_CAP {
+            // `prepare_insertion` has already done one chunk. The array may reach the cap even if
+            // its limit is lower.
+            if size.most == cap && self.request.chunks + 1 >= CHUNKS_AT_CAP {
                 self.array.note(now);
                 return Ok(Outcome::NoPlace);
             }
@@ -213,7 +213,7 @@ impl<'g> Walk<'g> {
             self.table.turn(root, &self.array, self.guard);
             return self.go_to_root();
         }
-        if self.request.turnovers > 0 && is_at_cap || !self.table.may_turn_for(&self.array, now) {
+        if self.request.turnovers > 0 && size.limit == cap || !self.table.may_turn_for(&self.array, now) {
             return Ok(Outcome::NoPlace);
         }
         Ok(self.begin_turnover())
