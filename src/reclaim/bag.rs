@@ -216,7 +216,8 @@ impl Pile {
     /// values.
     fn take_some(&self) -> (List, bool) {
         let mut taken = Self::take(&self.rest);
-        if taken.first().is_none() {
+        let is_rest = taken.first().is_some();
+        if !is_rest {
             taken = Self::take(&self.last);
         }
         let (mut some, mut bytes) = (List::empty(), 0);
@@ -231,7 +232,8 @@ impl Pile {
                 break;
             }
         }
-        let are_more = taken.first().is_some();
+        // ORDERING: relaxed; a hint. (Values added after `last` was taken do not count.)
+        let are_more = taken.first().is_some() || is_rest && !self.last.load(Relaxed).is_null();
         // Put the other values back now, so that their collection does not have to wait for this
         // thread.
         self.put_back(taken);
@@ -427,8 +429,17 @@ impl Drop for Bag {
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use super::{Bag, Eras, Node};
+    use super::{Bag, Eras, MOST, Node, Retire, SOON};
     use std::sync::atomic::Ordering::Relaxed;
+
+    #[derive(Debug)]
+    struct Small;
+
+    impl Retire for Small {
+        fn bytes(&self) -> usize {
+            1
+        }
+    }
 
     #[test]
     fn a_value_meets_the_guards_that_it_lived_beside() {
@@ -448,6 +459,23 @@ mod tests {
         bag.due.store(1, Relaxed);
         bag.tidy_in(false, 4_000);
         assert_eq!(bag.due.load(Relaxed), 1);
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn a_collection_of_what_was_left_over_schedules_one_for_later_values() {
+        let bag = Bag::new();
+        let retire = |count| {
+            for _ in 0..count {
+                // SAFETY: no link leads to this new node.
+                unsafe { bag.retire(Box::into_raw(Box::new(Node::new(Small, 3)))) };
+            }
+        };
+        retire(MOST + 1);
+        bag.collect();
+        retire(1);
+        bag.collect();
+        assert_eq!(bag.again.load(Relaxed), SOON);
     }
 
     #[test]
