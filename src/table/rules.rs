@@ -20,6 +20,8 @@ pub(crate) struct Rules {
     /// The rules for individual keys. `None` if no key has its own rule, so that a lookup skips the
     /// map.
     own: Option<Arc<Own>>,
+    /// The size in bytes of the largest rules for individual keys so far.
+    largest: u64,
     /// How many changes have led to these rules.
     changes: u64,
     /// The time of the latest change.
@@ -42,12 +44,7 @@ type Map = HashMap<Fingerprint, Enforced<AnyRule>, BuildHasherDefault<Given>>;
 
 impl Rules {
     pub(super) fn new(default: Enforced<AnyRule>) -> Self {
-        Self::of_parts(default, None, 0, Tick::ZERO)
-    }
-
-    fn of_parts(default: Enforced<AnyRule>, own: Option<Arc<Own>>, changes: u64, since: Tick) -> Self {
-        let bucket = if own.is_none() { default.rule.as_gcra() } else { None };
-        Self { bucket, default, own, changes, since }
+        Self { bucket: default.rule.as_gcra(), default, own: None, largest: 0, changes: 0, since: Tick::ZERO }
     }
 
     /// Returns the rule for a key.
@@ -100,7 +97,7 @@ impl Rules {
     /// Returns the rules that result from a change at `now`. The change may replace the default,
     /// give keys their own rules, or remove such rules. Returns `None` if the memory is not
     /// permitted. The rules of all arrays not yet freed may together occupy up to four times the
-    /// memory of the new rules.
+    /// memory of the largest rules so far, because a stopped thread may keep the largest rules.
     pub(crate) fn changed(
         &self,
         now: Tick,
@@ -114,8 +111,8 @@ impl Rules {
             ..new
         };
         let mut default = default.map_or(self.default, |new| after(new, &self.default.rule));
-        let own = if keys.is_empty() {
-            self.own.clone()
+        let (own, largest) = if keys.is_empty() {
+            (self.own.clone(), self.largest)
         } else {
             let mut rules = self.own.as_ref().map(|own| own.rules.clone()).unwrap_or_default();
             for &(key, rule) in keys {
@@ -126,19 +123,28 @@ impl Rules {
                     default = after(default, &own.rule);
                 }
             }
-            // A map stores one extra byte for each entry, and keeps an eighth of its entries
-            // vacant.
-            let bytes =
-                (rules.capacity() / 7 * 8 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() + 1)) as u64;
+            rules.shrink_to_fit();
+            let bytes = bytes_of(rules.len());
+            let largest = self.largest.max(bytes);
             match rules.is_empty() {
-                true => None,
+                true => (None, largest),
                 false => {
-                    Some(Arc::new(Own { rules, _permit: Permit::take_up_to(memory, bytes, 4 * bytes)? }))
+                    let _permit = Permit::take_up_to(memory, bytes, 4 * largest)?;
+                    (Some(Arc::new(Own { rules, _permit })), largest)
                 }
             }
         };
-        Some(Self::of_parts(default, own, self.changes + 1, since))
+        let bucket = if own.is_none() { default.rule.as_gcra() } else { None };
+        Some(Self { bucket, default, own, largest, changes: self.changes + 1, since })
     }
+}
+
+/// Returns the size in bytes of a map of `count` rules that has no room for more. The number of its
+/// places is a power of two. At least an eighth of them are vacant, and each requires one extra
+/// byte.
+fn bytes_of(count: usize) -> u64 {
+    let places = (8 * count).div_ceil(7).next_power_of_two().max(4);
+    (places * (size_of::<(Fingerprint, Enforced<AnyRule>)>() + 1)) as u64
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -186,5 +192,27 @@ mod tests {
         let none: Vec<_> = keys.iter().map(|&(key, _)| (key, None)).collect();
         let last = last.changed(Tick::ZERO, None, &none, &memory).unwrap();
         assert_eq!((last.count(), last.own_quota(keys[0].0)), (0, None));
+    }
+
+    /// A stopped thread may keep the earlier rules for as long as it is stopped.
+    #[test]
+    fn few_rules_are_permitted_beside_many_that_are_not_freed_yet() {
+        let quota = Quota::per_second(1);
+        let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
+        let rule = Enforced { rule, quota };
+        let keys: Vec<_> = (2..402).map(|hash| (Fingerprint::of_hash(hash), Some(rule))).collect();
+        let none: Vec<_> = keys.iter().map(|&(key, _)| (key, None)).collect();
+        let memory = Memory::new(0);
+        let changed = |rules: &Rules, keys: &[_]| rules.changed(Tick::ZERO, None, keys, &memory).unwrap();
+        let many = changed(&Rules::new(rule), &keys);
+        let bytes = memory.bytes();
+        let one = changed(&changed(&many, &none), &keys[..1]);
+        // The smallest map has four places.
+        assert_eq!((one.count(), memory.bytes()), (1, bytes + bytes / 128));
+        // A map from which keys were removed becomes smaller.
+        drop(one);
+        let one = changed(&many, &none[1..]);
+        drop(many);
+        assert_eq!((one.count(), memory.bytes()), (1, bytes / 128));
     }
 }
