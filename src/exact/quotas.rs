@@ -17,7 +17,12 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `quota_swap_races_charge_and_none_is_lost` |
+//! | changed | `Quotas::note_change` | `Quotas::changes` | the change that was counted, and all before it | `quota_swap_races_charge_and_none_is_lost` |
+//!
+//! A change first increments `changes` and then visits the keys. An insertion first links its cell
+//! and then reads `changes`. With a fence between the two steps of each, either the change finds
+//! the cell or the insertion sees the change. (No model fails without the fences, because the index
+//! of the models has a lock.)
 
 use super::entry::Asked;
 use super::undo::Undo;
@@ -27,7 +32,8 @@ use crate::state::{Counts, SharedRule, StateRule, Versioned, Wanted};
 use crate::stats::size;
 use crate::sync::{
     Atomic, Counter, Index, Item,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -93,6 +99,14 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn changes(&self) -> u64 {
         // ORDERING: acquire side of *changed*.
         self.changes.load(Acquire)
+    }
+
+    /// Returns the number of changes, for a thread that has just linked a cell. Each change that is
+    /// not included in this number finds the cell when it visits the keys.
+    pub(super) fn changes_after_link(&self) -> u64 {
+        // ORDERING: one of the two fences; see the documentation of this module.
+        fence(SeqCst);
+        self.changes()
     }
 
     /// Returns the rule that applies to all keys without a rule of their own.
@@ -215,6 +229,8 @@ impl<K: Eq + 'static> Quotas<K> {
         // read-modify-write continues earlier release sequences, all changes counted before are
         // published as well.
         self.changes.fetch_add(1, Release);
+        // ORDERING: one of the two fences; see the documentation of this module.
+        fence(SeqCst);
     }
 }
 

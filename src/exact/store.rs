@@ -172,12 +172,14 @@ impl<K: Eq + 'static> ExactStore<K> {
             give_back.done();
             self.rounds.note_insertion(now);
             // Read the mark only now that the cell is linked. The mark then covers all charges made
-            // to the key before it was last forgotten.
+            // to the key before it was last forgotten. Read the changes again, too: a change may
+            // have looked for the key before the cell was linked.
             let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten()));
-            if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, visit) {
+            let (changes, wanted) = (self.quotas.changes_after_link(), || self.quotas.of(cell.asked()));
+            if let Some(answer) = cell.state.visit(changes, wanted, &self.evicted.retired, visit) {
                 return Ok(answer);
             }
-            // The cell was sealed before it was charged.
+            // The cell was sealed before it was charged, or the quota has changed.
         }
     }
 
@@ -496,5 +498,27 @@ mod tests {
             let is_known = |key: &u64| store.known(Asked { hash: 1 << 40, key }, |_| Some(())).is_some();
             assert_eq!([1, 2].map(|key| is_known(&key)), [1, 2].map(|key| key == busy));
         }
+    }
+
+    /// The first change looks for the key before the key is linked.
+    #[test]
+    fn a_key_that_is_inserted_during_a_change_is_under_the_new_quota() {
+        let enforced = |quota| {
+            let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
+            Enforced { rule: StateRule::Packed(rule), quota }
+        };
+        let (fast, slow) = (Quota::per_second(10), Quota::per_hour(10));
+        let store = ExactStore::new(10, Duration::ZERO, enforced(fast)).unwrap();
+        let asked = Asked { hash: 1 << 40, key: &1_u64 };
+        let to_key = || {
+            store.set_default_rule(enforced(slow), Tick::ZERO);
+            1
+        };
+        let charge = |state: AnyState<'_>| state.charge(Tick::ZERO, 10);
+        assert!(store.insert(asked, to_key, Tick::ZERO, charge).unwrap().0.is_allowed());
+        let later = Tick::ZERO + Duration::from_secs(1);
+        store.set_default_rule(enforced(fast), later);
+        let left = store.known(asked, |state| Some(state.peek(later, 1)?.remaining()));
+        assert_eq!(left, Some(0), "no tokens were refilled under the first quota");
     }
 }
