@@ -8,7 +8,7 @@ use crate::limiter::build::method::Method;
 use crate::limiter::pauses::Pauses;
 use crate::limiter::resets::Resets;
 use crate::limiter::store::fingerprints::Fingerprints;
-use crate::limiter::store::interface::{Accepts, BATCH, Request, Store};
+use crate::limiter::store::interface::{Accepts, BATCH, Request, Store, in_batches};
 use crate::limiter::time_of::{At, OwnClock, Time};
 use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::limiter::together::look::Look;
@@ -453,12 +453,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         let keys = keys.into_iter();
         // The lower bound is a hint from the caller's iterator and may be wrong, so it is capped.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
-        if self.pauses.are_used() {
-            return keys.for_each(|key| decisions.push(self.check_beside_pauses(key, 1, now()).0));
-        }
         let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
         let request = Request { cost: 1, resets: &self.resets, refuse };
-        self.store.check_many(keys, now, request, decisions);
+        in_batches(keys, |batch| {
+            // While the iterator filled the batch, the first key may have been paused.
+            if self.pauses.are_used() {
+                return decisions.extend(batch.iter().map(|key| self.check_beside_pauses(*key, 1, now()).0));
+            }
+            self.store.check_batch(batch, &now, request, decisions);
+        });
     }
 
     /// Checks like [`check_n`](Self::check_n), at the time returned by `now`.

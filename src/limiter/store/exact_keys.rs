@@ -1,7 +1,7 @@
 //! The store of exact keys: an index that maps the keys themselves to their states.
 
 use super::hash::FoldHash;
-use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
+use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, sweep_by_steps};
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::exact::{Asked, ExactStore, StoreFull, spread};
@@ -159,23 +159,17 @@ where
         Decision { stamp, ..decision }
     }
 
-    fn check_many<'k>(
+    fn check_batch(
         &self,
-        keys: impl Iterator<Item = &'k Q>,
+        keys: &[&Q],
         now: impl Fn() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
         decisions: &mut Vec<Decision>,
-    ) where
-        Q: 'k,
-    {
-        in_batches(keys, |batch| {
-            // The clock is read after the iterator has filled the batch, which may have taken some
-            // time.
-            let now = now();
-            for &key in batch {
-                decisions.push(self.check(key, || now, request));
-            }
-        });
+    ) {
+        let now = now();
+        for &key in keys {
+            decisions.push(self.check(key, || now, request));
+        }
     }
 
     fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool) {

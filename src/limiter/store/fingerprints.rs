@@ -2,7 +2,7 @@
 //! state.
 
 use super::hash::FoldHash;
-use super::interface::{Accepts, BATCH, Request, Settings, Store, forget_all, in_batches, sweep_by_steps};
+use super::interface::{Accepts, BATCH, Request, Settings, Store, forget_all, sweep_by_steps};
 use crate::decision::{Decision, SlowDecision};
 use crate::error::Refused;
 use crate::limiter::build::method::Method;
@@ -159,17 +159,18 @@ where
         self.check_in(view, line, key, now, request)
     }
 
-    fn check_many<'k>(
+    fn check_batch(
         &self,
-        keys: impl Iterator<Item = &'k Q>,
+        keys: &[&Q],
         now: impl Fn() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
         decisions: &mut Vec<Decision>,
-    ) where
-        Q: 'k,
-    {
-        let keys = keys.map(|key| self.fingerprint(key));
-        in_batches(keys, |batch| self.check_batch(batch, &now, request, decisions));
+    ) {
+        let mut batch = [Fingerprint::default(); BATCH];
+        for (fingerprint, key) in batch.iter_mut().zip(keys) {
+            *fingerprint = self.fingerprint(*key);
+        }
+        self.check_together(&batch[..keys.len()], now, request, decisions);
     }
 
     fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool) {
@@ -300,7 +301,7 @@ impl<H> Fingerprints<H> {
     /// Checks the keys of a batch. This method prefetches all lines before it reads the clock, and
     /// looks up all keys before it charges the first one. This order makes the lookups overlap,
     /// because a compare-and-swap prevents the processor from executing later instructions early.
-    fn check_batch(
+    fn check_together(
         &self,
         keys: &[Fingerprint],
         now: impl Fn() -> Tick,

@@ -17,7 +17,8 @@ use crate::stats::Stats;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// How many keys [`Accepts::check_many`] hashes and prefetches before it charges the first of them.
+/// The maximum number of keys that [`Accepts::check_batch`] hashes and prefetches before it charges
+/// the first of them.
 pub(crate) const BATCH: usize = 32;
 
 /// The settings of a store.
@@ -120,17 +121,16 @@ pub trait Accepts<Q: ?Sized>: Store {
         now: impl FnOnce() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> Decision;
-    /// Charges one token to each of many keys, [`BATCH`] keys at a time, and appends the answers to
-    /// `decisions`. All keys of a batch are charged at the same time.
+    /// Charges one token to each of 1 to [`BATCH`] keys, and appends the answers to `decisions`.
+    /// All keys are charged at the same time.
     #[doc(hidden)]
-    fn check_many<'k>(
+    fn check_batch(
         &self,
-        keys: impl Iterator<Item = &'k Q>,
+        keys: &[&Q],
         now: impl Fn() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
         decisions: &mut Vec<Decision>,
-    ) where
-        Q: 'k;
+    );
     /// Returns the answer to a request for a missing key, before a charge. Also returns whether the
     /// key would find a slot.
     #[doc(hidden)]

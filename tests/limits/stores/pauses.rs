@@ -224,6 +224,20 @@ fn every_way_to_charge_a_key_finds_it_paused() {
 }
 
 #[test]
+fn the_first_pause_while_many_keys_are_read_applies_to_the_keys_of_the_batch() {
+    let limiter = Limiter::<u64>::builder(Quota::per_hour(5)).clock(ManualClock::new()).gate();
+    let (keys, mut decisions) = (Vec::from_iter(0..40), Vec::new());
+    let pause_last = |key: &&u64| {
+        if **key == 39 {
+            limiter.pause(*key, SECOND).unwrap();
+        }
+    };
+    limiter.check_many(keys.iter().inspect(pause_last), &mut decisions);
+    let allowed = decisions.iter().filter(|decision| decision.is_allowed()).count();
+    assert_eq!((allowed, decisions[39].is_allowed()), (39, false));
+}
+
+#[test]
 fn a_class_is_paused_apart_from_others() {
     let limiter = Limiter::<u64>::builder(Quota::per_hour(5)).of_store().class("paid", Quota::per_hour(9));
     let limiter = limiter.build().unwrap();
