@@ -36,7 +36,8 @@ use std::sync::Arc;
 /// limits if an attacker chooses the keys.
 ///
 /// All methods take `&self`; share a limiter by reference or in an `Arc`. A check does not lock or
-/// wait, and a denied check writes nothing. Only checks of new keys and of sliding logs allocate.
+/// wait, and a denied check writes nothing. Only checks of new keys and of sliding logs allocate,
+/// and a check of a known key that starts a turnover to shrink the table.
 ///
 /// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::store::ToKey) or in an iterator of keys
 /// propagates to the caller. After such a panic, the request has charged nothing and occupies no
@@ -52,11 +53,12 @@ use std::sync::Arc;
 /// If `max_keys` keys are in use and none of them is idle, [`WhenFull`] determines the answer for
 /// *new* keys. Known keys are not affected.
 ///
-/// If some key in a full table has been idle for the grace, the table makes room for new keys. If
-/// at least one grace has passed since the last turnover, it does so without refusing any key. (If
-/// the limiter does not accept the time of the requests yet, it first refuses up to three new keys;
-/// see [Time](Limiter#time).) Otherwise, it first refuses at most `max(max_keys / 6, 4096) + 8` new
-/// keys.
+/// If some key in a full table has been idle for the grace, the table makes room for new keys. Each
+/// new key looks for idle keys in at most 128 slots, so the first new keys may be refused. If at
+/// least one grace has passed since the last turnover, at most `max_keys / 64 + 8` new keys are
+/// refused. (If the limiter does not accept the time of the requests yet, it refuses up to three
+/// more; see [Time](Limiter#time).) Otherwise, at most
+/// `max(max_keys / 6, 4096 + max_keys / 64) + 8` new keys are refused.
 ///
 /// If the table contains `max_keys` keys, each key requires 24.1 bytes: 3/2 slots of 16 bytes, and
 /// 3/32 bytes of bookkeeping. If `max_keys` is at most 8,192, the table has two slots for each key
@@ -170,7 +172,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// This method is lock-free. It does not allocate for a known key. (A sliding log is the
     /// exception: it allocates its next part once every 8 to 16,384 admissions.) A new key may
-    /// start a turnover, which allocates the next part of the table.
+    /// start a turnover, which allocates the next part of the table. If the table has long been far
+    /// too large, a known key may also start a turnover.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -44,9 +44,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Errors
     ///
     /// Returns a [`PauseError`] if `max_keys` keys are paused or were paused until recently, or if
-    /// the system refuses the memory. After either error, the key is not paused. A pause that has
-    /// ended makes room for another pause between one and two [graces](crate::Builder::grace)
-    /// later, because the limiter forgets pauses as it forgets idle keys.
+    /// the system refuses the memory. After either error, the key is not paused.
+    ///
+    /// The limiter forgets pauses as it forgets idle keys. A pause keeps its place for at least one
+    /// [grace](crate::Builder::grace) after its end. From two graces after its end, the place is
+    /// freed by the calls that need it. The first few of these calls may fail, like the first
+    /// checks of new keys in a [full table](crate::Limiter#memory).
     ///
     /// # Progress
     ///

@@ -29,6 +29,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// After a change that forgets tokens, the refund of an earlier charge may return too many
     /// tokens. The surplus is at most the number of forgotten tokens.
     ///
+    /// The change takes effect at the time of the clock. If that time is ahead of the times of
+    /// later requests (because the clock is set back, for example), it delays known keys, at most
+    /// until that time.
+    ///
     /// Charges from before the change can still be refunded. In a bucket, the refund is computed as
     /// if the bucket had always refilled at the fastest rate that the key has had. An early refund
     /// therefore returns the whole charge. A later refund returns less if the key has had a faster
