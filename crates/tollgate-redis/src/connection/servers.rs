@@ -7,6 +7,7 @@ use super::tls::Tls;
 use crate::error::Refused;
 use crate::words::atomics::{AtomicU64, Relaxed};
 use futures_util::FutureExt;
+use futures_util::future::select_ok;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -116,7 +117,7 @@ impl Servers {
             Addresses::Sentinel { name, sentinels, url } => {
                 let sentinels = sentinels.iter().map(|url| parse(url)).collect::<Result<_, _>>()?;
                 let servers = Self::Sentinel { name, sentinels, master: parse(&url)? };
-                servers.sentinel(settings).map_err(problem)?;
+                servers.sentinel_clients(settings).map_err(problem)?;
                 Ok(servers)
             }
             Addresses::Cluster(urls) => {
@@ -141,36 +142,47 @@ impl Servers {
         }
     }
 
-    fn sentinel(&self, settings: &Settings) -> RedisResult<Option<SentinelClient>> {
-        let Self::Sentinel { name, sentinels, master } = self else { return Ok(None) };
+    /// Returns one client for each sentinel. A client with several sentinels waits for the first one
+    /// even if that sentinel is silent.
+    fn sentinel_clients(&self, settings: &Settings) -> RedisResult<Vec<SentinelClient>> {
+        let none = || (ErrorKind::EmptySentinelList, "a master needs at least one sentinel").into();
+        let Self::Sentinel { name, sentinels, master } = self else { return Err(none()) };
         // Certificates are for the servers with TLS. If there are none, certificates are refused.
         let tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         client(sentinels.iter().find(|info| tls(info)).unwrap_or(master).clone(), &settings.tls)?;
-        let addresses = sentinels.iter().map(|info| match tls(info) {
-            true => Ok(client(info.clone(), &settings.tls)?.get_connection_info().addr().clone()),
-            false => Ok(info.addr().clone()),
-        });
-        let addresses = addresses.collect::<RedisResult<Vec<_>>>()?;
-        let builder = SentinelClientBuilder::new(addresses, name.clone(), SentinelServerType::Master)?;
+        if sentinels.is_empty() {
+            return Err(none());
+        }
         let redis = master.redis_settings();
-        let mut builder = builder.set_client_to_redis_db(redis.db()).set_client_to_redis_tcp_settings(tcp());
-        if let Some(username) = redis.username() {
-            builder = builder.set_client_to_redis_username(username);
-        }
-        if let Some(password) = redis.password() {
-            builder = builder.set_client_to_redis_password(password);
-        }
-        if tls(master) {
-            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
-        }
         // All sentinels have the same user and password.
-        if let Some(username) = sentinels.iter().find_map(|sentinel| sentinel.redis_settings().username()) {
-            builder = builder.set_client_to_sentinel_username(username);
-        }
-        if let Some(password) = sentinels.iter().find_map(|sentinel| sentinel.redis_settings().password()) {
-            builder = builder.set_client_to_sentinel_password(password);
-        }
-        Ok(Some(settings.tls.sentinel(builder).build()?))
+        let username = sentinels.iter().find_map(|sentinel| sentinel.redis_settings().username());
+        let password = sentinels.iter().find_map(|sentinel| sentinel.redis_settings().password());
+        let build = |info: &ConnectionInfo| {
+            let address = match tls(info) {
+                true => client(info.clone(), &settings.tls)?.get_connection_info().addr().clone(),
+                false => info.addr().clone(),
+            };
+            let builder = SentinelClientBuilder::new([address], name.clone(), SentinelServerType::Master)?;
+            let mut builder =
+                builder.set_client_to_redis_db(redis.db()).set_client_to_redis_tcp_settings(tcp());
+            if let Some(username) = redis.username() {
+                builder = builder.set_client_to_redis_username(username);
+            }
+            if let Some(password) = redis.password() {
+                builder = builder.set_client_to_redis_password(password);
+            }
+            if tls(master) {
+                builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+            }
+            if let Some(username) = username {
+                builder = builder.set_client_to_sentinel_username(username);
+            }
+            if let Some(password) = password {
+                builder = builder.set_client_to_sentinel_password(password);
+            }
+            settings.tls.sentinel(builder).build()
+        };
+        sentinels.iter().map(build).collect()
     }
 
     /// Returns the endpoint for the first request.
@@ -244,10 +256,11 @@ impl Servers {
             (Endpoint::Node { client, .. }, _) => Client::clone(client),
             (_, Self::One(client)) => client.clone(),
             _ => {
-                // A new client is built each time, because the old client may have found sentinels
-                // that no longer exist.
-                let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
-                sentinel.async_get_client().await?
+                // New clients are built each time, because an old client may have found sentinels
+                // that no longer exist. The first sentinel that names a master decides.
+                let mut sentinels = self.sentinel_clients(settings)?;
+                let asked = sentinels.iter_mut().map(|sentinel| Box::pin(sentinel.async_get_client()));
+                select_ok(asked).await?.0
             }
         };
         let connected = client.get_multiplexed_async_connection_with_config(&config).await;

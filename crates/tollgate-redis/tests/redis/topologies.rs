@@ -4,6 +4,7 @@
 use crate::load::{
     AGES, DEADLINE, Limiter, Load, median, on_server, patient, patiently, share_of_store, store_answers,
 };
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -141,6 +142,19 @@ fn a_sentinel_that_is_gone_is_not_needed_while_the_master_is_there() {
 }
 
 #[test]
+fn a_sentinel_that_never_answers_does_not_keep_the_client_from_the_others() {
+    run(async {
+        let watched = Watched::start(Program::Redis);
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sentinels =
+            [format!("redis://{}", silent.local_addr().unwrap())].into_iter().chain(watched.urls());
+        // With the default timeout, an attempt to connect takes at most 400 ms.
+        let client = Client::sentinel(NAME, sentinels, "redis://master").build().unwrap();
+        until_async("it is connected", async || client.connect().await.is_ok()).await;
+    });
+}
+
+#[test]
 fn sentinels_have_their_own_user_and_their_own_scheme() {
     run(async {
         let watched = Watched::start(Program::Redis);
@@ -159,4 +173,6 @@ fn sentinels_have_their_own_user_and_their_own_scheme() {
     build(&[plain, secure], plain).unwrap();
     build(&[secure], secure).unwrap();
     build(&[plain], plain).unwrap_err();
+    let none = Client::sentinel(NAME, [""; 0], plain).build().unwrap_err().to_string();
+    assert!(none.contains("needs at least one sentinel"), "{none}");
 }
