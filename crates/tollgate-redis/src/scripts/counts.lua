@@ -27,10 +27,12 @@ local previous, share = tonumber(found[3] or 0), tonumber(found[4] or 0)
 local left = math.max(tonumber(found[5] or 0) - now, 0)
 
 if not found[2] then
-  -- This is the first count of the window. Windows before the previous one no longer count.
+  -- This is the first count of the window. Windows before the previous one no longer count. The
+  -- node's clock may be ahead, and its window then says nothing about the other nodes' windows.
+  local oldest = math.min(window, math.floor(now / period)) - 1
   for _, field in ipairs(redis.call('HKEYS', key)) do
-    local of = tonumber(string.match(field, '^%d+') or window)
-    if of < window - 1 then redis.call('HDEL', key, field) end
+    local of = tonumber(string.match(field, '^%d+') or oldest)
+    if of < oldest then redis.call('HDEL', key, field) end
   end
 end
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tollgate::{Algorithm, Quota};
+use tollgate::{Algorithm, Quota, Tick};
 use tollgate_redis::{Client, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::nodes::{Me, Nodes, node};
@@ -480,5 +480,24 @@ fn what_was_not_told_yet_is_given_back_and_a_reset_key_is_new() {
             .build()
             .unwrap();
         assert_eq!(spend(&open, 20).await, 20);
+    });
+}
+
+/// Returns a time three periods ahead.
+fn ahead() -> Tick {
+    Tick::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + 3 * AGES)
+}
+
+#[test]
+fn a_machine_whose_clock_is_ahead_deletes_no_counts() {
+    on_server(async |server| {
+        let [here, there] = [0, 1].map(|_| limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT));
+        connected(&here).await;
+        connected(&there).await;
+        assert_eq!(spend(&here, 100).await, 100);
+        until_async("all is told", async || here.stats().unsynced == 0).await;
+        assert_eq!(spend(&there.at(ahead()), 1).await, 1);
+        until_async("all is told", async || there.stats().unsynced == 0).await;
+        assert_eq!(counted(&server).into_values().collect::<Vec<_>>(), [100, 1]);
     });
 }
