@@ -347,3 +347,42 @@ impl Unsynced {
         stats.most_unsynced = stats.most_unsynced.max(most_unsynced);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::limiter::SharedLimiter;
+    use crate::limiter::class::Mode;
+
+    #[tokio::test]
+    async fn after_a_clock_goes_back_each_window_is_still_removed() {
+        let client = Client::open("redis://127.0.0.1:1").unwrap();
+        let builder = SharedLimiter::<str>::builder(&client, "back", Quota::per_second(10));
+        let limiter = builder.algorithm(Algorithm::FixedWindow).max_unsynced(2).build().unwrap();
+        let class = limiter.own_class();
+        let Mode::Unsynced(Unsynced { state }) = &class.mode else { panic!("another mode") };
+        let (name, text) = class.naming.name("alice");
+        let count_at = |now| {
+            state.adjust_clock(now, state.elapsed());
+            assert!(state.count(name, &text, state.now() / state.period).is_some());
+        };
+        let until_left = async |left| {
+            while state.counts.len() > left {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let start = state.now();
+        let removed = async {
+            count_at(start);
+            count_at(start + 3_600 * state.period);
+            until_left(1).await;
+            for window in 0..20 {
+                count_at(start + window * state.period);
+            }
+            // The present window, the one before it and the one ahead remain.
+            until_left(3).await;
+        };
+        timeout(Duration::from_secs(10), removed).await.expect("the other windows are removed");
+    }
+}

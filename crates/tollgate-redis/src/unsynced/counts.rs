@@ -161,9 +161,13 @@ impl State {
     /// Removes windows that no longer count. Runs once in each window.
     pub(crate) fn sweep(self: &Arc<Self>, window: u64) {
         // A caller may pass a time far ahead of the times that other callers pass.
-        let window = window.min(self.now() / self.period);
-        // ORDERING: relaxed; the value only bounds the number of tasks.
-        if self.swept.fetch_max(window, Relaxed) >= window {
+        let present = self.now() / self.period;
+        let window = window.min(present);
+        // ORDERING: relaxed; the value only bounds the number of tasks. A value after the present
+        // window is from before the clock went back.
+        if (window..=present).contains(&self.swept.load(Relaxed))
+            || self.swept.swap(window, Relaxed) == window
+        {
             return;
         }
         let state = Arc::clone(self);
