@@ -24,19 +24,23 @@ local function leaked(debt, time, leak)
 end
 
 local debt, back, paused = 0, false, 0
+-- The debt in the units of the quota that wrote the state. If it exceeds what this quota counts, or
+-- if the key is paused, the state keeps these units.
+local kept, units, leaks, keeps = 0, unit, leak, false
 local state = redis.call('GET', KEYS[1])
 if state then
-  local owed, time, units, leaks, till = string.match(state, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
+  local owed, time, per, rate, till = string.match(state, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
   if not owed then return redis.error_reply('TOLLGATE the key holds no bucket') end
   paused = tonumber(till) or 0
-  owed, time, units, leaks = tonumber(owed), tonumber(time), tonumber(units), tonumber(leaks)
+  owed, time, units, leaks = tonumber(owed), tonumber(time), tonumber(per), tonumber(rate)
   -- If a caller's clock is behind, the caller must not drain again what other callers have drained.
   -- The server's own clock may step back. The bucket and its pause then continue from the new
   -- time, which is stored immediately. Otherwise, nothing would drain until the old time.
   back = by_server and time > now
   if back then paused = paused - (time - now) end
   if time > now and not by_server then now = time end
-  debt = leaked(owed, now - time, leaks)
+  kept = leaked(owed, now - time, leaks)
+  debt, keeps = kept, op == 'pause' or kept > most * units
   if units ~= unit then
     -- The state was written under another quota. Charged tokens stay charged, counted in tokens.
     if debt / units >= most then
@@ -54,11 +58,13 @@ if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[8])) end
 local left = math.max(paused - asked, 0)
 
 local function write()
-  if debt <= 0 and left == 0 then
+  local owed, per, rate = debt, unit, leak
+  if keeps then owed, per, rate = kept, units, leaks end
+  if owed <= 0 and left == 0 then
     redis.call('DEL', KEYS[1])
   else
-    local ttl = divceil(math.max(divceil(debt, leak), left), 1000) + grace
-    local state = string.format('%.0f %.0f %.0f %.0f', debt, now, unit, leak)
+    local ttl = divceil(math.max(divceil(owed, rate), left), 1000) + grace
+    local state = string.format('%.0f %.0f %.0f %.0f', owed, now, per, rate)
     redis.call('SET', KEYS[1], state .. until_end(left, paused), 'PX', string.format('%.0f', ttl))
   end
 end
@@ -97,6 +103,10 @@ elseif debt > 0 then
   if till > now then held = (till - now) * leak - (leak - 1) end
   if tokens <= burst then held = math.min(held, tokens * unit) end
   debt = math.max(debt - held, 0)
+  if keeps then
+    held = held * math.floor(units / unit) + muldiv(held, units % unit, unit)
+    kept = math.max(kept - held, 0)
+  end
   write()
 end
 return { granted, extra, debt, now, asked, left }

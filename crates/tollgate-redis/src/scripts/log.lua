@@ -137,6 +137,12 @@ end
 if op == 'force' then extra = cost end
 if op == 'pause' then
   redis.call('ZADD', key, number(-paused), 'paused', number(-math.max(now, 1)), 'seen')
-  redis.call('PEXPIRE', key, number(divceil(math.max(reset, left), 1000) + grace))
+  local ttl = number(divceil(math.max(reset, left), 1000) + grace)
+  if scores[2] then
+    -- A machine with a longer period may still count the admissions.
+    redis.call('PEXPIRE', key, ttl, 'GT')
+  else
+    redis.call('PEXPIRE', key, ttl)
+  end
 end
 return { granted, extra, held, now, wait, reset, left }

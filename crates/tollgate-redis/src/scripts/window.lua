@@ -16,6 +16,8 @@ local now, by_server = clock(ARGV[2])
 local asked = now
 local number, previous, present = math.floor(now / period), 0, 0
 local back, paused = false, 0
+-- The state that a pause writes. It is in the windows of the quota that wrote the state.
+local kept
 
 local state = redis.call('GET', KEYS[1])
 if state then
@@ -40,6 +42,7 @@ if state then
   elseif here > n then
     n, before, count = here, 0, 0
   end
+  kept = { n, before, count, length }
   if length == period then
     number, previous, present = n, before, count
   else
@@ -60,10 +63,12 @@ if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[7])) end
 local left = math.max(paused - asked, 0)
 
 local function write()
+  local n, before, count, length = number, previous, present, period
+  if op == 'pause' and kept then n, before, count, length = unpack(kept) end
   local windows = 1
   if sliding then windows = 2 end
-  local ttl = divceil(math.max((number + windows) * period - now, left), 1000) + grace
-  local state = string.format('%.0f %.0f %.0f %.0f', number, previous, present, period)
+  local ttl = divceil(math.max((n + windows) * length - now, left), 1000) + grace
+  local state = string.format('%.0f %.0f %.0f %.0f', n, before, count, length)
   redis.call('SET', KEYS[1], state .. until_end(left, paused), 'PX', string.format('%.0f', ttl))
 end
 

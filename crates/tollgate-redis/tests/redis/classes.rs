@@ -119,6 +119,27 @@ fn machines_with_other_quotas_of_a_class_each_judge_by_their_own() {
     });
 }
 
+#[test]
+fn a_refund_by_a_machine_with_a_smaller_quota_leaves_the_charges_of_others() {
+    on_each_client(async |_server, client| {
+        let with = |quota, max_debt| {
+            let builder = Limiter::builder(&client, "smaller", quota).max_debt(max_debt);
+            builder.deadline(Duration::from_secs(5)).build().unwrap()
+        };
+        let quota = Quota::new(PAID, AGES);
+        let large = with(quota, 50);
+        for small in [with(quota, 0), with(quota.burst(FREE), 0), with(Quota::new(FREE, AGES), 0)] {
+            let charge = small.check_n("alice", 4).await;
+            assert_eq!(large.force("alice", 136).await, 136);
+            small.refund("alice", &charge).await;
+            // The refund is rounded down, to a part of a token.
+            let free = large.force("alice", 1_000).await;
+            assert!((13..=14).contains(&free), "{free}: {:?}", small.quota());
+            large.reset("alice").await.unwrap();
+        }
+    });
+}
+
 /// Returns the class `paid` on two machines. The quota of the class is 50 on one machine and 100 on
 /// the other.
 fn old_and_new(

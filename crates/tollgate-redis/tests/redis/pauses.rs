@@ -2,8 +2,9 @@
 //! memory make the same decisions.
 
 use crate::load::{on_each_client, on_server, patient};
-use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Decision, Outcome, Quota};
+use futures_util::future::join_all;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
 use tollgate_redis::{SharedBuilder, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::wait::until_async;
 
@@ -42,6 +43,39 @@ fn a_pause_holds_on_all_machines_until_its_end_or_a_reset() {
         assert_eq!(here.force("alice", 5).await, 5);
         there.reset("alice").await.unwrap();
         assert_eq!(here.check("alice").await.remaining(), 999);
+    });
+}
+
+#[test]
+fn a_pause_by_a_machine_with_another_quota_changes_no_tokens() {
+    on_each_client(async |server, client| {
+        // The start of a minute, so that windows of a minute still contain the later times.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 60 * 60;
+        let at = |seconds: u64| Tick::from(Duration::from_secs(now + seconds));
+        for algorithm in Algorithm::ALL {
+            let with = |quota| {
+                let builder = SharedLimiter::<str>::builder(&client, algorithm.to_string(), quota);
+                builder.algorithm(algorithm).deadline(PATIENT).build().unwrap()
+            };
+            let (here, keys) = (with(Quota::new(60, MINUTE)), ["alice", "bob"]);
+            for tokens in [12, 60] {
+                let there = with(Quota::new(tokens, MINUTE / 6));
+                for key in keys {
+                    assert!(here.at(at(0)).check_n(key, 50).await.is_allowed());
+                }
+                there.at(at(0)).pause("alice", Duration::from_secs(1)).await.unwrap();
+                for later in [9, 30] {
+                    let left = keys.map(async |key| here.at(at(later)).peek_n(key, 0).await.remaining());
+                    let [alice, bob] = join_all(left).await.try_into().unwrap();
+                    assert_eq!(alice, bob, "{algorithm} {tokens} {later}");
+                }
+                let lives = server.keys_with_ttl();
+                assert!(lives.len() == 2 && lives.iter().all(|(_, left)| *left > 15_000), "{lives:?}");
+                for key in keys {
+                    here.reset(key).await.unwrap();
+                }
+            }
+        }
     });
 }
 
