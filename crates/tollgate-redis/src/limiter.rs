@@ -413,7 +413,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn reset(&self, key: &K) -> Result<(), StoreProblem> {
         let (name, text) = self.names(key);
-        self.own_class().reset(name, &text).await
+        self.own_class().reset(name, &text, self.now).await
     }
 
     /// Sends the unsynchronized counts of all classes to the store. Call this method before a

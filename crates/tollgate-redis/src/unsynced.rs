@@ -303,10 +303,11 @@ impl Unsynced {
         self.state.pause(request, time, now, deadline).await
     }
 
-    /// Removes the key's admissions in the current windows, and its pause.
-    pub(crate) fn forget(&self, name: Name) {
+    /// Removes the key's admissions in the windows at `now`, and its pause. Without `now`, uses the
+    /// store's time as this machine knows it.
+    pub(crate) fn forget(&self, name: Name, now: Option<Tick>) {
         self.state.pauses.reset(&name);
-        let window = self.state.now() / self.state.period;
+        let window = self.state.at(now) / self.state.period;
         for window in [window.wrapping_sub(1), window] {
             if self.state.counts.remove_sync(&(name, window)) {
                 // ORDERING: relaxed, because this is only a count. A sweep may already have

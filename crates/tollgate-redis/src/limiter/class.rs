@@ -90,7 +90,7 @@ impl Class {
         }
     }
 
-    pub(crate) async fn reset(&self, name: Name, text: &str) -> Result<(), StoreProblem> {
+    pub(crate) async fn reset(&self, name: Name, text: &str, now: Option<Tick>) -> Result<(), StoreProblem> {
         let deleted = self.core.client.delete(text, self.core.deadline()).await;
         // This machine's state is reset after the deletion, because tokens leased or pushed before
         // the deletion belong to the deleted state.
@@ -98,7 +98,7 @@ impl Class {
         match &self.mode {
             Mode::Exact => {}
             Mode::Lease(leases) => leases.forget(&name),
-            Mode::Unsynced(counts) => counts.forget(name),
+            Mode::Unsynced(counts) => counts.forget(name, now),
         }
         deleted.map_err(|failure| {
             let (reason, is_answered) = reason(failure);

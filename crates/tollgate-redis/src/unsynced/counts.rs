@@ -120,6 +120,12 @@ impl State {
         self.counts.peek_with(&key, |_, count| Arc::clone(count))
     }
 
+    /// Returns false if the count has been removed.
+    pub(crate) fn holds(&self, count: &Arc<Counted>) -> bool {
+        let key = (count.name, count.window);
+        self.counts.peek_with(&key, |_, held| Arc::ptr_eq(held, count)).unwrap_or(false)
+    }
+
     /// Returns the known admissions in the previous window.
     pub(crate) fn before(&self, name: Name, window: u64) -> u64 {
         if !self.sliding {

@@ -95,7 +95,11 @@ impl State {
         {
             let count = Arc::clone(&count);
             count.dequeued();
-            if count.push() {
+            if !self.holds(&count) {
+                // The store must not receive a count that a reset has removed. The checks that wait
+                // for an answer continue with the key's new count.
+                count.answered.notify_waiters();
+            } else if count.push() {
                 counts.push(count);
             }
         }

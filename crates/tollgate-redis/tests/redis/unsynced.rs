@@ -501,3 +501,29 @@ fn a_machine_whose_clock_is_ahead_deletes_no_counts() {
         assert_eq!(counted(&server).into_values().collect::<Vec<_>>(), [100, 1]);
     });
 }
+
+#[test]
+fn a_reset_removes_the_counts_at_the_handles_time() {
+    on_server(async |server| {
+        let limiter = limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT);
+        connected(&limiter).await;
+        let limiter = limiter.at(ahead());
+        assert_eq!(spend(&limiter, LIMIT).await, LIMIT);
+        assert!(!limiter.check("key").await.is_allowed());
+        limiter.reset("key").await.unwrap();
+        assert!(limiter.check("key").await.is_allowed());
+    });
+}
+
+#[test]
+fn counts_that_a_reset_has_removed_are_not_told() {
+    on_server(async |server| {
+        let limiter = limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT);
+        connected(&limiter).await;
+        assert_eq!(spend(&limiter, 5).await, 5);
+        limiter.reset("key").await.unwrap();
+        assert!(limiter.check("other").await.is_allowed());
+        until_async("all is told", async || limiter.stats().unsynced == 0).await;
+        assert_eq!(counted(&server).into_values().collect::<Vec<_>>(), [1]);
+    });
+}
