@@ -66,7 +66,8 @@ local function until_out(tokens)
       tokens = tokens - cost_of(members[i])
       if tokens <= 0 then return tonumber(members[i + 1]) + period - now end
     end
-    from, count = from + count, 100
+    -- The server skips the first `from` admissions one by one, so the pages grow.
+    from, count = from + count, count * 4
   end
 end
 

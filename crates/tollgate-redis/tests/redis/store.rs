@@ -130,3 +130,17 @@ fn a_reset_deletes_the_key() {
         assert!(failed.starts_with("the key may not be reset: "), "{failed}");
     });
 }
+
+#[test]
+fn a_denial_by_a_full_log_reads_the_log_with_few_commands() {
+    on_client(async |server, client| {
+        let builder = Limiter::builder(&client, "full", Quota::new(5_000, AGES));
+        let builder = builder.algorithm(Algorithm::SlidingLog).deadline(Duration::from_secs(30));
+        let limiter: Limiter = builder.build().unwrap();
+        limiter.check_many(&[("alice", 1); 5_000]).await;
+        let before = server.calls("zrangebyscore");
+        assert!(!limiter.check_n("alice", 5_000).await.is_allowed());
+        let calls = server.calls("zrangebyscore") - before;
+        assert!(calls <= 10, "{calls}");
+    });
+}
