@@ -35,6 +35,7 @@ use crate::scripts::script::{self, Call, Failure, Reply};
 use crate::stats::ClientStats;
 use futures_util::future::join_all;
 use redis::{Cmd, RedisResult, ServerErrorKind, Value};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -234,6 +235,10 @@ impl Client {
         let mut target = Target::Slot(network.slot(key));
         for hop in 1.. {
             let (node, connection) = network.connection(&target, deadline).await?;
+            // A redirection may arrive at the deadline. Nothing is sent after the deadline.
+            if Instant::now() >= deadline {
+                return Err(Failure::Unavailable);
+            }
             let asking = matches!(target, Target::Node { asking: true, .. });
             let answered = timeout_at(deadline, command.send(&connection, asking)).await.ok();
             match answered {
@@ -313,17 +318,30 @@ impl Client {
             }
         }
         let mut results = Vec::with_capacity(numbers.len());
-        for (&number, answer) in numbers.iter().zip(answers) {
+        let mut repeated: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, answer) in answers.into_iter().enumerate() {
             results.push(match (&failed, answer) {
                 // It is unknown whether the second request was executed.
                 (Some(failure), answer) if was_unknown(&answer) => Err(failure.clone()),
                 // The slot has moved or the script is lost again, so the server did not run the
                 // call.
                 (_, Value::ServerError(error)) if network.was_not_run(&error) => {
-                    self.call(&calls[number], deadline).await
+                    repeated.entry(calls[numbers[place]].key).or_default().push(place);
+                    Err(Failure::Unavailable)
                 }
                 (_, answer) => network.settle(&node, &connection, Some(script::reply(answer))),
             });
+        }
+        // The calls of each key are repeated in their order, and those of all keys at the same time.
+        let repeated = repeated.values().map(async |places| {
+            let mut answers = Vec::with_capacity(places.len());
+            for &place in places {
+                answers.push((place, self.call(&calls[numbers[place]], deadline).await));
+            }
+            answers
+        });
+        for (place, answer) in join_all(repeated).await.into_iter().flatten() {
+            results[place] = answer;
         }
         results
     }

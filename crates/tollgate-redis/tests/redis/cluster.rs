@@ -234,6 +234,34 @@ fn a_batch_that_waits_for_one_node_asks_the_other_nodes_at_once() {
 }
 
 #[test]
+fn redirected_requests_of_a_batch_are_repeated_at_the_same_time() {
+    run(async {
+        let cluster = Cluster::start(Program::Redis);
+        let proxies = proxies_of(&cluster).await;
+        let urls = proxies[..3].iter().map(|proxy| format!("redis://{}", proxy.address()));
+        let client = patiently(Client::cluster(urls));
+        let limiter = limiter(&client, Algorithm::TokenBucket, Duration::from_secs(2));
+        for key in (0..50).map(|number| format!("warm{number}")) {
+            store_answers(&limiter, &key).await;
+        }
+        let slot_of = |key: &str| crc16::State::<crc16::XMODEM>::calculate(named(key).as_bytes()) % 16_384;
+        let mut keys = (0..).map(|number| format!("key{number}")).filter(|key| slot_of(key) == 0);
+        let keys: Vec<_> = keys.by_ref().take(12).collect();
+        // The first master has the slot, and the second receives it.
+        let id: String = cluster.nodes()[1].ask(&["CLUSTER", "MYID"]);
+        for node in [1, 0, 2] {
+            cluster.nodes()[node].command(&["CLUSTER", "SETSLOT", "0", "NODE", &id]);
+        }
+        proxies.iter().for_each(|proxy| proxy.set(Mode::Delay(Duration::from_millis(100))));
+        let batch: Vec<_> = keys.iter().chain(&keys[..1]).map(|key| (&**key, 1)).collect();
+        let decisions = limiter.check_many(&batch).await;
+        let left: Vec<_> = decisions.iter().map(|it| (it.source(), it.remaining())).collect();
+        let [first, second] = [1, 2].map(|taken| (DecisionSource::Store, LIMIT - taken));
+        assert_eq!(left, [[first; 12].as_slice(), &[second]].concat());
+    });
+}
+
+#[test]
 fn a_redirection_without_a_host_leads_to_the_host_that_answered() {
     for_each_server(async |program| {
         let cluster = Cluster::start(program);
