@@ -84,8 +84,12 @@ elseif op ~= 'refund' then
   local cost = tonumber(ARGV[7])
   if cost == 0 or left == 0 and cost <= free then granted = 1 end
   if op == 'check' and granted == 1 then
-    -- At most half of the remaining tokens are leased, so that other machines also find some.
-    if left == 0 then extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0) end
+    -- At most half of the remaining tokens are leased, so that other machines also find some. A
+    -- caller whose clock is in an earlier window gets no lease, because it would spend the lease
+    -- after the key's window has ended.
+    if left == 0 and now == asked then
+      extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0)
+    end
     present = present + cost + extra
     if cost + extra > 0 then write() end
   elseif op == 'check' and back then

@@ -2,11 +2,11 @@
 //! connection. Leases need few round trips.
 
 use crate::admissions::{Admission, Admissions, now};
-use crate::load::{self, AGES, on_server, patient};
+use crate::load::{self, AGES, on_client, on_server, patient};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tollgate::{Algorithm, DecisionSource, Quota};
 use tollgate_redis::{Client, SharedBuilder, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
@@ -528,6 +528,23 @@ fn charges_are_given_back_where_they_came_from() {
             let least = if algorithm == Algorithm::SlidingLog { 90 } else { 100 };
             assert!((least..=100).contains(&admitted), "{algorithm}: {admitted}");
         }
+    });
+}
+
+#[test]
+fn a_machine_whose_clock_is_in_an_earlier_window_gets_no_leases() {
+    on_client(async |server, client| {
+        let builder = SharedLimiter::<str>::builder(&client, "behind", Quota::new(100, AGES));
+        let builder = builder.algorithm(Algorithm::FixedWindow).deadline(Duration::from_secs(5));
+        let limiter = builder.lease(20).client_clock().readable_keys().build().unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+        let state = format!("{} 0 0 {}", now / AGES.as_micros() + 1, AGES.as_micros());
+        server.command(&["SET", "tollgate:behind:w:=alice", &state, "PX", "60000"]);
+        for left in (80..100).rev() {
+            let decision = limiter.check("alice").await;
+            assert_eq!((decision.source(), decision.remaining()), (DecisionSource::Store, left));
+        }
+        assert_eq!(limiter.stats().leased, 0);
     });
 }
 
