@@ -56,7 +56,8 @@
 //!
 //! A request may have its own time, by [`at`](SharedLimiter::at) or
 //! [`client_clock`](SharedBuilder::client_clock). If that time is before the key's time, buckets
-//! and logs use the key's time, and windows use the start of the key's window.
+//! and logs use the key's time, and windows use the start of the key's window. With `max_unsynced`,
+//! a request counts in the window of its own time.
 //!
 //! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The entry's name contains no
 //! hash tag, and contains the raw key only [on request](SharedBuilder::readable_keys). Every entry

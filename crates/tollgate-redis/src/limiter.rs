@@ -179,6 +179,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// latest time is used instead. A reservation made by this handle is also settled at the given
     /// time.
     ///
+    /// [`max_unsynced`](crate::SharedBuilder::max_unsynced) is an exception. This machine then
+    /// counts the handle's requests as it counts others, in the window of the given time. An
+    /// earlier window has its own count, even if the key was used later.
+    ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
     /// # async fn ask(limiter: SharedLimiter<str>) {

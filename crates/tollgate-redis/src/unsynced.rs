@@ -56,6 +56,9 @@
 //! the windows of that clock. In a window of the store, such a machine may admit up to
 //! `max_unsynced` tokens more, or twice as many if its clock differs by a period or longer.
 //!
+//! A request with its own time, by `at` or `client_clock`, counts in the window of that time. The
+//! bound holds for each of these windows.
+//!
 //! # What a request waits for
 //!
 //! A request does not wait while both the limit and `max_unsynced` have room. This also holds for
