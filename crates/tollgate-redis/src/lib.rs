@@ -52,7 +52,8 @@
 //!
 //! After such a step, a pause may last longer, by up to the time since the key's state last
 //! changed. In windows, up to two periods are added. With `max_unsynced`, a pause may last longer
-//! by the whole step.
+//! by the whole step. In this mode, a pause that a machine sets before the store's first answer may
+//! last longer on this machine, by the time that the machine's clock is ahead of the server's.
 //!
 //! A request may have its own time, by [`at`](SharedLimiter::at) or
 //! [`client_clock`](SharedBuilder::client_clock). If that time is before the key's time, buckets
