@@ -138,12 +138,8 @@ end
 if op == 'force' then extra = cost end
 if op == 'pause' then
   redis.call('ZADD', key, number(-paused), 'paused', number(-math.max(now, 1)), 'seen')
-  local ttl = number(divceil(math.max(reset, left), 1000) + grace)
-  if scores[2] then
-    -- A machine with a longer period may still count the admissions.
-    redis.call('PEXPIRE', key, ttl, 'GT')
-  else
-    redis.call('PEXPIRE', key, ttl)
-  end
+  local ttl = divceil(math.max(reset, left), 1000) + grace
+  -- A machine with a longer period may still count the admissions.
+  if not scores[2] or redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, number(ttl)) end
 end
 return { granted, extra, held, now, wait, reset, left }
