@@ -4,7 +4,7 @@ use crate::limiter::Waitable;
 use crate::outcome::{Turn, WaitError};
 use crate::queue::WaitQueue;
 use crate::sleep::Sleep;
-use futures_util::{Sink, SinkExt, Stream, StreamExt};
+use futures_util::{Sink, SinkExt, Stream, StreamExt, stream};
 use std::hash::Hash;
 
 impl<L, S> WaitQueue<L, S> {
@@ -36,7 +36,8 @@ impl<L, S> WaitQueue<L, S> {
     }
 
     /// Returns a sink that forwards each item to `sink` after the item's turn for `key`. If the
-    /// wait for an item fails, the item is dropped and the error is returned.
+    /// wait for an item fails, the item is dropped and the error is returned. The sink continues to
+    /// work after this error.
     ///
     /// ```
     /// use futures_util::{SinkExt, sink};
@@ -62,9 +63,12 @@ impl<L, S> WaitQueue<L, S> {
         T: Sink<I>,
         T::Error: From<WaitError>,
     {
-        sink.with(async |item| {
-            self.until_ready(key).await?;
-            Ok(item)
+        // `SinkExt::with` cannot be used after an error, because it polls the finished future again.
+        sink.with_flat_map(move |item| {
+            stream::once(async move {
+                self.until_ready(key).await?;
+                Ok(item)
+            })
         })
     }
 }

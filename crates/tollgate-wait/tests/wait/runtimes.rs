@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Limiter, Quota, SingleLimiter};
+use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_wait::{Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -108,6 +108,27 @@ async fn a_stream_and_a_sink_keep_the_pace() {
     }
     assert_eq!(written.load(Relaxed), 6);
     assert!(begin.elapsed() >= Duration::from_millis(69), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn a_sink_goes_on_after_a_wait_that_failed() {
+    let clock = ManualClock::new();
+    let limiter: Limiter<str> =
+        Limiter::builder(Quota::per_second(1).burst(1)).clock(&clock).build().unwrap();
+    let queue = WaitQueue::new(limiter).max_waiters(0);
+    let written = AtomicU64::new(0);
+    let sink = futures_util::sink::unfold(&written, async |written: &AtomicU64, item| {
+        written.fetch_add(item, Relaxed);
+        Ok::<_, WaitError>(written)
+    });
+    let mut paced = std::pin::pin!(queue.pace_sink("disk", sink));
+    paced.send(1).await.unwrap();
+    assert!(matches!(paced.send(10).await, Err(WaitError::Full { .. })));
+    clock.advance(Duration::from_secs(1));
+    paced.send(100).await.unwrap();
+    assert!(matches!(paced.send(1_000).await, Err(WaitError::Full { .. })));
+    paced.close().await.unwrap();
+    assert_eq!(written.load(Relaxed), 101);
 }
 
 /// The example's client starts with a guess of 200 calls a second, and learns that the limit is 20.
