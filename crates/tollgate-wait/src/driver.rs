@@ -63,9 +63,12 @@ where
     const HOLDS: bool = needs_drop::<L::Turn>();
 
     pub(crate) async fn run(&self) -> Result<L::Turn, WaitError> {
-        // A cost of zero takes no tokens away from other waiters.
+        // A cost of zero takes no tokens away from other waiters, so it waits only for a pause.
         if self.cost == 0 && !Self::HOLDS {
-            return self.take(NO_TICKET).await.map_err(|_| WaitError::NoRetryTime);
+            match self.take(NO_TICKET).await {
+                Ok(turn) => return Ok(turn),
+                Err(decision) => self.wait_of(&decision)?,
+            };
         }
         let waiter = match self.enter().await? {
             Entered::Admitted(turn) => return Ok(turn),

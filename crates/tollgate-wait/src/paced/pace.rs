@@ -156,6 +156,9 @@ impl Pace {
         if !wait.is_zero() {
             return Err(wait);
         }
+        if cost == 0 {
+            return Ok(());
+        }
         self.asking = self.asking.saturating_add(cost);
         for known in &mut self.limits {
             let earliest = Tick::from_nanos(now.as_nanos().saturating_sub(nanos(SLACK)));
@@ -165,8 +168,12 @@ impl Pace {
     }
 
     /// Returns how long a request with this cost must wait at `now`, if requests with a total cost
-    /// of `before` precede it.
+    /// of `before` precede it. A cost of zero waits for the pause and for preceding requests, but not
+    /// for a limit.
     pub(crate) fn wait(&self, before: u64, cost: u64, now: Tick) -> Duration {
+        if before == 0 && cost == 0 {
+            return self.pause(now);
+        }
         let waits = self.limits.iter().map(|known| known.wait(self, before, cost, now));
         waits.fold(self.pause(now), Duration::max)
     }

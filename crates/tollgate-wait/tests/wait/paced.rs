@@ -389,6 +389,27 @@ fn a_request_that_is_not_admitted_takes_nothing_of_what_remains() {
     assert_eq!(wait(&queue), ms(0));
 }
 
+#[test]
+fn a_cost_of_zero_waits_for_the_end_of_a_pause_only() {
+    let mut simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    let fields = [("ratelimit-policy", "6;w=60"), ("retry-after", "20")];
+    queue.limiter().learn(&7, &answer(429, &fields), 0);
+    let free = || pollster::block_on(queue.until_n_within(&7, 0, Duration::ZERO));
+    assert!(matches!(free(), Err(WaitError::TooLong { wait, .. }) if wait == ms(20_000)), "{:?}", free());
+    let end = Rc::new(Cell::new(None));
+    let (waits, ended) = (Rc::clone(&queue), Rc::clone(&end));
+    simulation.spawn(async move { ended.set(Some(waits.until_n(&7, 0).await)) });
+    simulation.run_for(ms(19_999));
+    assert!(end.take().is_none());
+    simulation.run_for(ms(1));
+    assert!(matches!(end.take(), Some(Ok(_))));
+    // The server's limit delays the next request, and a cost of zero neither waits nor delays it.
+    assert_eq!(wait(&queue), ms(0));
+    let next = wait(&queue);
+    assert!(next > ms(9_000) && free().is_ok() && wait(&queue) == next, "{next:?}, {:?}", free());
+}
+
 /// A limiter that takes time to answer, like a shared limiter.
 struct Slow(SingleLimiter);
 
