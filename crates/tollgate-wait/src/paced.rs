@@ -182,14 +182,16 @@ impl<L> Paced<L> {
         self.clock.now()
     }
 
-    /// Creates the answer to a request that the server's pace delays.
+    /// Creates the answer to a request that the server's pace delays. A cost above the capacity can
+    /// never be admitted, so its answer has no wait.
     fn held_back(&self, cost: u64, capacity: u64, wait: Duration) -> Decision {
+        let fits = cost <= capacity;
         Decision::from(DecisionParts {
-            outcome: Outcome::Denied,
+            outcome: if fits { Outcome::Denied } else { Outcome::TooCostly },
             cost,
             capacity,
             remaining: 0,
-            wait: Some(wait),
+            wait: fits.then_some(wait),
             reset_after: wait,
             refill_after: wait,
             at: self.clock.now(),

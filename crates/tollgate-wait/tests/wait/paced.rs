@@ -1,6 +1,7 @@
 //! Tests callers that obey a server's limits, in virtual time.
 
 use crate::simulation::{Simulation, Sleep};
+use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, StatusCode};
 use std::cell::Cell;
 use std::future::{Future, ready};
@@ -408,6 +409,20 @@ fn a_cost_of_zero_waits_for_the_end_of_a_pause_only() {
     assert_eq!(wait(&queue), ms(0));
     let next = wait(&queue);
     assert!(next > ms(9_000) && free().is_ok() && wait(&queue) == next, "{next:?}, {:?}", free());
+}
+
+#[test]
+fn a_cost_above_the_capacity_fails_at_once_while_the_server_delays_its_key() {
+    for fields in [&[("retry-after", "20")][..], &[("ratelimit", "\"a\";r=0;t=30")]] {
+        let simulation = Simulation::new(1);
+        let queue = queue(&simulation, Quota::per_second(5));
+        queue.limiter().learn(&7, &answer(429, fields), 0);
+        let never = Some(Err(WaitError::Never { cost: 6, capacity: 5 }));
+        let in_time = pollster::block_on(queue.until_n_within(&7, 6, ms(5_000)));
+        assert_eq!(Some(in_time.map(drop)), never, "{fields:?}");
+        let answer = queue.until_n(&7, 6).now_or_never();
+        assert_eq!(answer.map(|answer| answer.map(drop)), never, "{fields:?}");
+    }
 }
 
 /// A limiter that takes time to answer, like a shared limiter.
