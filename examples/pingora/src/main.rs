@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use pingora::http::ResponseHeader;
 use pingora::prelude::*;
-use std::{env, error::Error, net::IpAddr};
+use std::net::{IpAddr, Ipv6Addr};
+use std::{env, error::Error};
 use tollgate::{Limiter, Quota};
 
 /// A proxy in front of one server.
@@ -22,7 +23,7 @@ impl ProxyHttp for Proxy {
     async fn request_filter(&self, session: &mut Session, _: &mut ()) -> Result<bool> {
         let address = session.client_addr().and_then(|address| address.as_inet());
         // Clients on a Unix socket have no address, and therefore no limit here.
-        let Some(client) = address.map(|address| address.ip()) else { return Ok(false) };
+        let Some(client) = address.map(|address| client_of(address.ip())) else { return Ok(false) };
         let decision = self.limiter.check(&client);
         if decision.is_allowed() {
             return Ok(false);
@@ -39,6 +40,15 @@ impl ProxyHttp for Proxy {
 
     async fn upstream_peer(&self, _: &mut Session, _: &mut ()) -> Result<Box<HttpPeer>> {
         Ok(Box::new(HttpPeer::new(&self.upstream, false, String::new())))
+    }
+}
+
+/// Returns the client with this address. The /64 network of an IPv6 address counts as one client,
+/// because a client owns at least such a network.
+fn client_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+        address => address,
     }
 }
 
