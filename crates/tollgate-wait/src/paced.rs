@@ -182,6 +182,16 @@ impl<L> Paced<L> {
         self.clock.now()
     }
 
+    /// Returns a request of `key` whose turn has come.
+    #[cfg(feature = "tower")]
+    pub(crate) fn unsent<Q>(&self, key: &Q, cost: u64) -> Unsent<'_, L>
+    where
+        L: Waitable<Q>,
+        Q: Hash + ?Sized,
+    {
+        Unsent { paced: self, id: self.paces.id(key), cost, number: self.number(key) }
+    }
+
     /// Creates the answer to a request that the server's pace delays. A cost above the capacity can
     /// never be admitted, so its answer has no wait.
     fn held_back(&self, cost: u64, capacity: u64, wait: Duration) -> Decision {
@@ -214,6 +224,35 @@ impl<L> Drop for Asking<'_, L> {
         self.paced
             .paces
             .known(self.id, self.paced.clock.now(), |pace| pace.asked(self.cost, self.is_admitted));
+    }
+}
+
+/// A request that was admitted and is not sent yet. If this value is dropped, the request takes
+/// nothing of what remains at the server.
+#[cfg(feature = "tower")]
+pub(crate) struct Unsent<'p, L> {
+    paced: &'p Paced<L>,
+    id: PaceId,
+    cost: u64,
+    /// The number of the request, or 0 if the key had no pace or the request has been sent.
+    number: u64,
+}
+
+#[cfg(feature = "tower")]
+impl<L> Unsent<'_, L> {
+    /// Returns the number of the request, which is sent now.
+    pub(crate) fn send(mut self) -> u64 {
+        std::mem::take(&mut self.number)
+    }
+}
+
+#[cfg(feature = "tower")]
+impl<L> Drop for Unsent<'_, L> {
+    fn drop(&mut self) {
+        if self.number > 0 {
+            let now = self.paced.clock.now();
+            self.paced.paces.known(self.id, now, |pace| pace.take_back(self.number, self.cost));
+        }
     }
 }
 

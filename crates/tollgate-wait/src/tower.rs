@@ -79,10 +79,10 @@ impl<L, K, S> WaitLayer<L, K, S> {
 }
 
 impl<L, K, S, C> WaitLayer<L, K, S, C> {
-    /// Sets the maximum time from a call until its request is sent for the last time. If the
-    /// request's turn cannot arrive within this time, the call fails immediately. If a refused
-    /// request cannot get its next turn within this time, it is not sent again, and the caller
-    /// receives the refusal.
+    /// Sets the maximum time from a call until its request has its last turn. If the request's turn
+    /// cannot arrive within this time, the call fails immediately. If a refused request cannot get
+    /// its next turn within this time, it is not sent again, and the caller receives the refusal.
+    /// The time after a turn until the inner service is ready has no maximum.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
@@ -253,7 +253,7 @@ where
                 Ok(turn) => turn,
                 Err(error) => return refusal.ok_or(WaitServiceError::Wait(error)),
             };
-            let number = paced.number(&self.key);
+            let unsent = paced.unsent(&self.key, self.cost);
             poll_fn(|cx| inner.poll_ready(cx)).await.map_err(WaitServiceError::Service)?;
             // Another request may have been refused while the inner service was not ready.
             if !paced.paused_for(&self.key).is_zero() {
@@ -261,6 +261,7 @@ where
                 continue;
             }
             let copied = if retries > 0 { copy.copy(&request) } else { None };
+            let number = unsent.send();
             let response = inner.call(request).await.map_err(WaitServiceError::Service)?;
             let answer = Answer::read(response.status(), response.headers(), SystemTime::now());
             paced.learn(&self.key, &answer, number);

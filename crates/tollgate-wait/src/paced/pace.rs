@@ -202,6 +202,20 @@ impl Pace {
         }
     }
 
+    /// Takes back request `number`, which was admitted but is never sent. All higher numbers shrink
+    /// by its cost. Requests that are already sent keep their numbers, so until their responses
+    /// arrive, the horizon may be too high by this cost.
+    #[cfg(feature = "tower")]
+    pub(crate) fn take_back(&mut self, number: Number, cost: u64) {
+        let number = number.min(self.admitted);
+        let seen = self.limits.iter_mut().map(|known| &mut known.seen);
+        for last in seen.chain([&mut self.counted, &mut self.admitted]) {
+            if *last >= number {
+                *last = last.saturating_sub(cost);
+            }
+        }
+    }
+
     /// Returns the number of the last admitted request.
     pub(crate) fn admitted(&self) -> Number {
         self.admitted

@@ -8,14 +8,18 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpListener;
-use tollgate::{InFlight, Limiter, Quota};
+use tollgate::{InFlight, Limiter, ManualClock, Quota};
 use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
-use tollgate_wait::{Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError, idempotent};
-use tower::{Layer, ServiceBuilder, ServiceExt};
+use tollgate_wait::{Answer, Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError, idempotent};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
 /// The requests that a server has received, with their methods, bodies and times of arrival.
 #[derive(Clone, Default)]
@@ -213,7 +217,7 @@ async fn a_permit_is_held_until_the_response() {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
             counts.lock().unwrap().0 -= 1;
-            Ok::<_, std::convert::Infallible>(http::Response::new(()))
+            Ok::<_, Infallible>(http::Response::new(()))
         }
     });
     let permits: InFlight<String> = InFlight::builder(2).build().unwrap();
@@ -224,4 +228,76 @@ async fn a_permit_is_held_until_the_response() {
         call.await.unwrap().unwrap();
     }
     assert_eq!((in_flight.lock().unwrap().1, permits.in_flight("host")), (2, 0));
+}
+
+/// A service that is not ready before its flag is set, and counts the requests it receives.
+#[derive(Clone, Default)]
+struct Busy {
+    ready: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Service<Request<()>> for Busy {
+    type Response = http::Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<http::Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        if self.ready.load(Relaxed) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        self.sent.fetch_add(1, Relaxed);
+        ready(Ok(http::Response::new(())))
+    }
+}
+
+/// A turn whose request is never sent does not count against the amount that remains at the server.
+#[test]
+fn a_request_that_is_not_sent_takes_nothing_of_what_remains() {
+    let clock = ManualClock::new();
+    let limiter: Limiter<&str> = Limiter::builder(Quota::per_second(1_000)).clock(&clock).build().unwrap();
+    let queue = WaitQueue::with_sleep(Paced::new(limiter).clock(&clock), |_| tokio::task::yield_now());
+    let queue = Arc::new(queue);
+    let learn = |response: Response, number| {
+        let answer = Answer::read(response.status(), response.headers(), SystemTime::now());
+        queue.limiter().learn(&"host", &answer, number);
+    };
+    let left = [("ratelimit-policy", "1000;w=1"), ("ratelimit", "limit=1000, remaining=2, reset=3000")];
+    learn(refusal(StatusCode::OK, &left), 0);
+    let busy = Busy::default();
+    let mut client = WaitLayer::new(Arc::clone(&queue), |_: &Request<()>| ("host", 1)).layer(busy.clone());
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..5 {
+        clock.advance(Duration::from_secs(10));
+        let mut call = client.call(Request::new(()));
+        assert!(call.as_mut().poll(&mut context).is_pending());
+        assert_eq!(queue.limiter().number(&"host"), 1);
+    }
+    // The key is paused while these requests wait for the service.
+    let mut calls = [(); 2].map(|()| {
+        clock.advance(Duration::from_secs(10));
+        let mut call = client.call(Request::new(()));
+        assert!(call.as_mut().poll(&mut context).is_pending());
+        call
+    });
+    assert_eq!(queue.limiter().number(&"host"), 2);
+    learn(refusal(StatusCode::SERVICE_UNAVAILABLE, &[]), 2);
+    busy.ready.store(true, Relaxed);
+    for call in &mut calls {
+        assert!(call.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!((queue.limiter().number(&"host"), busy.sent.load(Relaxed)), (0, 0));
+    for (sent, call) in (1..).zip(&mut calls) {
+        clock.advance(Duration::from_secs(10));
+        let answer = (0..10).find_map(|_| match call.as_mut().poll(&mut context) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        });
+        assert!(answer.unwrap().is_ok());
+        assert_eq!((queue.limiter().number(&"host"), busy.sent.load(Relaxed)), (sent, sent));
+    }
+    // This request was sent after the first refusal, so its refusal pauses the key again.
+    learn(refusal(StatusCode::SERVICE_UNAVAILABLE, &[]), 1);
+    assert!(!queue.limiter().paused_for(&"host").is_zero());
 }
