@@ -34,7 +34,7 @@ pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     }
 }
 
-/// Runs `body`. If `body` fails, writes the error's text to `message`.
+/// Runs `body`. If `body` fails or panics, writes the error's text to `message`.
 ///
 /// # Safety
 ///
@@ -44,17 +44,22 @@ pub(crate) unsafe fn explained(
     message_size: usize,
     body: impl FnOnce() -> Result<(), Refusal>,
 ) -> c_int {
-    guarded(|| {
-        let Err(refusal) = body() else { return Ok(0) };
-        if !message.is_null() && message_size > 0 {
-            let text = &refusal.message[..fitting(&refusal.message, message_size)];
-            // SAFETY: the text is at most one byte shorter than the caller's buffer.
-            unsafe { ptr::copy_nonoverlapping(text.as_ptr(), message.cast(), text.len()) };
-            // SAFETY: the byte after the text is in the buffer.
-            unsafe { message.wrapping_add(text.len()).write(0) };
+    let mut refusal = Refusal::from(TOLLGATE_ERR_PANIC);
+    let result = guarded(|| match body() {
+        Ok(()) => Ok(0),
+        Err(error) => {
+            refusal = error;
+            Err(refusal.result)
         }
-        Err(refusal.result)
-    })
+    });
+    if result != 0 && !message.is_null() && message_size > 0 {
+        let text = &refusal.message[..fitting(&refusal.message, message_size)];
+        // SAFETY: the text is at most one byte shorter than the caller's buffer.
+        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), message.cast(), text.len()) };
+        // SAFETY: the byte after the text is in the buffer.
+        unsafe { message.wrapping_add(text.len()).write(0) };
+    }
+    result
 }
 
 /// Returns the length of the longest prefix of `text` that fits into `size` bytes together with a
@@ -449,11 +454,22 @@ pub(crate) unsafe fn write_stats(limiter: *const tollgate_limiter, stats: *mut t
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results;
 
     #[test]
     fn a_panic_becomes_a_result() {
         assert_eq!(guarded(|| panic!("what C must not see")), TOLLGATE_ERR_PANIC);
         assert_eq!(guarded(|| Ok(1)), 1);
+    }
+
+    #[test]
+    fn a_panic_is_explained() {
+        let mut message = [c_char::MAX; 200];
+        // SAFETY: the buffer has 200 bytes.
+        let result = unsafe { explained(message.as_mut_ptr(), 200, || panic!("what C must not see")) };
+        // SAFETY: the text in the buffer ends with a 0.
+        let text = unsafe { CStr::from_ptr(message.as_ptr()) };
+        assert_eq!((result, text), (TOLLGATE_ERR_PANIC, results::text_of(TOLLGATE_ERR_PANIC)));
     }
 
     #[test]
