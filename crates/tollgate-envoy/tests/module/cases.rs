@@ -37,7 +37,9 @@ const REFUSED: &str = r#"429 "a";r=0;t=3600 retry 3600 type application/problem+
 
 pub(crate) fn all() -> Vec<Case> {
     let case = |name, config, steps| Case { name, config, steps };
-    let grpc = |path: &str| get(path).with("content-type", "application/grpc").with("te", "trailers");
+    let grpc = |path: &str| {
+        Asked { method: "POST", ..get(path) }.with("content-type", "application/grpc").with("te", "trailers")
+    };
     let tenant = |tenant| Asked { tenant: Some(tenant), ..get("/tenant") };
     vec![
         case(

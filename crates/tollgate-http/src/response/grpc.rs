@@ -6,8 +6,8 @@
 use super::refusal::{Refusal, RefusalReason};
 use crate::head::RequestHead;
 use bytes::Bytes;
-use http::Response;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Method, Response};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::time::Duration;
 use tollgate::Decision;
@@ -24,10 +24,14 @@ const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
 /// except printable ASCII.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// Returns the content type of the response if the request is for gRPC. The type is
-/// `application/grpc`, even if the request's type continues with `+` or `;`. For gRPC-Web, it is
-/// the type of the request.
+/// Returns the content type of the response if the request is for gRPC. The method of such a
+/// request is `POST`: a cache must never keep a refusal, whose status is 200, for `GET` or `HEAD`.
+/// The type is `application/grpc`, even if the request's type continues with `+` or `;`. For
+/// gRPC-Web, it is the type of the request.
 pub(crate) fn content_type(request: RequestHead<'_>) -> Option<HeaderValue> {
+    if request.method() != Method::POST {
+        return None;
+    }
     let asked = request.headers().get(CONTENT_TYPE)?;
     let (prefix, rest) = asked.as_bytes().trim_ascii().split_at_checked(b"application/grpc".len())?;
     if !prefix.eq_ignore_ascii_case(b"application/grpc") {

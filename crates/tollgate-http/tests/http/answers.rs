@@ -1,8 +1,8 @@
 //! The responses to refused requests: problem JSON, text, custom responses, gRPC.
 
-use super::site::{Running, Site, from, site, with};
+use super::site::{self, Running, Site, from, site, with};
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use http_body::Body as _;
 use serde_json::json;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn exhausted(site: Site) -> Running {
 }
 
 fn grpc(content_type: &str) -> http::Request<()> {
-    with(&[("content-type", content_type)])
+    site::grpc(with(&[]), content_type)
 }
 
 #[test]
@@ -114,6 +114,18 @@ fn grpc_is_answered_with_trailers_only() {
         "text/application/grpc",
     ] {
         assert_eq!(exhausted(site()).send(grpc(other)).status, 429, "{other}");
+    }
+}
+
+/// gRPC always uses POST. A cache could keep a response with status 200 to GET or HEAD.
+#[test]
+fn a_request_for_grpc_with_another_method_is_refused_as_any_other() {
+    for method in [Method::GET, Method::HEAD, Method::PUT] {
+        let mut request = grpc("application/grpc");
+        *request.method_mut() = method.clone();
+        let answer = exhausted(site()).send(request);
+        assert_eq!((answer.status.as_u16(), answer.header("grpc-status")), (429, None), "{method}");
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     }
 }
 

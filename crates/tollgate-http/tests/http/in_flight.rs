@@ -1,7 +1,7 @@
 //! Tests limits on requests in flight. A request acquires its permits together with the tokens of
 //! other limits, and releases them at the end of the response.
 
-use super::site::{Answer, Running, from, site, with};
+use super::site::{Answer, Running, from, grpc, site, with};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body as _, Frame};
@@ -69,9 +69,7 @@ fn a_refusal_says_no_time_and_what_is_limited() {
     assert_eq!(problem.get("retry_after"), None);
     let detail = "limit \"places\" allows 2 at once, and as many are in flight: retry when one has ended";
     assert_eq!(problem["detail"], detail);
-    let mut grpc = of("a");
-    grpc.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
-    let refused = site.send(grpc);
+    let refused = site.send(grpc(of("a"), "application/grpc"));
     assert_eq!((refused.header("grpc-status"), refused.header("grpc-retry-pushback-ms")), (Some("8"), None));
 }
 

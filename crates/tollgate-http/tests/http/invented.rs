@@ -2,7 +2,7 @@
 //! full limiter answers.
 
 use super::classes::scratch;
-use super::site::{Running, Site, from, site};
+use super::site::{self, Running, Site, from, site};
 use std::fs;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -109,7 +109,7 @@ fn a_shared_limit_that_cannot_be_checked_is_not_called_full() {
     let problem = refused.json();
     assert_eq!((&problem["error"], problem.get("max_keys")), (&"unavailable".into(), None));
     assert_eq!(problem["detail"], "rate limit \"a\" can't be checked at present: retry later");
-    let grpc = site.send(from("192.0.2.1", "/", &[("content-type", "application/grpc")]));
+    let grpc = site.send(site::grpc(from("192.0.2.1", "/", &[]), "application/grpc"));
     assert_eq!((grpc.status.as_u16(), grpc.header("grpc-status")), (200, Some("14")));
 }
 

@@ -1,7 +1,7 @@
 //! Tests limits written as text, with scopes, allowances, and files of keys and networks.
 
 use crate::classes::scratch;
-use crate::site::{Running, from, with};
+use crate::site::{Running, from, grpc, with};
 use http::{Method, Request};
 use std::sync::{Arc, Mutex};
 use tollgate::ManualClock;
@@ -192,8 +192,7 @@ fn a_blocked_client_is_refused_for_a_reason_of_its_own() {
     );
     let other = site.send(from("192.0.2.1", "/", &[]));
     assert_eq!(other.header("ratelimit-policy"), Some("\"all\";q=9;w=3600"));
-    let mut rpc = from("192.0.2.1", "/admin/users", &[("content-type", "application/grpc")]);
-    *rpc.method_mut() = Method::POST;
+    let rpc = grpc(from("192.0.2.1", "/admin/users", &[]), "application/grpc");
     assert_eq!(site.send(rpc).header("grpc-status"), Some("7"));
 }
 

@@ -1,6 +1,6 @@
 //! A layer in a layer: limits before and after authentication.
 
-use super::site::{Answer, Handler, Running, Site, site, with};
+use super::site::{Answer, Handler, Running, Site, grpc, site, with};
 use http::{HeaderValue, Request, Response};
 use http_body_util::{Empty, Full};
 use std::convert::Infallible;
@@ -211,7 +211,7 @@ fn no_retry_is_promised_where_the_inner_layer_promises_none() {
 #[test]
 fn a_refusal_for_grpc_is_put_off_too() {
     let nested = Nested::new(|limit| limit);
-    let request = || with(&[("content-type", "application/grpc")]);
+    let request = || grpc(with(&[]), "application/grpc");
     assert_eq!(nested.send(request()).header("grpc-status"), None);
     let refused = nested.send(request());
     assert_eq!(refused.header("grpc-status"), Some("8"));

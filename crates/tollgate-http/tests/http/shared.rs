@@ -1,7 +1,7 @@
 //! Limits shared with other machines decide and report like other limits.
 
 use super::elsewhere::{Elsewhere, Waits};
-use super::site::{Site, from, site, with};
+use super::site::{self, Site, from, site, with};
 use http::Request;
 use std::sync::{Arc, Mutex};
 use tollgate::{Limiter, Quota, WhenFull};
@@ -44,7 +44,7 @@ fn a_shared_limit_answers_as_a_local_one_does() {
             })
         },
     ];
-    let grpc = || with(&[("x-a", "a"), ("content-type", "application/grpc")]);
+    let grpc = || site::grpc(with(&[("x-a", "a")]), "application/grpc");
     let requests = || {
         let free = from("", "/free", &[("x-a", "a")]);
         let costly = with(&[("x-a", "b"), ("content-length", "9")]);

@@ -1,7 +1,7 @@
 //! A service behind a layer, and requests to it.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
@@ -168,6 +168,13 @@ pub(crate) fn from(peer: &str, uri: &str, headers: &[(&str, &str)]) -> Request<(
         let name: http::HeaderName = name.parse().unwrap();
         request.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
     }
+    request
+}
+
+/// Turns a request into a gRPC request of this content type.
+pub(crate) fn grpc(mut request: Request<()>, content_type: &str) -> Request<()> {
+    *request.method_mut() = Method::POST;
+    request.headers_mut().insert("content-type", content_type.parse().unwrap());
     request
 }
 

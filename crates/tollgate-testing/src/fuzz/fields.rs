@@ -130,7 +130,7 @@ impl Site {
             return None;
         }
         let names: Vec<&str> = refused.iter().map(|(name, _)| *name).collect();
-        if asked.grpc {
+        if asked.grpc_type && asked.method == Method::POST {
             assert_eq!((parts.status.as_u16(), parts.headers["grpc-status"].as_bytes()), (200, &b"8"[..]));
             let message = percent_encoding::percent_decode(parts.headers["grpc-message"].as_bytes());
             self.names_one(&message.decode_utf8().expect("a message is text"), &names);
@@ -182,7 +182,7 @@ impl Site {
 
     /// Checks the body of a refusal.
     fn answer(&self, asked: &Asked, body: &[u8], names: &[&str], wait: Option<u64>) {
-        if asked.head {
+        if asked.method == Method::HEAD {
             assert!(body.is_empty());
         } else if self.plain {
             self.names_one(str::from_utf8(body).expect("it is text"), names);
@@ -272,8 +272,9 @@ fn built(builder: RateLimitBuilder, names: &[String]) -> Option<RateLimitLayer> 
 
 /// A request that can be sent any number of times.
 struct Asked {
-    head: bool,
-    grpc: bool,
+    method: Method,
+    /// Whether the request has the type of gRPC, which means gRPC only with POST.
+    grpc_type: bool,
     uri: http::Uri,
     key: HeaderValue,
 }
@@ -284,15 +285,16 @@ impl Asked {
         let bytes: Vec<u8> = (0..input.below(10)).map(|_| input.byte()).collect();
         let uri = http::Uri::try_from([b"/", &bytes[..]].concat()).unwrap_or_default();
         let key = HeaderValue::from_bytes(&bytes).unwrap_or(HeaderValue::from_static(""));
-        Self { head: kind & 3 == 0, grpc: kind & 12 == 0, uri, key }
+        let method = [Method::HEAD, Method::POST, Method::GET, Method::GET][usize::from(kind & 3)].clone();
+        Self { method, grpc_type: kind & 12 == 0, uri, key }
     }
 
     fn request(&self) -> Request<()> {
         let mut request = Request::new(());
-        *request.method_mut() = if self.head { Method::HEAD } else { Method::GET };
+        *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         request.headers_mut().insert("x-key", self.key.clone());
-        if self.grpc {
+        if self.grpc_type {
             request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
         }
         request

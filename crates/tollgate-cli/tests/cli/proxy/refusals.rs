@@ -3,7 +3,7 @@
 use super::config::file;
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
-use super::wire::get;
+use super::wire::{get, grpc};
 use std::fs;
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn a_refusal_has_the_fields_and_the_body_of_the_operator_until_a_reload() 
         assert_eq!(refused.all(name), [value], "{name}");
     }
     assert!(refused.field("retry-after").is_some());
-    let grpc = get(proxy.address, "/", "Content-Type: application/grpc\r\n").await;
+    let grpc = grpc(proxy.address).await;
     assert_eq!((grpc.field("grpc-status"), &*grpc.body, grpc.field("x-a")), (Some("8"), "", Some("1")));
 
     fs::write(&config, settings("\"X-A: 2\", \"Content-Type: text/x-note\"")).unwrap();

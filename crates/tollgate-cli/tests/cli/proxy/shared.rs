@@ -2,7 +2,7 @@
 
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
-use super::wire::{get, metric, metric_is};
+use super::wire::{get, grpc, metric, metric_is};
 use serde_json::json;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::until_async;
@@ -118,7 +118,7 @@ async fn a_store_that_is_lost_is_an_outcome_a_gauge_and_a_line_and_so_is_its_ret
     let refused = get(proxy.address, "/", "").await;
     assert_eq!((refused.status, refused.field("retry-after")), (503, None), "{refused:?}");
     assert_eq!(refused.json()["error"], "unavailable");
-    let grpc = get(proxy.address, "/", "Content-Type: application/grpc\r\n").await;
+    let grpc = grpc(proxy.address).await;
     assert_eq!(grpc.field("grpc-status"), Some("14"), "{grpc:?}");
     let unavailable = "tollgate_decisions_total{limit=\"per-ip\",outcome=\"unavailable\"}";
     metric_is(proxy.metrics, unavailable, 2.0).await;

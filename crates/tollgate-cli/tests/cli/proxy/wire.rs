@@ -66,6 +66,12 @@ pub(crate) async fn get(to: SocketAddr, path: &str, fields: &str) -> Reply {
     send(to, &format!("GET {path} HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n{fields}\r\n")).await
 }
 
+/// Sends a gRPC request without a message.
+pub(crate) async fn grpc(to: SocketAddr) -> Reply {
+    let fields = "Connection: close\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n";
+    send(to, &format!("POST / HTTP/1.1\r\nHost: example.org\r\n{fields}\r\n")).await
+}
+
 /// Reads from a stream until the text ends with `end`.
 pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut bytes = Vec::new();

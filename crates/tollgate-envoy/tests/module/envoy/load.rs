@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 
 use super::client::{Client, from, run, upstream};
 use super::process::{Envoy, Front, newest};
@@ -55,6 +55,7 @@ async fn load(
             while goes_on(sent) {
                 let mut request = from("192.0.2.1");
                 if sent % 3 == 0 {
+                    *request.method_mut() = Method::POST;
                     request
                         .headers_mut()
                         .insert("content-type", HeaderValue::from_static("application/grpc"));
