@@ -74,6 +74,8 @@ async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut Applicab
         if binding(&decisions(set, applicable, &[], &shared_answers)).is_none() {
             local_answers = charge_local(set, local);
         }
+    } else {
+        note_denials(set, local, &local_answers);
     }
     let verdict = verdict(set, head, applicable, &local_answers, &shared_answers);
     if matches!(verdict, Verdict::Refused(_)) {
@@ -111,6 +113,15 @@ fn verdict(
 
 fn peek(local: &[Bound<'_>]) -> Vec<Decision> {
     local.iter().map(|bound| bound.peek_n(bound.cost)).collect()
+}
+
+/// Counts the denials that a peek has returned, as [`check_all`] does.
+fn note_denials(set: &LimitSet, local: &[Bound<'_>], peeked: &[Decision]) {
+    for (bound, decision) in local.iter().zip(peeked) {
+        if !decision.is_allowed() && !set.limits[bound.limit].shadow {
+            bound.note_denial(decision);
+        }
+    }
 }
 
 async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<SharedAnswer> {

@@ -178,6 +178,26 @@ fn what_is_refused_here_costs_no_round_trip() {
 }
 
 #[test]
+fn what_a_limit_of_this_process_denies_beside_a_shared_one_is_counted() {
+    let site = site();
+    let limiter = |tokens| Limiter::<Key>::builder(Quota::per_hour(tokens)).clock(&site.clock);
+    let counting = Arc::new(limiter(1).exact_keys().count_denials().build().unwrap());
+    let full = Arc::new(limiter(100).max_keys(1).when_full(WhenFull::Deny).build().unwrap());
+    let elsewhere = site.elsewhere(Quota::per_hour(100));
+    let by = |limit: Limit, header: &str| limit.by(KeyBy::header(header)).when_no_key(WhenNoKey::Allow);
+    let site = site
+        .limit(by(Limit::new("counting", Arc::clone(&counting)), "x-a"))
+        .limit(by(Limit::new("full", Arc::clone(&full)), "x-b"))
+        .limit(Limit::new("elsewhere", elsewhere))
+        .run_shared();
+    assert_eq!(site.statuses([key("a"), key("a"), key("a")]), [200, 429, 429]);
+    assert_eq!(counting.most_denied(9).iter().map(|key| key.denied()).collect::<Vec<_>>(), [2]);
+    let other = |name: &str| with(&[("x-b", name)]);
+    assert_eq!(site.statuses([other("a"), other("b"), other("c")]), [200, 429, 429]);
+    assert_eq!(full.stats().refused, 2);
+}
+
+#[test]
 fn a_request_without_a_key_is_refused_passes_or_shares_one() {
     for (no_key, statuses, checks) in [
         (WhenNoKey::Deny, [403, 403], 0),
