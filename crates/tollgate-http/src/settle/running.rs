@@ -19,9 +19,9 @@
 //! 2. If a process-local limit lacks the tokens for a frame, it may cut the response off. The frame
 //!    then does not pass, and no process-local limit is charged for the frame. A shared limit is
 //!    queried in the background, so a denial cuts the response off at a later frame (`shared.rs`).
-//! 3. A limit that does not cut responses off never stops a frame. Tokens that the limit lacks for
-//!    a frame are requested again with the next frame. Tokens that are still missing at the end are
-//!    charged at the settlement.
+//! 3. A limit that does not cut responses off never stops a frame. If the limit has too few tokens
+//!    for a frame, it charges those that it has. The missing tokens are requested again with the
+//!    next frame. Tokens that are still missing at the end are charged at the settlement.
 //! 4. If the response ends with a smaller figure, charges made during the response are given back,
 //!    as the estimate is (`charges.rs`).
 
@@ -69,6 +69,8 @@ struct Part {
     limit: usize,
     class: usize,
     settle: Arc<Checked>,
+    /// Whether the limit cuts the response off.
+    cuts: bool,
     held: Held,
     input: u64,
     estimated_as: Option<usize>,
@@ -129,11 +131,12 @@ impl Running {
                 _ => None,
             });
             let (settle, stated) = (Arc::clone(settle), stated.collect());
+            let cuts = settle.cuts && !layer.limits[limit].shadow;
             let held = match limiter {
                 Owned::Here(bound) => Held::Here(bound, charges),
-                Owned::Shared(shared) => Held::Shared(SharedHold::start(shared, charges)),
+                Owned::Shared(shared) => Held::Shared(SharedHold::start(shared, charges, cuts)),
             };
-            let part = Part { limit, class, settle, held, input, estimated_as, stated, counted: 0 };
+            let part = Part { limit, class, settle, cuts, held, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
                 layer.limits[limit].learn(estimated_as, *actual);
                 part.settle(&layer, Some(*actual), false);
@@ -202,7 +205,7 @@ impl Running {
         // If the frame does not pass, the tokens taken from shared limits are given back at the
         // end.
         for index in 0..self.parts.len() {
-            if !self.parts[index].spend_shared(counted[index]) && self.cuts(index) {
+            if !self.parts[index].spend_shared(counted[index]) {
                 return Err(self.cut(index));
             }
         }
@@ -212,7 +215,7 @@ impl Running {
         loop {
             match self.charge_here(&missing) {
                 Ok(()) => break,
-                Err(place) if self.cuts(missing[place].0) => return Err(self.cut(missing[place].0)),
+                Err(place) if self.parts[missing[place].0].cuts => return Err(self.cut(missing[place].0)),
                 // Each iteration excludes one more limit.
                 Err(place) => _ = missing.remove(place),
             }
@@ -243,12 +246,6 @@ impl Running {
             }
         }
         Ok(())
-    }
-
-    /// Returns whether the limit of this part cuts responses off.
-    fn cuts(&self, index: usize) -> bool {
-        let part = &self.parts[index];
-        part.settle.cuts && !self.layer.limits[part.limit].shadow
     }
 
     /// Cuts the response off, for the limit of this part.
@@ -344,8 +341,7 @@ impl Part {
         figure.filter(|&figure| figure > self.held.estimate())
     }
 
-    /// Reports the count to a shared limit. Returns whether the count is paid for, as far as is
-    /// known.
+    /// Reports the count to a shared limit. Returns false if the limit cuts the response off.
     fn spend_shared(&mut self, counted: u64) -> bool {
         match &mut self.held {
             Held::Shared(hold) if self.settle.charges_on_the_way => hold.spend(counted),
@@ -353,15 +349,17 @@ impl Part {
         }
     }
 
-    /// Returns how many tokens must be charged to a process-local limit before a frame with this
-    /// count may pass.
+    /// Returns how many tokens to charge to a process-local limit before a frame with this count
+    /// passes. If the limit does not cut the response off, these are at most the tokens that it has
+    /// left. The limit then denies nothing, and counts no denial.
     fn missing_here(&self, counted: u64) -> u64 {
-        match &self.held {
-            Held::Here(_, charges) if self.settle.charges_on_the_way => {
-                counted.saturating_sub(charges.allowance())
-            }
-            Held::Here(..) | Held::Shared(_) => 0,
+        let Held::Here(bound, charges) = &self.held else { return 0 };
+        let missing = counted.saturating_sub(charges.allowance());
+        if missing == 0 || !self.settle.charges_on_the_way {
+            return 0;
         }
+        let left = (!self.cuts).then(|| bound.peek_n(missing)).filter(|left| !left.is_allowed());
+        left.map_or(missing, |left| left.remaining().min(missing))
     }
 
     /// Settles the charges with the revealed cost, or leaves the estimate. Notifies the listeners

@@ -13,8 +13,9 @@
 //!
 //! A step is a quarter of the tokens charged so far. The body requests one step at a time, when
 //! less than half a step is left. If a limit has less than a step left, it grants the remaining
-//! tokens, provided that they cover the spent tokens. The unspent tokens of a stream are therefore
-//! at most the largest of three numbers: half of its spent tokens, one token, and the estimate.
+//! tokens, provided that they cover the spent tokens. A limit that does not cut streams grants them
+//! in any case. The unspent tokens of a stream are therefore at most the largest of three numbers:
+//! half of its spent tokens, one token, and the estimate.
 //!
 //! # Bound
 //!
@@ -47,7 +48,7 @@ const STEP: u64 = 4;
 enum Told {
     /// Requests `missing` tokens that are already spent, and `ahead` tokens that may be spent soon.
     /// The answer is the number of tokens charged, or `None` if not even the missing tokens were
-    /// available.
+    /// available. For a limit that does not cut streams, `None` means that none were available.
     Needs { missing: u64, ahead: u64, answer: oneshot::Sender<Option<u64>> },
     /// The response has ended.
     Ends { cost: u64, settled: Box<Done> },
@@ -65,6 +66,8 @@ pub(crate) struct SharedHold {
     allowance: u64,
     /// The maximum number of tokens in one charge.
     capacity: u64,
+    /// Whether the limit cuts the stream off.
+    cuts: bool,
     /// The pending request, with the number of tokens that were missing when it was sent.
     asked: Option<Asked>,
     /// Whether the last answer granted all requested tokens. If so, the next request includes a
@@ -82,13 +85,13 @@ struct Asked {
 
 impl SharedHold {
     /// Starts the task that owns the charges of a response.
-    pub(crate) fn start(shared: OwnedShared, charges: Charges) -> Self {
+    pub(crate) fn start(shared: OwnedShared, charges: Charges, cuts: bool) -> Self {
         let (task, told) = unbounded();
         let (estimate, allowance) = (charges.estimate(), charges.allowance());
         let capacity = shared.limiter.quota().capacity();
         let limiter = std::sync::Arc::clone(&shared.limiter);
-        limiter.spawn(Box::pin(keep(shared, charges, told)));
-        Self { task, estimate, allowance, capacity, asked: None, looks_ahead: true, is_denied: false }
+        limiter.spawn(Box::pin(keep(shared, charges, cuts, told)));
+        Self { task, estimate, allowance, capacity, cuts, asked: None, looks_ahead: true, is_denied: false }
     }
 
     /// Returns the charge for the estimate.
@@ -96,16 +99,16 @@ impl SharedHold {
         self.estimate
     }
 
-    /// Records that the response will have spent `spent` tokens with its next frame. Returns
-    /// whether these tokens are paid for, as far as is known. Returns false if the limit has denied
-    /// tokens for an earlier frame, or can never grant these tokens. The next call then requests
-    /// the tokens again.
+    /// Records that the response will have spent `spent` tokens with its next frame. Returns false
+    /// if the limit cuts the stream off before this frame, because it has denied tokens for an
+    /// earlier frame, or can never grant these tokens.
     pub(crate) fn spend(&mut self, spent: u64) -> bool {
         self.hear();
-        let missing = spent.saturating_sub(self.allowance);
-        if std::mem::take(&mut self.is_denied) && missing > 0 || missing > self.capacity {
+        let mut missing = spent.saturating_sub(self.allowance);
+        if self.cuts && (self.is_denied && missing > 0 || missing > self.capacity) {
             return false;
         }
+        missing = missing.min(self.capacity);
         let step = if self.looks_ahead { (self.allowance / STEP).max(1) } else { 0 };
         let is_due = missing > 0 || self.allowance.saturating_sub(spent) < step / 2;
         if self.asked.is_some() || !is_due {
@@ -115,7 +118,7 @@ impl SharedHold {
         let ahead = step.min(self.capacity - missing);
         self.asked = Some(Asked { missing, wanted: missing + ahead, answer });
         let is_told = self.task.unbounded_send(Told::Needs { missing, ahead, answer: sender }).is_ok();
-        is_told || missing == 0
+        is_told || missing == 0 || !self.cuts
     }
 
     /// Receives the answer, if there is one.
@@ -151,11 +154,11 @@ impl fmt::Debug for SharedHold {
 
 /// Owns a response's charges until the response has ended. If the body never reports an end,
 /// because there was no response, the charges are kept as they are.
-async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedReceiver<Told>) {
+async fn keep(shared: OwnedShared, mut charges: Charges, cuts: bool, mut told: UnboundedReceiver<Told>) {
     while let Some(told) = told.next().await {
         match told {
             Told::Needs { missing, ahead, answer } => {
-                let growth = grow(&shared, missing, ahead).await;
+                let growth = grow(&shared, missing, ahead, cuts).await;
                 if let Some((tokens, charge)) = growth {
                     charges.add(tokens, charge);
                 }
@@ -171,26 +174,24 @@ async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedRece
 }
 
 /// Charges the missing tokens and the step ahead. If that is denied, charges the tokens that the
-/// limit has left, or only the missing tokens. Returns the number of tokens and the charge.
-async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, Decision)> {
+/// limit has left, or only the missing tokens. A limit that cuts the stream off is charged no fewer
+/// than the missing tokens. Returns the number of tokens and the charge.
+async fn grow(shared: &OwnedShared, missing: u64, ahead: u64, cuts: bool) -> Option<(u64, Decision)> {
+    let least = if cuts { missing.max(1) } else { 1 };
     let mut tokens = missing + ahead;
-    let mut has_looked = false;
-    loop {
+    // Another request may be charged the remaining tokens before the second attempt. The third
+    // attempt is the last.
+    for most_next in [u64::MAX, missing, 0] {
         let charge = shared.limiter.check_n(&shared.key, tokens).await;
         if charge.is_allowed() {
             return Some((tokens, charge));
         }
-        let left = charge.remaining().min(tokens - 1);
-        if tokens == missing || left == 0 || left < missing {
-            return None;
-        }
-        // Another request may have been charged the remaining tokens.
-        tokens = if has_looked { missing } else { left };
-        has_looked = true;
-        if tokens == 0 {
-            return None;
+        tokens = charge.remaining().min(tokens - 1).min(most_next);
+        if tokens < least {
+            break;
         }
     }
+    None
 }
 
 /// Gives back the excess, one charge at a time, or charges the owed tokens. The refunds are not

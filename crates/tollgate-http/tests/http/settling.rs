@@ -600,6 +600,25 @@ fn a_response_without_its_body_keeps_the_estimate_and_teaches_nothing() {
 }
 
 #[test]
+fn a_stream_over_its_limit_takes_each_refilled_token_and_counts_no_denials() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::<Key>::builder(Quota::per_hour(100)).clock(&clock).exact_keys().count_denials();
+    let limiter = Arc::new(limiter.build().unwrap());
+    let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(ESTIMATE);
+    let layer = layer([limit.settle(ResponseCost::bytes(1))]);
+    let mut answer = send(&layer, json(&[&*"x".repeat(30); 40]));
+    let key = Key::new("tokens", [""; 0]);
+    for number in 0..40 {
+        assert!(pull(&mut answer).is_some());
+        let left = limiter.peek(&key).remaining();
+        assert!(number < 10 || left == 0, "{number}: {left}");
+        // 20 tokens are refilled, and the next frame costs 30.
+        clock.advance(Duration::from_secs(720));
+    }
+    assert!(limiter.most_denied(9).iter().all(|key| key.denied() == 0));
+}
+
+#[test]
 fn a_stream_is_cut_when_its_budget_is_spent() {
     let one = one(ResponseCost::events().cut_off());
     let frames: Vec<String> = (0..150).map(|number| format!("data: {number}\n\n")).collect();

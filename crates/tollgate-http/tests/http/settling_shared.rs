@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
+use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, Settlement, SingleLimiter};
 use tollgate_http::{ClassBy, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, ResponseCost, WhenNoKey};
 
@@ -157,6 +158,23 @@ fn a_stream_takes_what_is_left_and_is_cut_at_the_first_frame_after_a_denial() {
     assert_eq!(one.elsewhere.calls(), [&steps[..], &["force 10".to_owned()]].concat());
     // The debt is paid first.
     assert_eq!(call(&one.layer, Request::new(()), Ok(json(&[]))).unwrap().status(), 429);
+}
+
+#[test]
+fn a_stream_over_its_limit_takes_each_token_that_is_refilled() {
+    let clock = ManualClock::new();
+    let elsewhere = elsewhere(&clock, 100, 0);
+    let limit = Limit::new("tokens", Arc::clone(&elsewhere)).cost(ESTIMATE);
+    let layer = layer([limit.settle(ResponseCost::bytes(1))]);
+    let mut answer = send(&layer, json(&[&*TEN.repeat(3); 40]));
+    for number in 0..40 {
+        assert!(pull(&mut answer).is_some());
+        elsewhere.run_tasks();
+        let left = elsewhere.left(&key());
+        assert!(number < 10 || left == 0, "{number}: {left}");
+        // 20 tokens are refilled, and the next frame costs 30.
+        clock.advance(Duration::from_secs(720));
+    }
 }
 
 #[test]
