@@ -48,8 +48,7 @@ pub(crate) struct Settled {
 /// it leaves the charges as they are.
 pub(crate) struct PendingRefunds {
     layer: LimitsAndListeners,
-    /// Whether the request's method is `HEAD`.
-    is_head: bool,
+    method: Method,
     pending: SmallVec<[PendingRefund; 1]>,
 }
 
@@ -59,7 +58,7 @@ impl PendingRefunds {
         head: RequestHead<'_>,
         pending: SmallVec<[PendingRefund; 1]>,
     ) -> Self {
-        Self { layer, is_head: head.method() == Method::HEAD, pending }
+        Self { layer, method: head.method().clone(), pending }
     }
 
     /// Refunds the charges of limits that do not charge for this response. Without a response,
@@ -103,7 +102,7 @@ impl PendingRefunds {
             reserved.push(Reserved { limit: number, class, limiter, charges, input, estimated_as });
         }
         let running =
-            response.and_then(|response| Running::begin(self.layer, self.is_head, reserved, response));
+            response.and_then(|response| Running::begin(self.layer, &self.method, reserved, response));
         if owed.is_empty() {
             return Settled { refunds: None, wait, running };
         }

@@ -36,8 +36,8 @@ use crate::head::{ResponseHead, number};
 use crate::limit::any_limiter::{Owned, OwnedBound};
 use crate::limit::compiled::CompiledLimit;
 use bytes::Bytes;
-use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
+use http::{Method, StatusCode};
 use http_body::Frame;
 use smallvec::SmallVec;
 use std::fmt;
@@ -91,7 +91,8 @@ pub(crate) struct Running {
     layer: LimitsAndListeners,
     parts: SmallVec<[Part; 1]>,
     is_settled: bool,
-    /// Whether HTTP forbids a body, although the response describes one.
+    /// Whether HTTP forbids a body, although the response describes one or begins a connection for
+    /// other data.
     lacks_body: bool,
     reader: Reader,
     /// Whether last words may be added to the body.
@@ -116,10 +117,10 @@ enum End {
 
 impl Running {
     /// Settles the charges whose cost is stated in the response's head. Returns the remaining
-    /// charges, if any. `is_head` is true for the response to `HEAD`.
+    /// charges, if any. `method` is the method of the request.
     pub(crate) fn begin(
         layer: LimitsAndListeners,
-        is_head: bool,
+        method: &Method,
         reserved: impl IntoIterator<Item = Reserved>,
         head: ResponseHead<'_>,
     ) -> Option<Box<Self>> {
@@ -154,7 +155,10 @@ impl Running {
         let reader = Reader::new(head, paths);
         let fixes = [CONTENT_LENGTH, CONTENT_ENCODING];
         let takes_words = !fixes.iter().any(|name| head.headers().contains_key(name));
-        let lacks_body = is_head || head.status() == StatusCode::NOT_MODIFIED;
+        let lacks_body = match head.status() {
+            StatusCode::SWITCHING_PROTOCOLS | StatusCode::NOT_MODIFIED => true,
+            status => *method == Method::HEAD || *method == Method::CONNECT && status.is_success(),
+        };
         Some(Box::new(Self { layer, parts, is_settled: false, lacks_body, reader, takes_words }))
     }
 

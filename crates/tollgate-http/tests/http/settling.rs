@@ -577,6 +577,10 @@ fn a_response_without_its_body_keeps_the_estimate_and_teaches_nothing() {
     for (method, status, body, is_whole) in [
         ("GET", 200, "", true),
         ("GET", 304, "", false),
+        // A connection that is upgraded, or a tunnel.
+        ("GET", 101, "", false),
+        ("CONNECT", 200, "", false),
+        ("CONNECT", 403, "", true),
         ("HEAD", 200, "", false),
         // A server that omits the body drops it.
         ("HEAD", 200, "abc", false),
