@@ -164,6 +164,12 @@ pub enum Fault {
     /// The name of the query parameter is empty.
     #[error("invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\"")]
     QueryName,
+    /// A key has more than 255 alternatives.
+    #[error(
+        "256 alternatives of a key joined with `or`: expected at most 255; drop some, or find the key with \
+         `KeyBy::from_fn`"
+    )]
+    Alternatives,
     /// A path template is not valid, or can never match.
     #[error("{why}")]
     PathTemplate {

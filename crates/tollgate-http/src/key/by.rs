@@ -282,7 +282,8 @@ impl KeyBy {
 
     /// Uses `other` for requests in which `self` finds no key. The key records which alternative
     /// found it, so a client that sends an address as its API key is not mistaken for the client
-    /// with that address.
+    /// with that address. A key can have at most 255 alternatives; with more, building the layer
+    /// fails.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -290,13 +291,14 @@ impl KeyBy {
     /// ```
     pub fn or(self, other: Self) -> Self {
         let joined = |how, other| match how {
+            How::Or(hows) if hows.len() == usize::from(u8::MAX) => Err(Fault::Alternatives),
             How::Or(mut hows) => {
                 hows.push(other);
-                How::Or(hows)
+                Ok(How::Or(hows))
             }
-            how => How::Or(vec![how, other]),
+            how => Ok(How::Or(vec![how, other])),
         };
-        Self { how: self.how.and_then(|how| Ok(joined(how, other.how?))) }
+        Self { how: self.how.and_then(|how| joined(how, other.how?)) }
     }
 
     /// Combines the parts of `self` and `other` into one key. A request has no key if either part
@@ -517,7 +519,7 @@ impl How {
 /// Appends the number of the first alternative that finds a key, followed by the parts of that key.
 fn find_first<'a>(hows: &'a [How], head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
     let before = key.len();
-    for (number, how) in (0..).zip(hows) {
+    for (how, number) in hows.iter().zip(0..) {
         key.push(KeyPart::Alternative(number));
         if how.find(head, key) {
             return true;

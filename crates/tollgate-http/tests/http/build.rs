@@ -4,7 +4,7 @@ use http::StatusCode;
 use tollgate::{Limiter, Quota, SingleLimiter};
 use tollgate_http::program::{Fault, fault};
 use tollgate_http::{
-    ForwardedField, Key, KeyBy, LayerError, Limit, RateLimitBuilder, RateLimitLayer, RequestCost,
+    ForwardedField, Key, KeyBy, KeyPart, LayerError, Limit, RateLimitBuilder, RateLimitLayer, RequestCost,
     TrustedProxies, WhenNoKey,
 };
 
@@ -145,6 +145,18 @@ fn names_of_headers_and_parameters_are_names() {
     refused(by(KeyBy::path().and(KeyBy::query(""))), &Fault::QueryName, ["\"\"", "1 character", "like"]);
     refused(by(KeyBy::query("").or(KeyBy::path())), &Fault::QueryName, ["\"\"", "1 character", "like"]);
     assert!(KeyBy::query("").key("x", tollgate_http::RequestHead::of(&http::Request::new(()))).is_err());
+}
+
+#[test]
+fn a_key_has_at_most_255_alternatives() {
+    let headers = |count| (0..count).map(|n| KeyBy::header(&format!("x-{n}"))).reduce(KeyBy::or).unwrap();
+    refused(by(headers(256)), &Fault::Alternatives, ["256", "at most 255", "KeyBy::from_fn"]);
+    let key = |name: &str| {
+        let request = http::Request::get("/").header(name, "v").body(()).unwrap();
+        headers(255).key("x", tollgate_http::RequestHead::of(&request)).unwrap()
+    };
+    assert_eq!(key("x-254"), Some(Key::new("x", [KeyPart::Alternative(254), "v".into()])));
+    assert_eq!(key("x-255"), None);
 }
 
 #[test]
