@@ -239,9 +239,10 @@ impl<'a> RequestHead<'a> {
     /// ```
     pub fn query(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         let pairs = self.uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let is_it = |found: &str| {
-            let found = percent_decode(found.as_bytes()).map(|byte| if byte == b'+' { b' ' } else { byte });
-            found.eq(name.bytes())
+        let is_it = |found: &'a str| {
+            // A space before each word but the first.
+            let word = |word: &'a str| std::iter::once(b' ').chain(percent_decode(word.as_bytes()));
+            found.split('+').flat_map(word).skip(1).eq(name.bytes())
         };
         let value = single(pairs.filter(|(found, _)| is_it(found)).map(|(_, value)| value))?;
         if value.is_empty() {

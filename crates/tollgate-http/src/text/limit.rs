@@ -181,9 +181,9 @@ impl LimitText {
         }
         let dead = self.only.as_ref().zip(self.except.as_ref());
         if let Some((only, except)) = dead.filter(|(only, except)| only.is_within(&[except])) {
+            let scopes = printable(format!("for {only} except {except}").as_bytes());
             return Err(TextError::new(format!(
-                "`for {only} except {except}` is for no request: expected exceptions that leave some; drop `except`, or \
-                 the limit"
+                "`{scopes}` is for no request: expected exceptions that leave some; drop `except`, or the limit"
             )));
         }
         Ok(self)
@@ -638,6 +638,14 @@ mod tests {
             (
                 "a=1/s by ip for /login except POST or /login",
                 "`for /login except POST or /login` is for no request",
+            ),
+            (
+                "a=1/s by ip for header x=\u{1b} header x",
+                "`header x=\\u{1b}` and `header x` in one alternative",
+            ),
+            (
+                "a=1/s by ip for header x=\u{1b} except header x",
+                "`for header x=\\u{1b} except header x` is for no",
             ),
             ("a=1/s by ip except GET for /a", "invalid condition `for`: expected a method"),
             ("a=1/s by ip else deny or ip", "`or` is unexpected here: expected `for ...`"),

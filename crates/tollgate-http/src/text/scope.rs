@@ -64,6 +64,8 @@ impl Scope {
             while words.peek().is_some_and(|word| !["or", "except", "class"].contains(&word)) {
                 let condition = Condition::take(words)?;
                 if let Some(other) = conditions.iter().find(|other| other.excludes(&condition)) {
+                    let shown = |condition: &Condition| printable(condition.to_string().as_bytes());
+                    let (other, condition) = (shown(other), shown(&condition));
                     return Err(TextError::new(format!(
                         "`{other}` and `{condition}` in one alternative: expected conditions that one request can \
                          meet together; write `or` between them if either suffices"

@@ -115,6 +115,16 @@ fn a_query_parameter_is_a_key_however_it_is_encoded() {
 }
 
 #[test]
+fn a_plus_in_the_name_of_a_parameter_is_encoded() {
+    let site = site().hourly(KeyBy::query("a+b"));
+    let query = |query: &str| from("", &format!("/{query}"), &[]);
+    assert_eq!(site.statuses([query("?a%2Bb=7"), query("?a%2bb=7&a+b=1")]), [OK, REFUSED]);
+    assert_eq!(site.status(query("?a+b=7")), NO_KEY);
+    let request = query("?a+b=7&a%2Bb=8");
+    assert_eq!(RequestHead::of(&request).query("a b").as_deref(), Some(&b"7"[..]));
+}
+
+#[test]
 fn an_api_key_is_one_client_wherever_it_stands_and_an_address_is_another() {
     let site = site().hourly(KeyBy::api_key("x-api-key", "api_key").or(KeyBy::peer()));
     let with = |uri: &str, headers: &[_]| from("192.0.2.1", uri, headers);
