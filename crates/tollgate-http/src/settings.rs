@@ -31,7 +31,8 @@
 //!   classes](#form-of-a-file-of-classes). A file name cannot contain a space or `+`.
 //! - `else deny`, `else allow` and `else share` after the key specify what happens to requests
 //!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`. If every request has
-//!   the key, the `else` has no effect and causes a [warning](crate::BuildWarning).
+//!   the key, the `else` has no effect and causes a [warning](crate::BuildWarning). An `else` after
+//!   `ip` causes the warning too, although it applies to requests without an address.
 //!
 //! # What a limit allows
 //!

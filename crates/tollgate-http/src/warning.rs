@@ -43,7 +43,8 @@ pub enum BuildWarning {
         header: String,
     },
     /// The text of a limit contains an alternative that is never reached, because every request has
-    /// the key before that alternative.
+    /// the key before that alternative. If that key is the client's address, the alternative is
+    /// reached only by requests whose address is unknown.
     NeverReached {
         /// The name of the limit.
         limit: String,
@@ -79,8 +80,8 @@ impl fmt::Display for BuildWarning {
             }
             Self::NeverReached { limit, text } => write!(
                 f,
-                "limit {limit:?} has `{text}` behind a key that every request has, so it is never reached: \
-                 leave it out, or put it before that key"
+                "limit {limit:?} has `{text}` behind a key that every request has, so it is never reached unless a \
+                 request has no address: leave it out, or put it before that key"
             ),
         }
     }

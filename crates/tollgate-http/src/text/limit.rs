@@ -418,7 +418,7 @@ impl PartText {
         }
     }
 
-    /// Returns whether every request has this part.
+    /// Returns whether every request has this part, apart from requests without an address.
     const fn is_always(&self) -> bool {
         matches!(self, Self::Ip | Self::Method | Self::Path)
     }
