@@ -58,7 +58,8 @@
 //! # Response fields
 //!
 //! Each response contains the fields `RateLimit` and `RateLimit-Policy`, as defined by
-//! [draft-ietf-httpapi-ratelimit-headers][draft], with one item for each limit:
+//! [draft-ietf-httpapi-ratelimit-headers][draft], with one item for each limit. (A refusal because
+//! the request has no key or the caller is blocked contains neither, because nothing was counted.)
 //!
 //! ```text
 //! RateLimit-Policy: "all";q=5000;w=1, "per-address";q=2;w=3600

@@ -54,7 +54,10 @@ pub struct DecisionEvent<'a> {
     pub is_shadow: bool,
     /// Whether the response to a refused request names this limit.
     pub is_binding: bool,
-    /// Whether the request was refused, by this limit or another.
+    /// Whether the request was refused, by this limit or another. If this limit neither refuses nor
+    /// counts the request, the event precedes the decisions of later limits, so this field is false
+    /// even if one of them refuses. This applies to a request without a key, and to a limit in
+    /// shadow mode that has found no key or would block the caller; `decision` is then `None`.
     pub is_refused: bool,
 }
 

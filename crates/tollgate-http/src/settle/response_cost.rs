@@ -21,6 +21,10 @@ use std::fmt;
 /// [`json`](Self::json)) is the whole cost. A count made while the body passes
 /// ([`events`](Self::events), [`bytes`](Self::bytes)) can [cut the response off](Self::cut_off).
 ///
+/// If the first choice is a header and the response has it, the charge is settled as soon as the
+/// response begins. The header is then the cost in any case, even if the client hangs up later or
+/// the request is `HEAD`, and an estimator learns from it.
+///
 /// With `cut_off`, or if a count is the first choice, tokens beyond the estimate are charged while
 /// the body passes. If the response ends with a smaller figure, the difference is given back. (If a
 /// response was charged more than a thousand times, the oldest of these charges are kept.)
