@@ -45,7 +45,7 @@ static int limit(lua_State *lua)
     if (found == NULL)
         return luaL_error(lua, "limit %s: %s", name, message);
     if (strcmp(found->quota, quota) != 0)
-        return luaL_error(lua, "limit %s has quota `%s`, not `%s`", name, found->quota, quota);
+        return luaL_error(lua, "limit %s: its quota is `%s`, not `%s`", name, found->quota, quota);
     *(struct limit **)lua_newuserdata(lua, sizeof found) = found;
     luaL_setmetatable(lua, "tollgate.limit");
     return 1;

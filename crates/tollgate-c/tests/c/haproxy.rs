@@ -170,7 +170,7 @@ fn haproxy_does_not_start_with_a_quota_that_is_refused() {
     module(&folder);
     for (limit, part) in [
         ("100/s burst 0", "burst"),
-        ("100/s\")\ntollgate.limit(\"per_client\", \"50/s", "has quota `100/s`, not `50/s`"),
+        ("100/s\")\ntollgate.limit(\"per_client\", \"50/s", "its quota is `100/s`, not `50/s`"),
     ] {
         let start = std::panic::catch_unwind(|| drop(Haproxy::start(&folder, limit)));
         let reason = *start.unwrap_err().downcast::<String>().unwrap();
