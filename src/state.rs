@@ -45,7 +45,7 @@
 //! It does not matter which thread translates the state, or how late. The call that changes a quota
 //! also visits all affected states before it returns. Otherwise an unused state would continue at
 //! the old rate, and would miss the first of two changes. An insertion, whose new state that visit
-//! may have missed, reads the count of changes again.
+//! may have missed, reads the count of changes again (see `exact::quotas`).
 //!
 //! A store counts its changes. Each version records the latest count at which the version's rule
 //! was known to be the *wanted* rule. A thread that reads a later count looks up the wanted rule,

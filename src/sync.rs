@@ -45,7 +45,7 @@ pub(crate) use index::{Index, Reading, epoch, reading};
 pub(crate) mod stop;
 
 #[cfg(not(tollgate_loom))]
-pub(crate) use std::sync::atomic::{AtomicPtr, fence};
+pub(crate) use std::sync::atomic::AtomicPtr;
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::thread;
@@ -95,7 +95,7 @@ pub(crate) fn rest() {
 #[cfg(tollgate_loom)]
 pub use shim::{Atomic, AtomicPtr, ModelSwitch, Ordering};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{Index, Reading, epoch, fence, reading, rest};
+pub(crate) use shim::{Index, Reading, epoch, reading, rest};
 
 #[cfg(tollgate_loom)]
 mod shim {
@@ -104,8 +104,8 @@ mod shim {
     use std::marker::PhantomData;
     use std::sync::atomic::AtomicBool;
 
+    pub use loom::sync::atomic::Ordering;
     use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    pub use loom::sync::atomic::{Ordering, fence};
 
     // The switches are plain std atomics for two reasons. They belong to the test harness, not to
     // the model, and loom runs all threads of a model on one system thread.

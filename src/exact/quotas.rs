@@ -20,9 +20,9 @@
 //! | changed | `Quotas::note_change` | `Quotas::changes` | the change that was counted, and all before it | `quota_swap_races_charge_and_none_is_lost` |
 //!
 //! A change first increments `changes` and then visits the keys. An insertion first links its cell
-//! and then reads `changes`. With a fence between the two steps of each, either the change finds
-//! the cell or the insertion sees the change. (No model fails without the fences, because the index
-//! of the models has a lock.)
+//! and then reads `changes`, so it usually sees a change whose visit has missed the cell. If both
+//! run at the same moment, a processor may reorder the two steps of each, and the insertion charges
+//! the cell under the earlier rule. The next use of the key sees the change.
 
 use super::entry::Asked;
 use super::undo::Undo;
@@ -32,8 +32,7 @@ use crate::state::{Counts, SharedRule, StateRule, Versioned, Wanted};
 use crate::stats::size;
 use crate::sync::{
     Atomic, Counter, Index, Item,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
-    fence,
+    Ordering::{Acquire, Relaxed, Release},
 };
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -99,14 +98,6 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn changes(&self) -> u64 {
         // ORDERING: acquire side of *changed*.
         self.changes.load(Acquire)
-    }
-
-    /// Returns the number of changes, for a thread that has just linked a cell. Each change that is
-    /// not included in this number finds the cell when it visits the keys.
-    pub(super) fn changes_after_link(&self) -> u64 {
-        // ORDERING: one of the two fences; see the documentation of this module.
-        fence(SeqCst);
-        self.changes()
     }
 
     /// Returns the rule that applies to all keys without a rule of their own.
@@ -229,8 +220,6 @@ impl<K: Eq + 'static> Quotas<K> {
         // read-modify-write continues earlier release sequences, all changes counted before are
         // published as well.
         self.changes.fetch_add(1, Release);
-        // ORDERING: one of the two fences; see the documentation of this module.
-        fence(SeqCst);
     }
 }
 

@@ -175,7 +175,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             // to the key before it was last forgotten. Read the changes again, too: a change may
             // have looked for the key before the cell was linked.
             let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten()));
-            let (changes, wanted) = (self.quotas.changes_after_link(), || self.quotas.of(cell.asked()));
+            let (changes, wanted) = (self.quotas.changes(), || self.quotas.of(cell.asked()));
             if let Some(answer) = cell.state.visit(changes, wanted, &self.evicted.retired, visit) {
                 return Ok(answer);
             }
