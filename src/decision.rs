@@ -291,9 +291,10 @@ impl Decision {
     /// For buckets, the result is exact to the nanosecond. For windows and logs, more tokens may
     /// become available up to one period earlier, because a decision does not record charges made
     /// by other requests. For a sliding window, they may become available up to two periods
-    /// earlier, because the charges of the last window lose weight gradually. The result is zero if the full [`capacity`](Self::capacity) is available,
-    /// or if a policy answered. The result is [`Duration::MAX`] if the refill happens after
-    /// [`Tick::MAX`]. For a [paused](crate::Limiter::pause) key, the result is that of
+    /// earlier, because the charges of the last window lose weight gradually. The result is zero if
+    /// the full [`capacity`](Self::capacity) is available, or if a policy answered. The result is
+    /// [`Duration::MAX`] if the refill happens after [`Tick::MAX`]. For a
+    /// [paused](crate::Limiter::pause) key, the result is that of
     /// [`reset_after`](Self::reset_after), and tokens may become available as soon as the pause
     /// ends.
     ///

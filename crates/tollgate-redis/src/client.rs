@@ -332,7 +332,8 @@ impl Client {
                 (_, answer) => network.settle(&node, &connection, Some(script::reply(answer))),
             });
         }
-        // The calls of each key are repeated in their order, and those of all keys at the same time.
+        // The calls of each key are repeated in their order, and those of different keys at the
+        // same time.
         let repeated = repeated.values().map(async |places| {
             let mut answers = Vec::with_capacity(places.len());
             for &place in places {

@@ -63,7 +63,8 @@ impl<L, S> WaitQueue<L, S> {
         T: Sink<I>,
         T::Error: From<WaitError>,
     {
-        // `SinkExt::with` cannot be used after an error, because it polls the finished future again.
+        // `SinkExt::with` cannot be used after an error, because it polls the finished future
+        // again.
         sink.with_flat_map(move |item| {
             stream::once(async move {
                 self.until_ready(key).await?;

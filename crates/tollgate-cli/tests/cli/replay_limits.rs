@@ -253,7 +253,8 @@ mod config {
         assert!(notes.len() == 1 && note.ends_with(", plan19 and 4 more."), "{notes:?}");
     }
 
-    /// These settings need others, which the proxy may get from its environment or its command line.
+    /// These settings need others, which the proxy may get from its environment or its command
+    /// line.
     #[test]
     fn a_file_whose_other_settings_are_elsewhere_is_replayed() {
         let directory = scratch("replay_partial");

@@ -142,8 +142,8 @@ impl Servers {
         }
     }
 
-    /// Returns one client for each sentinel. A client with several sentinels waits for the first one
-    /// even if that sentinel is silent.
+    /// Returns one client for each sentinel. A client with several sentinels waits for the first
+    /// one, even if that sentinel is silent.
     fn sentinel_clients(&self, settings: &Settings) -> RedisResult<Vec<SentinelClient>> {
         let none = || (ErrorKind::EmptySentinelList, "a master needs at least one sentinel").into();
         let Self::Sentinel { name, sentinels, master } = self else { return Err(none()) };

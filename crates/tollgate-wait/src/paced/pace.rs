@@ -168,8 +168,8 @@ impl Pace {
     }
 
     /// Returns how long a request with this cost must wait at `now`, if requests with a total cost
-    /// of `before` precede it. A cost of zero waits for the pause and for preceding requests, but not
-    /// for a limit.
+    /// of `before` precede it. A request of cost zero waits for the pause and for preceding
+    /// requests, but not for a limit.
     pub(crate) fn wait(&self, before: u64, cost: u64, now: Tick) -> Duration {
         if before == 0 && cost == 0 {
             return self.pause(now);
