@@ -4,25 +4,26 @@
 //!
 //! The list contains the limits of all filters in Envoy, each with its `filter_name`. Its
 //! references are weak, so limits are dropped together with the last configuration that uses them.
-//! A lock protects the list. The lock is acquired when a configuration is created, never by a
-//! request.
+//! A lock protects the list. The lock is acquired when a configuration is created or discarded,
+//! never by a request.
 //!
 //! # Reload
 //!
 //! Envoy creates a new configuration while the old configuration is still in use. For each new
 //! limit, the module searches the same filter's configurations, newest first, for a limit with the
 //! same name. The new limit takes over the limiter of the first limit found, if both limits have
-//! the same key, algorithm, maximum number of keys and policy for new keys, the same number of
-//! classes, and the same kind of quota. The new quota then takes effect immediately, even for the
-//! old listener. When Envoy discards a configuration, the quotas of the newest remaining
-//! configuration take effect.
+//! the same key, algorithm, maximum number of keys and policy for new keys. A class begins anew if
+//! its kind of quota or, with another number of classes, its share of the keys has changed. The new
+//! quota takes effect immediately, even for the old listener. When Envoy discards a configuration,
+//! the quotas of the newest remaining configuration take effect. No older quota is in force in
+//! between, because a limiter that lowers its quota forgets what keys have used beyond it.
 
 use crate::abi::{EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;
 use crate::log::log;
 use crate::request::{HeadReader, StreamExtension};
 use crate::settings::Settings;
-use std::mem::discriminant;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tollgate_http::program::{self, LocalLimiter, key_text, printable};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
@@ -58,7 +59,7 @@ impl Limits {
         let earlier: Vec<Arc<Self>> = in_force.iter().rev().filter_map(Weak::upgrade).collect();
         let earlier: Vec<&Self> = earlier.iter().map(|it| &**it).filter(|it| it.filter == filter).collect();
         let (limits, news) = Self::new(filter, settings, config, &earlier)?;
-        limits.set_allowances()?;
+        limits.set_allowances(|_| true)?;
         for line in news {
             log(INFO, format_args!("{line}"));
         }
@@ -73,9 +74,10 @@ impl Limits {
         let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
         let filter = limits.filter.clone();
         drop(limits);
-        for remaining in in_force.iter().filter_map(Weak::upgrade).filter(|it| it.filter == filter) {
+        let mut names = HashSet::new();
+        for remaining in in_force.iter().rev().filter_map(Weak::upgrade).filter(|it| it.filter == filter) {
             // If there is no memory for a change, the limiters keep their quotas.
-            let _ = remaining.set_allowances();
+            let _ = remaining.set_allowances(|part| names.insert(part.name.clone()));
         }
     }
 
@@ -92,20 +94,17 @@ impl Limits {
         let behind_envoy = LayerSettings { trust_hops: Some(1), ..settings.limits.clone() };
         let make = |part: &LimitPart| {
             let made = program::local(&behind_envoy, part, None)?;
-            let limiter = match kept(earlier, &settings.limits, part, &made) {
-                Ok(kept) => {
-                    news.extend(kept.map(|(it, _)| changed(filter, it, part)));
-                    kept.map_or(made.clone(), |(_, limiter)| made.continuing(limiter))
+            let (what, limiter) = match kept(earlier, &settings.limits, part) {
+                Ok(Some((before, limiter))) => {
+                    (change(before, part, &made.renewed(limiter)), made.continuing(limiter))
                 }
-                Err(why) => {
-                    news.push(format!(
-                        "filter {}, limit {}: all keys begin anew, because {why}",
-                        printable(filter.as_bytes()),
-                        printable(part.name.as_bytes())
-                    ));
-                    made
-                }
+                Ok(None) => (None, made),
+                Err(why) => (Some(format!("all keys begin anew, because {why}")), made),
             };
+            news.extend(what.map(|what| {
+                let [filter, limit] = [filter, &part.name].map(|name| printable(name.as_bytes()));
+                format!("filter {filter}, limit {limit}: {what}")
+            }));
             parts.push((part.clone(), limiter.clone()));
             Ok(limiter)
         };
@@ -143,18 +142,19 @@ impl Limits {
         let head = HeadReader::new(settings);
         let limits =
             Self { filter: filter.to_owned(), settings: settings.limits.clone(), parts, layer, head };
-        Ok((limits, news.into_iter().filter(|line| !line.is_empty()).collect()))
+        Ok((limits, news))
     }
 
-    /// Gives each limiter and each of its classes the allowance that its limit specifies.
+    /// Gives the limiter of each part that `is_due` selects, and each of its classes, the allowance
+    /// that its limit specifies.
     ///
     /// # Errors
     ///
     /// Returns an error if a limiter cannot allocate memory for the change. In that case, all
     /// limiters keep their previous allowances.
-    fn set_allowances(&self) -> Result<(), String> {
+    fn set_allowances(&self, mut is_due: impl FnMut(&LimitPart) -> bool) -> Result<(), String> {
         let mut done: Vec<(LocalLimiter, Allowance)> = Vec::new();
-        for (part, limiter) in &self.parts {
+        for (part, limiter) in self.parts.iter().filter(|(part, _)| is_due(part)) {
             let classes =
                 part.classes.iter().filter_map(|(name, allowance)| Some((limiter.class(name)?, *allowance)));
             for (limiter, allowance) in std::iter::once((limiter.clone(), part.allowance)).chain(classes) {
@@ -217,10 +217,8 @@ fn warn_of_evasion(filter: &str, settings: &Settings) {
     }
 }
 
-type Kept<'l> = Option<(&'l LimitPart, &'l LocalLimiter)>;
-
-/// Finds the limit in force whose limiter the new limit can take over. `made` is the limiter that
-/// the new limit would otherwise have. Returns `None` if no limit in force has the same name.
+/// Finds the limit in force whose limiter the new limit can take over. Returns `None` if no limit in
+/// force has the same name.
 ///
 /// # Errors
 ///
@@ -229,13 +227,12 @@ fn kept<'l>(
     earlier: &[&'l Limits],
     settings: &LayerSettings,
     part: &LimitPart,
-    made: &LocalLimiter,
-) -> Result<Kept<'l>, &'static str> {
+) -> Result<Option<&'l (LimitPart, LocalLimiter)>, &'static str> {
     let named = earlier.iter().find_map(|limits| {
         let found = limits.parts.iter().find(|(it, _)| it.name == part.name)?;
         Some((&limits.settings, found))
     });
-    let Some((before, (earlier, limiter))) = named else {
+    let Some((before, found)) = named else {
         // A limit with several rates is counted under a name for each of them.
         let mut others = earlier.iter().flat_map(|limits| &limits.parts);
         return match others.any(|(it, _)| it.text_name == part.text_name) {
@@ -243,7 +240,7 @@ fn kept<'l>(
             false => Ok(None),
         };
     };
-    if key_text(earlier) != key_text(part) {
+    if key_text(&found.0) != key_text(part) {
         return Err("its key has changed");
     }
     if before.algorithm != settings.algorithm {
@@ -252,26 +249,24 @@ fn kept<'l>(
     if (before.max_keys, before.when_full) != (settings.max_keys, settings.when_full) {
         return Err("max-keys or when-full has changed");
     }
-    if discriminant(&limiter.allowance()) != discriminant(&made.allowance()) {
-        return Err("its kind of quota has changed");
-    }
-    // The classes share the maximum number of keys.
-    let room = |limiter: &LocalLimiter| limiter.stats().map(|stats| stats.max_keys);
-    if room(limiter) != room(made) {
-        return Err("the number of its classes has changed");
-    }
-    Ok(Some((earlier, limiter)))
+    Ok(Some(found))
 }
 
-/// Returns a log line about a limit that continues with a new quota, or an empty string if the
-/// quota is unchanged.
-fn changed(filter: &str, before: &LimitPart, now: &LimitPart) -> String {
-    if before.allowance == now.allowance && before.classes == now.classes {
-        return String::new();
+/// Returns what has changed about a limit that takes over a limiter, or `None` if its quotas are the
+/// same. The classes in `renewed` begin anew.
+fn change(before: &LimitPart, now: &LimitPart, renewed: &[&str]) -> Option<String> {
+    if !renewed.is_empty() {
+        let keys = match before.classes.is_empty() {
+            true => "all keys".to_owned(),
+            false => format!("the keys of class {}", renewed.join(", ")),
+        };
+        // The classes share the maximum number of keys.
+        let why = match before.classes.len() == now.classes.len() {
+            true => "its kind of quota has changed",
+            false => "the number of its classes has changed",
+        };
+        return Some(format!("{keys} begin anew, because {why}"));
     }
-    format!(
-        "filter {}, limit {}: keeps its keys, with a new quota",
-        printable(filter.as_bytes()),
-        printable(now.name.as_bytes())
-    )
+    let is_new = before.allowance != now.allowance || before.classes != now.classes;
+    is_new.then(|| "keeps its keys, with a new quota".to_owned())
 }

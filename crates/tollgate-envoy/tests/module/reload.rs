@@ -106,6 +106,43 @@ fn a_configuration_that_is_discarded_takes_its_quota_with_it() {
 }
 
 #[test]
+fn no_older_quota_is_in_force_when_a_configuration_is_discarded() {
+    let oldest = Module::load("draining", "limit = [\"a=10/h by ip\"]").unwrap();
+    let older = Module::load("draining", "limit = [\"a=10/h by ip\"]").unwrap();
+    let newest = Module::load("draining", "limit = [\"a=100/h by ip\"]").unwrap();
+    for _ in 0..60 {
+        assert_eq!(ask(&newest).status, 200);
+    }
+    drop(oldest);
+    assert_eq!(ask(&newest).header("ratelimit"), Some("\"a\";r=39;t=36"));
+    drop(older);
+    assert_eq!(ask(&newest).header("ratelimit"), Some("\"a\";r=38;t=36"));
+}
+
+#[test]
+fn only_classes_that_change_begin_anew_and_the_log_names_them() {
+    let load = |limit: &str| {
+        let config = format!("limit = [\"a={limit} by ip class by header x-p\"]\ntrust-headers = [\"x-p\"]");
+        Module::load("classes", &config).unwrap()
+    };
+    let status = |module: &Module, class| module.serve(&get("/").with("x-p", class)).status;
+    let first = load("1/h class p 1/h class q 1/h");
+    for class in ["none", "p", "q"] {
+        assert_eq!([status(&first, class), status(&first, class)], [200, 429], "{class}");
+    }
+    let second = load("blocked class p 1/h class q unlimited");
+    assert_eq!(["none", "p", "q"].map(|class| status(&second, class)), [403, 429, 200]);
+    let third = load("blocked class p 1/h class q unlimited class r 1/h");
+    assert_eq!(["none", "p", "q"].map(|class| status(&third, class)), [403, 200, 200]);
+    let lines = [
+        "the keys of class default, q begin anew, because its kind of quota has changed",
+        "the keys of class p begin anew, because the number of its classes has changed",
+    ];
+    let expected = lines.map(|it| format!("tollgate: filter classes, limit a: {it}"));
+    assert_eq!(logged("filter classes").trim(), expected.join("\n"));
+}
+
+#[test]
 fn filters_of_one_name_share_a_limit_and_those_of_another_do_not() {
     let config = "limit = [\"a=2/h by ip\"]";
     let [one, two] = [(); 2].map(|()| Module::load("shared", config).unwrap());

@@ -173,6 +173,19 @@ impl LocalLimiter {
         Self { classes: classes.collect(), default }
     }
 
+    /// Returns the classes that count requests in `earlier` and would not [continue](Self::continuing)
+    /// with their states. The default class has the name `default`.
+    pub fn renewed<'l>(&self, earlier: &'l Self) -> Vec<&'l str> {
+        let class = |name: &str| self.classes.iter().find(|(other, _)| other == name);
+        let named = earlier.classes.iter().filter(|(name, _)| name != DEFAULT);
+        let pairs = named.filter_map(|(name, before)| Some((&**name, before, &class(name)?.1)));
+        std::iter::once((DEFAULT, &earlier.default, &self.default))
+            .chain(pairs)
+            .filter(|(_, before, _)| !matches!(before, One::Unlimited | One::Blocked))
+            .filter_map(|(name, before, now)| (!before.is_like(now)).then_some(name))
+            .collect()
+    }
+
     /// Returns the statistics; `None` for a limiter without keys.
     pub fn stats(&self) -> Option<Stats> {
         self.default.stats()
