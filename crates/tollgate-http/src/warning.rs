@@ -80,8 +80,8 @@ impl fmt::Display for BuildWarning {
             }
             Self::NeverReached { limit, text } => write!(
                 f,
-                "limit {limit:?} has `{text}` behind a key that every request has, so it is never reached unless a \
-                 request has no address: leave it out, or put it before that key"
+                "limit {limit:?} has `{text}` behind a key that every request has (`ip` is missing only if the \
+                 address is unknown), so it is never reached: leave it out, or put it before that key"
             ),
         }
     }

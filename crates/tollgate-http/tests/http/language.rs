@@ -134,7 +134,7 @@ fn a_limit_that_never_applies_is_refused_and_what_is_never_reached_is_told() {
     };
     assert!(warnings("a=1/s by ip else share").contains("`else share` behind a key that every request has"));
     assert!(warnings("a=1/s by ip or header x else deny").contains("`or header x` behind a key"));
-    assert!(warnings("a=1/s by ip else allow").contains("never reached unless a request has no address: "));
+    assert!(warnings("a=1/s by ip else allow").contains("so it is never reached: leave it out"));
     assert_eq!(warnings("a=1/s by header host+ip else share"), "");
     assert!(
         warnings("a=1/s by ip except header x-test").contains("by the header `x-test`, which any client can")
