@@ -365,6 +365,28 @@ fn parts_of_a_long_line_are_joined() {
     }
 }
 
+/// Each part after the first begins in this user agent, and most of them with what could be the
+/// address and the time of a record.
+#[test]
+fn a_client_that_writes_a_time_into_a_long_line_is_counted() {
+    let short = "192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"x\"";
+    let first = format!("2016-10-06T00:17:09.6Z stdout F {short}\n");
+    for shift in 0..35 {
+        let agent = "x".repeat(shift) + &"x - - [17/May/2015:10:05:03 +0000] ".repeat(1_000);
+        let line =
+            format!("192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"{agent}\"");
+        let parts: Vec<&[u8]> = line.as_bytes().chunks(16_384).collect();
+        let part = |(index, part): (usize, &&[u8])| {
+            let tag = if index + 1 == parts.len() { "F" } else { "P" };
+            format!("2016-10-06T00:17:09.6Z stdout {tag} {}\n", str::from_utf8(part).expect("ASCII"))
+        };
+        let log = first.clone() + &parts.iter().enumerate().map(part).collect::<String>();
+        let report = json(&replay_stdin(&["--limit", "1/h", "--format", "json"], log.as_bytes()));
+        assert_eq!(report["log"]["requests"], 2, "{shift} {report}");
+        assert_eq!(report["log"]["unparsable"], 0, "{shift}");
+    }
+}
+
 #[test]
 fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
     let clf = "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"";

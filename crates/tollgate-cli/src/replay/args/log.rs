@@ -29,7 +29,7 @@ pub(crate) struct LogArgs {
     time_unit: UnitArg,
 
     /// How many proxies have added to a list of addresses: with 2, the client is the last but one.
-    /// Without this option, a list counts as it is
+    /// Without this option, a list counts as one text, and limits with names refuse it
     #[arg(
         long,
         value_name = "N",

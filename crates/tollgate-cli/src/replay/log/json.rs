@@ -255,8 +255,11 @@ impl Columns {
         match read {
             Ok(()) => Ok(values),
             // The line was cut off right after a value, which may be incomplete: a number, for
-            // example, may have lost digits.
-            Err(error) if error.is_eof() && found.is_after_value => Err(not_an_object(&error)),
+            // example, may have lost digits. A line that ends with a brace is complete, even if a
+            // client's user agent has opened another object.
+            Err(error) if error.is_eof() && found.is_after_value && !line.ends_with(b"}") => {
+                Err(not_an_object(&error))
+            }
             Err(_) if values.iter().all(Option::is_some) => Ok(values),
             Err(error) => Err(not_an_object(&error)),
         }
@@ -441,6 +444,7 @@ mod tests {
                 r#"{"ip":"192.0.2.1","time":1431857103.123456789,"bytes":9}"#,
                 (1_431_857_103_123_456_789, 9, "192.0.2.1"),
             ),
+            (&["ip"], r#"{"time":1,"bytes":2,"ip":"h","agent":"","":{"":""}"#, (1_000_000_000, 2, "h")),
             (&["ip"], r#" { "time" : "1970-01-01T00:00:01Z" } "#, (1_000_000_000, 0, "-")),
             (&["ip"], r#"{"time":"1","ip":null,"bytes":null}"#, (1_000_000_000, 0, "-")),
             (&["ip"], r#"{"time":1,"ip":"\u0061\"","bytes":"5"}"#, (1_000_000_000, 5, "a\"")),
