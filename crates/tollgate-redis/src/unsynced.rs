@@ -57,7 +57,8 @@
 //! `max_unsynced` tokens more, or twice as many if its clock differs by a period or longer.
 //!
 //! A request with its own time, by `at` or `client_clock`, counts in the window of that time. The
-//! bound holds for each of these windows.
+//! bound holds for each of these windows. A window before the preceding one is forgotten when a
+//! request arrives in a new present window, and then counts from zero.
 //!
 //! # What a request waits for
 //!
@@ -306,12 +307,12 @@ impl Unsynced {
         self.state.pause(request, time, now, deadline).await
     }
 
-    /// Removes the key's admissions in the windows at `now`, and its pause. Without `now`, uses the
-    /// store's time as this machine knows it.
+    /// Removes the key's pause, and its admissions in the windows at `now` and at the store's time,
+    /// as this machine knows it. The store has deleted all windows of the key.
     pub(crate) fn forget(&self, name: Name, now: Option<Tick>) {
         self.state.pauses.reset(&name);
-        let window = self.state.at(now) / self.state.period;
-        for window in [window.wrapping_sub(1), window] {
+        let [given, present] = [now, None].map(|now| self.state.at(now) / self.state.period);
+        for window in [given.wrapping_sub(1), given, present.wrapping_sub(1), present] {
             if self.state.counts.remove_sync(&(name, window)) {
                 // ORDERING: relaxed, because this is only a count. A sweep may already have
                 // subtracted this window.

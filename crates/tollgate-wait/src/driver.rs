@@ -63,7 +63,8 @@ where
     const HOLDS: bool = needs_drop::<L::Turn>();
 
     pub(crate) async fn run(&self) -> Result<L::Turn, WaitError> {
-        // A cost of zero takes no tokens away from other waiters, so it waits only for a pause.
+        // A cost of zero takes no tokens away from other waiters, so it does not queue unless the
+        // key is paused.
         if self.cost == 0 && !Self::HOLDS {
             match self.take(NO_TICKET).await {
                 Ok(turn) => return Ok(turn),

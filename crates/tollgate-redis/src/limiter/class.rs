@@ -91,6 +91,10 @@ impl Class {
     }
 
     pub(crate) async fn reset(&self, name: Name, text: &str, now: Option<Tick>) -> Result<(), StoreProblem> {
+        if let Mode::Unsynced(counts) = &self.mode {
+            // Counts must not be pushed behind the deletion.
+            counts.forget(name, now);
+        }
         let deleted = self.core.client.delete(text, self.core.deadline()).await;
         // This machine's state is reset after the deletion, because tokens leased or pushed before
         // the deletion belong to the deleted state.

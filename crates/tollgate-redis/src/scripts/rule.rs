@@ -184,7 +184,7 @@ impl Rule {
             Kind::Bucket { .. } => &["get", "set", "del"],
             Kind::Window { .. } => &["get", "set"],
             Kind::Log { .. } => {
-                &["zmscore", "zrangebyscore", "zrange", "zadd", "zrem", "zremrangebyscore", "pexpire"]
+                &["zmscore", "zrangebyscore", "zrange", "zadd", "zrem", "zremrangebyscore", "pttl", "pexpire"]
             }
         }
     }

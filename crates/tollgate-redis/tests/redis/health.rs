@@ -97,6 +97,11 @@ fn each_command_that_a_user_lacks_is_named() {
         }
         // A dropped limit is not tried, and a limit requires only its own commands.
         drop(limits);
+        let log = limiter(&client, Algorithm::SlidingLog);
+        set_user(&server, "~tollgate:*", &["-pttl"]);
+        assert!(client.connect().await.is_err());
+        assert_eq!(commands(&client.stats().problems), ["pttl"]);
+        drop(log);
         let _bucket = limiter(&client, Algorithm::TokenBucket);
         set_user(&server, "~tollgate:*", &["-zadd", "-hset"]);
         client.connect().await.unwrap();

@@ -516,6 +516,20 @@ fn a_reset_removes_the_counts_at_the_handles_time() {
 }
 
 #[test]
+fn a_reset_at_a_time_also_removes_the_present_counts() {
+    on_server(async |server| {
+        let limiter = limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT);
+        connected(&limiter).await;
+        assert_eq!(spend(&limiter, 5).await, 5);
+        until_async("all is told", async || limiter.stats().unsynced == 0).await;
+        limiter.at(ahead()).reset("key").await.unwrap();
+        assert_eq!(limiter.check("key").await.remaining(), LIMIT - 1);
+        until_async("all is told", async || limiter.stats().unsynced == 0).await;
+        assert_eq!(counted(&server).into_values().collect::<Vec<_>>(), [1]);
+    });
+}
+
+#[test]
 fn counts_that_a_reset_has_removed_are_not_told() {
     on_server(async |server| {
         let limiter = limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT);

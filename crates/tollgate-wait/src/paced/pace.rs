@@ -113,7 +113,10 @@ impl Known {
     /// arrives. The spacing shrinks as the remaining amount grows, so this time is found by halving
     /// the interval up to the time that the spacing at `now` would require.
     fn earliest(&self, now: Tick) -> Tick {
-        let (mut early, mut late) = (now, self.next(self.spacing(now)).max(now));
+        let (mut early, mut late) = (now, self.next(self.spacing(now)));
+        if late <= now {
+            return now;
+        }
         for _ in 0..HALVINGS {
             let middle = early + late.since(early) / 2;
             match self.next(self.spacing(middle)) <= middle {
