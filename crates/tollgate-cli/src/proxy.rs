@@ -42,6 +42,7 @@ use tollgate_redis::{Client, WhenUnavailable};
 use admin::{Admin, Health};
 use bad_requests::BadRequestLimit;
 use limits::{AnyLimiter, Limits};
+use log_line::Level;
 use reload::{Load, Reloaded, Reloader};
 use server::Served;
 use settings::Settings;
@@ -211,6 +212,8 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
             }
         };
         tokio::select! {
+            // In this order, a second signal to end is left for the end.
+            biased;
             () = answered => {}
             () = signals.end() => break,
         }
@@ -224,9 +227,9 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
         return Err(Failure::refused("the task that accepts connections has failed"));
     };
     let timeout = settings.shutdown_timeout;
-    log_line::info(format_args!(
-        "ending: open requests have {timeout:?}; a second signal ends the proxy immediately"
-    ));
+    let ending =
+        format!("ending: open requests have {timeout:?}; a second signal ends the proxy immediately");
+    log_line::last(Level::Info, ending);
     let ended = async {
         graceful.shutdown().await;
         flush(&limits.load_full(), &Limits::default()).await;
@@ -234,7 +237,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     tokio::select! {
         () = ended => {}
         () = tokio::time::sleep(timeout) => {
-            log_line::warn(format_args!("{} requests were cut off", metrics.in_flight.get()));
+            log_line::last(Level::Warn, format!("{} requests were cut off", metrics.in_flight.get()));
         }
         () = signals.end() => std::process::exit(1),
     }

@@ -133,7 +133,7 @@ impl Activity {
         self.speaks.store(speaks as u8, Relaxed);
     }
 
-    fn speaks(&self, one_of: &[Speaks]) -> bool {
+    pub(crate) fn speaks(&self, one_of: &[Speaks]) -> bool {
         // ORDERING: relaxed, as the module documentation explains.
         let speaks = self.speaks.load(Relaxed);
         one_of.iter().any(|&it| it as u8 == speaks)

@@ -3,13 +3,19 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tollgate::{Quota, SingleLimiter};
 
+/// How long [`last`] waits for standard error.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The severity of a line.
 #[derive(Clone, Copy)]
-enum Level {
+pub(crate) enum Level {
     /// The proxy works as it should.
     Info,
     /// An operation failed, but the proxy continues.
@@ -38,6 +44,17 @@ pub(crate) fn warn(line: fmt::Arguments<'_>) {
 
 pub(crate) fn error(line: fmt::Arguments<'_>) {
     log(Level::Error, line);
+}
+
+/// Writes a line while the proxy ends, and waits at most a second for this: standard error may be a
+/// pipe that is full, and the end must not wait for its reader.
+pub(crate) fn last(level: Level, line: String) {
+    let (done, written) = mpsc::channel();
+    thread::spawn(move || {
+        log(level, format_args!("{line}"));
+        let _ = done.send(());
+    });
+    let _ = written.recv_timeout(PATIENCE);
 }
 
 /// Writes one line to standard error. If the write fails, the failure is ignored because it cannot

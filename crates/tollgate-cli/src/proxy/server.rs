@@ -22,7 +22,7 @@ use tollgate_http::{ResponseHead, TrustedProxies};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::proxy::activity::{Activity, Sending, Standing};
+use crate::proxy::activity::{Activity, Sending, Speaks, Standing};
 use crate::proxy::bad_requests::{BadRequest, BadRequestLimit};
 use crate::proxy::connection::{Addresses, Connection};
 use crate::proxy::limits::Limits;
@@ -244,7 +244,9 @@ impl Server {
                     Standing::For(time) => left = time.min(head),
                     Standing::Idle if !is_ending => {
                         is_ending = true;
-                        left = head.min(GRACE);
+                        // A client of HTTP/2 answers the shutdown after it has read the responses
+                        // that are still on their way.
+                        left = if activity.speaks(&[Speaks::Http2]) { head } else { head.min(GRACE) };
                         connection.as_mut().graceful_shutdown();
                     }
                     Standing::Idle | Standing::Stalled => return,

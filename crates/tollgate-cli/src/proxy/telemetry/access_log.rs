@@ -16,7 +16,7 @@ use prometheus_client::metrics::counter::Counter;
 use super::entry::LogFormat;
 use crate::failure::Failure;
 use crate::printable::printable_path;
-use crate::proxy::log_line::{self, RareLine};
+use crate::proxy::log_line::{self, Level, RareLine};
 
 /// The maximum number of lines in the queue.
 const WAITING: usize = 16_384;
@@ -138,9 +138,8 @@ impl Writer {
                 Ok(()) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    log_line::warn(format_args!(
-                        "the access log takes no lines, and its last lines are lost"
-                    ));
+                    let line = "the access log takes no lines, and its last lines are lost";
+                    log_line::last(Level::Warn, line.to_owned());
                     return;
                 }
             }

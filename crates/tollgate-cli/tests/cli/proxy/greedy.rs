@@ -3,7 +3,7 @@
 use super::http2::{Uploading, connect};
 use super::recording::Recorder;
 use super::running::{Proxy, within};
-use super::upstream::{Body, Sent, Upstream, echo, full, hello};
+use super::upstream::{Body, Sent, Upstream, echo, full};
 use super::wire::{asking, get, metric, metric_is, read_until};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -14,7 +14,6 @@ use std::future::pending;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::mpsc::{self, Sender};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -41,27 +40,15 @@ async fn a_response_whose_upstream_falls_silent_is_cut_off() {
 
 #[tokio::test]
 async fn a_stream_whose_upstream_falls_silent_ends_and_leaves_the_others_alone() {
-    let (hand_over, mut handed) = mpsc::unbounded_channel::<Sender<Frame<Bytes>>>();
-    let upstream = Upstream::start(move |request: Request<Incoming>| {
-        let hand_over = hand_over.clone();
-        async move {
-            if request.uri().path() == "/hello" {
-                return hello(request).await;
-            }
-            let (sender, body) = Sent::new(1);
-            hand_over.send(sender).unwrap();
-            Response::new(body.boxed_unsync()) as Response<Body>
-        }
-    })
-    .await;
+    let (upstream, mut handed) = Upstream::handing_over().await;
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "300ms"]);
     let mut client = connect::<Empty<Bytes>>(proxy.address).await;
-    let request = |path| Request::get(format!("http://a{path}")).body(Empty::new()).unwrap();
-    let response = within(client.send_request(request("/silent"))).await.unwrap();
+    let request = || Request::get("http://a/").body(Empty::new()).unwrap();
+    let response = within(client.send_request(request())).await.unwrap();
     let _sender = within(handed.recv()).await.unwrap();
     assert!(within(response.into_body().collect()).await.is_err());
     // The connection continues.
-    assert_eq!(within(client.send_request(request("/hello"))).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(within(client.send_request(request())).await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]
@@ -145,7 +132,7 @@ async fn the_end_of_a_response_waits_for_a_client_of_http2_that_opens_its_window
     // The client's window has room for all bytes but the last one.
     const LENGTH: usize = (2 << 20) + 1;
     let upstream = Upstream::start(async |_| Response::new(full(vec![7; LENGTH]))).await;
-    let proxy = Proxy::start(upstream.address, &["--header-timeout", "300ms"]);
+    let proxy = Proxy::start(upstream.address, &["--header-timeout", "1s"]);
     let mut client = connect::<Empty<Bytes>>(proxy.address).await;
     let request = Request::get("http://a/").body(Empty::new()).unwrap();
     let response = within(client.send_request(request)).await.unwrap();
@@ -181,18 +168,9 @@ async fn the_ends_of_responses_wait_for_a_client_of_http2_that_reads_late() {
 
 #[tokio::test]
 async fn a_connection_of_http2_that_becomes_idle_ends_as_soon_as_any_other() {
-    let (hand_over, mut handed) = mpsc::unbounded_channel::<Sender<Frame<Bytes>>>();
-    let upstream = Upstream::start(move |_: Request<Incoming>| {
-        let hand_over = hand_over.clone();
-        async move {
-            let (sender, body) = Sent::new(1);
-            hand_over.send(sender).unwrap();
-            Response::new(body.boxed_unsync()) as Response<Body>
-        }
-    })
-    .await;
+    let (upstream, mut handed) = Upstream::handing_over().await;
     // A response may stall for longer than this test waits for the end of the connection.
-    let proxy = Proxy::start(upstream.address, &["--header-timeout", "500ms", "--idle-timeout", "10m"]);
+    let proxy = Proxy::start(upstream.address, &["--header-timeout", "1s", "--idle-timeout", "10m"]);
     let mut client = connect::<Empty<Bytes>>(proxy.address).await;
     let request = Request::get("http://a/").body(Empty::new()).unwrap();
     let response = within(client.send_request(request)).await.unwrap();

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::{self, Sender};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -35,24 +35,9 @@ fn assert_small(proxy: &Proxy) {
     }
 }
 
-/// Returns an upstream, and a channel that delivers a sender for the body of each response.
-async fn handing_over() -> (Upstream, mpsc::UnboundedReceiver<Sender<Frame<Bytes>>>) {
-    let (hand_over, handed) = mpsc::unbounded_channel();
-    let upstream = Upstream::start(move |_: Request<Incoming>| {
-        let hand_over = hand_over.clone();
-        async move {
-            let (sender, body) = Sent::new(1);
-            hand_over.send(sender).unwrap();
-            Response::new(body.boxed_unsync()) as Response<Body>
-        }
-    })
-    .await;
-    (upstream, handed)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_that_is_large_streams_through_a_small_proxy() {
-    let (upstream, mut handed) = handing_over().await;
+    let (upstream, mut handed) = Upstream::handing_over().await;
     let proxy = Proxy::start(upstream.address, &["--limit", "a=10/s by ip"]);
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let asked = tokio::spawn(client.get(format!("http://{}/", proxy.address).parse().unwrap()));
@@ -122,7 +107,7 @@ async fn clients_that_do_not_read_hold_back_nobody_else_on_one_connection_to_the
 }
 
 async fn unread_responses_hold_back_nobody_else(clients: usize, args: &[&str]) {
-    let (upstream, mut handed) = handing_over().await;
+    let (upstream, mut handed) = Upstream::handing_over().await;
     let proxy = Proxy::start(upstream.address, args);
     let mut slow = Vec::new();
     let mut sending = JoinSet::new();
@@ -196,7 +181,7 @@ async fn get_from(address: std::net::SocketAddr) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_in_the_middle_of_a_response_lets_the_upstream_go() {
-    let (upstream, mut handed) = handing_over().await;
+    let (upstream, mut handed) = Upstream::handing_over().await;
     let proxy = Proxy::start(upstream.address, &[]);
     let mut client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let sender = within(handed.recv()).await.unwrap();

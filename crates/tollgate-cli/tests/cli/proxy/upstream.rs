@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
 use tokio::task::AbortHandle;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -90,6 +90,19 @@ impl Upstream {
             }
         });
         Self { address, requests, accepting: accepting.abort_handle() }
+    }
+
+    /// Starts a server that answers with bodies without an end. The channel delivers the sender of
+    /// each body.
+    pub(crate) async fn handing_over() -> (Self, UnboundedReceiver<Sender<Frame<Bytes>>>) {
+        let (hand_over, handed) = unbounded_channel();
+        let upstream = Self::start(move |_| {
+            let (sender, body) = Sent::new(1);
+            hand_over.send(sender).unwrap();
+            std::future::ready(Response::new(body.boxed_unsync()))
+        })
+        .await;
+        (upstream, handed)
     }
 
     /// Starts a server that answers with the request that it received.
