@@ -382,8 +382,12 @@ impl Bag {
             false if are_more_old => SOON,
             false => 0,
         };
-        // ORDERING: relaxed; a hint.
-        self.again.store(again, Relaxed);
+        // A collection that finds nothing leaves the schedule of another one, which has taken the
+        // values.
+        if again > 0 {
+            // ORDERING: relaxed; a hint.
+            self.again.store(again, Relaxed);
+        }
         self.kept.put(kept);
         self.free(free);
     }

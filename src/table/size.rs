@@ -20,7 +20,8 @@ impl Size {
 
     /// Returns the size of an array that receives `used` keys from an array with `chunks` chunks.
     /// Each insertion turns over one chunk before it requests a place. Therefore one extra place
-    /// for each chunk is enough for all keys inserted during the turnover.
+    /// for each chunk is enough for all keys inserted during the turnover, unless the places end at
+    /// `max_keys`.
     pub(super) fn after(chunks: u64, used: u64, limit: u64, max_keys: u64) -> Self {
         Self { limit, most: limit.max(used + chunks).min(max_keys) }
     }

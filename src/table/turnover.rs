@@ -125,10 +125,8 @@ impl Table {
     /// Returns whether a new key would find a place now. The answer is an estimate, because other
     /// threads insert and evict keys in the meantime.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
-        self.with_arrays(|root, next| match next {
-            None => root.has_place(None) || self.may_turn(root, now),
-            Some(next) => next.has_place(Some(root)),
-        })
+        // During a turnover, only an insertion looks for idle keys, so a peek must let it try.
+        self.with_arrays(|root, next| next.is_some() || root.has_place(None) || self.may_turn(root, now))
     }
 
     /// Returns an upper bound on the number of keys in the table. The bound includes keys that are

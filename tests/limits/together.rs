@@ -379,6 +379,30 @@ fn what_the_full_policy_answers_counts_as_any_answer() {
     }
 }
 
+/// All limits but the first are peeked at before any of them is charged. The peek must let a new key
+/// look for the place of an idle key.
+#[test]
+fn a_full_table_makes_room_for_new_keys_of_several_limits() {
+    const KEYS: u64 = 8_192;
+    let clock = ManualClock::new();
+    let quota = Quota::new(24, 24 * HOUR).burst(24);
+    let limiter: Limiter<u64> =
+        Limiter::builder(quota).max_keys(8_192).when_full(WhenFull::Deny).clock(&clock).build().unwrap();
+    // Eight keys are idle after an hour. The others stay throttled.
+    for key in 0..KEYS {
+        let cost = if key % 1_024 == 0 { 1 } else { 24 };
+        assert!(limiter.check_n(&key, cost).is_allowed());
+    }
+    clock.advance(2 * HOUR);
+    let all = single(1_000, &clock);
+    let is_admitted = |key: u64| {
+        let key = limiter.for_key(&key);
+        binding(&mut [Charge::new(&all, 1), Charge::new(&key, 1)]).is_none()
+    };
+    let refused = (KEYS..2 * KEYS).take_while(|&key| !is_admitted(key)).count();
+    assert!(refused <= 8_192 / 64 + 8, "{refused}");
+}
+
 #[test]
 fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     let clock = ManualClock::new();

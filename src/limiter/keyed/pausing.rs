@@ -1,7 +1,7 @@
 //! Key pauses. See `limiter/pauses.rs` for how they are stored.
 
 use super::limiter::Limiter;
-use crate::decision::{Decision, Figures, NEVER, Outcome};
+use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome};
 use crate::error::PauseError;
 use crate::limiter::store::interface::{Accepts, Store};
 use crate::time::Tick;
@@ -113,6 +113,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             wait: from_now(then.retry_after()),
             reset: from_now(Some(then.reset_after())),
         };
-        Some(Decision { outcome, cost, at: now, figures, ..then })
+        // The pause is a state of the key, even if the key has no place in the store.
+        Some(Decision { outcome, cost, at: now, figures, source: DecisionSource::Key, ..then })
     }
 }

@@ -95,7 +95,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// charge of any key is therefore computed with the fastest rate that the changed key has had.
     /// With an algorithm with windows, if the removed quota had another period than the limiter's
     /// quota, the refund of an earlier charge of any key has no effect. (With
-    /// [`ExactKeys`](crate::store::ExactKeys), a removal affects only the refunds of that key.)
+    /// [`ExactKeys`](crate::store::ExactKeys), a removal affects the refunds of another key only
+    /// once the quota of that key changes again.)
     ///
     /// With [`Fingerprints`](crate::store::Fingerprints), this call costs as much as `set_quota`.
     /// To change many keys at once, use [`set_key_quotas`](Self::set_key_quotas). With

@@ -263,6 +263,23 @@ fn a_key_without_a_place_is_paused() {
     }
 }
 
+/// The table is still full when this pause ends, but the pause and not the policy is the answer.
+#[test]
+fn a_pause_of_a_key_without_a_place_is_an_answer_of_the_key() {
+    for when_full in [WhenFull::Deny, WhenFull::Allow, WhenFull::Share] {
+        let limiter = Limiter::<u64>::builder(Quota::per_second(1)).max_keys(1).when_full(when_full).gate();
+        assert!(limiter.at(at(0)).check(&1).is_allowed());
+        limiter.at(at(0)).pause(&2, SECOND / 2).unwrap();
+        let paused = limiter.at(at(1)).check(&2);
+        assert_eq!(
+            (paused.outcome(), paused.source()),
+            (Outcome::Denied, DecisionSource::Key),
+            "{when_full}"
+        );
+        assert_eq!(limiter.stats().refused, 0, "{when_full}");
+    }
+}
+
 #[test]
 fn as_many_keys_are_paused_as_tracked_and_the_call_says_so() {
     let limiter = Limiter::<u64>::builder(Quota::per_second(1)).max_keys(100).gate();
