@@ -379,8 +379,8 @@ fn what_the_full_policy_answers_counts_as_any_answer() {
     }
 }
 
-/// All limits but the first are peeked at before any of them is charged. The peek must let a new key
-/// look for the place of an idle key.
+/// All limits but the first are peeked at before any of them is charged. The peek must let a new
+/// key look for the place of an idle key.
 #[test]
 fn a_full_table_makes_room_for_new_keys_of_several_limits() {
     const KEYS: u64 = 8_192;

@@ -217,8 +217,8 @@ fn warn_of_evasion(filter: &str, settings: &Settings) {
     }
 }
 
-/// Finds the limit in force whose limiter the new limit can take over. Returns `None` if no limit in
-/// force has the same name.
+/// Finds the limit in force whose limiter the new limit can take over. Returns `None` if no limit
+/// in force has the same name.
 ///
 /// # Errors
 ///
@@ -252,8 +252,8 @@ fn kept<'l>(
     Ok(Some(found))
 }
 
-/// Returns what has changed about a limit that takes over a limiter, or `None` if its quotas are the
-/// same. The classes in `renewed` begin anew.
+/// Returns what has changed about a limit that takes over a limiter, or `None` if its quotas are
+/// the same. The classes in `renewed` begin anew.
 fn change(before: &LimitPart, now: &LimitPart, renewed: &[&str]) -> Option<String> {
     if !renewed.is_empty() {
         let keys = match before.classes.is_empty() {

@@ -46,8 +46,8 @@ pub(crate) fn error(line: fmt::Arguments<'_>) {
     log(Level::Error, line);
 }
 
-/// Writes a line while the proxy ends, and waits at most a second for this: standard error may be a
-/// pipe that is full, and the end must not wait for its reader.
+/// Writes a line while the proxy ends. Returns after a second at the latest, because standard error
+/// may be a full pipe, whose reader must not delay the end.
 pub(crate) fn last(level: Level, line: String) {
     let (done, written) = mpsc::channel();
     thread::spawn(move || {

@@ -173,8 +173,8 @@ impl LocalLimiter {
         Self { classes: classes.collect(), default }
     }
 
-    /// Returns the classes that count requests in `earlier` and would not [continue](Self::continuing)
-    /// with their states. The default class has the name `default`.
+    /// Returns the classes that count requests in `earlier` and would not
+    /// [continue](Self::continuing) with their states. The default class has the name `default`.
     pub fn renewed<'l>(&self, earlier: &'l Self) -> Vec<&'l str> {
         let class = |name: &str| self.classes.iter().find(|(other, _)| other == name);
         let named = earlier.classes.iter().filter(|(name, _)| name != DEFAULT);

@@ -15,8 +15,8 @@ fn a_process_of_clients_does_what_it_is_told() {
 }
 
 /// On a busy machine, a late request counts as refused or not served. The bounds are therefore
-/// wider than in the full trial, and the trial runs up to three times. If other work stops a process
-/// until nobody waits, several clients ask the store at the same time, which keeps no order.
+/// wider than in the full trial, and the trial runs up to three times. If other work stops a
+/// process until nobody waits, several clients ask the store at the same time, in no order.
 fn keep_to_the_servers_quotas(keys: Keys) {
     let (warm_up, measured) = (Duration::from_secs(4), Duration::from_secs(8));
     let plan = Plan { clients: 50, warm_up, measured, keys };

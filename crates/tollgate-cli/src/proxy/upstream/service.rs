@@ -31,9 +31,9 @@ const MAX_HEAD: u32 = 64 << 10;
 /// The maximum number of unread bytes of a response that the proxy buffers on an HTTP/2 stream.
 const STREAM_WINDOW: u32 = 256 << 10;
 
-/// The window of an HTTP/2 connection. All requests share one connection, so the window has room for
-/// a thousand responses that their clients do not read. A larger window would weaken h2's defence
-/// against small frames, of which h2 buffers about one for each 512 bytes of this window.
+/// The window of an HTTP/2 connection. All requests share one connection, so the window has room
+/// for a thousand responses that their clients do not read. A larger window would weaken h2's
+/// defence against small frames: h2 buffers about one small frame for each 512 bytes of the window.
 const CONNECTION_WINDOW: u32 = 1_000 * STREAM_WINDOW;
 
 /// The settings of the upstream.

@@ -41,10 +41,10 @@ the limit lets through, of all clients and of one.
 A client is a value of --key. An outlier is a client whose busiest minute is far above the upper
 quartile of all clients. By its pattern, a client repeats what failed (at least half of its
 requests ask for the path of the request before them in the log, which got status 4xx or 5xx at
-most 10 s before), is steady (at least four of five of its requests follow the request before them after the
-same time, of 2 s or more, within 1 s or a quarter of it), or comes in bursts (at least half of the
-requests of its busiest minute are in two seconds). A pattern needs 20 requests or more; the first
-pattern needs the fields path and status.
+most 10 s before), is steady (at least four of five of its requests follow the request before them
+after the same time, of 2 s or more, within 1 s or a quarter of it), or comes in bursts (at least
+half of the requests of its busiest minute are in two seconds). A pattern needs 20 requests or more;
+the first pattern needs the fields path and status.
 
 Memory grows with the log, by 8 to 16 bytes for each request. Exit code: 0, or 2 if anything is
 refused.";
