@@ -1,5 +1,6 @@
 //! Checks in a process to which the system refuses `membarrier`, as sandboxes and other systems do.
-//! The checks run a fence instead, and memory is freed as usual.
+//! The checks run a fence instead, and memory is freed as usual. The same holds in a process for
+//! which a sandbox only pretends to execute the call.
 //!
 //! This test is built without the test harness, because the refusal applies only to threads that
 //! start after it, and because allocations are counted for the whole process.
@@ -7,6 +8,7 @@
 mod membarrier;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -35,14 +37,35 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// The argument of the process for which the system only pretends to execute the call.
+const PRETENDED: &str = "pretended";
+
 fn main() {
     // Other systems do not have this call.
-    if cfg!(target_os = "linux") && !membarrier::refuse() {
-        return membarrier::not_done("the system does not let a process refuse itself a call");
+    if cfg!(target_os = "linux") {
+        if std::env::args().nth(1).as_deref() != Some(PRETENDED) {
+            let program = std::env::current_exe().unwrap();
+            assert!(Command::new(program).arg(PRETENDED).status().unwrap().success());
+        } else if membarrier::pretend() {
+            a_pretended_barrier_is_not_relied_on();
+        } else {
+            return membarrier::not_done("the system does not let a process answer its own calls");
+        }
+        if !membarrier::refuse() {
+            return membarrier::not_done("the system does not let a process refuse itself a call");
+        }
     }
     small_chunks_of_logs_are_freed();
     tables_grow_and_give_their_memory_back();
     println!("without membarrier, what is retired is freed all the same");
+}
+
+/// The first guard of a process decides whether the process relies on the barrier. After this
+/// function, the system refuses the call. A process that relies on the barrier then frees nothing,
+/// and the tests of freed memory fail.
+fn a_pretended_barrier_is_not_relied_on() {
+    let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).build().unwrap();
+    assert!(limiter.check(&1).is_allowed());
 }
 
 fn small_chunks_of_logs_are_freed() {

@@ -149,28 +149,38 @@ mod real {
     #[cfg(all(target_os = "linux", not(miri)))]
     pub(super) mod system {
         use libc::{
-            MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, SYS_membarrier,
-            c_int, syscall,
+            MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_QUERY,
+            MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, SYS_membarrier, c_int, c_long, syscall,
         };
 
         /// Registers this process for these fences. One registration is enough for a process, but a
         /// forked child may have to register again.
+        ///
+        /// Some sandboxes answer every command with 0 and do nothing. To a query, 0 means that no
+        /// command is supported.
         pub(crate) fn register() -> bool {
-            membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+            let commands = MEMBARRIER_CMD_PRIVATE_EXPEDITED | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
+            let supported = membarrier(MEMBARRIER_CMD_QUERY);
+            // An error, -1, has these bits as well.
+            supported > 0
+                && supported & c_long::from(commands) == c_long::from(commands)
+                && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0
         }
 
         pub(crate) fn fence_all() -> bool {
-            membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+            membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0
         }
 
-        fn membarrier(command: c_int) -> bool {
+        /// Returns -1 if the system refuses the command.
+        fn membarrier(command: c_int) -> c_long {
             const FLAGS: c_int = 0;
             const PROCESSOR: c_int = 0;
             // SAFETY: the arguments are three numbers, and the call neither reads nor writes the
             // program's memory.
             #[allow(unsafe_code)]
-            let answer = unsafe { syscall(SYS_membarrier, command, FLAGS, PROCESSOR) };
-            answer == 0
+            unsafe {
+                syscall(SYS_membarrier, command, FLAGS, PROCESSOR)
+            }
         }
     }
 
