@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 use tollgate::store::ExactKeys;
 use tollgate::{
-    Algorithm, Charge, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Outcome, Quota,
+    Algorithm, Charge, Chargeable, Decision, DecisionSource, InFlight, Limiter, ManualClock, Outcome, Quota,
     SingleLimiter, Tick, WhenFull, check_all,
 };
 
@@ -401,6 +401,68 @@ fn a_full_table_makes_room_for_new_keys_of_several_limits() {
     };
     let refused = (KEYS..2 * KEYS).take_while(|&key| !is_admitted(key)).count();
     assert!(refused <= 8_192 / 64 + 8, "{refused}");
+}
+
+/// The keys of a full limiter stay the same for a month, and then new keys arrive. Only an insertion
+/// finds out that the old keys may be evicted, because a single time so far ahead is not believed.
+#[test]
+fn new_keys_replace_old_ones_after_a_month_in_check_all() {
+    const KEYS: u64 = 100;
+    fn count<'l, C: Chargeable + 'l>(clock: &ManualClock, limit_of: impl Fn(&'l u64) -> C, keys: &'l [u64]) {
+        let all = single(1_000_000, clock);
+        let refused = |keys: &'l [u64]| {
+            let is_refused = |key: &&'l u64| {
+                let limit = limit_of(key);
+                binding(&mut [Charge::new(&all, 1), Charge::new(&limit, 1)]).is_some()
+            };
+            keys.iter().filter(is_refused).count()
+        };
+        let (old, new) = keys.split_at(keys.len() / 2);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(refused(old), 0);
+        clock.advance(31 * 24 * HOUR);
+        let refused = refused(new);
+        assert!(refused <= 8, "{refused}");
+        assert_eq!(all.peek().remaining(), 1_000_000 - (new.len() - refused) as u64);
+    }
+    let keys: Vec<u64> = (0..2 * KEYS).collect();
+    for when_full in [WhenFull::Deny, WhenFull::Share] {
+        let clock = ManualClock::new();
+        let builder = || {
+            let builder = Limiter::<u64>::builder(Quota::per_hour(1)).max_keys(KEYS as usize);
+            builder.when_full(when_full).clock(&clock)
+        };
+        let limiter = builder().build().unwrap();
+        count(&clock, |key| limiter.for_key(key), &keys);
+        let limiter = builder().exact_keys().build().unwrap();
+        count(&clock, |key| limiter.for_key(key), &keys);
+        let builder = InFlight::<u64>::builder(1).max_keys(KEYS as usize).when_full(when_full).clock(&clock);
+        let limiter = builder.build().unwrap();
+        count(&clock, |key| limiter.empty_permit(key), &keys);
+    }
+}
+
+/// An insertion that finds room may be followed by the denial of another limit.
+#[test]
+fn a_key_that_found_room_is_not_charged_if_another_limit_denies() {
+    let clock = ManualClock::new();
+    let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(9))
+        .max_keys(1)
+        .when_full(WhenFull::Deny)
+        .clock(&clock)
+        .build()
+        .unwrap();
+    assert!(limiter.check(&1).is_allowed());
+    clock.advance(31 * 24 * HOUR);
+    let (all, denying) = (single(9, &clock), single(1, &clock));
+    assert!(denying.check().is_allowed());
+    let key = limiter.for_key(&2);
+    for _ in 0..10 {
+        let denied = binding(&mut [Charge::new(&all, 1), Charge::new(&key, 1), Charge::new(&denying, 1)]);
+        assert!(denied.is_some());
+    }
+    assert_eq!(limiter.peek(&2).source(), DecisionSource::Key, "the key found room");
+    assert_eq!((limiter.peek(&2).remaining(), all.peek().remaining()), (9, 9));
 }
 
 #[test]

@@ -10,6 +10,11 @@
 //! If a look at a limit is not possible, `check_all` peeks at the limit. The first limit needs no
 //! peek, because it is charged before all others, and a denial of this charge writes nothing.
 //!
+//! Only an insertion can find out whether a full limiter has room for a new key, because only an
+//! insertion records the evidence for a time far ahead (see `forgetting`). If a peek answers that
+//! the limiter is full, `check_all` therefore calls the limiter's check at once. Such a check is
+//! usually denied, and then no other limit has been charged.
+//!
 //! # What holds, whatever other threads do
 //!
 //! 1. An allowed request has been charged to each limit in the same way as by the limit's own
@@ -35,7 +40,7 @@
 
 use super::chargeable::Chargeable;
 use super::look::{Look, Moment};
-use crate::decision::{Decision, Denied};
+use crate::decision::{Decision, DecisionSource, Denied};
 use std::fmt;
 
 /// A request to one limiter in [`check_all`], and the limiter's answer.
@@ -151,12 +156,26 @@ impl<'l> Charge<'l> {
         self.is_charged
     }
 
-    /// Peeks at the limiter, without a charge. Returns true if the limiter allows the request.
+    /// Returns whether the limiter allows the request. Peeks at the limiter, and charges it only if
+    /// the peek found the limiter full.
+    #[inline(never)]
+    fn peek_or_insert(&mut self) -> bool {
+        let peeked = self.limiter.peek_n(self.cost);
+        let is_full = matches!(peeked.source(), DecisionSource::Policy | DecisionSource::Overflow);
+        if is_full && !peeked.is_allowed() { self.check() } else { self.take_answer(peeked) }
+    }
+
+    /// Peeks at the limiter, without a charge.
+    #[inline(never)]
+    fn peek(&mut self) {
+        self.take_answer(self.limiter.peek_n(self.cost));
+    }
+
+    /// Stores the answer of a peek. Returns true if the limiter allows the request.
     ///
     /// A denial by a peek is final, so the limiter counts the denial.
-    #[inline(never)]
-    fn peek(&mut self) -> bool {
-        self.answer = Some(self.limiter.peek_n(self.cost));
+    fn take_answer(&mut self, peeked: Decision) -> bool {
+        self.answer = Some(peeked);
         let denial = self.denial();
         if let Some(denied) = denial {
             self.limiter.note_denial(denied);
@@ -183,7 +202,8 @@ impl fmt::Debug for Charge<'_> {
 /// it. It is charged either to all of the limiters or to none.
 ///
 /// This function looks at all limiters before it charges any of them. A denied request therefore
-/// writes nothing, unless another thread charges one of the limiters at the same time.
+/// writes nothing, unless another thread charges one of the limiters at the same time, or one of
+/// the limiters is full and the request is for a new key.
 ///
 /// The order of the charges does not change the answer. Include each state only once, because two
 /// charges of one state may deny each other. The same `charges` can be passed to several calls.
@@ -243,7 +263,7 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
 const LOOKS: usize = 8;
 
 /// Looks or peeks at all limits except the shadows, until one of them denies the request. Returns
-/// true if all of them allow it. Charges nothing.
+/// true if all of them allow it. Charges only limits that a peek found full.
 #[inline(always)]
 fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> bool {
     let mut is_first = true;
@@ -258,7 +278,7 @@ fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) 
         // If the look has seen nothing, the first charge still needs no peek, because it is made
         // before all others.
         let is_first = std::mem::take(&mut is_first);
-        if !fits.unwrap_or_else(|| is_first || charge.peek()) {
+        if !fits.unwrap_or_else(|| is_first || charge.peek_or_insert()) {
             return false;
         }
     }
@@ -277,7 +297,7 @@ fn commit_each(charges: &mut [Charge<'_>], looks: &[Look<'_>]) -> bool {
         {
             look.answer(stamp, &mut charge.answer);
             charge.is_charged = true;
-        } else if !charge.check() {
+        } else if !charge.is_charged && !charge.check() {
             return false;
         }
     }
