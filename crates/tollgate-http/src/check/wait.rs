@@ -5,7 +5,8 @@
 //!
 //! 1. The process-local limits are peeked at, except those for which the caller's class is still
 //!    unknown. If one of these limits refuses, the request costs no round trip, and nothing has
-//!    been charged.
+//!    been charged. As in [`check_all`], only an insertion finds out whether a full limit has room
+//!    for a new key, so a limit that is full is charged, and the charge is given back.
 //! 2. All unknown classes are looked up at the same time. All process-local limits are then peeked
 //!    at, with the classes found.
 //! 3. All shared limits are charged at the same time. The request therefore waits only as long as
@@ -36,7 +37,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::store::ToKey;
-use tollgate::{Chargeable, Decision, Denied, check_all};
+use tollgate::{Chargeable, Decision, DecisionSource, Denied, check_all};
 
 /// A future that returns the request with its verdict.
 pub(crate) type Checking = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>>;
@@ -56,7 +57,7 @@ pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
 }
 
 async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut ApplicableLimits<'_>) -> Verdict {
-    let mut local_answers = peek(&applicable.local);
+    let mut local_answers = peek(set, &applicable.local);
     if !applicable.asking.is_empty() && binding(&decisions(set, applicable, &local_answers, &[])).is_none() {
         for refusing in applicable.ask(head, |limit, class| set.listeners.unknown_class(limit, class)).await {
             set.notify_uncounted(refusing.limit, Some(&refusing), head);
@@ -64,7 +65,7 @@ async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut Applicab
                 return Verdict::Refused(set.uncounted(&refusing, head));
             }
         }
-        local_answers = peek(&applicable.local);
+        local_answers = peek(set, &applicable.local);
     }
     let applicable = &*applicable;
     let ApplicableLimits { local, shared, .. } = applicable;
@@ -111,14 +112,31 @@ fn verdict(
     set.pass(head, applicable, decisions, local_charges.chain(shared_charges).collect())
 }
 
-fn peek(local: &[Bound<'_>]) -> Vec<Decision> {
-    local.iter().map(|bound| bound.peek_n(bound.cost)).collect()
+fn peek(set: &LimitSet, local: &[Bound<'_>]) -> Vec<Decision> {
+    let peek = |bound: &Bound<'_>| {
+        let peeked = bound.peek_n(bound.cost);
+        if is_denied_as_full(&peeked) && !set.limits[bound.limit].shadow {
+            let checked = bound.check_n(bound.cost);
+            bound.refund(&checked);
+            return checked;
+        }
+        peeked
+    };
+    local.iter().map(peek).collect()
 }
 
-/// Counts the denials that a peek has returned, as [`check_all`] does.
+/// Returns whether a limiter has denied a request because it has no room for a new key.
+fn is_denied_as_full(decision: &Decision) -> bool {
+    let is_full = matches!(decision.source(), DecisionSource::Policy | DecisionSource::Overflow);
+    is_full && !decision.is_allowed()
+}
+
+/// Counts the denials that a peek has returned, as [`check_all`] does. Denials by full limiters are
+/// denials of a check, which has counted them.
 fn note_denials(set: &LimitSet, local: &[Bound<'_>], peeked: &[Decision]) {
     for (bound, decision) in local.iter().zip(peeked) {
-        if !decision.is_allowed() && !set.limits[bound.limit].shadow {
+        let is_counted = is_denied_as_full(decision);
+        if !decision.is_allowed() && !is_counted && !set.limits[bound.limit].shadow {
             bound.note_denial(decision);
         }
     }

@@ -4,7 +4,8 @@ use super::elsewhere::{Elsewhere, Waits};
 use super::site::{self, Site, from, site, with};
 use http::Request;
 use std::sync::{Arc, Mutex};
-use tollgate::{Limiter, Quota, WhenFull};
+use std::time::Duration;
+use tollgate::{InFlight, Limiter, Quota, WhenFull};
 use tollgate_http::program::{Fault, fault};
 use tollgate_http::{Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, RequestCost, WhenNoKey};
 
@@ -112,6 +113,35 @@ fn shared_limits_are_checked_when_the_layer_is_built_and_are_not_asked() {
     let [one, other] = ["one", "other"].map(|name| Limit::new(name, Arc::clone(&elsewhere)));
     let site = site().limit(one).limit(other).run_shared();
     assert_eq!(site.send(with(&[])).items("ratelimit"), ["one r=4 t=720", "other r=4 t=720"]);
+}
+
+/// The local limiter is full for a month, and then new keys arrive. Only an insertion finds out that
+/// the old keys may be evicted.
+#[test]
+fn new_keys_replace_old_ones_after_a_month_beside_a_shared_limit() {
+    let day = Duration::from_secs(24 * 3_600);
+    for is_in_flight in [false, true] {
+        let site = site();
+        let clock = site.clock.clone();
+        let local = if is_in_flight {
+            let limiter = InFlight::<Key>::builder(1).max_keys(10).when_full(WhenFull::Deny).clock(&clock);
+            Limit::new("local", limiter.build().unwrap())
+        } else {
+            let limiter = Limiter::<Key>::builder(Quota::per_hour(1)).max_keys(10);
+            Limit::new("local", limiter.when_full(WhenFull::Deny).clock(&clock).build().unwrap())
+        };
+        let local = local.by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+        let shared = site.elsewhere(Quota::per_hour(1_000));
+        let site = site.limit(local).limit(Limit::new("shared", Arc::clone(&shared))).run_shared();
+        let refused = |keys: std::ops::Range<u32>| {
+            clock.advance(Duration::from_secs(1));
+            keys.filter(|name| site.send(key(&name.to_string())).status != 200).count()
+        };
+        assert_eq!(refused(0..10), 0);
+        clock.advance(31 * day);
+        let refused = refused(10..20);
+        assert!(refused <= 6, "{refused}");
+    }
 }
 
 /// Two shared limits and a local one. The shared limits allow two requests an hour for each `x-a`
