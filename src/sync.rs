@@ -39,7 +39,7 @@ use std::sync::atomic::AtomicU64;
 mod index;
 
 #[cfg(not(tollgate_loom))]
-pub(crate) use index::{Index, Reading, epoch, reading};
+pub(crate) use index::{Index, epoch, reading};
 
 #[cfg(test)]
 pub(crate) mod stop;
@@ -95,7 +95,7 @@ pub(crate) fn rest() {
 #[cfg(tollgate_loom)]
 pub use shim::{Atomic, AtomicPtr, ModelSwitch, Ordering};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{Index, Reading, epoch, reading, rest};
+pub(crate) use shim::{Index, epoch, reading, rest};
 
 #[cfg(tollgate_loom)]
 mod shim {
@@ -391,7 +391,7 @@ mod shim {
         Reading
     }
 
-    pub(crate) fn epoch(_reading: &Reading) -> u64 {
+    pub(crate) fn epoch() -> u64 {
         0
     }
 

@@ -78,7 +78,7 @@ struct Version {
     next: Link<Version>,
 }
 
-impl<K: Eq + 'static> Quotas<K> {
+impl<K: Eq + Send + Sync + 'static> Quotas<K> {
     pub(super) fn new(default: Enforced<StateRule>) -> Self {
         let counts = Counts::new();
         Self {

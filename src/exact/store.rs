@@ -30,7 +30,7 @@ use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
 use crate::state::{AnyState, StateRule, Wanted};
 use crate::stats::{Stats, size};
-use crate::sync::{Atomic, Counter, Index, Ordering::Relaxed, Reading, epoch, reading};
+use crate::sync::{Atomic, Counter, Index, Ordering::Relaxed, epoch, reading};
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -76,7 +76,7 @@ struct Evicted {
 #[derive(Debug)]
 pub(crate) struct StoreFull;
 
-impl<K: Eq + 'static> ExactStore<K> {
+impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
     /// The maximum number of places visited by one step of a round.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
@@ -145,14 +145,14 @@ impl<K: Eq + 'static> ExactStore<K> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let reading = reading();
-        self.step(&reading);
+        let _reading = reading();
+        self.step();
         loop {
             // Another thread may already have inserted the key.
             if let Some(answer) = self.known(key, &visit) {
                 return Ok(answer);
             }
-            let Some(place) = self.place(key.hash, now, &reading) else {
+            let Some(place) = self.place(key.hash, now) else {
                 return self.known(key, &visit).ok_or(StoreFull);
             };
             let give_back = Undo::unless_done(|| self.places.give_back(place));
@@ -242,7 +242,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     pub(crate) fn tend(&self, now: Tick) -> bool {
         self.evicted.retired.collect();
         if self.rounds.is_under_way() {
-            return self.step(&reading());
+            return self.step();
         }
         self.rounds.is_too_large(self.places.taken(), now) && self.begin(now)
     }
@@ -376,8 +376,8 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Takes a place for a key with this hash.
-    fn place(&self, hash: u64, now: Tick, reading: &Reading) -> Option<u32> {
-        if self.alive() >= most_alive(self.max_keys) && !self.has_epoch_moved(reading) {
+    fn place(&self, hash: u64, now: Tick) -> Option<u32> {
+        if self.alive() >= most_alive(self.max_keys) && !self.has_epoch_moved() {
             return None;
         }
         if self.places.taken() >= self.max_keys {
@@ -393,7 +393,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             if !self.rounds.is_under_way() {
                 return None;
             }
-            self.step(reading);
+            self.step();
         }
         self.places.take(hash)
     }
@@ -406,9 +406,13 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Returns whether scc's epoch has advanced since the last call. If the epoch has advanced, an
     /// insertion makes scc free the memory that can be freed.
+    ///
+    /// Without this exception, refused insertions free nothing, because another thread may own the
+    /// memory that scc has retired. If that thread lives on and never uses scc again, the store
+    /// would refuse new keys for ever.
     #[cold]
-    fn has_epoch_moved(&self, reading: &Reading) -> bool {
-        let now = epoch(reading);
+    fn has_epoch_moved(&self) -> bool {
+        let now = epoch();
         // ORDERING: all three are relaxed, because the recorded epoch is an estimate and publishes
         // no other data.
         let seen = self.evicted.epoch.load(Relaxed);
@@ -422,7 +426,8 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Visits the next places of the current round, if a round is under way. Returns whether the
     /// round has more places to visit.
-    fn step(&self, _reading: &Reading) -> bool {
+    fn step(&self) -> bool {
+        let _reading = reading();
         let Some(claim) = self.rounds.claim() else { return false };
         let judged_at = self.rounds.judged_at();
         // Raise the mark before sealing the cell, so that a thread that finds the cell sealed or

@@ -4,12 +4,23 @@
 //! epochs are std atomics, which loom does not track. Instead, models use the shim's list behind a
 //! loom mutex, with the same three operations, each of which is one step.
 //!
+//! # The end of a thread
+//!
+//! scc keeps a thread-local variable, which is destroyed when its thread ends. A later call of scc
+//! panics, and a panic in the destructor of another thread-local variable aborts the process. A
+//! call from such a destructor therefore starts a thread and waits for it ([`elsewhere`]). The
+//! calling thread finds out by a variable of its own, which is destroyed before scc's ([`is_here`]).
+//!
+//! The other thread only handles items, which any thread may handle. The caller's predicates may
+//! refer to values that belong to the calling thread, so they run on the calling thread.
+//!
 //! # Progress
 //!
-//! `find` takes no lock and never waits. (While scc resizes its array, a lookup also moves a few
-//! buckets if their locks are free.) `insert` and `remove` take scc's lock on one bucket of 32
-//! items. These two operations may wait for another thread that inserts or removes an item in the
-//! same bucket. A call that finds the array too full or too empty also allocates the next array.
+//! `find` takes no lock and never waits, except at the end of a thread. (While scc resizes its
+//! array, a lookup also moves a few buckets if their locks are free.) `insert` and `remove` take
+//! scc's lock on one bucket of 32 items. These two operations may wait for another thread that
+//! inserts or removes an item in the same bucket. A call that finds the array too full or too empty
+//! also allocates the next array.
 //!
 //! # Memory
 //!
@@ -27,34 +38,106 @@
 
 use super::item::{Given, Item};
 use scc::{Equivalent, HashIndex};
+use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::{ptr, thread};
 
-/// Announces that this thread is reading. Each lookup also makes this announcement on its own.
-pub(crate) struct Reading(scc::Guard);
+/// Whether this thread can use scc.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scc {
+    /// This thread has not used an index yet.
+    Unknown,
+    Here,
+    /// This thread is ending, and scc's thread-local variable may be destroyed.
+    Gone,
+}
+
+thread_local! {
+    /// This variable has no destructor, so it can be read until the thread has ended.
+    static SCC: Cell<Scc> = const { Cell::new(Scc::Unknown) };
+    static END: End = const { End };
+}
+
+/// Records the end of its thread when dropped.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        SCC.set(Scc::Gone);
+    }
+}
+
+/// Returns whether this thread can use scc.
+#[inline(always)]
+fn is_here() -> bool {
+    SCC.get() == Scc::Here || is_here_from_now_on()
+}
+
+#[cold]
+#[inline(never)]
+fn is_here_from_now_on() -> bool {
+    if SCC.get() == Scc::Gone {
+        return false;
+    }
+    // Thread-local variables are destroyed in the reverse order of their first use, so `END` is
+    // destroyed before scc's variable.
+    drop(scc::Guard::new());
+    END.with(|End| SCC.set(Scc::Here));
+    true
+}
+
+/// Calls `call` on another thread, and waits for the result.
+#[cold]
+#[inline(never)]
+fn elsewhere<R: Send>(call: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| {
+        let started = thread::Builder::new().spawn_scoped(scope, call);
+        let started = started.expect("a call at the end of a thread needs another thread");
+        started.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Announces that this thread is reading. Each lookup also makes this announcement on its own, but
+/// several lookups can share one.
+pub(crate) struct Reading {
+    _guard: Option<scc::Guard>,
+}
 
 /// Announces that this thread starts to read.
 pub(crate) fn reading() -> Reading {
-    Reading(scc::Guard::new())
+    Reading { _guard: is_here().then(scc::Guard::new) }
 }
 
 /// Makes scc try to advance its epoch, and returns the epoch. When the epoch has advanced, scc can
 /// drop more of the removed items. The epoch does not advance while a thread keeps reading.
-pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
-    guard.set_has_garbage();
-    guard.accelerate();
-    u8::from(guard.epoch()).into()
+pub(crate) fn epoch() -> u64 {
+    let epoch = || {
+        let guard = scc::Guard::new();
+        guard.set_has_garbage();
+        guard.accelerate();
+        u8::from(guard.epoch()).into()
+    };
+    if is_here() { epoch() } else { elsewhere(epoch) }
 }
 
 /// A set of items, no two of which are equal.
-pub(crate) struct Index<T>(HashIndex<Entry<T>, (), BuildHasherDefault<Given>>);
+pub(crate) struct Index<T> {
+    items: ManuallyDrop<Items<T>>,
+    drop: fn(Items<T>),
+}
 
-impl<T: Item + 'static> Index<T> {
+type Items<T> = HashIndex<Entry<T>, (), BuildHasherDefault<Given>>;
+
+impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
     /// How many bytes an item occupies in scc's array: the item itself, and one byte of the item's
     /// hash.
     pub(crate) const ITEM_BYTES: usize = size_of::<T>() + 1;
 
     pub(crate) fn new() -> Self {
-        Self(HashIndex::default())
+        let drop = |items| if is_here() { drop(items) } else { elsewhere(|| drop(items)) };
+        Self { items: ManuallyDrop::new(Items::default()), drop }
     }
 
     /// Searches for the item that has this hash and for which `is` returns true. Passes the item to
@@ -66,23 +149,60 @@ impl<T: Item + 'static> Index<T> {
         is: impl Fn(&T) -> bool,
         visit: impl FnOnce(&T) -> R,
     ) -> Option<R> {
-        self.0.peek_with(&What { hash, is }, |item, ()| visit(&item.0))
+        if is_here() {
+            return self.items.peek_with(&What { hash, is }, |item, ()| visit(&item.0));
+        }
+        self.find_elsewhere(hash, is).map(|item| visit(&item))
     }
 
     /// Adds an item. Returns the item as an error if the set already contains an equal item.
     pub(crate) fn insert(&self, item: T) -> Result<(), T> {
-        self.0.insert_sync(Entry(item), ()).map_err(|(item, ())| item.0)
+        let insert = || self.items.insert_sync(Entry(item), ()).map_err(|(item, ())| item.0);
+        if is_here() { insert() } else { elsewhere(insert) }
     }
 
     /// Removes the item that has this hash and for which `is` returns true. For each item, exactly
     /// one call returns true.
     pub(crate) fn remove(&self, hash: u64, is: impl Fn(&T) -> bool) -> bool {
-        self.0.remove_sync(&What { hash, is })
+        if is_here() {
+            return self.items.remove_sync(&What { hash, is });
+        }
+        self.find_elsewhere(hash, is).is_some_and(|found| {
+            let is_found = |item: &T| ptr::eq(&raw const **item, &raw const *found);
+            elsewhere(|| self.items.remove_sync(&What { hash, is: is_found }))
+        })
     }
 
     /// Returns how many items fit into the current array.
     pub(crate) fn capacity(&self) -> usize {
-        self.0.capacity()
+        let capacity = || self.items.capacity();
+        if is_here() { capacity() } else { elsewhere(capacity) }
+    }
+
+    /// Searches like [`find`](Self::find), at the end of a thread. `is` runs on this thread.
+    #[cold]
+    #[inline(never)]
+    fn find_elsewhere(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<T> {
+        let with_hash = || {
+            let items = RefCell::new(Vec::new());
+            let note = |item: &T| {
+                items.borrow_mut().push(item.clone());
+                false
+            };
+            self.items.peek_with(&What { hash, is: note }, |_, ()| ());
+            items.into_inner()
+        };
+        elsewhere(with_hash).into_iter().find(is)
+    }
+}
+
+/// scc uses its thread-local variable when an index is dropped.
+impl<T> Drop for Index<T> {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used after this call, because the index is being dropped.
+        #[allow(unsafe_code)]
+        let items = unsafe { ManuallyDrop::take(&mut self.items) };
+        (self.drop)(items);
     }
 }
 

@@ -2,6 +2,8 @@
 //! memory using a process-wide epoch.
 
 use crate::with_exact_keys::store::{Gate, IntoGate};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
@@ -36,4 +38,36 @@ fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     let admitted =
         (200_000..300_000).filter(|&key| limiter.at(at(key)).check(&key).source() == DecisionSource::Key);
     assert!(admitted.count() > 90_000);
+}
+
+/// One thread inserts all keys while another stalls, and then rests. The memory that scc has retired
+/// belongs to the resting thread, which never frees it. Other threads still insert keys.
+#[test]
+fn a_thread_that_rests_after_a_stall_locks_out_no_other() {
+    let _alone = crate::alone();
+    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).when_full(WhenFull::Deny);
+    let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(ManualClock::new()).gate();
+    // At most 910 keys are throttled at any time.
+    let refused = |keys: std::ops::Range<u64>| {
+        let is_refused = |key: &u64| {
+            let now = Tick::from_nanos(key * 1_100_000);
+            limiter.at(now).check(key).source() == DecisionSource::Policy
+        };
+        keys.filter(is_refused).count()
+    };
+    let stalled = scc::Guard::new();
+    let ((flooded, is_flooded), (finish, is_finished)) = (channel(), channel::<()>());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            flooded.send(refused(0..200_000)).unwrap();
+            // The thread rests until the other threads are done.
+            let _ = is_finished.into_iter().next();
+        });
+        let during = is_flooded.recv().unwrap();
+        assert!(during > 100_000, "{during}: else this test shows nothing");
+        drop(stalled);
+        let after = refused(200_000..300_000);
+        drop(finish);
+        assert!(after < 100, "{after}");
+    });
 }

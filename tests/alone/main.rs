@@ -15,6 +15,7 @@ mod guards;
 mod replaced_logs;
 mod table_shrinks;
 mod table_size;
+mod thread_end;
 mod with_exact_keys;
 mod with_fingerprints;
 

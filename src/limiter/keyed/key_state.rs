@@ -105,7 +105,7 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
     }
 }
 
-impl<'l, K: Eq, H> Keys<'l, K, H> {
+impl<'l, K: Eq + Send + Sync, H> Keys<'l, K, H> {
     /// Iterates over the tracked keys, and returns the state of each key at `now`.
     pub(crate) fn of(limiter: &'l Limiter<K, ExactKeys<K, H>>, now: Tick) -> Self {
         Self { limiter, now, next: 0, end: limiter.store.store.end() }

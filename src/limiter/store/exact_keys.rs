@@ -48,6 +48,14 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
 ///
+/// # The end of a thread
+///
+/// In the destructor of a thread-local variable, the index may be unable to use its own
+/// thread-local variable. Each lookup, insertion and removal then starts a thread and waits for it.
+/// The answers are the same, but such a call takes up to a millisecond, and it panics if the system
+/// refuses a thread. (If other code has used the crate scc on a thread, and such a destructor makes
+/// the thread's first call of a limiter of exact keys, the call panics.)
+///
 /// # Fork
 ///
 /// A child of `fork` must not use a limiter of exact keys that its parent has built. If another
@@ -212,14 +220,14 @@ where
     }
 }
 
-impl<K: Eq + 'static, H: BuildHasher> ExactKeys<K, H> {
+impl<K: Eq + Send + Sync + 'static, H: BuildHasher> ExactKeys<K, H> {
     #[inline]
     fn asked<'q, Q: Hash + ?Sized>(&self, key: &'q Q) -> Asked<'q, Q> {
         Asked { hash: spread(self.hash.hash_one(key)), key }
     }
 }
 
-impl<K: Eq + 'static, H> ExactKeys<K, H> {
+impl<K: Eq + Send + Sync + 'static, H> ExactKeys<K, H> {
     fn tend(&self, steps: usize, now: Tick) -> bool {
         (0..steps).all(|_| self.store.tend(now))
     }
