@@ -110,7 +110,8 @@
 //! starts again if a collection has started in the meantime. A collection is lock-free. It takes
 //! each list of a bag with one swap, and immediately puts back the values that it will not examine.
 //! The collection walks through the participants once, or twice if the bag contains only older
-//! values. For each value, the collection searches the sorted eras of the guards.
+//! values, and compares each announced guard with each examined value. Few guards are announced at
+//! any moment, because a thread announces one only during a call.
 //!
 //! # Memory
 //!

@@ -87,13 +87,11 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Returns whether a guard of one of these eras may have seen the value. The eras must be
-    /// sorted.
-    fn meets(&self, eras: &[u64]) -> bool {
-        let first = eras.partition_point(|&era| era < self.born);
+    /// Returns whether a guard of this era may have seen the value.
+    fn meets(&self, era: u64) -> bool {
         // ORDERING: relaxed, because the value is published with the list. (`retired` is 0 until a
         // collection has examined the header, and no guard has era 0.)
-        eras.get(first).is_some_and(|&era| era <= self.retired.load(Relaxed))
+        self.born <= era && era <= self.retired.load(Relaxed)
     }
 }
 
@@ -173,36 +171,6 @@ impl List {
             if is_given { &mut *to } else { &mut others }.push(header);
         }
         *self = others;
-    }
-}
-
-/// A sorted set of guard eras. A single search compares a value with all of these eras. Without the
-/// set, a collection would take time proportional to the number of guards times the number of
-/// values. The set requires no allocation, because a check may have to run a collection.
-struct Eras {
-    eras: [u64; Self::MOST],
-    count: usize,
-}
-
-impl Eras {
-    const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
-
-    /// Collects guard eras until there are no more guards or the set is full.
-    fn of(guards: &mut impl Iterator<Item = u64>) -> Self {
-        let mut own = Self { eras: [0; Self::MOST], count: 0 };
-        while own.count < Self::MOST {
-            let Some(era) = guards.next() else { break };
-            if let Err(place) = own.sorted().binary_search(&era) {
-                own.eras.copy_within(place..own.count, place + 1);
-                own.eras[place] = era;
-                own.count += 1;
-            }
-        }
-        own
-    }
-
-    fn sorted(&self) -> &[u64] {
-        &self.eras[..self.count]
     }
 }
 
@@ -394,13 +362,11 @@ impl Bag {
 
     /// Moves values from `free` to `kept` if an announced guard may have seen them.
     fn keep_what_is_met(free: &mut List, kept: &mut List) {
-        let mut guards = REGISTRY.guards();
-        while free.first().is_some() {
-            let eras = Eras::of(&mut guards);
-            if eras.sorted().is_empty() {
-                break;
+        for era in REGISTRY.guards() {
+            if free.first().is_none() {
+                return;
             }
-            free.give(kept, |header| header.meets(eras.sorted()));
+            free.give(kept, |header| header.meets(era));
         }
     }
 
@@ -433,7 +399,7 @@ impl Drop for Bag {
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use super::{Bag, Eras, MOST, Node, Retire, SOON};
+    use super::{Bag, MOST, Node, Retire, SOON};
     use std::sync::atomic::Ordering::Relaxed;
 
     #[derive(Debug)]
@@ -448,12 +414,10 @@ mod tests {
     #[test]
     fn a_value_meets_the_guards_that_it_lived_beside() {
         let Node { header, .. } = Node::new((), 3);
-        let is_met = || [2, 3, 4, 5, 6].map(|era| header.meets(&[era]));
+        let is_met = || [2, 3, 4, 5, 6].map(|era| header.meets(era));
         assert_eq!(is_met(), [false; 5], "its era is not noted yet");
         header.retired.store(5, Relaxed);
         assert_eq!(is_met(), [false, true, true, true, false]);
-        assert!(!header.meets(&[]) && !header.meets(&[1, 2, 6, 7]));
-        assert!(header.meets(&[1, 2, 4, 7]) && header.meets(&[3, 9]) && header.meets(&[1, 5]));
     }
 
     /// The calling thread read the count before the collection became due.
@@ -480,15 +444,5 @@ mod tests {
         retire(1);
         bag.collect();
         assert_eq!(bag.again.load(Relaxed), SOON);
-    }
-
-    #[test]
-    fn ages_of_guards_are_sorted_and_each_is_there_once() {
-        let mut guards = [7, 3, 7, 5, 3, 9].into_iter().chain((0..64).rev().map(|era| 100 + era)).chain([1]);
-        let first = Eras::of(&mut guards);
-        let sorted: Vec<u64> = [3, 5, 7, 9].into_iter().chain(104..164).collect();
-        assert_eq!(first.sorted(), sorted);
-        assert_eq!(Eras::of(&mut guards).sorted(), [1, 100, 101, 102, 103]);
-        assert!(Eras::of(&mut guards).sorted().is_empty());
     }
 }
