@@ -54,7 +54,9 @@ pub enum Algorithm {
     /// The state of a log does not fit into a word, so a sliding log requires [exact
     /// keys](crate::Builder::exact_keys) or a [`SingleLimiter`](crate::SingleLimiter). A key
     /// occupies 8 to 24 bytes for each admission in the period, whatever the admission costs, plus
-    /// a few hundred bytes. This memory is allocated on demand. A check performs a binary search.
+    /// a few hundred bytes, and more if charges are refunded
+    /// ([`ExactKeys`](crate::store::ExactKeys) states the formula). This memory is allocated on
+    /// demand. A check performs a binary search.
     ///
     /// A check that runs concurrently with a refund of several tokens may see only part of the
     /// refund. A refund never returns too many tokens, but it may be lost if the key's quota

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -125,5 +125,56 @@ fn a_log_is_freed_by_the_last_of_its_threads() {
     while LIVE.load(Relaxed).saturating_sub(before) >= 20_000 {
         assert!(Instant::now() < deadline, "{} bytes are left", LIVE.load(Relaxed).saturating_sub(before));
         thread::yield_now();
+    }
+}
+
+/// The bytes that one key's log takes: the formula of `ExactKeys`.
+fn most_of_log(limit: u64, has_refunds: bool) -> u64 {
+    if has_refunds { 900 + 130 * limit } else { 450 + 24 * limit }
+}
+
+/// The sizes of the store include the logs, and other tests compare them with the allocator. Here a
+/// store of logs is compared with a store of buckets that receives the same requests.
+#[test]
+fn logs_of_exact_keys_stay_within_the_formula() {
+    const KEYS: u64 = 50;
+    /// The memory that may wait for a collection.
+    const WAITING: u64 = 96 << 10;
+    let _alone = alone();
+    for limit in [1, 2, 3, 5, 8, 9, 10, 16, 17, 100, 130, 1_000_u64] {
+        for (is_burst, has_refunds) in [(true, false), (true, true), (false, false), (false, true)] {
+            let store = |algorithm| {
+                let builder = Limiter::<u64>::builder(Quota::new(limit, SECOND)).algorithm(algorithm);
+                builder.clock(ManualClock::new()).exact_keys().build().unwrap()
+            };
+            let stores = [Algorithm::SlidingLog, Algorithm::TokenBucket].map(store);
+            let mut charges = Vec::new();
+            let (mut most, waiting) = (0, if is_burst { 0 } else { WAITING });
+            // Either all tokens at one time, or the same number in each of four periods.
+            let count = if is_burst { limit } else { 4 * limit };
+            for n in 0..count {
+                let step = if is_burst { 0 } else { 1_000_000_000_u64.div_ceil(limit) };
+                let now = Tick::from_nanos(n * step);
+                for key in 0..KEYS {
+                    for store in &stores {
+                        charges.push((store, key, store.at(now).check(&key)));
+                    }
+                }
+                // All charges of a period are refunded at its end.
+                if (n + 1) % limit == 0 {
+                    let charges = std::mem::take(&mut charges).into_iter();
+                    charges.filter(|_| has_refunds).for_each(|(store, key, charge)| {
+                        store.at(now).refund(&key, &charge);
+                    });
+                }
+                if n % limit.div_ceil(50) == 0 || n + 1 == count {
+                    let [logs, buckets] = stores.each_ref().map(|store| store.stats().bytes);
+                    most = most.max((logs - buckets) as u64);
+                }
+            }
+            let formula = KEYS * most_of_log(limit, has_refunds);
+            println!("limit {limit}, burst {is_burst}, refunds {has_refunds}: {most} bytes of {formula}");
+            assert!(most <= formula + waiting, "limit {limit}: {most} bytes, the formula says {formula}");
+        }
     }
 }

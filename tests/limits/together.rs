@@ -407,7 +407,7 @@ fn a_full_table_makes_room_for_new_keys_of_several_limits() {
 /// finds out that the old keys may be evicted, because a single time so far ahead is not believed.
 #[test]
 fn new_keys_replace_old_ones_after_a_month_in_check_all() {
-    const KEYS: u64 = 100;
+    const KEYS: usize = 100;
     fn count<'l, C: Chargeable + 'l>(clock: &ManualClock, limit_of: impl Fn(&'l u64) -> C, keys: &'l [u64]) {
         let all = single(1_000_000, clock);
         let refused = |keys: &'l [u64]| {
@@ -425,18 +425,18 @@ fn new_keys_replace_old_ones_after_a_month_in_check_all() {
         assert!(refused <= 8, "{refused}");
         assert_eq!(all.peek().remaining(), 1_000_000 - (new.len() - refused) as u64);
     }
-    let keys: Vec<u64> = (0..2 * KEYS).collect();
+    let keys: Vec<u64> = (0..2 * KEYS as u64).collect();
     for when_full in [WhenFull::Deny, WhenFull::Share] {
         let clock = ManualClock::new();
         let builder = || {
-            let builder = Limiter::<u64>::builder(Quota::per_hour(1)).max_keys(KEYS as usize);
+            let builder = Limiter::<u64>::builder(Quota::per_hour(1)).max_keys(KEYS);
             builder.when_full(when_full).clock(&clock)
         };
         let limiter = builder().build().unwrap();
         count(&clock, |key| limiter.for_key(key), &keys);
         let limiter = builder().exact_keys().build().unwrap();
         count(&clock, |key| limiter.for_key(key), &keys);
-        let builder = InFlight::<u64>::builder(1).max_keys(KEYS as usize).when_full(when_full).clock(&clock);
+        let builder = InFlight::<u64>::builder(1).max_keys(KEYS).when_full(when_full).clock(&clock);
         let limiter = builder.build().unwrap();
         count(&clock, |key| limiter.empty_permit(key), &keys);
     }

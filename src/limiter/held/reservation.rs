@@ -12,7 +12,7 @@
 //! | `charge` | the answer to the estimate, with the tokens that it charged |
 //! | `allowance` | the tokens that `record` may spend without a check: the estimate and all growth |
 //! | `charged` | the tokens that the limit has charged in total; less than the allowance if a policy admitted the request |
-//! | `recorded` | the tokens that have been spent so far; `None` before the first `record` |
+//! | `recorded` | the tokens that have been spent so far; 0 before the first `record` |
 //!
 //! ```text
 //! refused              nothing is charged, and there is no guard

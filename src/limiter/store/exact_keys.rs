@@ -32,8 +32,9 @@ use std::hash::{BuildHasher, Hash};
 /// log](crate::Algorithm::SlidingLog). Inserting a key allocates, and locks one bucket of
 /// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also locks its bucket.
 /// Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of known
-/// keys. If a thread is stopped while it holds such a lock, insertions into that bucket are
-/// blocked.
+/// keys. A check of a known key that was idle may also lock the bucket, if another thread is
+/// forgetting the key at that moment: the check then forgets the key itself and inserts it again. If
+/// a thread is stopped while it holds such a lock, these calls are blocked in that bucket.
 ///
 /// # The code of a key
 ///
@@ -71,9 +72,10 @@ use std::hash::{BuildHasher, Hash};
 /// [`max_keys`](crate::Builder::max_keys) is a hard cap on the number of tracked keys.
 ///
 /// This store also supports the [sliding log](crate::Algorithm::SlidingLog). Each key then requires
-/// 8 to 24 additional bytes for each admission that still counts. This memory is allocated when it
-/// is needed, and freed as admissions stop counting and keys are forgotten. The total never exceeds
-/// `24 * max_keys * limit` bytes.
+/// 8 to 24 additional bytes for each admission that still counts, plus a few hundred bytes. This
+/// memory is allocated when it is needed, and freed as admissions stop counting and keys are
+/// forgotten. For each key it never exceeds `450 + 24 * limit` bytes, or `900 + 130 * limit` bytes
+/// if charges are refunded. Freed memory may wait for a while, as with all algorithms.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(crate) store: ExactStore<K>,
     method: Method,
