@@ -12,6 +12,8 @@
 
 mod arg_values;
 mod args;
+#[cfg(feature = "proxy")]
+mod bounded_file;
 pub mod failure;
 mod layer_error;
 pub mod limit;

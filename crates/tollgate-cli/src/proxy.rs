@@ -65,7 +65,7 @@ const LAST_MOMENT: Duration = Duration::from_millis(500);
 
 /// How often the proxy reads the store's state. The client tracks this state, so no request is sent
 /// to the store.
-const STORE_LOOK: Duration = Duration::from_secs(1);
+const STORE_LOOK: Duration = Duration::from_millis(250);
 
 /// The parts of a proxy that can be built from its settings without opening a file or binding an
 /// address.

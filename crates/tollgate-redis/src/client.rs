@@ -16,8 +16,11 @@
 //! this server then fail immediately, and one task probes the server.
 //!
 //! Each probe opens a new connection, which also replaces a half-open one, and waits for the answer
-//! to a PING. Another PING waits on the old connection; it is answered if the server was merely
-//! stalled, not down.
+//! to a PING. Another PING waits on the old connection all the time; it is answered if the server
+//! was merely stalled, not down.
+//!
+//! A server may also answer all requests with an error, for example if its memory is full. A trial
+//! of the limits then finds the problem, and one task repeats the trial until it succeeds.
 //!
 //! In a cluster, each node has its own breaker, so a node that is down does not affect the others.
 //! Before the client probes a node, it asks the other nodes whether the node has a successor.
@@ -140,6 +143,10 @@ impl Client {
     /// inside a tokio runtime, and all limits are tried on each new connection.
     /// [`ClientStats::problems`] contains the results.
     ///
+    /// Even without this call, all limits are tried after a server has answered a check with an
+    /// error. A trial that has found a problem is repeated a few times a second, until the store
+    /// answers checks.
+    ///
     /// ```no_run
     /// # use tollgate::Quota;
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -159,7 +166,7 @@ impl Client {
     ///
     /// Returns the first problem that would prevent the store from answering checks: there is no
     /// [connection](StoreProblem::is_unreachable), the user lacks permission for a command or for
-    /// the keys, or the server is a read-only replica. The client stays usable: a task keeps trying
+    /// the keys, the server's memory is full, or the server is a read-only replica. The client stays usable: a task keeps trying
     /// to connect, and [`WhenUnavailable`](crate::WhenUnavailable) answers checks until the store
     /// can answer them. If some, but not all, primaries of a cluster can be reached, this method
     /// returns `Ok`, and `problems` names the others.

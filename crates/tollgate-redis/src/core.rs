@@ -36,7 +36,7 @@ pub(crate) struct Request<'n> {
 
 impl Request<'_> {
     /// Returns the operation of a check without a lease.
-    fn check(&self) -> Op<'static> {
+    fn check(&self) -> Op {
         Op::Check { cost: self.cost, lease: 0 }
     }
 }
@@ -58,7 +58,7 @@ impl Core {
 
     /// Asks the store within the limit's deadline. Uses the time `now`, or the limit's own clock if
     /// `now` is `None`.
-    pub(crate) async fn ask(&self, text: &str, op: Op<'_>, now: Option<Tick>) -> Result<Answer, Failure> {
+    pub(crate) async fn ask(&self, text: &str, op: Op, now: Option<Tick>) -> Result<Answer, Failure> {
         self.ask_by(self.deadline(), text, op, now).await
     }
 
@@ -67,7 +67,7 @@ impl Core {
         &self,
         deadline: Instant,
         text: &str,
-        op: Op<'_>,
+        op: Op,
         now: Option<Tick>,
     ) -> Result<Answer, Failure> {
         let call = self.rule.call(text, op, now.or_else(|| self.now()));
@@ -75,7 +75,25 @@ impl Core {
         self.answer(answered, op)
     }
 
-    fn answer(&self, answered: Result<Reply, Failure>, op: Op<'_>) -> Result<Answer, Failure> {
+    /// Gives back tokens by the operations `refunds`, and then asks the store, in one round trip. For
+    /// each refund, also returns whether the store certainly has not executed it.
+    pub(crate) async fn refund_and_ask(
+        &self,
+        deadline: Instant,
+        text: &str,
+        refunds: &[Op],
+        op: Op,
+    ) -> (Vec<bool>, Result<Answer, Failure>) {
+        let ops = refunds.iter().chain([&op]);
+        let calls: Vec<_> = ops.map(|&op| self.rule.call(text, op, self.now())).collect();
+        let mut answers = self.client.call_all(&calls, deadline).await;
+        let answered = answers.pop().unwrap_or(Err(Failure::Unavailable));
+        let not_executed =
+            |answer: &Result<Reply, Failure>| answer.as_ref().is_err_and(|it| *it != Failure::Unknown);
+        (answers.iter().map(not_executed).collect(), self.answer(answered, op))
+    }
+
+    fn answer(&self, answered: Result<Reply, Failure>, op: Op) -> Result<Answer, Failure> {
         let read = |reply: Reply| {
             let refused = || Failure::Server("invalid numbers in the answer of a script".to_owned());
             self.rule.answer(&reply, op, DecisionSource::Store).ok_or_else(refused)

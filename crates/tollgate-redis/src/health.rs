@@ -43,8 +43,8 @@ impl StoreProblem {
         )
     }
 
-    /// Returns true if the store answers checks despite this problem. This is the case if the
-    /// server's memory is full, or if the server may forget states when its memory is full.
+    /// Returns true if the store answers checks despite this problem. This is the case if the server
+    /// may forget states when its memory is full.
     pub fn is_warning(&self) -> bool {
         self.0.is_warning()
     }
@@ -98,7 +98,7 @@ pub(crate) enum Problem {
 
 impl Problem {
     pub(crate) fn is_warning(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Eviction { .. })
+        matches!(self, Self::Eviction { .. })
     }
 }
 

@@ -14,7 +14,8 @@
 //!
 //! A log counts each token from a moment before the token is spent until a period after the token
 //! is spent. A window's lease ends with the window that counted it. It does not matter which
-//! machine spends the tokens, or when. A machine that stops has spent fewer tokens. ∎
+//! machine spends the tokens, or when. A machine that stops has spent fewer tokens. Tokens that a
+//! machine gives back are not spent, and the store removes no more than their own charge. ∎
 //!
 //! This machine measures a lease's end `e` from a moment before it requested the lease. On this
 //! machine, the lease therefore ends no later than in the store.
@@ -31,6 +32,9 @@
 //!   again. Cancelling a request does not cancel its lease.
 //! - A bucket or a log is charged ahead of time for the leases that it grants, so its last few
 //!   tokens are never leased.
+//! - A request that the leased tokens cannot pay gives them back to the store first, in the same
+//!   round trip. The tokens of this machine and those in the store thus add up. (A bucket or a log
+//!   keeps the part that was charged ahead of time.) If the answer is lost, so are the tokens.
 //! - After the store has denied a cost, this machine denies the cost until the retry time, but for
 //!   at most a second, and only until it gives tokens back itself. During this time, it does not
 //!   notice refunds made by other machines. Except with a fixed window, the denial lasts for at
@@ -107,6 +111,9 @@ struct Cell {
     /// The size of the next lease, and the time of the last request for one.
     size: AtomicU64,
     asked: AtomicU64,
+    /// The number that identifies the charge of each place's lease in the store. Only the owner of
+    /// the right to ask uses these numbers.
+    charges: [AtomicU64; 2],
     /// The figures of the last answer: the remaining tokens, and the time of the full reset.
     remaining: AtomicU64,
     reset_at: AtomicU64,
@@ -286,16 +293,30 @@ impl State {
         let (state, permit, text) = (Arc::clone(self), AskPermit(Arc::clone(cell)), request.text.to_owned());
         tokio::spawn(async move {
             let cell = &permit.0;
+            // The leases cannot pay this cost, but together with the tokens in the store they may.
+            let back = if cost > 0 { cell.take_back(state.now()) } else { Vec::new() };
             let lease = cell.next_size(state.most, state.now());
             let sent = state.start.elapsed();
             let op = Op::Check { cost, lease };
-            let answer = state.core.ask_by(deadline, &text, op, None).await;
+            let answer = if back.is_empty() {
+                state.core.ask_by(deadline, &text, op, None).await
+            } else {
+                let refunds: Vec<Op> = back.iter().map(|(_, refund)| *refund).collect();
+                let (not_executed, answer) = state.core.refund_and_ask(deadline, &text, &refunds, op).await;
+                for ((until, refund), _) in back.iter().zip(not_executed).filter(|(_, is_not)| *is_not) {
+                    if let Op::Refund { tokens, charge } = *refund {
+                        cell.fill(tokens, *until, charge, || state.now());
+                    }
+                }
+                answer
+            };
             match &answer {
                 Ok(answer) => {
                     if answer.lease > 0 {
+                        let until = ticks(sent + answer.hold);
                         // `now` includes the tick in progress, so it reaches the end of the lease
                         // before the actual time does.
-                        cell.pool.fill(answer.lease, ticks(sent + answer.hold), || state.now());
+                        cell.fill(answer.lease, until, answer.charge, || state.now());
                     } else if cost == 0 {
                         cell.deny(0, state.now() + DRY);
                     }
@@ -335,6 +356,26 @@ impl Drop for Sweep {
 }
 
 impl Cell {
+    /// Adds a lease with its charge in the store. Requires the right to ask.
+    fn fill(&self, tokens: u64, until: u64, charge: u64, clock: impl Fn() -> u64) {
+        if let Some(place) = self.pool.fill(tokens, until, clock) {
+            // ORDERING: relaxed, here and in `take_back`; the right to ask orders its owners.
+            self.charges[place].store(charge, Relaxed);
+        }
+    }
+
+    /// Removes the leased tokens, and returns the refunds that give them back to the store, with the
+    /// end of each lease. Requires the right to ask.
+    fn take_back(&self, now: u64) -> Vec<(u64, Op)> {
+        let taken = self.pool.take_all(now).into_iter().zip(&self.charges);
+        let refund = |((until, tokens), charge): ((u64, u64), &AtomicU64)| {
+            // ORDERING: relaxed, as in `fill`.
+            let charge = charge.load(Relaxed);
+            (tokens > 0).then_some((until, Op::Refund { charge, tokens }))
+        };
+        taken.filter_map(refund).collect()
+    }
+
     /// If the store has denied `cost`, returns how many ticks must pass before `cost` may be
     /// requested again.
     fn denied_for(&self, cost: u64, now: u64) -> Option<u64> {

@@ -114,7 +114,7 @@
 //! again:
 //!
 //! - immediately, if the server had merely stalled and the connection is intact, because the task
-//!   also listens on the old connection;
+//!   also listens on the old connection, even while it opens a new one;
 //! - within about two seconds, if the server was restarted or the network was cut. This time
 //!   consists of a pause of up to 1.5 s and an attempt to connect, which takes up to two
 //!   [connection timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster, the task
@@ -146,6 +146,9 @@
 //!   throttled keys as if they were new. With `noeviction`, the server refuses writes instead. The
 //!   store then still denies throttled keys, and [`WhenUnavailable`] decides the requests that the
 //!   store would admit.
+//!
+//! An answer with an error starts the same test while the limits are in use. The test is repeated a
+//! few times a second until the store answers checks, and [`ClientStats::problems`] has its result.
 //!
 //! # Features
 //!

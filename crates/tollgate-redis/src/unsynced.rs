@@ -28,9 +28,9 @@
 //!
 //! A machine reports all counts of the current windows again in two cases: when it has a new
 //! connection, and when an answer shows that the store knew less than the machine had reported. A
-//! machine without requests checks five times a second. (If a connection ends while idle, and the
-//! next connection leads to the same server process, that process has lost nothing. The next
-//! connection then does not count as new.)
+//! machine without requests checks five times a second. (If a connection leads to
+//! the same server process as the one before it, that process has lost nothing. The connection then
+//! does not count as new. This requires that the user may run INFO.)
 //!
 //! In both cases, the machine then waits two seconds for the other machines to report again,
 //! because they may take that long to notice that the store is back. Until then, the machine does

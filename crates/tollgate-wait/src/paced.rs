@@ -144,6 +144,26 @@ impl<L> Paced<L> {
     /// [`number`](Self::number). The response's remaining amount does not account for later
     /// requests.
     ///
+    /// Some servers refuse a request in the body of a success. Call this method again with a
+    /// refusal and the same number, and the backoff grows as if the status had been the refusal. A
+    /// [`WaitLayer`](crate::WaitLayer) learns from each head by itself, and adds the number to the
+    /// extensions of the response, as a [`RequestNumber`](crate::RequestNumber).
+    ///
+    /// ```
+    /// # use http::{HeaderMap, StatusCode};
+    /// # use std::time::SystemTime;
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// # use tollgate_wait::{Answer, Paced};
+    /// # let paced = Paced::new(SingleLimiter::builder(Quota::per_second(50)).build()?);
+    /// # let (headers, number) = (HeaderMap::new(), paced.number(&()));
+    /// let now = SystemTime::now();
+    /// paced.learn(&(), &Answer::read(StatusCode::OK, &headers, now), number);
+    /// // The body is `{"error": "overloaded"}`.
+    /// paced.learn(&(), &Answer::read(StatusCode::SERVICE_UNAVAILABLE, &headers, now), number);
+    /// assert!(!paced.paused_for(&()).is_zero());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    ///
     /// # Progress
     ///
     /// This method takes a lock, shared by a 16th of the keys, for a few instructions. If there is

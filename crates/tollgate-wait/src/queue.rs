@@ -235,6 +235,12 @@ impl<L, S> WaitQueue<L, S> {
     /// If a check of a shared limit is in progress when `max_wait` ends, the call may exceed
     /// `max_wait` by that check's deadline.
     ///
+    /// # Repeated calls
+    ///
+    /// An immediate error leaves the time to the caller. A caller that repeats the call at once
+    /// keeps a processor busy and is refused again and again. Sleep before the next call: for
+    /// `max_wait`, or for the time by which `wait` exceeds it.
+    ///
     /// # Progress
     ///
     /// See [`until_ready`](Self::until_ready).
@@ -334,6 +340,24 @@ impl<L, S> WaitQueue<L, S> {
 
     /// Like [`until_ready_within`](Self::until_ready_within), but parks the current thread while it
     /// waits.
+    ///
+    /// A thread that repeats this call sleeps after an immediate error:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// # use tollgate_wait::{WaitError, WaitQueue};
+    /// # let queue = WaitQueue::new(SingleLimiter::builder(Quota::per_second(10).burst(1)).build()?);
+    /// # queue.block_until_ready(&())?;
+    /// let patience = Duration::from_millis(20);
+    /// loop {
+    ///     match queue.block_until_ready_within(&(), patience) {
+    ///         Err(WaitError::TooLong { wait, .. }) => std::thread::sleep(wait.saturating_sub(patience)),
+    ///         turn => break turn.map(drop)?,
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

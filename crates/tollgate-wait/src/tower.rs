@@ -5,6 +5,7 @@
 //! returns. If the service waited in `poll_ready` instead, one request would block all other
 //! requests of its connection, and each clone would have its own limit.
 
+mod hold;
 mod retry;
 
 use crate::answer::Answer;
@@ -13,6 +14,7 @@ use crate::outcome::WaitError;
 use crate::paced::Paced;
 use crate::queue::WaitQueue;
 use crate::sleep::{Sleep, TokioSleep};
+pub use hold::{HeldBody, Hold, UntilEnd, UntilHead};
 use http::Response;
 pub use retry::{NoRetry, Repeat, idempotent};
 use std::error::Error;
@@ -62,23 +64,32 @@ use tower_service::Service;
 /// The inner service accepts any request type and returns an [`http::Response`], as hyper's client
 /// does. reqwest has its own response type, so insert tower's `map_response(http::Response::from)`
 /// between the layer and reqwest's client.
-pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry> {
+pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry, H = UntilHead> {
     queue: Arc<WaitQueue<Paced<L>, S>>,
     key: K,
     max_wait: Option<Duration>,
     retries: u32,
     copy: C,
+    hold: H,
 }
+
+/// The number of a request at its [`Paced`] limiter. A [`WaitLayer`] adds it to the extensions of
+/// the response.
+///
+/// The layer learns from the head of a response. If the body turns out to be a refusal, pass this
+/// number to [`Paced::learn`], as its documentation shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestNumber(pub u64);
 
 impl<L, K, S> WaitLayer<L, K, S> {
     /// Creates a layer whose requests wait in `queue`. The function `key` returns a request's key,
     /// such as its host, and its cost.
     pub fn new(queue: Arc<WaitQueue<Paced<L>, S>>, key: K) -> Self {
-        Self { queue, key, max_wait: None, retries: 0, copy: NoRetry }
+        Self { queue, key, max_wait: None, retries: 0, copy: NoRetry, hold: UntilHead }
     }
 }
 
-impl<L, K, S, C> WaitLayer<L, K, S, C> {
+impl<L, K, S, C, H> WaitLayer<L, K, S, C, H> {
     /// Sets the maximum time from a call until its request has its last turn. If the request's turn
     /// cannot arrive within this time, the call fails immediately. If a refused request cannot get
     /// its next turn within this time, it is not sent again, and the caller receives the refusal.
@@ -108,26 +119,66 @@ impl<L, K, S, C> WaitLayer<L, K, S, C> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn retries<F>(self, retries: u32, copy: F) -> WaitLayer<L, K, S, F> {
-        let Self { queue, key, max_wait, .. } = self;
-        WaitLayer { queue, key, max_wait, retries, copy }
+    pub fn retries<F>(self, retries: u32, copy: F) -> WaitLayer<L, K, S, F, H> {
+        let Self { queue, key, max_wait, hold, .. } = self;
+        WaitLayer { queue, key, max_wait, retries, copy, hold }
+    }
+
+    /// Holds the permit of a request until the body of its response ends, fails or is dropped, so
+    /// that at most as many bodies as permits are read at once. By default, a permit is returned
+    /// when the head of the response arrives. The bodies of the responses become [`HeldBody`]s.
+    ///
+    /// A task that keeps a response and waits for another request with the same key may wait for
+    /// itself, because nobody returns the permit that it holds. Read or drop the first body before
+    /// the next call. Such a call fails with [`WaitError::Expired`] if there is a
+    /// [`max_wait`](Self::max_wait), and never ends otherwise.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tollgate::{InFlight, Limiter, Quota};
+    /// # use tollgate_wait::{Paced, WaitLayer, WaitQueue};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # async fn send(_: Request<()>) -> Result<Response<String>, std::convert::Infallible> {
+    /// #     Ok(Response::new("body".to_owned()))
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rate: Limiter<&str> = Limiter::builder(Quota::per_second(50)).build()?;
+    /// let downloads: InFlight<&str> = InFlight::builder(1).build()?;
+    /// let queue = Arc::new(WaitQueue::new(Paced::new((rate, downloads))));
+    /// let layer = WaitLayer::new(queue, |_: &Request<()>| ("host", 1)).hold_until_end();
+    /// let client = layer.max_wait(Duration::from_millis(5)).layer(service_fn(send));
+    /// let first = client.clone().oneshot(Request::new(())).await?;
+    /// assert!(client.clone().oneshot(Request::new(())).await.is_err());
+    /// drop(first);
+    /// assert!(client.oneshot(Request::new(())).await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn hold_until_end(self) -> WaitLayer<L, K, S, C, UntilEnd> {
+        let Self { queue, key, max_wait, retries, copy, .. } = self;
+        WaitLayer { queue, key, max_wait, retries, copy, hold: UntilEnd }
     }
 }
 
-impl<L, K: Clone, S, C: Clone> Clone for WaitLayer<L, K, S, C> {
+impl<L, K: Clone, S, C: Clone, H: Clone> Clone for WaitLayer<L, K, S, C, H> {
     fn clone(&self) -> Self {
-        let Self { queue, key, max_wait, retries, copy } = self;
+        let Self { queue, key, max_wait, retries, copy, hold } = self;
         Self {
             queue: Arc::clone(queue),
             key: key.clone(),
             max_wait: *max_wait,
             retries: *retries,
             copy: copy.clone(),
+            hold: hold.clone(),
         }
     }
 }
 
-impl<L, K, S, C> fmt::Debug for WaitLayer<L, K, S, C> {
+impl<L, K, S, C, H> fmt::Debug for WaitLayer<L, K, S, C, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WaitLayer")
             .field("queue", &self.queue)
@@ -137,8 +188,8 @@ impl<L, K, S, C> fmt::Debug for WaitLayer<L, K, S, C> {
     }
 }
 
-impl<I, L, K: Clone, S, C: Clone> Layer<I> for WaitLayer<L, K, S, C> {
-    type Service = WaitService<I, L, K, S, C>;
+impl<I, L, K: Clone, S, C: Clone, H: Clone> Layer<I> for WaitLayer<L, K, S, C, H> {
+    type Service = WaitService<I, L, K, S, C, H>;
 
     fn layer(&self, inner: I) -> Self::Service {
         WaitService { inner, layer: self.clone() }
@@ -146,18 +197,18 @@ impl<I, L, K: Clone, S, C: Clone> Layer<I> for WaitLayer<L, K, S, C> {
 }
 
 /// The service of a [`WaitLayer`]. It is always ready, and its clones share the queue.
-pub struct WaitService<I, L, K, S = TokioSleep, C = NoRetry> {
+pub struct WaitService<I, L, K, S = TokioSleep, C = NoRetry, H = UntilHead> {
     inner: I,
-    layer: WaitLayer<L, K, S, C>,
+    layer: WaitLayer<L, K, S, C, H>,
 }
 
-impl<I: Clone, L, K: Clone, S, C: Clone> Clone for WaitService<I, L, K, S, C> {
+impl<I: Clone, L, K: Clone, S, C: Clone, H: Clone> Clone for WaitService<I, L, K, S, C, H> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), layer: self.layer.clone() }
     }
 }
 
-impl<I: fmt::Debug, L, K, S, C> fmt::Debug for WaitService<I, L, K, S, C> {
+impl<I: fmt::Debug, L, K, S, C, H> fmt::Debug for WaitService<I, L, K, S, C, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WaitService").field("inner", &self.inner).field("layer", &self.layer).finish()
     }
@@ -190,7 +241,7 @@ impl<E: Error + 'static> Error for WaitServiceError<E> {
     }
 }
 
-impl<I, L, K, S, C, R, B, Q> Service<R> for WaitService<I, L, K, S, C>
+impl<I, L, K, S, C, H, R, B, Q> Service<R> for WaitService<I, L, K, S, C, H>
 where
     I: Service<R, Response = Response<B>> + Clone + Send + 'static,
     I::Future: Send,
@@ -202,10 +253,11 @@ where
     Q: Hash + Send + Sync + 'static,
     S: Sleep<Sleeping: Send> + Send + Sync + 'static,
     C: Repeat<R> + Clone + Send + 'static,
+    H: Hold<B, L::Turn> + Clone + Send + 'static,
 {
-    type Response = Response<B>;
+    type Response = Response<H::Body>;
     type Error = WaitServiceError<I::Error>;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, Self::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<H::Body>, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
@@ -213,10 +265,10 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let (key, cost) = (self.layer.key)(&request);
-        let WaitLayer { retries, max_wait, copy, queue, .. } = &self.layer;
+        let WaitLayer { retries, max_wait, copy, hold, queue, .. } = &self.layer;
         let begin = queue.limiter().now();
         let call = Call { queue: Arc::clone(queue), key, cost, begin, max_wait: *max_wait };
-        Box::pin(call.run(self.inner.clone(), request, *retries, copy.clone()))
+        Box::pin(call.run(self.inner.clone(), request, *retries, copy.clone(), hold.clone()))
     }
 }
 
@@ -235,23 +287,28 @@ where
     Q: Hash + Sync,
     S: Sleep,
 {
-    async fn run<I, R, B>(
+    async fn run<I, R, B, H>(
         self,
         mut inner: I,
         mut request: R,
         mut retries: u32,
         copy: impl Repeat<R>,
-    ) -> Result<Response<B>, WaitServiceError<I::Error>>
+        hold: H,
+    ) -> Result<Response<H::Body>, WaitServiceError<I::Error>>
     where
         I: Service<R, Response = Response<B>>,
+        H: Hold<B, L::Turn>,
     {
         let paced = self.queue.limiter();
-        let (mut refusal, mut rest) = (None, self.max_wait);
+        let (mut refusal, mut rest): (Option<Response<B>>, _) = (None, self.max_wait);
         loop {
-            // The turn is held until the response arrives, because the turn may be a permit.
-            let _turn = match self.turn(rest).await {
+            // The turn is held at least until the response arrives, because it may be a permit.
+            let turn = match self.turn(rest).await {
                 Ok(turn) => turn,
-                Err(error) => return refusal.ok_or(WaitServiceError::Wait(error)),
+                Err(error) => {
+                    let refusal = refusal.ok_or(WaitServiceError::Wait(error))?;
+                    return Ok(refusal.map(|body| hold.hold(body, None)));
+                }
             };
             let unsent = paced.unsent(&self.key, self.cost);
             poll_fn(|cx| inner.poll_ready(cx)).await.map_err(WaitServiceError::Service)?;
@@ -262,11 +319,12 @@ where
             }
             let copied = if retries > 0 { copy.copy(&request) } else { None };
             let number = unsent.send();
-            let response = inner.call(request).await.map_err(WaitServiceError::Service)?;
+            let mut response = inner.call(request).await.map_err(WaitServiceError::Service)?;
+            response.extensions_mut().insert(RequestNumber(number));
             let answer = Answer::read(response.status(), response.headers(), SystemTime::now());
             paced.learn(&self.key, &answer, number);
             match copied.filter(|_| answer.is_refusal) {
-                None => return Ok(response),
+                None => return Ok(response.map(|body| hold.hold(body, Some(turn)))),
                 Some(copied) => request = copied,
             }
             retries -= 1;

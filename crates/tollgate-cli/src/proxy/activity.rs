@@ -49,6 +49,8 @@ pub(crate) struct Activity {
     sending: AtomicUsize,
     /// Whether the last write is waiting for the client's socket.
     is_blocked: AtomicBool,
+    /// Whether the head of a request has begun and not ended.
+    in_head: AtomicBool,
 }
 
 /// Whether a connection may continue.
@@ -58,7 +60,8 @@ pub(crate) enum Standing {
     For(Duration),
     /// The connection has no request in progress, and no new request arrived in time.
     Idle,
-    /// All responses on the connection have stalled for too long.
+    /// All responses on the connection have stalled for too long, or the head of a request has not
+    /// ended in time.
     Stalled,
 }
 
@@ -71,6 +74,7 @@ impl Activity {
             waiting: AtomicUsize::new(0),
             sending: AtomicUsize::new(0),
             is_blocked: AtomicBool::new(false),
+            in_head: AtomicBool::new(false),
         })
     }
 
@@ -102,7 +106,12 @@ impl Activity {
         }
         // ORDERING: relaxed, as the module documentation explains.
         let is_sending = self.sending.load(Relaxed) > 0 || self.is_blocked.load(Relaxed);
-        let (allowed, over) = if is_sending { (idle * 2, Standing::Stalled) } else { (head, Standing::Idle) };
+        let (allowed, over) = match is_sending {
+            true => (idle * 2, Standing::Stalled),
+            // ORDERING: relaxed, as the module documentation explains.
+            false if self.in_head.load(Relaxed) => (head, Standing::Stalled),
+            false => (head, Standing::Idle),
+        };
         allowed.checked_sub(self.still()).filter(|left| !left.is_zero()).map_or(over, Standing::For)
     }
 
@@ -121,9 +130,12 @@ impl Activity {
         }
     }
 
-    /// Records that the client has sent bytes.
-    pub(crate) fn read(&self) {
-        if self.speaks(&[Speaks::Tunnel]) {
+    /// Records that the client has sent bytes, and whether they end within the head of a request.
+    /// The time for a head begins with the head.
+    pub(crate) fn read(&self, in_head: bool) {
+        // ORDERING: relaxed, as the module documentation explains.
+        let was_in_head = self.in_head.swap(in_head, Relaxed);
+        if in_head && !was_in_head || self.speaks(&[Speaks::Tunnel]) {
             self.touch();
         }
     }
@@ -261,5 +273,24 @@ mod tests {
         assert!(matches!(activity.standing(none, long), Standing::For(_)));
         activity.wrote(&Poll::Ready(Ok(1)));
         assert_eq!(activity.standing(none, long), Standing::Idle);
+        for (in_head, over) in [(true, Standing::Stalled), (true, Standing::Stalled), (false, Standing::Idle)]
+        {
+            activity.read(in_head);
+            assert_eq!(activity.standing(none, long), over);
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_head_begins_with_it_and_not_with_each_byte() {
+        let activity = Activity::still_for_an_hour(Speaks::Nothing);
+        activity.read(false);
+        assert!(activity.still() > Duration::from_secs(3_000));
+        activity.read(true);
+        assert!(activity.still() < Duration::from_secs(3_000));
+        let activity = Activity::still_for_an_hour(Speaks::Http2);
+        // ORDERING: relaxed, as the module documentation explains.
+        activity.in_head.store(true, Relaxed);
+        activity.read(true);
+        assert!(activity.still() > Duration::from_secs(3_000));
     }
 }

@@ -1,5 +1,6 @@
 //! Client connections: their sockets, and limits on their number.
 
+mod frames;
 pub(crate) mod target;
 
 use std::io::{self, IoSlice};
@@ -16,6 +17,7 @@ use tollgate_http::KeyPart;
 
 use crate::proxy::activity::Activity;
 use crate::proxy::telemetry::metrics::Metrics;
+use frames::Frames;
 use target::{BodyEnd, Targets};
 
 /// Counts the open connections from each address. An address without open connections has no entry.
@@ -65,6 +67,7 @@ impl Drop for Place {
 pub(crate) struct Connection {
     stream: TcpStream,
     targets: Targets,
+    frames: Frames,
     activity: Arc<Activity>,
     _place: Option<Place>,
     _room: Option<OwnedSemaphorePermit>,
@@ -81,8 +84,8 @@ impl Connection {
     ) -> Self {
         metrics.connections.inc();
         metrics.open_connections.inc();
-        let targets = Targets::new();
-        Self { stream, targets, activity, _place: place, _room: room, _open: Open(metrics) }
+        let (targets, frames) = (Targets::new(), Frames::new());
+        Self { stream, targets, frames, activity, _place: place, _room: room, _open: Open(metrics) }
     }
 
     /// Returns the [`BodyEnd`] of this connection. The service must set it for every request.
@@ -103,8 +106,10 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        let filled = buffer.filled().len();
         ready!(this.targets.poll_read(&mut this.stream, context, buffer))?;
-        self.activity.read();
+        this.frames.read(&buffer.filled()[filled..]);
+        this.activity.read(this.frames.is_in_head().unwrap_or_else(|| this.targets.is_in_head()));
         Poll::Ready(Ok(()))
     }
 }
@@ -191,9 +196,13 @@ mod tests {
             connection.write_all(b"x").await.expect("a socket");
             assert_eq!(moved(&connection), written_counts);
             connection.activity = Activity::still_for_an_hour(speaks);
-            client.write_all(b"x").await.expect("a socket");
+            // An empty line begins no head.
+            client.write_all(b"\n").await.expect("a socket");
             connection.read_u8().await.expect("a byte");
             assert_eq!(moved(&connection), read_counts);
+            client.write_all(b"G").await.expect("a socket");
+            connection.read_u8().await.expect("a byte");
+            assert!(moved(&connection), "the time of a head begins with the head");
         }
     }
 }

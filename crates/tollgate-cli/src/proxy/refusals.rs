@@ -1,7 +1,6 @@
 //! Adds the operator's fields and body to refusals, according to `--refusal-field` and
 //! `--refusal-body`.
 
-use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -12,12 +11,13 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use tollgate_http::Refusal;
 
+use crate::bounded_file;
 use crate::failure::Failure;
 use crate::printable::{printable, printable_path};
 
 /// The maximum size of a refusal's body, in bytes. A larger body would not help a client, and
 /// during a flood the proxy would send it with every refusal.
-const MOST_BODY: usize = 64 << 10;
+const MOST_BODY: u64 = 64 << 10;
 
 /// Fields that frame a message, and fields that the limits write. Operators cannot set them.
 const NOT_OURS: [HeaderName; 12] = [
@@ -108,15 +108,8 @@ fn field(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
 /// Reads a body from a file. The file extension determines the body's type.
 fn read(path: &Path) -> Result<(Bytes, HeaderValue), Failure> {
     let name = printable_path(path);
-    let body = fs::read(path)
-        .map_err(|error| Failure::reading(format_args!("the file of --refusal-body '{name}'"), &error))?;
-    if body.len() > MOST_BODY {
-        return Err(Failure::refused(format!(
-            "--refusal-body '{name}' has {} bytes: allowed are up to {MOST_BODY}, because a flood of refusals \
-             would send them; make it smaller",
-            body.len()
-        )));
-    }
+    let source = format_args!("the file of --refusal-body '{name}'");
+    let body = bounded_file::read(path, MOST_BODY, format_args!("--refusal-body '{name}'"), source)?;
     let kind = match path.extension().and_then(|it| it.to_str()) {
         Some("html" | "htm") => "text/html; charset=utf-8",
         Some("json") => "application/json",

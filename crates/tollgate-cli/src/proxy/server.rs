@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response, Version};
+use http::header::{CONNECTION, COOKIE};
+use http::{HeaderMap, Request, Response, Version};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -27,6 +28,7 @@ use crate::proxy::bad_requests::{BadRequest, BadRequestLimit};
 use crate::proxy::connection::{Addresses, Connection};
 use crate::proxy::limits::Limits;
 use crate::proxy::linger::Lingering;
+use crate::proxy::problem_details::problem_details;
 use crate::proxy::telemetry::entry::unread_line;
 use crate::proxy::telemetry::exchange::{CountedBody, Exchange, Observer};
 use crate::proxy::upstream::forward::{Answer, Forward};
@@ -38,6 +40,8 @@ const PING: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(2);
 /// The maximum number of requests in progress on an HTTP/2 connection.
 const STREAMS: u32 = 100;
+/// The maximum number of fields of a request. hyper enforces it for HTTP/1.
+const FIELDS: usize = 100;
 /// The maximum number of streams that a client may reset before the proxy has processed them
 /// (CVE-2023-44487).
 const RESETS_PENDING: usize = 20;
@@ -85,9 +89,22 @@ impl Served {
         let progress = activity.begin(request.version() == Version::HTTP_2);
         request.extensions_mut().insert(Arc::clone(activity));
         let exchange = Exchange::begin(&self.observer, &mut request, peer);
+        let is_too_large = request.version() == Version::HTTP_2 && fields(request.headers()) > FIELDS;
         let request = Lingering::of(request, Arc::clone(activity));
-        let response = self.forwarded(request).await;
+        let response = if is_too_large { self.too_large(peer) } else { self.forwarded(request).await };
         exchange.answered(response).map(|body| progress.answered(body))
+    }
+
+    /// Answers a request with too many fields, and charges its sender.
+    fn too_large(&self, peer: SocketAddr) -> Response<Either<tollgate_http::Body<Answer>, Answer>> {
+        let kind = BadRequest::HeadTooLarge;
+        self.observer.metrics.bad_request(kind);
+        self.bad_requests.charge(peer.ip());
+        let mut response =
+            problem_details(kind.status(), &format!("The request has more than {FIELDS} fields."));
+        // This field belongs to HTTP/1. The other requests on the connection are not affected.
+        response.headers_mut().remove(CONNECTION);
+        response.map(|body| Either::Right(Either::Right(body)))
     }
 
     /// Forwards a request if the limits admit it.
@@ -117,6 +134,13 @@ impl Served {
             log.write(unread_line(log.format, peer.ip(), kind.status()));
         }
     }
+}
+
+/// Returns the number of a request's fields. HTTP/2 may send each cookie in its own field, and HTTP/1
+/// sends all of them in one.
+fn fields(headers: &HeaderMap) -> usize {
+    let cookies = headers.get_all(COOKIE).iter().count();
+    headers.len() - cookies.saturating_sub(1)
 }
 
 /// The open connections, which can be shut down together.

@@ -40,8 +40,8 @@ impl Store {
         // The message omits the URL, because the URL may contain a password.
         let client = client.map_err(|error| {
             Failure::refused(format!(
-                "--redis: {error}; expected redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss://... with TLS, or \
-                 several nodes of a cluster with commas between them"
+                "--redis: {error}; an address with TLS begins with rediss://, and the nodes of a cluster have commas \
+                 between them"
             ))
         })?;
         Ok(Self { settings, client })

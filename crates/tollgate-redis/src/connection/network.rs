@@ -23,6 +23,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 /// How long a probe waits for an answer. After this time, the probe has failed.
 const PROBE: Duration = Duration::from_millis(200);
 
+/// The mean time between two trials of a node that does not answer checks. Each pause is a random
+/// time from half of this value to one and a half times this value.
+const RETRY: Duration = Duration::from_millis(300);
+
 /// Everything that a client knows about its servers.
 pub(crate) struct Network {
     pub(crate) servers: Servers,
@@ -135,14 +139,12 @@ impl Network {
             let target = Target::Node { node: Arc::clone(node), asking: false };
             match self.connection(&target, deadline).await {
                 Ok((node, connection)) => {
-                    node.found(self.try_node(&node, &connection).await);
+                    self.record(&node, self.try_node(&node, &connection).await);
                 }
                 // The attempt to connect has not ended.
                 Err(_) if matches!(node.find(), Found::Unconnected) => {
-                    node.found(Findings::new(
-                        self.trials.all().0,
-                        vec![self.unreachable(node, LATE.to_owned())],
-                    ));
+                    let problems = vec![self.unreachable(node, LATE.to_owned())];
+                    self.record(node, Findings::new(self.trials.start().0, problems));
                 }
                 Err(_) => {}
             }
@@ -154,12 +156,29 @@ impl Network {
     /// Tries every limit on a node, and returns the results.
     async fn try_node(&self, node: &Arc<Node>, connection: &Connection) -> Findings {
         let (server, user) = self.servers.describe(&node.endpoint);
-        let (map, (count, limits)) = (self.map(), self.trials.all());
+        let (map, (number, limits)) = (self.map(), self.trials.start());
         let key = |limit: &trial::Trial| map.key_on(node, || limit.key(fastrand::u64(..)));
-        let trials: Vec<_> = limits.iter().filter_map(|limit| Some((&**limit, key(limit)?))).collect();
+        let trials: Vec<_> = limits.iter().filter_map(|limit| Some((limit, key(limit)?))).collect();
         let tried = Tried { server: &server, user: &user };
         let found = timeout(self.patience(), trial::run_all(&trials, connection, &tried)).await;
-        Findings::new(count, found.unwrap_or_else(|_| vec![self.unreachable(node, LATE.to_owned())]))
+        Findings::new(number, found.unwrap_or_else(|_| vec![self.unreachable(node, LATE.to_owned())]))
+    }
+
+    /// Stores the results of a trial. If the store does not answer checks, the trial is repeated
+    /// until it does.
+    fn record(self: &Arc<Self>, node: &Arc<Node>, found: Findings) {
+        node.found(found);
+        if node.has_failed() {
+            self.try_again(node);
+        }
+    }
+
+    /// Starts the task that tries the limits on a node until the store answers checks. Does nothing
+    /// if the task is already running.
+    fn try_again(self: &Arc<Self>, node: &Arc<Node>) {
+        if node.try_again() {
+            tokio::spawn(Retry { client: Arc::downgrade(self), node: Arc::clone(node) }.run());
+        }
     }
 
     fn unreachable(&self, node: &Node, reason: String) -> Problem {
@@ -203,9 +222,9 @@ impl Network {
         }
     }
 
-    /// Returns how many connections have been opened. A connection that replaces an idle one and
-    /// leads to the same server process is not counted. If the number changes, the store may have
-    /// lost data.
+    /// Returns how many connections have been opened. A connection is not counted if it leads to
+    /// the same server process as the connection that it replaces. If the number changes, the store
+    /// may have lost data.
     pub(crate) fn connections(&self) -> u64 {
         // ORDERING: relaxed; this is only a counter.
         self.connections.load(Relaxed)
@@ -314,7 +333,7 @@ impl Network {
             None => {
                 // If the connection was replaced, a late answer over the old connection proves
                 // nothing about the new connection.
-                if node.has(connection) && node.breaker.late() {
+                if node.has(connection) && node.late() {
                     self.probe(node);
                 }
                 return Err(Failure::Unknown);
@@ -326,6 +345,11 @@ impl Network {
             Some(Err(error)) => error,
         };
         let refused = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+        if refused {
+            // The error may concern this request only. A trial shows whether it concerns all.
+            node.refuse();
+            self.try_again(node);
+        }
         if breaks_connection(&error) {
             // The breaker stays closed if the connection was already replaced.
             if node.has(connection) && node.fail(error.to_string()) {
@@ -374,7 +398,7 @@ impl Network {
         // ORDERING: relaxed, as in `tell_again`.
         let with_run = self.tells_again.load(Relaxed);
         let connection = self.servers.connect(&node.endpoint, &self.settings, with_run).await?;
-        let last = node.last_connection().filter(|_| node.breaker.pass() == Pass::Closed);
+        let last = node.last_connection();
         if !last.is_some_and(|last| last.is_of_same_run(&connection)) {
             // ORDERING: relaxed, because this is only a counter. It is incremented before `install`
             // publishes the connection, so that no answer arrives over a connection that was not
@@ -470,8 +494,9 @@ impl Probe {
     async fn run(self) {
         let breaker = &self.node.breaker;
         // If a server had merely stalled, it answers over its old connection once it resumes.
-        // Waiting for that answer costs nothing.
-        let last = self.node.last_connection();
+        // Waiting for that answer costs nothing. A server that refuses requests also answers a
+        // PING, so this answer would prove nothing.
+        let last = self.node.last_connection().filter(|_| self.node.may_have_stalled());
         let goes_on = async {
             match &last {
                 Some(connection) if connection.ping().await.is_ok() => {}
@@ -495,9 +520,7 @@ impl Probe {
             };
             let Some(client) = self.client.upgrade() else { return };
             if answered {
-                breaker.close();
-                self.node.changed.notify_waiters();
-                return;
+                return self.resume();
             }
             if matches!(self.node.endpoint, Endpoint::Node { .. }) && breaker.pass() == Pass::Open {
                 // Another node may have taken over the slots.
@@ -506,7 +529,16 @@ impl Probe {
                     return;
                 }
             }
-            if client.attempt(&self.node).await {
+            let connected = {
+                let attempt = pin!(client.attempt(&self.node));
+                let first = select(attempt, goes_on.as_mut()).await;
+                match first {
+                    Either::Left((is_connected, _)) => Some(is_connected),
+                    Either::Right(_) => None,
+                }
+            };
+            let Some(is_connected) = connected else { return self.resume() };
+            if is_connected {
                 // ORDERING: relaxed, as in `try_from_now_on`.
                 if client.tries.load(Relaxed)
                     && let Some(connection) = self.node.connection()
@@ -517,7 +549,7 @@ impl Probe {
                         // If the connection has ended in the meantime, a new connection replaces it
                         // and is tried.
                         if !connection.has_ended() {
-                            node.found(found);
+                            client.record(&node, found);
                         }
                     });
                 }
@@ -525,6 +557,14 @@ impl Probe {
             }
             is_silent = true;
         }
+    }
+}
+
+impl Probe {
+    /// Resumes requests over the old connection, which the server has answered.
+    fn resume(&self) {
+        self.node.breaker.close();
+        self.node.changed.notify_waiters();
     }
 }
 
@@ -536,5 +576,48 @@ impl Drop for Probe {
         // A request may have found that the new connection has also ended. That request could not
         // start a task until now.
         self.node.changed.notify_waiters();
+    }
+}
+
+/// The task that tries the limits on a node until the store answers checks. It ends when the client
+/// is dropped or the node no longer exists.
+struct Retry {
+    client: Weak<Network>,
+    node: Arc<Node>,
+}
+
+impl Retry {
+    async fn run(self) {
+        let target = Target::Node { node: Arc::clone(&self.node), asking: false };
+        loop {
+            let Some(client) = self.client.upgrade() else { return };
+            if client.is_gone(&self.node) {
+                return;
+            }
+            self.node.take_refused();
+            let mut is_tried = false;
+            if let Ok((node, connection)) =
+                client.connection(&target, Instant::now() + client.patience()).await
+            {
+                let found = client.try_node(&node, &connection).await;
+                // A connection that has ended shows nothing about the limits.
+                is_tried = !connection.has_ended();
+                if is_tried {
+                    node.found(found);
+                }
+            }
+            drop(client);
+            sleep(RETRY.mul_f32(0.5 + fastrand::f32())).await;
+            if is_tried && !self.node.has_failed() && !self.node.take_refused() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Retry {
+    /// This destructor also runs when the runtime ends, as in [`Probe`].
+    fn drop(&mut self) {
+        self.node.tried();
     }
 }

@@ -4,6 +4,7 @@ use super::breaker::{Breaker, Pass};
 use super::servers::{Connection, Endpoint};
 use super::trial::Findings;
 use crate::health::Problem;
+use crate::words::atomics::{AtomicBool, Relaxed};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -18,6 +19,10 @@ pub(crate) struct Node {
     reason: ArcSwapOption<String>,
     /// The results of the last trial.
     findings: ArcSwap<Findings>,
+    /// Whether the server has answered a request with an error since the last trial began.
+    refused: AtomicBool,
+    /// Whether a task is trying the limits again.
+    trying: AtomicBool,
     /// Notified after each probe.
     pub(crate) changed: Notify,
 }
@@ -39,7 +44,8 @@ impl Node {
     pub(crate) fn new(endpoint: Endpoint) -> Arc<Self> {
         let (breaker, connection, changed) = (Breaker::new(), ArcSwapOption::empty(), Notify::new());
         let (reason, findings) = (ArcSwapOption::empty(), ArcSwap::default());
-        Arc::new(Self { endpoint, breaker, connection, reason, findings, changed })
+        let (refused, trying) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { endpoint, breaker, connection, reason, findings, refused, trying, changed })
     }
 
     pub(crate) fn find(&self) -> Found {
@@ -75,17 +81,60 @@ impl Node {
         self.connection.load_full()
     }
 
+    /// Records that an answer did not arrive in time. Returns whether the breaker opened as a result.
+    pub(crate) fn late(&self) -> bool {
+        let opened = self.breaker.late();
+        if opened {
+            self.reason.store(None);
+        }
+        opened
+    }
+
+    /// Returns true if no reason is known why the server does not answer, so it may have stalled.
+    pub(crate) fn may_have_stalled(&self) -> bool {
+        self.reason.load().is_none()
+    }
+
     /// Opens the breaker. Returns true if it was not open before.
     pub(crate) fn fail(&self, reason: String) -> bool {
         self.reason.store(Some(Arc::new(reason)));
         self.breaker.open()
     }
 
-    /// Stores the results of a trial. Does nothing if a trial of more limits has already stored its
-    /// results.
+    /// Stores the results of a trial. Does nothing if a trial that started later has already stored
+    /// its results.
     pub(crate) fn found(&self, findings: Findings) {
         let findings = Arc::new(findings);
         self.findings.rcu(|last| Arc::clone(if findings.is_older_than(last) { last } else { &findings }));
+    }
+
+    /// Records that the server has answered a request with an error.
+    pub(crate) fn refuse(&self) {
+        // ORDERING: relaxed, here and below; nothing else depends on this flag.
+        self.refused.store(true, Relaxed);
+    }
+
+    /// Returns whether the server has answered a request with an error since the last call.
+    pub(crate) fn take_refused(&self) -> bool {
+        // ORDERING: relaxed, as in `refuse`.
+        self.refused.swap(false, Relaxed)
+    }
+
+    /// Acquires the right to try the limits again. Returns false if a task has this right.
+    pub(crate) fn try_again(&self) -> bool {
+        // ORDERING: relaxed; the flag only bounds the number of tasks.
+        !self.trying.load(Relaxed) && !self.trying.swap(true, Relaxed)
+    }
+
+    /// Returns the right to try the limits again.
+    pub(crate) fn tried(&self) {
+        // ORDERING: relaxed, as in `try_again`.
+        self.trying.store(false, Relaxed);
+    }
+
+    /// Returns true if the last trial found a problem that prevents the store from answering checks.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.findings.load().problems.iter().any(|problem| !problem.is_warning())
     }
 
     /// Returns the problems found by the last trial.

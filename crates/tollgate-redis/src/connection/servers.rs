@@ -317,6 +317,9 @@ fn parse(url: &str) -> Result<ConnectionInfo, Refused> {
              password have `%40` for `@`, `%23` for `#`, `%2F` for `/`, `%3F` for `?` and `%25` for `%`"
         ),
     };
+    if !url.contains("://") {
+        return Err(refused(&"an address has no scheme; write `redis://` before it, or `rediss://` for TLS"));
+    }
     let info = url.into_connection_info().map_err(|error| refused(&error))?;
     // The host ends at the first `/`, `?` or `#`. If an `@` follows this character, the character
     // is part of a password, and the first half of the password would be treated as the host.
@@ -454,6 +457,17 @@ mod tests {
                 "{refused}"
             );
             assert!(!refused.contains("secret"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn an_address_without_its_scheme_is_refused_with_what_is_missing() {
+        for url in ["127.0.0.1:6379", "localhost", "user:secret@10.0.0.5", "[::1]:6379", ""] {
+            for builder in [Client::builder(url), Client::cluster(["redis://10.0.0.5", url])] {
+                let refused = builder.build().unwrap_err().to_string();
+                assert!(refused.contains("has no scheme; write `redis://` before it"), "{refused}");
+                assert!(!refused.contains("secret"), "{refused}");
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use tollgate::Tick;
 
 /// The operations of a limit in the store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Trial {
     /// The name of the limit.
     pub(crate) limit: String,
@@ -44,28 +44,28 @@ pub(crate) struct Trials(ArcSwap<Added>);
 
 #[derive(Default)]
 struct Added {
-    /// How many limits have ever been added.
-    count: u64,
+    /// How many trials have started.
+    started: u64,
     limits: Vec<Weak<Trial>>,
 }
 
 /// The results of a trial of all limits on a server.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// How many limits had been added when the trial started.
-    count: u64,
+    /// The number of the trial. A trial with a higher number started later, and tried at least the
+    /// limits that had been added before an earlier trial.
+    number: u64,
     pub(crate) problems: Vec<Problem>,
 }
 
 impl Findings {
-    pub(crate) fn new(count: u64, problems: Vec<Problem>) -> Self {
-        Self { count, problems }
+    pub(crate) fn new(number: u64, problems: Vec<Problem>) -> Self {
+        Self { number, problems }
     }
 
-    /// Returns true if this trial knew fewer limits than `other`. The other trial may have started
-    /// later and ended earlier.
+    /// Returns true if this trial started before `other`, which may have ended earlier.
     pub(crate) fn is_older_than(&self, other: &Self) -> bool {
-        self.count < other.count
+        self.number < other.number
     }
 }
 
@@ -73,14 +73,17 @@ impl Trials {
     pub(crate) fn add(&self, trial: &Arc<Trial>) {
         self.0.rcu(|added| {
             let live = added.limits.iter().filter(|trial| trial.strong_count() > 0).cloned();
-            Added { count: added.count + 1, limits: live.chain([Arc::downgrade(trial)]).collect() }
+            Added { started: added.started, limits: live.chain([Arc::downgrade(trial)]).collect() }
         });
     }
 
-    /// Returns how many limits have ever been added, and the limits that are still in use.
-    pub(crate) fn all(&self) -> (u64, Vec<Arc<Trial>>) {
-        let added = self.0.load();
-        (added.count, added.limits.iter().filter_map(Weak::upgrade).collect())
+    /// Starts a trial. Returns its number, and copies of the limits that are still in use. A trial
+    /// under way does not make a limit seem to be in use.
+    pub(crate) fn start(&self) -> (u64, Vec<Trial>) {
+        let next = |added: &Arc<Added>| Added { started: added.started + 1, limits: added.limits.clone() };
+        let before = self.0.rcu(next);
+        let copy = |limit: &Weak<Trial>| limit.upgrade().map(|limit| Trial::clone(&limit));
+        (before.started + 1, before.limits.iter().filter_map(copy).collect())
     }
 }
 

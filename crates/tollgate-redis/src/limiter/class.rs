@@ -67,7 +67,8 @@ impl Class {
         }
         match (decision.source(), &self.mode) {
             (DecisionSource::Store, mode) => {
-                let _ = self.core.ask(text, Op::Refund { decision, tokens }, now).await;
+                let refund = Op::Refund { charge: self.core.rule.charge(decision), tokens };
+                let _ = self.core.ask(text, refund, now).await;
                 if let Mode::Lease(leases) = mode {
                     leases.ask_again(&name);
                 }

@@ -53,7 +53,7 @@ enum Kind {
 
 /// The operation that a script performs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Op<'d> {
+pub(crate) enum Op {
     /// Charges `cost` tokens. If `cost` is more than zero, also charges up to `lease` tokens, which
     /// are spent later.
     Check { cost: u64, lease: u64 },
@@ -61,19 +61,21 @@ pub(crate) enum Op<'d> {
     Peek { cost: u64 },
     /// Charges tokens that are already spent, up to the remaining tokens plus the maximum debt.
     Force { tokens: u64 },
-    /// Gives back `tokens` of the tokens that a decision took.
-    Refund { decision: &'d Decision, tokens: u64 },
+    /// Gives back `tokens` of the tokens of a charge. [`Rule::charge`] identifies the charge of a
+    /// decision, and [`Answer::charge`] that of a lease.
+    Refund { charge: u64, tokens: u64 },
     /// Pauses the key for this time, in microseconds.
     Pause { time: u64 },
 }
 
-/// A script's answer: the decision, the number of tokens leased with the decision, and how long
-/// these tokens may be spent.
+/// A script's answer: the decision, the number of tokens leased with the decision, how long these
+/// tokens may be spent, and the number that identifies their charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) decision: Decision,
     pub(crate) lease: u64,
     pub(crate) hold: Duration,
+    pub(crate) charge: u64,
 }
 
 #[derive(Debug)]
@@ -190,7 +192,7 @@ impl Rule {
     }
 
     /// Returns the script call. If there is no `now`, the script uses the server's time.
-    pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op<'_>, now: Option<Tick>) -> Call<'s> {
+    pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op, now: Option<Tick>) -> Call<'s> {
         let name = match op {
             Op::Check { .. } => "check",
             Op::Peek { .. } => "peek",
@@ -216,7 +218,7 @@ impl Rule {
                 Kind::Window { most, .. } => call.number(tokens).number(most),
                 _ => call.number(tokens),
             },
-            Op::Refund { decision, tokens } => call.number(tokens).number(self.held(decision)),
+            Op::Refund { charge, tokens } => call.number(tokens).number(charge),
             Op::Pause { time } => call.number(time),
         }
     }
@@ -224,7 +226,7 @@ impl Rule {
     /// Returns the number that identifies a charge in the script. For a bucket, the number is the
     /// time until which the bucket holds the charge. For a window, it identifies the window that
     /// counted the charge. For a log, it is the time of the charge.
-    fn held(&self, decision: &Decision) -> u64 {
+    pub(crate) fn charge(&self, decision: &Decision) -> u64 {
         let micros = |tick: Tick| tick.as_nanos() / 1000;
         let until = micros(decision.at() + decision.reset_after());
         match self.kind {
@@ -236,7 +238,7 @@ impl Rule {
 
     /// Interprets the numbers that a script returned as the answer to a request. Returns `None` if
     /// the numbers are malformed.
-    pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: DecisionSource) -> Option<Answer> {
+    pub(crate) fn answer(&self, reply: &[i64], op: Op, source: DecisionSource) -> Option<Answer> {
         let numbers: SmallVec<[u128; 8]> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
         let (&granted, &extra, rest, &left) = match &*numbers {
@@ -299,7 +301,10 @@ impl Rule {
             Kind::Window { .. } => duration(figures.ends),
             _ => Duration::from_micros(self.hold),
         };
-        Some(Answer { decision, lease: u64::try_from(lease).unwrap_or(0), hold })
+        // A log records the tokens of a lease at the lease's end.
+        let ahead = if matches!(self.kind, Kind::Log { .. }) { self.hold } else { 0 };
+        let charge = self.charge(&decision).saturating_add(ahead);
+        Some(Answer { decision, lease: u64::try_from(lease).unwrap_or(0), hold, charge })
     }
 }
 

@@ -96,6 +96,28 @@ impl TokenPool {
         None
     }
 
+    /// Removes all tokens that can be spent at `now`. Returns the end of each place's lease, and the
+    /// number of tokens removed from it.
+    pub fn take_all(&self, now: u64) -> [(u64, u64); 2] {
+        [0, 1].map(|index| {
+            // ORDERING: relaxed, as in `spend`.
+            let mut word = self.leases[index].load(Relaxed);
+            loop {
+                let lease = Lease::of(word);
+                let tokens = lease.at(now);
+                if tokens == 0 {
+                    return (lease.until, 0);
+                }
+                let next = Lease { tokens: 0, ..lease }.word();
+                // ORDERING: relaxed, as in `spend`.
+                match self.leases[index].compare_exchange_weak(word, next, Relaxed, Relaxed) {
+                    Ok(_) => return (lease.until, tokens),
+                    Err(found) => word = found,
+                }
+            }
+        })
+    }
+
     /// Returns the number of tokens that can be spent at `now`.
     pub fn held(&self, now: u64) -> u64 {
         self.both(Relaxed).map(|lease| lease.at(now)).iter().sum()
@@ -131,22 +153,24 @@ impl TokenPool {
         self.both(Relaxed).iter().any(|lease| lease.at(now) == 0)
     }
 
-    /// Adds a lease. Requires the right to ask.
+    /// Adds a lease. Returns its place, or `None` if its tokens were added to another lease. Requires
+    /// the right to ask.
     ///
     /// Until the new lease is stored, tokens of the replaced lease may be spent, even after the
     /// time of this call. The arrival time is therefore read again after the new lease has been
     /// stored, and no tokens can be given back until then.
-    pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) {
+    pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) -> Option<usize> {
         // ORDERING: relaxed, because this store precedes the store of the lease, the release side
         // of *filled*.
         self.filled.store(LAST, Relaxed);
-        self.put(Lease { until, tokens: tokens.min(MOST) }, clock());
+        let place = self.put(Lease { until, tokens: tokens.min(MOST) }, clock());
         // ORDERING: relaxed, because a caller that sees the earlier value gives nothing back.
         self.filled.store(clock(), Relaxed);
+        place
     }
 
-    /// Stores a lease in place of a lease that is spent or has ended.
-    fn put(&self, lease: Lease, now: u64) {
+    /// Stores a lease in place of a lease that is spent or has ended, and returns that place.
+    fn put(&self, lease: Lease, now: u64) -> Option<usize> {
         loop {
             let both = self.both(Relaxed);
             let empty = both.iter().position(|lease| lease.at(now) == 0);
@@ -162,7 +186,7 @@ impl TokenPool {
             let (from, to) = (both[index].word(), next.word());
             // ORDERING: release side of *filled*.
             if self.leases[index].compare_exchange(from, to, Release, Relaxed).is_ok() {
-                return;
+                return empty;
             }
         }
     }
@@ -216,6 +240,16 @@ mod tests {
         assert_eq!(pool.spend(3, 1), Some(0));
         assert_eq!(pool.spend(1, 1), None);
         assert!(pool.has_room(1));
+    }
+
+    #[test]
+    fn all_tokens_are_taken_once_and_those_that_are_over_are_not() {
+        let pool = TokenPool::default();
+        pool.fill(3, 20, || 1);
+        pool.fill(2, 10, || 1);
+        assert_eq!(pool.take_all(10), [(20, 3), (10, 0)]);
+        assert_eq!((pool.held(1), pool.take_all(1)), (2, [(20, 0), (10, 2)]));
+        assert_eq!((pool.held(1), pool.spend(1, 1)), (0, None));
     }
 
     #[test]

@@ -311,8 +311,54 @@ fn a_full_server_denies_throttled_keys_and_leaves_admissions_to_the_fallback() {
             let found = client.health().await;
             let [full] = &found[..] else { panic!("{algorithm}: {found:?}") };
             let text = format!("the memory of {} is full", server.address());
-            assert!(full.is_warning() && full.to_string().starts_with(&text), "{algorithm}: {full}");
-            client.connect().await.unwrap();
+            assert!(!full.is_warning() && full.to_string().starts_with(&text), "{algorithm}: {full}");
+            assert_eq!(client.connect().await, Err(full.clone()));
+        }
+    });
+}
+
+/// Nobody asks for the client's health, and the client is idle while the fault is cured.
+#[test]
+fn an_answer_with_an_error_is_a_problem_until_it_is_cured() {
+    for_each_server(async |program| {
+        let server = Setup::new(program).line("maxmemory-policy noeviction").start();
+        set_user(&server, "~tollgate:*", &["+info"]);
+        let faults: [(&str, &[&str], &[&str]); 5] = [
+            ("is full", &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]),
+            (
+                "the command `evalsha`",
+                &["ACL", "SETUSER", "limiter", "-evalsha"],
+                &["ACL", "SETUSER", "limiter", "+evalsha"],
+            ),
+            (
+                "may not use the keys",
+                &["ACL", "SETUSER", "limiter", "resetkeys"],
+                &["ACL", "SETUSER", "limiter", "~tollgate:*"],
+            ),
+            ("read-only replica", &["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]),
+            (
+                "NOREPLICAS",
+                &["CONFIG", "SET", "min-replicas-to-write", "1"],
+                &["CONFIG", "SET", "min-replicas-to-write", "0"],
+            ),
+        ];
+        let client = client_of_user(&server);
+        let exact = limiter(&client, Algorithm::TokenBucket);
+        let builder = Limiter::builder(&client, "health", Quota::new(400, AGES));
+        let counts = builder.algorithm(Algorithm::FixedWindow).max_unsynced(10).build().unwrap();
+        store_answers(&exact, "alice").await;
+        for (text, fault, cure) in faults {
+            for limiter in [&exact, &counts] {
+                server.command(fault);
+                let _ = limiter.check("alice").await;
+                until_async(text, async || {
+                    let problems = client.stats().problems;
+                    problems.iter().any(|it| it.to_string().contains(text) && !it.is_warning())
+                })
+                .await;
+                server.command(cure);
+                until_async("the cure is noticed", async || client.stats().problems.is_empty()).await;
+            }
         }
     });
 }

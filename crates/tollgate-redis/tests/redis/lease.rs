@@ -510,6 +510,26 @@ fn what_remains_is_told_with_what_is_held() {
 }
 
 #[test]
+fn a_machine_alone_spends_the_whole_limit_whatever_the_costs() {
+    on_server(async |server| {
+        for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::LeakyQueue) {
+            let limiter = builder(&server.url(), Quota::new(186, AGES), algorithm, 40).build().unwrap();
+            for turn in 0..20 {
+                let (key, mut random) = (format!("{algorithm} {turn}"), fastrand::Rng::with_seed(turn));
+                let mut spent = 0;
+                for _ in 0..60 {
+                    // Cheap requests lease tokens, which expensive requests cannot spend.
+                    let cost = if turn == 0 || random.bool() { 31 } else { random.u64(1..=3) };
+                    let decision = limiter.check_n(&key, cost).await;
+                    assert_eq!(decision.is_allowed(), spent + cost <= 186, "{key}: {spent} + {cost}");
+                    spent += decision.charged();
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn charges_are_given_back_where_they_came_from() {
     on_server(async |server| {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {

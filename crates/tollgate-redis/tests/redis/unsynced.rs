@@ -282,6 +282,33 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
     });
 }
 
+/// The fault ends while the client connects anew. The server has lost nothing, so no machine waits
+/// for the others to report again, which would take two seconds.
+#[test]
+fn counts_are_confirmed_at_once_after_a_stall() {
+    on_server(async |server| {
+        for mode in [Mode::Hold, Mode::HalfOpen] {
+            for _ in 0..5 {
+                let proxy = FaultProxy::start(server.address()).await;
+                let url = server.url_at(proxy.address());
+                let limiter = limiter(&url, Algorithm::FixedWindow, AGES, Duration::from_millis(150));
+                connected(&limiter).await;
+                assert_eq!(spend(&limiter, 10).await, 10);
+                let is_confirmed = async || limiter.stats().unsynced == 0;
+                until_async("the counts are confirmed", is_confirmed).await;
+                proxy.set(mode);
+                assert_eq!(spend(&limiter, 10).await, 10);
+                let before = proxy.passed().connections;
+                until_async("it connects anew", async || proxy.passed().connections > before).await;
+                let ended = Instant::now();
+                proxy.set(Mode::Pass);
+                until_async("the counts are confirmed", is_confirmed).await;
+                assert!(ended.elapsed() < Duration::from_millis(1_800), "{mode:?}: {:?}", ended.elapsed());
+            }
+        }
+    });
+}
+
 #[test]
 fn no_check_waits_while_there_is_room_though_the_server_is_away() {
     run(async {

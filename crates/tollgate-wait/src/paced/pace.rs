@@ -26,6 +26,7 @@
 //! where the window counts as no longer than the longest pause.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
+use std::mem;
 use std::time::Duration;
 use tollgate::Tick;
 
@@ -60,6 +61,9 @@ pub(crate) struct Pace {
     /// `admitted + asking` at the time when the latest refusal was counted. A response to a request
     /// up to this number neither ends nor extends the series of refusals.
     counted: Number,
+    /// The number of the request whose success has ended the last series of refusals, and the length
+    /// of this series. The body of this success may still turn out to be a refusal.
+    ended: (Number, u32),
     limits: Vec<Known>,
 }
 
@@ -234,6 +238,7 @@ impl Pace {
         max_pause: Duration,
         random: impl FnOnce() -> f64,
     ) {
+        let sent = number;
         // The request may be older than this pace.
         let number = number.min(self.admitted);
         self.limits.retain(|known| now < known.ends);
@@ -249,10 +254,14 @@ impl Pace {
         if !answer.is_refusal {
             // A response to an earlier request is no evidence about the server's state since the
             // refusal.
-            if number > self.counted {
-                self.refusals = 0;
+            if number > self.counted && self.refusals > 0 {
+                self.ended = (sent, mem::take(&mut self.refusals));
             }
-        } else if !is_timed && (self.refusals == 0 || number > self.counted) {
+        } else if sent == self.ended.0 {
+            // The body of a success is a refusal, so the success has not ended the series.
+            self.refusals = self.refusals.max(mem::take(&mut self.ended.1));
+        }
+        if answer.is_refusal && !is_timed && (self.refusals == 0 || number > self.counted) {
             let longest = FIRST_BACKOFF.saturating_mul(1 << self.refusals.min(16)).min(MAX_BACKOFF);
             self.refusals += 1;
             self.counted = self.admitted.saturating_add(self.asking);
@@ -315,9 +324,10 @@ impl Pace {
     }
 
     /// Returns the time at which the whole pace ends. A series of refusals is remembered for as
-    /// long as the longest backoff.
+    /// long as the longest backoff, even if a success has ended it.
     pub(crate) fn ends(&self) -> Tick {
-        let backoff = if self.refusals > 0 { self.not_before + MAX_BACKOFF } else { self.not_before };
+        let backoff =
+            if self.refusals.max(self.ended.1) > 0 { self.not_before + MAX_BACKOFF } else { self.not_before };
         self.limits.iter().map(|known| known.ends).fold(backoff, Tick::max)
     }
 }

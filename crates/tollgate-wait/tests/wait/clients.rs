@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::future::{Future, Ready, ready};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpListener;
 use tollgate::{InFlight, Limiter, ManualClock, Quota};
 use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
-use tollgate_wait::{Answer, Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError, idempotent};
+use tollgate_wait::{
+    Answer, Paced, RequestNumber, WaitError, WaitLayer, WaitQueue, WaitServiceError, idempotent,
+};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
 /// The requests that a server has received, with their methods, bodies and times of arrival.
@@ -228,6 +230,86 @@ async fn a_permit_is_held_until_the_response() {
         call.await.unwrap().unwrap();
     }
     assert_eq!((in_flight.lock().unwrap().1, permits.in_flight("host")), (2, 0));
+}
+
+type Key = fn(&Request<()>) -> (&'static str, u64);
+
+/// Returns `limit` permits, and a layer whose requests take one each.
+fn downloads(limit: u64) -> (InFlight<&'static str>, WaitLayer<InFlight<&'static str>, Key>) {
+    let permits: InFlight<&str> = InFlight::builder(limit).build().unwrap();
+    let queue = Arc::new(WaitQueue::new(Paced::new(permits.clone())));
+    (permits, WaitLayer::new(queue, |_| ("host", 1)))
+}
+
+/// A service whose responses have this body.
+async fn answer_with(body: &'static [u8], _: Request<()>) -> Result<http::Response<Full<Bytes>>, Infallible> {
+    Ok(http::Response::new(Full::new(Bytes::from_static(body))))
+}
+
+#[tokio::test]
+async fn a_permit_may_be_held_until_the_body_ends() {
+    let (permits, layer) = downloads(5);
+    let service = tower::service_fn(|request| answer_with(b"body", request));
+    // By default, seven bodies are open at once.
+    let client = layer.clone().layer(service);
+    let mut open = Vec::new();
+    for _ in 0..7 {
+        open.push(client.clone().oneshot(Request::new(())).await.unwrap());
+    }
+    assert_eq!(permits.in_flight("host"), 0);
+    let client = layer.clone().hold_until_end().layer(service);
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        held.push(client.clone().oneshot(Request::new(())).await.unwrap());
+    }
+    let mut sixth = std::pin::pin!(client.clone().oneshot(Request::new(())));
+    assert!(sixth.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(permits.in_flight("host"), 5);
+    // The whole body is read, and not dropped.
+    let mut body = held.pop().unwrap().into_body();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "body");
+    assert!(sixth.await.is_ok() && body.frame().await.is_none());
+    drop(held);
+    assert_eq!(permits.in_flight("host"), 0);
+    // An empty body ends with its head.
+    let empty = tower::service_fn(|request| answer_with(b"", request));
+    let response = layer.hold_until_end().layer(empty).oneshot(Request::new(())).await.unwrap();
+    assert_eq!((response.status(), permits.in_flight("host")), (StatusCode::OK, 0));
+}
+
+#[tokio::test]
+async fn a_task_that_keeps_a_body_waits_in_vain_for_the_next() {
+    let (permits, layer) = downloads(1);
+    let service = tower::service_fn(|request| answer_with(b"body", request));
+    let max_wait = Duration::from_millis(20);
+    let client = layer.hold_until_end().max_wait(max_wait).layer(service);
+    let first = client.clone().oneshot(Request::new(())).await.unwrap();
+    let second = client.clone().oneshot(Request::new(())).await.map(|response| response.status());
+    let expired = WaitError::Expired { max_wait, in_flight: Some(1) };
+    assert_eq!(second, Err(WaitServiceError::Wait(expired)));
+    drop(first);
+    assert_eq!(permits.in_flight("host"), 0);
+    assert!(client.oneshot(Request::new(())).await.is_ok());
+}
+
+/// The service answers with 200, and its bodies report that it is overloaded.
+#[tokio::test]
+async fn a_refusal_in_a_body_is_learned_by_the_number_of_its_request() {
+    let clock = ManualClock::new();
+    let limiter: Limiter<&str> = Limiter::builder(Quota::per_second(1_000)).clock(&clock).build().unwrap();
+    let queue = Arc::new(WaitQueue::new(Paced::new(limiter).clock(&clock)));
+    let service =
+        tower::service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(http::Response::new("overloaded"))));
+    let client = WaitLayer::new(Arc::clone(&queue), |_: &Request<()>| ("host", 1)).layer(service);
+    for longest in [1, 2, 4, 8].map(Duration::from_secs) {
+        let response = client.clone().oneshot(Request::new(())).await.unwrap();
+        let RequestNumber(number) = response.extensions().get().copied().unwrap();
+        let refused = Answer::read(StatusCode::SERVICE_UNAVAILABLE, response.headers(), SystemTime::now());
+        queue.limiter().learn(&"host", &refused, number);
+        let pause = queue.limiter().paused_for(&"host");
+        assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");
+        clock.advance(pause);
+    }
 }
 
 /// A service that is not ready before its flag is set, and counts the requests it receives.

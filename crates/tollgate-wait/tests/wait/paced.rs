@@ -185,6 +185,36 @@ fn a_refusal_pauses_its_key_for_the_servers_time_and_no_longer() {
     assert_eq!(queue.limiter().known_keys(), 0);
 }
 
+/// The head of each response is a success, and its body is a refusal.
+#[test]
+fn refusals_in_the_bodies_of_successes_double_the_backoff() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    let send = |is_refused| {
+        assert_eq!(wait(&queue), ms(0));
+        let number = queue.limiter().number(&7);
+        queue.limiter().learn(&7, &answer(200, &[]), number);
+        if is_refused {
+            queue.limiter().learn(&7, &answer(503, &[]), number);
+        }
+        let pause = queue.limiter().paused_for(&7);
+        simulation.clock.advance(pause);
+        pause
+    };
+    for _ in 0..2 {
+        for longest in [1_000, 2_000, 4_000, 8_000].map(ms) {
+            let pause = send(true);
+            assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");
+        }
+        // A success ends the series.
+        assert_eq!(send(false), ms(0));
+    }
+    // A pace with a series that has ended is forgotten.
+    simulation.clock.advance(ms(60_000));
+    assert_eq!(send(false), ms(0));
+    assert_eq!(queue.limiter().known_keys(), 0);
+}
+
 #[test]
 fn times_that_are_nonsense_pause_for_the_longest_pause_at_most() {
     let no_time = [("retry-after", "-5"), ("retry-after", "soon"), ("retry-after", "0"), ("date", "0")];
@@ -251,7 +281,8 @@ fn refusals_without_a_time_back_off_with_jitter() {
         assert_eq!(wait(&queue), ms(0));
         let number = queue.limiter().number(&7);
         queue.limiter().learn(&7, &answer(200, &[]), number);
-        queue.limiter().learn(&7, &answer(503, &[]), number);
+        assert_eq!(wait(&queue), ms(0));
+        queue.limiter().learn(&7, &answer(503, &[]), queue.limiter().number(&7));
         assert!(queue.limiter().paused_for(&7) <= ms(1_000));
     }
     for (round, seconds) in [1, 2, 4, 8, 16, 32, 60, 60].into_iter().enumerate() {

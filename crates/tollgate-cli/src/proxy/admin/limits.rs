@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode};
 use serde_json::{Value, json};
 use tollgate::Decision;
 use tollgate_http::program::{self, KeyText, PartText, canonical_path, key_text};
@@ -201,6 +201,7 @@ fn state(name: &str, class: Option<&str>, peeked: &Decision) -> Answer {
     super::json(StatusCode::OK, &body)
 }
 
+/// Decodes the name of a limit or a class. Unlike a part of a key, it is text.
 fn decoded(text: &str) -> Result<Cow<'_, str>, String> {
     let refused = |_| format!("`{}` is not UTF-8 when it is decoded.", printable(text.as_bytes()));
     percent_decode_str(text).decode_utf8().map_err(refused)
@@ -230,7 +231,7 @@ fn key_of(
     }
     let mut request = Request::new(());
     for (part, value) in parts.iter().zip(values) {
-        set(&mut request, part, &decoded(value)?)?;
+        set(&mut request, part, &Cow::from(percent_decode_str(value)))?;
     }
     // An unknown key has no state, so there is no need to read the files of known keys.
     let found = |parts: &Vec<PartText>| parts.iter().map(|part| found(part).clone()).collect();
@@ -250,34 +251,34 @@ fn found(part: &PartText) -> &PartText {
 }
 
 /// Sets a part of a key in a request.
-fn set(request: &mut Request<()>, part: &PartText, value: &str) -> Result<(), String> {
-    let refused = |what: &str| format!("`{}` is not {what}.", printable(value.as_bytes()));
+fn set(request: &mut Request<()>, part: &PartText, value: &[u8]) -> Result<(), String> {
+    let refused = |what: &str| format!("`{}` is not {what}.", printable(value));
     match part {
         PartText::Known { part, .. } => return set(request, part, value),
         PartText::Ip => {
-            let ip: IpAddr = value.parse().map_err(|_| refused("an address such as 192.0.2.1"))?;
+            let ip = str::from_utf8(value).ok().and_then(|text| text.parse::<IpAddr>().ok());
+            let ip = ip.ok_or_else(|| refused("an address such as 192.0.2.1"))?;
             request.extensions_mut().insert(PeerAddr(SocketAddr::new(ip, 0)));
         }
         PartText::Method => {
-            *request.method_mut() =
-                Method::from_bytes(value.as_bytes()).map_err(|_| refused("a method such as GET"))?;
+            *request.method_mut() = Method::from_bytes(value).map_err(|_| refused("a method such as GET"))?;
         }
         PartText::Header(name) => {
             let name: HeaderName = name.parse().map_err(|_| refused("the value of a header"))?;
-            let value = HeaderValue::from_str(value).map_err(|_| refused("the value of a header"))?;
+            let value = HeaderValue::from_bytes(value).map_err(|_| refused("the value of a header"))?;
             request.headers_mut().insert(name, value);
         }
         PartText::Path => {
             let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
             // Limits count the canonical form of a path, and a URI can contain this form.
-            let path = canonical_path(value.as_bytes());
-            let path = value.starts_with('/').then(|| format!("{}{query}", String::from_utf8_lossy(&path)));
+            let path = canonical_path(value);
+            let path = value.starts_with(b"/").then(|| format!("{}{query}", String::from_utf8_lossy(&path)));
             target(request, path).ok_or_else(|| refused("a path such as /login"))?;
         }
         PartText::Query(name) => {
-            let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+            let encoded = |text: &[u8]| percent_encode(text, NON_ALPHANUMERIC).to_string();
             let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default());
-            let more = format!("{}={}", encoded(name), encoded(value));
+            let more = format!("{}={}", encoded(name.as_bytes()), encoded(value));
             let query = if query.is_empty() { more } else { format!("{query}&{more}") };
             target(request, Some(format!("{path}?{query}")))
                 .ok_or_else(|| refused("the value of a parameter"))?;

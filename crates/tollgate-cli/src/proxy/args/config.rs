@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
@@ -19,8 +19,12 @@ use tollgate_http::settings::LimitText;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
+use crate::bounded_file;
 use crate::failure::Failure;
 use crate::printable::{cut, printable, printable_path};
+
+/// The maximum size of a file of settings, in bytes.
+const MOST_SETTINGS: u64 = 16 << 20;
 
 /// The options that a file cannot set.
 const NOT_SETTINGS: [&str; 4] = ["check", "config", "help", "version"];
@@ -92,8 +96,11 @@ impl ConfigFile {
         given: &ArgMatches,
     ) -> Result<Self, Failure> {
         let name = printable_path(path);
-        let text = fs::read_to_string(path)
-            .map_err(|error| Failure::reading(format_args!("the file of {option}, {name}"), &error))?;
+        let source = format!("the file of {option}, {name}");
+        let bytes = bounded_file::read(path, MOST_SETTINGS, &source, &source)?;
+        let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
+        let text = String::from_utf8(bytes).map_err(not_text);
+        let text = text.map_err(|error| Failure::reading(&source, &error))?;
         Self::parse(name, &text, command, given)
     }
 

@@ -107,6 +107,11 @@ impl Targets {
         Arc::clone(&self.body_end)
     }
 
+    /// Returns whether the head of a request has begun and not ended.
+    pub(crate) fn is_in_head(&self) -> bool {
+        matches!(self.place, Place::Method | Place::Path | Place::Query | Place::Fields(_))
+    }
+
     /// Reads from a stream, and encodes targets.
     pub(crate) fn poll_read<S: AsyncRead + Unpin>(
         &mut self,

@@ -4,12 +4,12 @@
 //! may be a secret, so the log contains only a hash of the key. Without the [`LogKey`], nobody can
 //! reverse the hash or test guesses against it.
 
+use std::fmt;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use std::{fmt, fs};
 
 use http::header::{HeaderMap, HeaderName, REFERER, USER_AGENT};
 use http::{Method, StatusCode, Uri, Version};
@@ -18,11 +18,15 @@ use serde::Serialize;
 use siphasher::sip128::SipHasher24;
 use tollgate_http::{DecisionEvent, Key, RequestHead};
 
+use crate::bounded_file;
 use crate::failure::Failure;
 use crate::printable::printable_path;
 
 /// The status that nginx logs when a client disconnects before receiving a response.
 const CLIENT_LEFT: u16 = 499;
+
+/// The maximum size of the file of a [`LogKey`], in bytes.
+const MOST_KEY: u64 = 4_096;
 
 /// The format of the access log.
 #[derive(Clone, Copy)]
@@ -57,9 +61,10 @@ impl LogKey {
     /// digits.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let name = printable_path(path);
-        let text = fs::read_to_string(path)
-            .map_err(|error| Failure::reading(format_args!("the file of --log-key '{name}'"), &error))?;
-        let digits = text.trim();
+        let source = format_args!("the file of --log-key '{name}'");
+        let text = bounded_file::read(path, MOST_KEY, format_args!("--log-key '{name}'"), source)?;
+        let digits = String::from_utf8_lossy(&text);
+        let digits = digits.trim();
         // `from_str_radix` would also accept a sign.
         let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let key = u128::from_str_radix(digits, 16).ok().filter(|_| is_hex);

@@ -194,6 +194,22 @@ async fn keys_of_several_parts_and_alternatives_are_found_as_requests_find_them(
 }
 
 #[tokio::test]
+async fn keys_that_are_not_utf8_are_read_and_reset() {
+    let upstream = Upstream::start(hello).await;
+    let limits = ["--limit", "h=9/h by header x-api-key", "--limit", "q=9/h by query user+path"];
+    let proxy = Proxy::start(upstream.address, &limits);
+    let request = b"GET /a%ff?user=%fe%20b HTTP/1.1\r\nHost: a\r\nX-Api-Key: k\xff\xc3\xa4\r\n\r\n";
+    let mut client = asking(proxy.address, request).await;
+    read_until(&mut client, "hello").await;
+    for path in ["/limits/h/keys/k%ff%c3%a4", "/limits/q/keys/%fe%20b+%2Fa%ff"] {
+        let state = get(proxy.metrics, path, "").await;
+        assert_eq!((state.status, &state.json()["remaining"]), (200, &json!(8)), "{path}: {state:?}");
+        assert_eq!(delete(&proxy, path).await.status, 204);
+        assert_eq!(get(proxy.metrics, path, "").await.json()["remaining"], json!(9), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_a_problem_with_the_reason() {
     let upstream = Upstream::start(hello).await;
     let limits = ["--limit", "all=9/h by nothing", "--limit", "page=2/h by ip+path"];
@@ -206,7 +222,8 @@ async fn what_is_not_there_is_a_problem_with_the_reason() {
         ("/limits/page/keys/here+%2F", 400, "`here` is not an address"),
         ("/limits/page/keys/127.0.0.1+a", 400, "`a` is not a path"),
         ("/limits/page/keys/127.0.0.1+%2F?alternative=2", 400, "alternatives 1 to 1"),
-        ("/limits/page/keys/%ff+%2F", 400, "UTF-8"),
+        ("/limits/page/keys/%ff+%2F", 400, "`\\xff` is not an address"),
+        ("/limits/%ff/keys/a", 400, "UTF-8"),
         ("/limits/all/keys/1", 400, "has no keys"),
     ] {
         let reply = get(proxy.metrics, path, "").await;

@@ -203,6 +203,38 @@ async fn a_client_that_sends_no_head_in_time_is_cut_off() {
     metric_is(proxy.metrics, "tollgate_open_connections", 0.0).await;
 }
 
+/// A client that is idle has a little more time, because it may have sent a request meanwhile.
+#[tokio::test]
+async fn a_head_that_begins_and_never_ends_has_the_stated_time() {
+    let upstream = Upstream::start(async |_| Response::new(full(b"hello".to_vec()))).await;
+    let proxy = Proxy::start(upstream.address, &["--header-timeout", "4s"]);
+    let preface: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+    let request = b"\x00\x00\x06\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x01a";
+    let half = b"\x00\x00\x01\x01\x00\x00\x00\x00\x03\x82";
+    let [first, second] = [[preface, half].concat(), [preface, request, half].concat()];
+    let sent = [
+        b"GET".as_slice(),
+        b"GET / HTTP/1.1\r\nHost: a\r\nX-",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n",
+        &first,
+        &second,
+    ];
+    let clients = sent.map(|sent| {
+        let (address, sent) = (proxy.address, sent.to_vec());
+        tokio::spawn(async move {
+            let mut client = asking(address, sent).await;
+            let (begun, mut bytes) = (Instant::now(), Vec::new());
+            let _ = within(client.read_to_end(&mut bytes)).await;
+            begun.elapsed()
+        })
+    });
+    for client in clients {
+        let took = client.await.unwrap();
+        // Twice the time, or the time and the grace of an idle client, would be longer.
+        assert!(took > Duration::from_millis(3_900) && took < Duration::from_millis(5_700), "{took:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_head_has_a_size_that_is_stated() {
     let upstream = Upstream::echo().await;

@@ -1,7 +1,8 @@
 //! Tests HTTP/2 on both sides of the proxy, and gRPC over HTTP/2.
 
 use super::running::{Proxy, within};
-use super::upstream::{Body, Sent, Upstream, echo};
+use super::upstream::{Body, Sent, Upstream, echo, hello};
+use super::wire::metric_is;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body::Frame;
@@ -165,4 +166,25 @@ async fn the_host_is_one_key_in_both_versions_and_in_any_spelling() {
     // An operator may also spell the host in any case.
     let state = super::wire::get(proxy.metrics, "/limits/a/keys/EXAMPLE.org", "").await.json();
     assert_eq!((&state["remaining"], &state["allowed"]), (&0.into(), &false.into()), "{state}");
+}
+
+#[tokio::test]
+async fn a_request_of_http2_has_at_most_a_hundred_fields() {
+    let upstream = Upstream::start(hello).await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "a=2/h by ip", "--bad-request-limit", "2/h"]);
+    let mut client = connect::<Empty<Bytes>>(proxy.address).await;
+    let request = |fields: usize| {
+        let request = Request::get("http://example.org/").header("x-a", "1");
+        // Over HTTP/1, all cookies are in one field.
+        let request = (0..50).fold(request, |request, at| request.header("cookie", format!("c{at}=1")));
+        let request = (2..fields).fold(request, |request, _| request.header("x-b", "1"));
+        request.body(Empty::new()).unwrap()
+    };
+    // The upstream also allows a hundred fields, and the proxy adds some. The request that is too large
+    // is not charged.
+    for (fields, status) in [(90, 200), (101, 431), (90, 200), (90, 429)] {
+        let response = within(client.send_request(request(fields))).await.unwrap();
+        assert_eq!(response.status(), status, "{fields}");
+    }
+    metric_is(proxy.metrics, "tollgate_bad_requests_total{kind=\"head-too-large\"}", 1.0).await;
 }

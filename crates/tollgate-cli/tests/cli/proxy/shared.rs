@@ -131,3 +131,29 @@ async fn a_store_that_is_lost_is_an_outcome_a_gauge_and_a_line_and_so_is_its_ret
     until("its return is told", || proxy.said().contains(" INFO the store is found: "));
     metric_is(proxy.metrics, "tollgate_store_up{limit=\"per-ip\"}", 1.0).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_refuses_is_lost_until_it_is_cured() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    let proxy = sharing(&upstream, &store, &["--redis-when-unavailable", "deny"]);
+    reaches_its_store(&proxy).await;
+    let count = |line: &str| proxy.said().matches(line).count();
+    let faults: [(&[&str], &[&str]); 3] = [
+        (&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]),
+        (&["ACL", "SETUSER", "default", "-evalsha"], &["ACL", "SETUSER", "default", "+evalsha"]),
+        (&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]),
+    ];
+    for (turn, (fault, cure)) in (1..).zip(faults) {
+        store.command(fault);
+        assert_eq!(statuses(&[&proxy], 1).await, [503], "{fault:?}");
+        metric_is(proxy.metrics, "tollgate_store_up{limit=\"per-ip\"}", 0.0).await;
+        until("its loss is told", || count(" WARN the store is lost: ") == turn);
+        assert_eq!(get(proxy.metrics, "/ready", "").await.status, 503, "{fault:?}");
+        // Nobody asks whether the store has returned.
+        store.command(cure);
+        until("its return is told", || count(" INFO the store is found: ") == turn);
+        metric_is(proxy.metrics, "tollgate_store_up{limit=\"per-ip\"}", 1.0).await;
+        assert_eq!(get(proxy.metrics, "/ready", "").await.status, 200, "{cure:?}");
+    }
+}
