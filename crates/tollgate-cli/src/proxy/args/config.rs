@@ -41,6 +41,8 @@ const NEAR: f64 = 0.7;
 pub(crate) struct ConfigFile {
     /// The path, safe to print.
     name: String,
+    /// The folder of the file.
+    folder: PathBuf,
     settings: Vec<Setting>,
 }
 
@@ -92,12 +94,23 @@ impl ConfigFile {
         given: &ArgMatches,
     ) -> Result<Self, Failure> {
         let name = printable_path(path);
-        let text = fs::read_to_string(path)
+        let bytes = fs::read(path)
             .map_err(|error| Failure::reading(format_args!("the file of {option}, {name}"), &error))?;
-        Self::parse(name, &text, command, given)
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let line = bytes[..error.valid_up_to()].split(|&byte| byte == b'\n').count();
+            Failure::refused(format!("{name}:{line}: a byte that is not UTF-8: expected a text in UTF-8"))
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Self::parse(name, folder, text, command, given)
     }
 
-    fn parse(name: String, text: &str, command: &Command, given: &ArgMatches) -> Result<Self, Failure> {
+    fn parse(
+        name: String,
+        folder: PathBuf,
+        text: &str,
+        command: &Command,
+        given: &ArgMatches,
+    ) -> Result<Self, Failure> {
         let line_of = |at: usize| text.as_bytes()[..at.min(text.len())].split(|&byte| byte == b'\n').count();
         let refused = |line: usize, why: &str| Failure::refused(format!("{name}:{line}: {why}"));
         let table = DeTable::parse(text).map_err(|error| {
@@ -124,12 +137,17 @@ impl ConfigFile {
             }
         }
         settings.sort_by_key(|setting| setting.line);
-        Ok(Self { name, settings })
+        Ok(Self { name, folder, settings })
     }
 
     /// Returns whether the file contains a setting.
     pub(crate) fn sets(&self, option: &str) -> bool {
         self.settings.iter().any(|setting| setting.option == option)
+    }
+
+    /// Returns the folder of the file. The names of the files in a limit are relative to it.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Returns the path, safe to print.
