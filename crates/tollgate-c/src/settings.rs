@@ -6,7 +6,7 @@ use crate::results::{
 use crate::types::tollgate_limiter;
 use std::ffi::c_int;
 use std::time::Duration;
-use tollgate::{Clock, ConfigError, Limiter, ParseError, Quota, QuotaError};
+use tollgate::{Algorithm, Clock, ConfigError, Limiter, ParseError, Quota, QuotaError};
 
 /// The failure of a call that accepts strings: the call's result, and a message for the caller.
 #[derive(Debug)]
@@ -63,7 +63,15 @@ pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollga
         builder = builder.max_debt(options.max_debt);
     }
     if let Some(name) = &options.algorithm {
-        builder = builder.algorithm(name.parse()?);
+        let algorithm: Algorithm = name.parse()?;
+        if !Algorithm::PACKED.contains(&algorithm) {
+            let allowed = Algorithm::PACKED.map(|algorithm| algorithm.to_string()).join(", ");
+            let message = format!(
+                "algorithm {name:?} stores whole keys, which no limiter of C has; allowed: {allowed}"
+            );
+            return Err(Refusal { result: TOLLGATE_ERR_SETTING, message });
+        }
+        builder = builder.algorithm(algorithm);
     }
     if let Some(name) = &options.when_full {
         builder = builder.when_full(name.parse()?);

@@ -152,7 +152,7 @@ fn limits_of_file(option: &str, path: &Path) -> Result<(LayerSettings, ConfigFil
     let program = ["tollgate", "proxy"].map(OsString::from).into_iter();
     let given = command.try_get_matches_from_mut(program.chain(missing).chain(file.arguments()));
     match given.and_then(|given| Cli::from_arg_matches(&given)) {
-        Ok(Cli { command: Command::Proxy(proxy) }) => match proxy.layer_settings() {
+        Ok(Cli { command: Command::Proxy(proxy) }) => match proxy.with_file(file.clone()).layer_settings() {
             Ok(limits) => Ok((limits, file)),
             Err(failure) => Err(file.located(failure)),
         },

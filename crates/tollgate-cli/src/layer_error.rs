@@ -37,6 +37,11 @@ pub(crate) fn refused(error: &LayerError) -> Failure {
              exemptions that leave some; drop the limit, or the exemption",
             printable(limit.as_bytes())
         ),
+        Fault::TooManyLimits { limits, most } => format!(
+            "--limit: {limits} limits, where a limit with several rates counts once for each rate: expected at most \
+             {most}, because each response names them all; leave some out, or put a second proxy with the rest in \
+             front of this one"
+        ),
         Fault::PathTemplate { why } => format!("--path-template: {why}"),
         Fault::Shadow { name, limits } => {
             let known = listed(limits.iter().map(String::as_bytes));

@@ -36,6 +36,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
+use tollgate_http::settings::{LayerSettings, LimitText};
 use tollgate_http::{BuildWarning, program};
 use tollgate_redis::{Client, WhenUnavailable};
 
@@ -103,11 +104,13 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     }
     let limits = made.limits.load();
     log_warnings(&limits);
-    let count = limits.settings.limits.len();
+    let all = &limits.settings.limits;
+    let count = all.len();
     let file = settings.config.as_ref().map_or("the settings", |config| config.name());
     let plural = if count == 1 { "" } else { "s" };
-    let line = format!("{file}: the proxy would start, with {count} limit{plural}");
-    writeln!(io::stdout(), "{line}").map_err(|error| Failure::writing_stdout(&error))
+    let mut lines = format!("{file}: the proxy would start, with {count} limit{plural}\n");
+    all.iter().for_each(|limit| lines.push_str(&format!("{}\n", described(&limits.settings, limit))));
+    io::stdout().write_all(lines.as_bytes()).map_err(|error| Failure::writing_stdout(&error))
 }
 
 /// Runs the proxy until a signal ends it. A reload calls `load` to read the settings again.
@@ -244,14 +247,18 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns a limit as it was read, in one line.
+fn described(settings: &LayerSettings, limit: &LimitText) -> String {
+    let shadow = if settings.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
+    // A limit's text begins with the limit's name and `=`.
+    let (name, text) = (&limit.name, limit.to_string());
+    let terms = printable(&text.as_bytes()[name.len() + 1..]);
+    format!("limit {name}: {terms}, {}{shadow}", settings.algorithm)
+}
+
 fn log_limits(settings: &Settings, limits: &Limits) {
     for limit in &settings.limits.limits {
-        let shadow =
-            if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
-        // A limit's text begins with the limit's name and `=`.
-        let (name, text) = (&limit.name, limit.to_string());
-        let terms = printable(&text.as_bytes()[name.len() + 1..]);
-        log_line::info(format_args!("limit {name}: {terms}, {}{shadow}", settings.limits.algorithm));
+        log_line::info(format_args!("{}", described(&settings.limits, limit)));
     }
     if settings.limits.limits.is_empty() {
         log_line::info(format_args!("no limits: everything passes"));

@@ -25,7 +25,7 @@ use crate::request::{HeadReader, StreamExtension};
 use crate::settings::Settings;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tollgate_http::program::{self, LocalLimiter, key_text, printable};
+use tollgate_http::program::{self, Fault, LocalLimiter, key_text, printable};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
 use tollgate_http::{BuildWarning, LayerError, RateLimitLayer};
 
@@ -108,7 +108,20 @@ impl Limits {
             parts.push((part.clone(), limiter.clone()));
             Ok(limiter)
         };
-        let refused = |error: LayerError| error.to_string();
+        let refused = |error: LayerError| {
+            match program::fault(&error) {
+            Fault::NoLimits => {
+                "0 limits would let every request through: expected at least 1, as in limit = [\"per-ip=100/s by ip\"]"
+                    .to_owned()
+            }
+            Fault::TooManyLimits { limits, most } => format!(
+                "{limits} limits, where a limit with several rates counts once for each rate: expected at most {most}, \
+                 because each response names them all; leave some out, or put a second filter with the rest before \
+                 this one"
+            ),
+            _ => error.to_string(),
+        }
+        };
         let mut builder = program::builder_recorded(&behind_envoy, make, |_| false).map_err(refused)?;
         for (name, statuses) in &settings.own.charge_if {
             let is_rate = |part: &&LimitPart| !matches!(part.allowance, Allowance::AtOnce(_));

@@ -10,7 +10,8 @@ use serde::de::{DeserializeOwned, Error as _};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
-use tollgate_http::program::{class_header, printable};
+use std::path::Path;
+use tollgate_http::program::{class_header, files_relative_to, printable};
 use tollgate_http::settings::LayerSettings;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -44,6 +45,20 @@ impl OwnSettings {
         self.route_metadata.iter().map(|(header, _)| header).chain(&self.trust_headers)
     }
 }
+
+/// The names of the settings of a layer that this module has, and `file`.
+const OF_LAYER: [&str; 10] = [
+    "limit",
+    "algorithm",
+    "max-keys",
+    "when-full",
+    "shadow",
+    "status",
+    "except",
+    "path-template",
+    "ipv6-prefix",
+    "file",
+];
 
 /// The names of the settings in [`OwnSettings`].
 const OWN: [&str; 3] = ["trust-headers", "route-metadata", "charge-if"];
@@ -153,7 +168,11 @@ impl Settings {
                 if document.file.is_some() {
                     return Err(format!("{shown}: `file` in a file: expected the limits themselves"));
                 }
-                document.settings
+                let mut settings = document.settings;
+                if let Some(folder) = Path::new(&file).parent() {
+                    settings.limits.limits.iter_mut().for_each(|it| files_relative_to(it, folder));
+                }
+                settings
             }
             Document { file: Some(_), .. } => {
                 return Err("`file` beside other settings: expected it alone, with all settings in the file"
@@ -190,10 +209,8 @@ impl Settings {
 
 fn text<'t>(bytes: &'t [u8], name: &str) -> Result<&'t str, String> {
     std::str::from_utf8(bytes).map_err(|error| {
-        format!(
-            "{name} has a byte that is no UTF-8 at position {}: expected TOML or JSON",
-            error.valid_up_to()
-        )
+        let line = bytes[..error.valid_up_to()].split(|&byte| byte == b'\n').count();
+        format!("{name}, line {line}: a byte that is not UTF-8: expected TOML or JSON in UTF-8")
     })
 }
 
@@ -241,8 +258,10 @@ impl Document {
         let document = DeTable::parse(text).map_err(|error| wrong(&error, 0))?;
         let span = document.span();
         let mut all = document.into_inner();
-        if let Some(why) = all.keys().find_map(|setting| not_here(setting.get_ref())) {
-            return Err(format!("{name}: {why}"));
+        let unknown = all.keys().find_map(|setting| Some((setting.span(), not_here(setting.get_ref())?)));
+        if let Some((span, why)) = unknown {
+            let line = text.as_bytes()[..span.start].split(|&byte| byte == b'\n').count();
+            return Err(format!("{name}, line {line}: {why}"));
         }
         let file = all.remove("file");
         let mut own = DeTable::new();
@@ -274,12 +293,17 @@ fn not_here(setting: &str) -> Option<String> {
              xff_num_trusted_hops of its connection manager, and leave `{setting}` out"
         ));
     }
-    setting.starts_with("redis").then(|| {
-        let setting = printable(setting.as_bytes());
-        format!(
-            "`{setting}`: limits in a store have to be waited for, and this module never waits: expected limits of this \
+    let shown = printable(setting.as_bytes());
+    if setting.starts_with("redis") {
+        return Some(format!(
+            "`{shown}`: limits in a store have to be waited for, and this module never waits: expected limits of this \
              Envoy alone; `tollgate proxy --redis` shares limits"
-        )
+        ));
+    }
+    let known = || OF_LAYER.into_iter().chain(OWN);
+    let is_known = known().any(|it| it == setting);
+    (!is_known).then(|| {
+        format!("unknown setting `{shown}`: expected one of {}", known().collect::<Vec<_>>().join(", "))
     })
 }
 

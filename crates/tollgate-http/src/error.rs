@@ -143,6 +143,16 @@ pub enum Fault {
         /// What a request may lack, such as "no header `x-tenant`".
         missing: String,
     },
+    /// The limiter has a state for each key, but the limit has no key, so all requests would share
+    /// one state.
+    #[error(
+        "limit {limit:?} has a limiter with a state for each key and no `.by(...)`, so all clients together would \
+         have one quota: expected a key; add `.by(...)`, or `.by(KeyBy::nothing())` if all requests are meant"
+    )]
+    NoBy {
+        /// The name of the limit.
+        limit: String,
+    },
     /// The limit has a key, but its limiter has only one state for all requests.
     #[error(
         "limit {limit:?} has `.by(...)`, and its limiter is a `SingleLimiter`, which has one state for all \
@@ -477,6 +487,7 @@ impl Fault {
                 Some(name)
             }
             Self::NoKey { limit, .. }
+            | Self::NoBy { limit }
             | Self::OneState { limit }
             | Self::NoClassBy { limit, .. }
             | Self::NoClasses { limit }

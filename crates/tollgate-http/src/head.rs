@@ -31,30 +31,44 @@ pub struct PeerAddr(pub SocketAddr);
 /// Reads the peer address from an extension that a particular server sets.
 type Source = Box<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
 
-/// The sources of the peer address to be tried before [`PeerAddr`].
+/// Reads the original URI from an extension that a particular router sets.
+type UriSource = Box<dyn Fn(&Extensions) -> Option<&Uri> + Send + Sync>;
+
+/// The extensions in which servers and routers keep parts of a request.
 #[derive(Default)]
-pub(crate) struct Peers {
-    sources: Vec<Source>,
+pub(crate) struct Sources {
+    /// The sources of the peer address to be tried before [`PeerAddr`].
+    peers: Vec<Source>,
+    /// The sources of the URI to be tried before the request's own.
+    uris: Vec<UriSource>,
 }
 
-impl Peers {
-    pub(crate) fn add(&mut self, source: Source) {
-        self.sources.push(source);
+impl Sources {
+    pub(crate) fn add_peer(&mut self, source: Source) {
+        self.peers.push(source);
     }
 
-    fn find(&self, extensions: &Extensions) -> Option<SocketAddr> {
+    pub(crate) fn add_uri(&mut self, source: UriSource) {
+        self.uris.push(source);
+    }
+
+    fn peer(&self, extensions: &Extensions) -> Option<SocketAddr> {
         let ours = || extensions.get().map(|&PeerAddr(peer)| peer);
-        self.sources.iter().find_map(|source| source(extensions)).or_else(ours)
+        self.peers.iter().find_map(|source| source(extensions)).or_else(ours)
+    }
+
+    fn uri<'a>(&self, own: &'a Uri, extensions: &'a Extensions) -> &'a Uri {
+        self.uris.iter().find_map(|source| source(extensions)).unwrap_or(own)
     }
 }
 
-impl fmt::Debug for Peers {
+impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peers").field("sources", &self.sources.len()).finish()
+        f.debug_struct("Sources").field("peers", &self.peers.len()).field("uris", &self.uris.len()).finish()
     }
 }
 
-static NO_PEERS: Peers = Peers { sources: Vec::new() };
+static NO_SOURCES: Sources = Sources { peers: Vec::new(), uris: Vec::new() };
 
 /// A request without its body, by reference.
 ///
@@ -75,7 +89,7 @@ pub struct RequestHead<'a> {
     version: Version,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
-    peers: &'a Peers,
+    sources: &'a Sources,
 }
 
 impl<'a> RequestHead<'a> {
@@ -87,24 +101,26 @@ impl<'a> RequestHead<'a> {
     /// assert_eq!(RequestHead::of(&Request::new("a body")).method(), "GET");
     /// ```
     pub fn of<B>(request: &'a Request<B>) -> Self {
-        Self::with_peers(request, &NO_PEERS)
+        Self::with_sources(request, &NO_SOURCES)
     }
 
-    pub(crate) fn with_peers<B>(request: &'a Request<B>, peers: &'a Peers) -> Self {
+    pub(crate) fn with_sources<B>(request: &'a Request<B>, sources: &'a Sources) -> Self {
+        let extensions = request.extensions();
         Self {
             method: request.method(),
-            uri: request.uri(),
+            uri: sources.uri(request.uri(), extensions),
             version: request.version(),
             headers: request.headers(),
-            extensions: request.extensions(),
-            peers,
+            extensions,
+            sources,
         }
     }
 
     /// Returns the head of a request without its body.
-    pub(crate) fn of_parts(parts: &'a Parts, peers: &'a Peers) -> Self {
+    pub(crate) fn of_parts(parts: &'a Parts, sources: &'a Sources) -> Self {
         let Parts { method, uri, version, headers, extensions, .. } = parts;
-        Self { method, uri, version: *version, headers, extensions, peers }
+        let uri = sources.uri(uri, extensions);
+        Self { method, uri, version: *version, headers, extensions, sources }
     }
 
     /// Returns the method.
@@ -112,7 +128,8 @@ impl<'a> RequestHead<'a> {
         self.method
     }
 
-    /// Returns the URI. Over HTTP/2 the URI contains a host; over HTTP/1.1 it usually does not.
+    /// Returns the URI, which may be in an extension: see
+    /// [`uri_from`](crate::RateLimitBuilder::uri_from). Over HTTP/2 the URI contains a host; over HTTP/1.1 it usually does not.
     /// [`header("host")`](Self::header) returns the host in both cases.
     pub fn uri(&self) -> &'a Uri {
         self.uri
@@ -188,18 +205,21 @@ impl<'a> RequestHead<'a> {
     /// proxy. The address has the form reported by the server, so an IPv4-mapped address remains
     /// IPv6.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.peers.find(self.extensions)
+        self.sources.peer(self.extensions)
     }
 
     /// Returns the value of a header that occurs exactly once, without surrounding spaces. Returns
     /// `None` if the header is missing or empty. Also returns `None` if the header occurs more than
-    /// once, because the layer cannot know which value counts.
+    /// once, because the layer cannot know which value counts; a [`KeyBy::header`] then refuses the
+    /// request.
+    ///
+    /// [`KeyBy::header`]: crate::KeyBy::header
     ///
     /// Two headers have the same value over HTTP/1.1 and HTTP/2:
     ///
     /// - `host` is the host of the target if the target has one (`:authority` over HTTP/2), and
     ///   otherwise the header `Host`. It is in lower case, without a user name, without a trailing
-    ///   dot, and without the ports 80 and 443.
+    ///   dot, and without the ports 80 and 443. The result is `None` if both are there and differ.
     /// - `cookie` is one value, which HTTP/2 may split into several lines: the lines are joined
     ///   with `; `.
     ///
@@ -213,16 +233,33 @@ impl<'a> RequestHead<'a> {
     /// assert_eq!(RequestHead::of(&twice).header("x-api-key"), None);
     /// ```
     pub fn header(&self, name: impl http::header::AsHeaderName + AsRef<str>) -> Option<Cow<'a, [u8]>> {
+        self.read_header(name).one()
+    }
+
+    /// Reads a header as [`header`](Self::header) does, and distinguishes several values from none.
+    pub(crate) fn read_header(&self, name: impl http::header::AsHeaderName + AsRef<str>) -> Reading<'a> {
         let is = |other: &HeaderName| name.as_ref().eq_ignore_ascii_case(other.as_str());
         let (is_host, is_cookie) = (is(&HOST), is(&COOKIE));
-        let lines = self.headers.get_all(name).iter().map(|line| line.as_bytes().trim_ascii());
-        let value = match self.uri.authority() {
-            Some(target) if is_host => canonical_host(target.as_str().as_bytes()),
-            _ if is_host => canonical_host(single(lines)?),
-            _ if is_cookie => joined(lines.filter(|line| !line.is_empty()))?,
-            _ => Cow::Borrowed(single(lines)?),
-        };
-        Some(value).filter(|value| !value.is_empty())
+        let mut lines = self.headers.get_all(name).iter().map(|line| line.as_bytes().trim_ascii());
+        if is_cookie {
+            return joined(lines.filter(|line| !line.is_empty())).map_or(Reading::Missing, Reading::One);
+        }
+        let target = self.uri.authority().filter(|_| is_host).map(|target| target.as_str().as_bytes());
+        let (first, second) = (lines.next(), lines.next());
+        if second.is_some() {
+            return Reading::Ambiguous;
+        }
+        match (target.or(first), first) {
+            (Some(host), other) if is_host => {
+                let host = canonical_host(host);
+                match other.is_none_or(|other| canonical_host(other) == host) {
+                    true => Reading::of(host),
+                    false => Reading::Ambiguous,
+                }
+            }
+            (Some(value), _) => Reading::of(Cow::Borrowed(value)),
+            (None, _) => Reading::Missing,
+        }
     }
 
     /// Returns the value of a query parameter that occurs exactly once, with percent-encoding and
@@ -238,21 +275,30 @@ impl<'a> RequestHead<'a> {
     /// assert_eq!(head.query("x"), None);
     /// ```
     pub fn query(&self, name: &str) -> Option<Cow<'a, [u8]>> {
-        let pairs = self.uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        self.read_query(name).one()
+    }
+
+    /// Reads a query parameter as [`query`](Self::query) does, and distinguishes several values
+    /// from none.
+    pub(crate) fn read_query(&self, name: &str) -> Reading<'a> {
+        let pairs = self.uri.query().unwrap_or_default().split('&');
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let is_it = |found: &'a str| {
             // A space before each word but the first.
             let word = |word: &'a str| std::iter::once(b' ').chain(percent_decode(word.as_bytes()));
             found.split('+').flat_map(word).skip(1).eq(name.bytes())
         };
-        let value = single(pairs.filter(|(found, _)| is_it(found)).map(|(_, value)| value))?;
-        if value.is_empty() {
-            return None;
+        let mut values = pairs.filter(|(found, _)| is_it(found)).map(|(_, value)| value);
+        let (first, second) = (values.next(), values.next());
+        match (first, second) {
+            (_, Some(_)) => Reading::Ambiguous,
+            (None, None) => Reading::Missing,
+            (Some(value), None) if value.contains('+') => {
+                let spaced = value.replace('+', " ");
+                Reading::of(Cow::Owned(percent_decode(spaced.as_bytes()).collect()))
+            }
+            (Some(value), None) => Reading::of(percent_decode(value.as_bytes()).into()),
         }
-        if !value.contains('+') {
-            return Some(percent_decode(value.as_bytes()).into());
-        }
-        let spaced = value.replace('+', " ");
-        Some(Cow::Owned(percent_decode(spaced.as_bytes()).collect()))
     }
 
     /// Returns the value of `Content-Length` if this header occurs once and is a number.
@@ -265,6 +311,29 @@ impl<'a> RequestHead<'a> {
     /// ```
     pub fn content_length(&self) -> Option<u64> {
         number(self.headers, &CONTENT_LENGTH)
+    }
+}
+
+/// The result of reading a value from a request.
+pub(crate) enum Reading<'a> {
+    /// There is no value, or an empty one.
+    Missing,
+    /// There is one value, which is not empty.
+    One(Cow<'a, [u8]>),
+    /// There are several values, and the layer cannot know which of them the server uses.
+    Ambiguous,
+}
+
+impl<'a> Reading<'a> {
+    fn of(value: Cow<'a, [u8]>) -> Self {
+        if value.is_empty() { Self::Missing } else { Self::One(value) }
+    }
+
+    fn one(self) -> Option<Cow<'a, [u8]>> {
+        match self {
+            Self::One(value) => Some(value),
+            Self::Missing | Self::Ambiguous => None,
+        }
     }
 }
 

@@ -102,7 +102,7 @@
 //!
 //! The problem type is usually `quota-exceeded`. If the limiter has no room for new clients or its
 //! store is unreachable, the type is `temporary-reduced-capacity`. The draft defines both types. If
-//! the caller is blocked or the request has no key, the type is `about:blank`.
+//! the caller is blocked, or the request has no key or several, the type is `about:blank`.
 //!
 //! To send a different response, use [`plain_text`](RateLimitBuilder::plain_text) or
 //! [`respond`](RateLimitBuilder::respond).
@@ -114,7 +114,8 @@
 //! | [`Full`](RefusalReason::Full) | the same | `RESOURCE_EXHAUSTED` | `capacity_reduced` |
 //! | [`Unavailable`](RefusalReason::Unavailable) | 503 | `UNAVAILABLE` | `unavailable` |
 //! | [`NoKey`](RefusalReason::NoKey) | [`no_key_status`](RateLimitBuilder::no_key_status), 403 | `PERMISSION_DENIED` | `client_unknown` |
-//! | [`Blocked`](RefusalReason::Blocked) | the same | `PERMISSION_DENIED` | `blocked` |
+//! | [`AmbiguousKey`](RefusalReason::AmbiguousKey) | 400 | `INVALID_ARGUMENT` | `client_ambiguous` |
+//! | [`Blocked`](RefusalReason::Blocked) | [`no_key_status`](RateLimitBuilder::no_key_status), 403 | `PERMISSION_DENIED` | `blocked` |
 //!
 //! # Figures
 //!
@@ -440,11 +441,11 @@
 //!
 //! # Features
 //!
-//! No feature is on by default.
-//!
 //! - `serde`: reads and writes [`settings`] and limit texts.
-//! - `tracing`: the layer emits an event for each refusal, each request without a key, and each
-//!   response that is cut off or could not be charged in full.
+//! - `tracing` (on by default): the layer emits an event for each refusal, each request without a
+//!   key, each response that is cut off or could not be charged in full, and each
+//!   [warning](BuildWarning) when it is built. The first request without a key is a warning that
+//!   says what is missing and what to do about it.
 
 // Items that are re-exported only by `program` are `pub`, but unreachable without the feature
 // `unstable-program`.

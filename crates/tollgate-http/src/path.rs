@@ -2,4 +2,5 @@
 //! share.
 
 pub(crate) mod canonical;
+pub(crate) mod spelling;
 pub(crate) mod template;

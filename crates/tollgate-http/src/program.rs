@@ -18,16 +18,19 @@ use crate::settings::layer_settings::LayerSettings;
 use crate::text::allowance::Allowance;
 use crate::text::classes::{ClassByText, DEFAULT};
 use crate::text::limit::{LimitPart, LimitText};
+use crate::text::methods::counted;
 use crate::text::scope::Scope;
 use bytes::Bytes;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, Method, Request, Response};
 use std::mem;
 use std::net::IpAddr;
+use std::path::Path;
 use tollgate::Clock;
 
 pub use crate::error::Fault;
 pub use crate::metrics::Family;
 pub use crate::path::canonical::canonical_path;
+pub use crate::path::spelling::path_key;
 pub use crate::path::template::PathTemplates;
 pub use crate::settings::local::LocalLimiter;
 pub use crate::settings::recorded::{Recorded, RecordedLimit};
@@ -172,6 +175,17 @@ pub fn scope_headers(limit: &LimitText) -> impl Iterator<Item = &HeaderName> {
 /// Returns the headers that decide whether a request is in a scope.
 pub fn headers_of_scope(scope: &Scope) -> impl Iterator<Item = &HeaderName> {
     scope.headers()
+}
+
+/// Returns whether a method equals a registered method except for its case. Some servers handle such
+/// a request as one of the registered method, and others do not know the method.
+pub fn is_respelled(method: &Method) -> bool {
+    counted(method) != method.as_str()
+}
+
+/// Makes the names of a limit's files relative to a folder, unless they are absolute.
+pub fn files_relative_to(limit: &mut LimitText, folder: &Path) {
+    limit.files_mut().for_each(|file| *file = folder.join(&*file).to_string_lossy().into_owned());
 }
 
 /// Makes the named limit keep its charge only if the response meets a condition, as

@@ -55,9 +55,11 @@
 //!
 //! | condition | holds for |
 //! |---|---|
-//! | `POST`, `GET,PUT` | these methods, in capitals; GET includes HEAD |
+//! | `POST`, `GET,PUT` | these registered methods, in capitals; GET includes HEAD |
+//! | `method PURGE` | a method that the server defines |
 //! | `/login`, `/users/{id}`, `/files/{*path}` | a path: see [`PathTemplate`] |
-//! | `host api.example.com`, `host *.example.com` | a host; all subdomains of a host |
+//! | `host api.example.com`, `host *.example.com` | a host; all subdomains of a host; at any port |
+//! | `host api.example.com:8443` | a host at one port other than 80 and 443 |
 //! | `header x-beta` | requests with this header |
 //! | `header x-plan=free`, `header x-plan="free trial"` | requests whose header has this value |
 //! | `from 10.0.0.0/8` | clients in a network, found as for the key `ip`; a request without an address is in none |
@@ -65,6 +67,25 @@
 //!
 //! Templates after `for` do not affect the key `path`, which is the path or, if `path-template` is
 //! set, the path's template. A limit that no request could reach is an error.
+//!
+//! # Spellings
+//!
+//! Servers treat many spellings of a request alike, and each server others. If only some servers
+//! treat a request as one that a condition describes, the limit applies (`for`), and the request is
+//! not exempt (`except`). This concerns
+//!
+//! - paths: `/login/`, `/login;x`, `/%2Flogin`, `/a\..\login` and `/LOGIN` for `/login`;
+//! - methods: `post` for `POST`;
+//! - hosts and headers that occur twice, a host in the target that differs from the field `Host`,
+//!   and hosts with encoded characters.
+//!
+//! A key never depends on such a spelling, except that the key `path` depends on case; the
+//! templates of `path-template` do not. If the header or parameter of a key occurs twice, the
+//! request is refused with status 400, or charged to the shared key of `else share`.
+//!
+//! Not covered are a method in a header such as `X-HTTP-Method-Override`, parameters separated by
+//! `;`, paths that a server rewrites or decodes twice, and other names of a host: a server that
+//! answers to any host is not limited by `for host`.
 //!
 //! # Classes
 //!
@@ -140,7 +161,8 @@
 //! ```
 //!
 //! A limit can also be a table of its parts. The values of `for`, `except` and `class-by` contain
-//! the text that would follow these words in a limit:
+//! the text that would follow these words in a limit. The texts of a list are alternatives, of
+//! which one suffices:
 //!
 //! ```toml
 //! [[limit]]

@@ -10,6 +10,7 @@ pub(crate) mod fact;
 pub(crate) mod limit;
 #[cfg(feature = "serde")]
 mod limit_table;
+pub(crate) mod methods;
 pub(crate) mod printable;
 pub(crate) mod quota;
 pub(crate) mod scope;

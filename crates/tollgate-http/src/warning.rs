@@ -28,9 +28,16 @@ pub enum BuildWarning {
         /// The value that can be invented, such as "header `x-api-key`".
         key: String,
     },
-    /// A limiter has a state for each key, but its limit has no [`by`](crate::Limit::by), so all
-    /// requests share one key.
-    OneKey {
+    /// An exemption holds for every address of a family, so the limits never apply to clients with
+    /// such an address.
+    ExemptsEverybody {
+        /// The name of the limit; `None` for an exemption from all limits.
+        limit: Option<String>,
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+    },
+    /// The text of a limit allows everything to everybody.
+    LimitsNothing {
         /// The name of the limit.
         limit: String,
     },
@@ -62,10 +69,17 @@ impl fmt::Display for BuildWarning {
                  quota, and enough of them leave no place for others; say which are known with `.known(...)`, \
                  name paths with `KeyBy::path_templates`, or add the address with `.and(KeyBy::peer())`"
             ),
-            Self::OneKey { limit } => write!(
+            Self::ExemptsEverybody { limit, family } => {
+                match limit {
+                    Some(limit) => write!(f, "limit {limit:?} exempts")?,
+                    None => f.write_str("`except` exempts")?,
+                }
+                write!(f, " every {family} address: name smaller networks, or leave the exemption out")
+            }
+            Self::LimitsNothing { limit } => write!(
                 f,
-                "limit {limit:?} has a limiter with a state for each key and no `.by(...)`, so all requests \
-                 together are one key: add `.by(...)`, or use a `SingleLimiter`"
+                "limit {limit:?} is `unlimited` for everybody, so it limits nothing: give it a quota or a class that \
+                 has one, or leave it out"
             ),
             Self::EvadedByHeader { limit, header } => {
                 match limit {

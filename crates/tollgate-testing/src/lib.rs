@@ -7,9 +7,11 @@
 #![allow(missing_docs, clippy::new_without_default)]
 
 pub mod fuzz;
+pub mod limit_texts;
 pub mod oracle;
 pub mod paths;
 pub mod race;
+pub mod spellings;
 #[cfg(all(feature = "redis", unix))]
 pub mod store;
 #[cfg(feature = "http")]

@@ -248,6 +248,10 @@ static void options(void)
     CHECK(strstr(message, "guess") != NULL && strstr(message, "token-bucket") != NULL);
     CHECK(tollgate_limiter_new("1/s", options, &limiter, cut, sizeof cut) == TOLLGATE_ERR_SETTING);
     CHECK(strlen(cut) == 7 && strncmp(cut, message, 7) == 0);
+    options->algorithm = "sliding-log";
+    CHECK(tollgate_limiter_new("1/s", options, &limiter, message, sizeof message) == TOLLGATE_ERR_SETTING);
+    CHECK(strstr(message, "sliding-log") != NULL && strstr(message, "token-bucket") != NULL);
+    CHECK(strstr(message, "exact_keys") == NULL);
     options->algorithm = NULL;
     options->clock = "sundial";
     CHECK(tollgate_limiter_new("1/s", options, &limiter, message, sizeof message) == TOLLGATE_ERR_SETTING);

@@ -68,6 +68,7 @@ impl Admin {
         let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
         let reads = [Method::GET, Method::HEAD].contains(request.method());
         let deletes = request.method() == Method::DELETE;
+        let decisions = &self.metrics.decisions;
         match path[..] {
             ["metrics" | "live" | "ready" | "limits"] if !reads => not_allowed("GET, HEAD"),
             ["limits", _] | ["limits", _, "keys", _] if !reads && !deletes => {
@@ -80,11 +81,13 @@ impl Admin {
             }
             ["live"] => json(StatusCode::OK, &serde_json::json!({ "live": true })),
             ["ready"] => self.health.answer().await,
-            ["limits"] => limits::list(&self.limits.load_full()),
-            ["limits", name] => limits::answer(&self.limits.load_full(), name, None, deletes).await,
+            ["limits"] => limits::list(&self.limits.load_full(), decisions, |_| true),
+            ["limits", name] => {
+                limits::answer(&self.limits.load_full(), decisions, name, None, deletes).await
+            }
             ["limits", name, "keys", key] => {
                 let key = Some((key, request.uri().query()));
-                limits::answer(&self.limits.load_full(), name, key, deletes).await
+                limits::answer(&self.limits.load_full(), decisions, name, key, deletes).await
             }
             _ => problem_details(
                 StatusCode::NOT_FOUND,

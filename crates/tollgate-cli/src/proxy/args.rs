@@ -63,8 +63,8 @@ admit it, and it is charged to all of them or to none.
 
 Requests: after the key, 'for' selects the requests that the limit applies to, and 'except' exempts
 requests from it; --except exempts requests from all limits. A condition is a method in capitals
-(POST, or GET,PUT; GET includes HEAD), a path (/login, /users/{id}, /files/{*path}), host NAME,
-header NAME or NAME=VALUE, from NETWORK, or preflight. Conditions that stand side by side must all
+(POST, or GET,PUT; GET includes HEAD), method NAME for a method that your server defines, a path
+(/login, /users/{id}, /files/{*path}), host NAME (at any port), header NAME or NAME=VALUE, from NETWORK, or preflight. Conditions that stand side by side must all
 hold; 'or' separates alternatives.
 
 Do not limit only by a value that the client chooses: a client that invents a new API key for each
@@ -143,6 +143,10 @@ pub(crate) struct ProxyArgs {
     /// The configuration file, after it was read.
     #[arg(skip)]
     file: Option<ConfigFile>,
+
+    /// The folder of the configuration file, if the limits are in that file.
+    #[arg(skip)]
+    limits_folder: Option<PathBuf>,
 
     /// Where clients connect: IP:PORT, as in 127.0.0.1:8080 or [::]:8080; port 0 is any free port
     #[arg(long, value_name = "ADDR", value_parser = address)]
@@ -423,7 +427,8 @@ enum HostArg {
 impl ProxyArgs {
     /// Adds the file that contained some of the arguments.
     pub(crate) fn with_file(self, file: ConfigFile) -> Self {
-        Self { file: Some(file), ..self }
+        let limits_folder = file.sets("limit").then(|| file.folder().to_owned());
+        Self { file: Some(file), limits_folder, ..self }
     }
 
     /// Returns whether the program only checks the settings.
@@ -453,7 +458,11 @@ impl ProxyArgs {
     pub(crate) fn layer_settings(&self) -> Result<LayerSettings, Failure> {
         let except = parse_except(&self.except)?;
         let path_templates = parse_path_templates(&self.path_template)?;
-        let limits = self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
+        let limits = self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<Vec<_>, _>>();
+        let mut limits = limits?;
+        if let Some(folder) = &self.limits_folder {
+            limits.iter_mut().for_each(|limit| program::files_relative_to(limit, folder));
+        }
         let algorithm: Algorithm =
             self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
         Ok(LayerSettings {
@@ -482,6 +491,13 @@ impl ProxyArgs {
                 "--host preserve and --upstream-http2 exclude each other: the authority of a request in HTTP/2 is \
                  that of its connection; leave one of them out (the upstream finds the client's in X-Forwarded-Host)",
             ));
+        }
+        if self.metrics.is_some_and(|metrics| metrics == self.listen && metrics.port() != 0) {
+            return Err(Failure::refused(format!(
+                "--metrics {} is also the address of --listen: expected two addresses; choose another port for one of \
+                 them",
+                self.listen
+            )));
         }
         let limits = self.layer_settings()?;
         let local = WhenUnavailable::Local { share: self.redis_share.unwrap_or(1.0) };

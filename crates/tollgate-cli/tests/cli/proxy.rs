@@ -27,6 +27,7 @@ mod replayed;
 mod running;
 mod shared;
 mod smuggling;
+mod spellings;
 mod streams;
 mod targets;
 mod upstream;

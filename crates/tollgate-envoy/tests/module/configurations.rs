@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::host::{Module, get, logged};
+use tollgate_testing::limit_texts::{RIGHT, WRONG};
 
 fn refused(text: &str) -> String {
     let filter = format!("refused-{}", text.len() + text.bytes().map(usize::from).sum::<usize>());
@@ -12,12 +13,16 @@ fn refused(text: &str) -> String {
 #[test]
 fn a_bad_configuration_is_refused_with_its_reason() {
     for (text, reason) in [
-        ("", "a layer with 0 limits would let every"),
+        ("", "0 limits would let every request through: expected at least 1, as in limit = "),
         ("limit = [\"a=1/h by ip\"", "filter_config, line 1: "),
         ("limit = [\"a=1/h by ip\"]\n\nmax-keys = \"x\"", "filter_config, line 3: "),
         ("limit = [\"a=1/h by address\"]", "invalid key `address`: expected `ip`, `method`, "),
-        ("limit = [\"a=0/h by ip\"]", "limit `a`: 0 tokens would deny every request"),
-        ("limits = [\"a=1/h by ip\"]", "unknown field `limits`"),
+        ("limit = [\"a=0/h by ip\"]", "write `blocked` to refuse every request"),
+        (
+            "max-keys = 9\nlimits = [\"a=1/h by ip\"]",
+            "filter_config, line 2: unknown setting `limits`: expected one of limit, algorithm, max-keys, when-full, \
+             shadow, status, except, path-template, ipv6-prefix, file, trust-headers, route-metadata, charge-if",
+        ),
         ("limit = [\"a=1/h by ip\", \"a=2/h by ip\"]", "\"a\""),
         ("limit = [\"a=1/h by ip\"]\nshadow = [\"b\"]", "`b`"),
         ("limit = [\"a=1/h by ip\"]\nstatus = 200", "invalid status of a refusal 200: expected 400 to 599"),
@@ -40,7 +45,7 @@ fn a_bad_configuration_is_refused_with_its_reason() {
         ),
         ("file = \"/nowhere/limits.toml\"", "cannot read the file `/nowhere/limits.toml`"),
         ("file = \"/nowhere\"\nmax-keys = 1", "`file` beside other settings"),
-        ("{\"limit\": [\"a=1/h by ip\"], \"max\": 1}", "unknown field `max`"),
+        ("{\"limit\": [\"a=1/h by ip\"], \"max\": 1}", "unknown setting `max`: expected one of limit, "),
         ("{\"limit\": [}", "filter_config: "),
         ("{\"limit\": [\"a=1/h by ip\"], \"trust\": []}", "`trust` is not for Envoy"),
         ("limit = [\"a=1/h by header x-api-key known /nowhere/keys or ip\"]", "/nowhere/keys"),
@@ -70,7 +75,7 @@ fn a_file_has_the_settings_and_is_checked_as_they_are() {
     for (text, reason) in [
         ("file = \"x\"", "`file` in a file"),
         ("\n\nlimit = 7", "limits.toml, line 3: "),
-        ("", "a layer with 0 limits"),
+        ("", "0 limits would let every"),
     ] {
         fs::write(&file, text).unwrap();
         let said = Module::load("of-bad-file", &config).err().unwrap();
@@ -78,7 +83,52 @@ fn a_file_has_the_settings_and_is_checked_as_they_are() {
     }
     fs::write(&file, b"limit = [\"\xff\"]").unwrap();
     let said = Module::load("of-bytes", &config).err().unwrap();
-    assert!(said.contains("has a byte that is no UTF-8 at position 10"), "{said}");
+    assert!(said.contains("limits.toml, line 1: a byte that is not UTF-8"), "{said}");
+    fs::write(&file, b"max-keys = 9\n\n# \xff\n").unwrap();
+    let said = Module::load("of-more-bytes", &config).err().unwrap();
+    assert!(said.contains("limits.toml, line 3: a byte that is not UTF-8"), "{said}");
+    // The file of classes is in the folder of the file that names it.
+    fs::write(&file, "limit = [\"a=1/h class paid 2/h by header x-key class by key in customers.csv\"]")
+        .unwrap();
+    let module = Module::load("of-relative-file", &config).unwrap();
+    assert_eq!(module.serve(&get("/").with("x-key", "k1")).header("ratelimit"), Some("\"a\";r=1;t=1800"));
+}
+
+#[test]
+fn more_limits_than_a_response_can_name_are_refused() {
+    let texts: Vec<String> = (0..17).map(|number| format!("\"a{number}=1/h by ip\"")).collect();
+    let said = refused(&format!("limit = [{}]", texts.join(", ")));
+    assert!(said.contains("17 limits") && said.contains("put a second filter"), "{said}");
+}
+
+/// Returns the refusal of a text, or the warnings about it.
+fn said(number: usize, text: &str) -> String {
+    let filter = format!("text-{number}");
+    let config = format!("limit = ['{text}']");
+    match Module::load(&filter, &config) {
+        Ok(_) => logged(&format!("filter {filter}:")),
+        Err(said) => said,
+    }
+}
+
+#[test]
+fn every_wrong_limit_is_refused_or_warned_of_with_the_fix() {
+    let missed = WRONG.into_iter().enumerate().filter_map(|(number, (text, fix))| {
+        let said = said(number, text);
+        (!said.contains(fix)).then(|| format!("{text}: {fix}: {said}"))
+    });
+    let missed: Vec<String> = missed.collect();
+    assert!(missed.is_empty(), "{} of {}:\n{}", missed.len(), WRONG.len(), missed.join("\n"));
+}
+
+#[test]
+fn no_right_limit_is_refused_or_warned_of() {
+    let refused = RIGHT.into_iter().enumerate().filter_map(|(number, text)| {
+        let said = said(1000 + number, text);
+        (!said.is_empty()).then(|| format!("{text}: {said}"))
+    });
+    let refused: Vec<String> = refused.collect();
+    assert!(refused.is_empty(), "{} of {}:\n{}", refused.len(), RIGHT.len(), refused.join("\n"));
 }
 
 #[test]

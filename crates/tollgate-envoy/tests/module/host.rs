@@ -41,6 +41,7 @@ pub(crate) struct Asked {
     pub(crate) method: &'static str,
     pub(crate) path: Vec<u8>,
     pub(crate) headers: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) host: String,
     pub(crate) client: &'static str,
     /// The tenant in the route's metadata.
     pub(crate) tenant: Option<&'static str>,
@@ -54,6 +55,7 @@ pub(crate) fn get(path: &str) -> Asked {
         method: "GET",
         path: path.into(),
         headers: Vec::new(),
+        host: "example.com".to_owned(),
         client: "192.0.2.1:4711",
         tenant: None,
         upstream: 200,
@@ -64,6 +66,10 @@ impl Asked {
     pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.into()));
         self
+    }
+
+    pub(crate) fn to(self, host: &str) -> Self {
+        Self { host: host.to_owned(), ..self }
     }
 
     pub(crate) fn from(self, client: &'static str) -> Self {
@@ -133,7 +139,7 @@ impl Module {
         let mut request: Headers = vec![
             (":method".into(), asked.method.into()),
             (":path".into(), asked.path.clone()),
-            (":authority".into(), "example.com".into()),
+            (":authority".into(), asked.host.clone().into()),
         ];
         request.extend(asked.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         let state = Box::into_raw(Box::new(State {

@@ -5,4 +5,5 @@ mod configurations;
 mod envoy;
 mod host;
 mod reload;
+mod spellings;
 mod streams;

@@ -1,6 +1,8 @@
 //! The events that listeners receive.
 
 use crate::head::RequestHead;
+#[cfg(feature = "tracing")]
+use crate::key::by::How;
 use crate::key::parts::KeyPart;
 use crate::response::refusal::RefusalReason;
 use tollgate::{Decision, Settlement};
@@ -59,6 +61,9 @@ pub struct DecisionEvent<'a> {
     /// even if one of them refuses. This applies to a request without a key, and to a limit in
     /// shadow mode that has found no key or would block the caller; `decision` is then `None`.
     pub is_refused: bool,
+    /// Where the key was looked for, if the limit has not counted the request.
+    #[cfg(feature = "tracing")]
+    pub(crate) how: Option<&'a How>,
 }
 
 impl DecisionEvent<'_> {
@@ -79,7 +84,7 @@ impl DecisionEvent<'_> {
     /// | `denied` | refused it: the quota is used up, too many are in flight, or it costs too much |
     /// | `full` | refused it, because it tracks its maximum number of keys and this one is new |
     /// | `unavailable` | refused it, because its store is unreachable |
-    /// | `no-key` | found no key, whether or not the request passed |
+    /// | `no-key` | found no key, whether or not the request passed, or found several |
     /// | `blocked` | refused it, because it blocks this client |
     /// | `shadow` | would have refused it, and is in shadow mode |
     ///

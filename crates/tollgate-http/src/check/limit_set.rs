@@ -3,12 +3,13 @@
 use super::event::DecisionEvent;
 use super::listeners::Listeners;
 use super::pending_refunds::{PendingRefund, PendingRefunds};
-use crate::head::{Peers, RequestHead};
+use crate::atomics::{AtomicBool, Relaxed};
+use crate::head::{RequestHead, Sources};
 use crate::key::parts::Key;
 use crate::limit::any_limiter::Bound;
 use crate::limit::applicable::{ApplicableLimits, INLINE, Refusing};
 use crate::limit::compiled::{Class, CompiledLimit};
-use crate::limit::named::{Skips, WhenNoKey};
+use crate::limit::named::Skips;
 use crate::limit::permits::{HeldPermit, Permits};
 use crate::response::answer::Answer;
 use crate::response::fields::{self, Fields, Legacy, LimitDecision};
@@ -17,7 +18,7 @@ use crate::response::refusal::{Refusal, RefusalReason};
 use crate::response::seconds;
 use crate::settle::running::LimitsAndListeners;
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{Extensions, Response, StatusCode};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) struct LimitSet {
     pub(crate) limits: Arc<[CompiledLimit]>,
     /// Whether requests may have to wait, because a limit is shared or looks up classes.
     pub(crate) waits: bool,
-    pub(crate) peers: Peers,
+    pub(crate) sources: Sources,
     pub(crate) skips: Option<Box<Skips>>,
     pub(crate) status: StatusCode,
     pub(crate) no_key_status: StatusCode,
@@ -40,7 +41,38 @@ pub(crate) struct LimitSet {
     pub(crate) listeners: Arc<Listeners>,
     /// Whether anything listens to decisions.
     pub(crate) is_heard: bool,
+    pub(crate) repeats: Repeats,
 }
+
+/// Whether a request may pass the same layer twice, because the layer was put around several
+/// services.
+#[derive(Default)]
+pub(crate) struct Repeats {
+    is_used: AtomicBool,
+    is_used_again: AtomicBool,
+}
+
+impl Repeats {
+    /// Records that the layer is put around a service.
+    pub(crate) fn note_service(&self) {
+        // ORDERING: relaxed, because the flags publish no other data. A service that a thread puts
+        // inside another one has been created by an earlier call on that thread, or was passed to
+        // it.
+        if self.is_used.swap(true, Relaxed) {
+            self.is_used_again.store(true, Relaxed);
+        }
+    }
+
+    /// Returns whether the layer was put around more than one service.
+    pub(crate) fn are_possible(&self) -> bool {
+        // ORDERING: relaxed, as in `note_service`.
+        self.is_used_again.load(Relaxed)
+    }
+}
+
+/// An extension of a request that contains the layers that have checked it.
+#[derive(Clone, Default)]
+struct CheckedBy(SmallVec<[usize; 2]>);
 
 /// The result of checking a request.
 pub(crate) enum Verdict {
@@ -52,6 +84,11 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
+    /// The verdict on a request to which no limit applies.
+    pub(crate) fn unlimited() -> Self {
+        Self::Passed(Fields::default(), None, Permits::default())
+    }
+
     /// Adds permits from shared limits, if the request has passed.
     pub(crate) fn holding_shared(mut self, held: impl Iterator<Item = HeldPermit>) -> Self {
         if let Self::Passed(_, _, permits) = &mut self {
@@ -67,11 +104,25 @@ impl Verdict {
 }
 
 impl LimitSet {
+    /// Marks a request as checked by this layer. Returns whether the layer has checked it before.
+    pub(crate) fn has_checked(&self, extensions: &mut Extensions) -> bool {
+        if !self.repeats.are_possible() {
+            return false;
+        }
+        let layer = std::ptr::from_ref(self).addr();
+        let CheckedBy(layers) = extensions.get_or_insert_default();
+        let has_checked = layers.contains(&layer);
+        if !has_checked {
+            layers.push(layer);
+        }
+        has_checked
+    }
+
     /// Checks a request if no limit makes it wait. Otherwise returns `None`, and the caller must
     /// await the verdict.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
-            return Some(Verdict::Passed(Fields::default(), None, Permits::default()));
+            return Some(Verdict::unlimited());
         }
         if self.waits {
             return None;
@@ -114,15 +165,15 @@ impl LimitSet {
                 continue;
             }
             let added = match limit.key(head) {
-                Some(key) => {
+                Ok(Some(key)) => {
                     let unknown = |class: &str| self.listeners.unknown_class(&limit.name, class);
                     applicable.add(number, limit, limit.class_of(head, unknown), key, head)
                 }
-                None if limit.no_key == Some(WhenNoKey::Deny) => Err(Refusing::no_key(limit)),
-                None => {
+                Ok(None) => {
                     self.notify_uncounted(limit, None, head);
                     Ok(())
                 }
+                Err(reason) => Err(Refusing::unidentified(limit, reason)),
             };
             if let Err(refusing) = added {
                 self.notify_uncounted(limit, Some(&refusing), head);
@@ -269,6 +320,8 @@ impl LimitSet {
                 is_shadow: limit.shadow,
                 is_binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 is_refused: binding.is_some(),
+                #[cfg(feature = "tracing")]
+                how: None,
             };
             self.tell(&event, class);
         }
@@ -296,6 +349,8 @@ impl LimitSet {
                 is_shadow: limit.shadow,
                 is_binding: refused,
                 is_refused: refused,
+                #[cfg(feature = "tracing")]
+                how: limit.how(),
             };
             self.tell(&event, of);
         }
@@ -317,7 +372,10 @@ impl LimitSet {
             violated: &[limit],
             decision: None,
             request: head,
-            status: self.no_key_status,
+            status: match refusing.reason {
+                RefusalReason::AmbiguousKey => StatusCode::BAD_REQUEST,
+                _ => self.no_key_status,
+            },
             retry_after_seconds: None,
             reason: refusing.reason,
             max_keys: None,

@@ -5,10 +5,12 @@
 //! - DEBUG for refusals (a flood of requests causes many), for responses that are cut off, and for
 //!   tokens that could not be charged;
 //! - INFO for a request that a limit in shadow mode would have refused;
-//! - WARN, at most once an hour for each kind, for requests without a key and for requests with an
-//!   unknown class (otherwise DEBUG).
+//! - WARN, at most once an hour for each kind, for requests without a key, with what is missing and
+//!   what to do about it, and for requests with an unknown class (otherwise DEBUG).
 
 use super::event::{DecisionEvent, SettleEvent};
+use crate::key::by::How;
+use crate::response::refusal::RefusalReason;
 use crate::warning::BuildWarning;
 use tollgate::{Quota, SingleLimiter};
 use tracing::{debug, info};
@@ -67,10 +69,18 @@ impl Trace {
         let (limit, class, shadow) = (event.limit_name, event.class, event.is_shadow);
         let Some(decision) = event.decision else {
             let refused = event.is_refused;
-            if self.without_key.is_due() {
-                tracing::warn!(target: TARGET, limit, shadow, refused, "a request without a key");
-            } else {
-                debug!(target: TARGET, limit, shadow, refused, "a request without a key");
+            match event.reason {
+                Some(RefusalReason::Blocked) => {
+                    debug!(target: TARGET, limit, class, shadow, refused, "a request of a blocked caller");
+                }
+                Some(RefusalReason::AmbiguousKey) => {
+                    debug!(target: TARGET, limit, shadow, refused, "a request with several keys");
+                }
+                _ if self.without_key.is_due() => {
+                    let missing = event.how.and_then(How::may_miss).unwrap_or_default();
+                    tracing::warn!(target: TARGET, limit, shadow, refused, missing, "a request without a key");
+                }
+                _ => debug!(target: TARGET, limit, shadow, refused, "a request without a key"),
             }
             return;
         };

@@ -44,7 +44,7 @@ pub(crate) type Checking = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>
 
 pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
     Box::pin(async move {
-        let head = RequestHead::of_parts(&request, &set.peers);
+        let head = RequestHead::of_parts(&request, &set.sources);
         let verdict = match set.applicable(head) {
             Ok(mut applicable) if applicable.shared.is_empty() && applicable.asking.is_empty() => {
                 set.check_local(head, &applicable).holding(&mut applicable.local)

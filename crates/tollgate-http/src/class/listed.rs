@@ -2,7 +2,7 @@
 
 use super::table::Table;
 use crate::head::RequestHead;
-use crate::key::by::How;
+use crate::key::by::{Finding, How};
 use crate::key::parts::KeyRef;
 use std::fmt;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ impl Listed {
 
     pub(super) fn class(&self, head: RequestHead<'_>) -> Option<&str> {
         let mut key = KeyRef::new(&self.name);
-        if !self.how.find(head, &mut key) {
-            return None;
+        match self.how.find(head, &mut key) {
+            Finding::Found => self.table.class(key.parts()),
+            Finding::Missing | Finding::Ambiguous => None,
         }
-        self.table.class(key.parts())
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {

@@ -5,13 +5,13 @@ use super::parts::{Key, KeyPart, KeyRef};
 use crate::client::address::DEFAULT_IPV6_PREFIX;
 use crate::client::forwarded::{ForwardedField, TrustedProxies, Walk};
 use crate::error::{Fault, LayerError};
-use crate::head::{RequestHead, header_name};
+use crate::head::{Reading, RequestHead, header_name};
 use crate::host::canonical_host;
-use crate::path::canonical::canonical_path;
+use crate::path::spelling::path_key;
 use crate::path::template::PathTemplates;
-use http::HeaderName;
+use crate::text::methods::counted;
 use http::header::HOST;
-use std::borrow::Cow;
+use http::{HeaderName, Method};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
@@ -39,9 +39,12 @@ use tollgate::store::ToKey;
 /// verified by an earlier layer ([`extension`](Self::extension)), or combined with the address. In
 /// all other cases, the layer [warns](crate::RateLimitBuilder::warnings) about the limit.
 ///
-/// A header or parameter is treated as missing if it is empty or occurs more than once. The headers
-/// `host` and `cookie` produce the same key over HTTP/1.1 and HTTP/2, although the two versions
-/// send them differently: see [`RequestHead::header`].
+/// A header or parameter is treated as missing if it is empty. If it occurs more than once, the
+/// layer cannot know which value the handler will use. It refuses the request with status 400 and
+/// [`RefusalReason::AmbiguousKey`](crate::RefusalReason::AmbiguousKey), without trying the next
+/// alternative; with [`WhenNoKey::Share`](crate::WhenNoKey::Share), it charges the shared key. The
+/// headers `host` and `cookie` produce the same key over HTTP/1.1 and HTTP/2, although the two
+/// versions send them differently: see [`RequestHead::header`].
 #[must_use]
 pub struct KeyBy {
     /// An error is reported when the layer is built.
@@ -63,6 +66,17 @@ pub(crate) enum How {
     Closure(Box<Find>),
     Or(Vec<How>),
     And(Vec<How>),
+    Nothing,
+}
+
+/// The result of looking for a key in a request.
+pub(crate) enum Finding {
+    /// The request has the key.
+    Found,
+    /// The request has no key.
+    Missing,
+    /// The request has several values in a place of the key.
+    Ambiguous,
 }
 
 /// The hint for a missing peer address. It names the setup step that is usually forgotten.
@@ -140,10 +154,14 @@ impl KeyBy {
         Self { how: names.map(|(header, parameter)| How::ApiKey { header, parameter }) }
     }
 
-    /// Keys requests by the path in its [canonical form](RequestHead::path), without the query. If
-    /// clients can choose parts of a path, as in `/users/7`, use
-    /// [`path_templates`](Self::path_templates) instead, or key by the route that the router stores
-    /// in an extension.
+    /// Keys requests by the path without the query. If clients can choose parts of a path, as in
+    /// `/users/7`, use [`path_templates`](Self::path_templates) instead, or key by the route that
+    /// the router stores in an extension.
+    ///
+    /// The key is the [canonical form](RequestHead::path) of the path, in which in addition `%2F`
+    /// and `%5C` separate segments, segments end at a semicolon, and there is no slash at the end:
+    /// some servers treat `/b/login`, `/b/login/`, `/b/login;x` and `/b%2Flogin` alike. For a
+    /// server that also ignores case, use `path_templates`, which do so as well.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -232,7 +250,22 @@ impl KeyBy {
         Self { how: self.how.and_then(known) }
     }
 
-    /// Keys requests by the method.
+    /// Counts all requests together, under one key. A limiter with a state for each key needs a
+    /// key, so that no limit is shared by all clients by mistake; this is the key of a limit that
+    /// is.
+    ///
+    /// ```
+    /// # use tollgate_http::{KeyBy, Limit};
+    /// # use tollgate::InFlight;
+    /// let jobs = Limit::new("jobs", InFlight::builder(4).build()?).by(KeyBy::nothing());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub const fn nothing() -> Self {
+        Self::new(How::Nothing)
+    }
+
+    /// Keys requests by the method. The methods `post` and `POST` have the same key, because some
+    /// servers treat them alike.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -341,8 +374,8 @@ impl KeyBy {
         Self { how: self.how.map(set) }
     }
 
-    /// Returns the request's key in the limit named `limit`, if the request has a key. Use this key
-    /// to check or change the limiter outside of the layer.
+    /// Returns the request's key in the limit named `limit`, if the request has one key. Use this
+    /// key to check or change the limiter outside of the layer.
     ///
     /// # Errors
     ///
@@ -361,7 +394,7 @@ impl KeyBy {
         let how = self.how.as_ref().map_err(|fault| LayerError::from(fault.clone()))?;
         let limit = limit.into();
         let mut key = KeyRef::new(&limit);
-        Ok(how.find(head, &mut key).then(|| key.to_key()))
+        Ok(matches!(how.find(head, &mut key), Finding::Found).then(|| key.to_key()))
     }
 
     /// Returns the error that building a layer would report.
@@ -399,19 +432,23 @@ impl How {
         match self {
             Self::Header(name) if *name == HOST => canonical_host(&key).into(),
             Self::Known { how, .. } => how.listed(key),
-            Self::Path => canonical_path(&key).into(),
+            Self::Path => path_key(&key).into(),
+            Self::Method => Method::from_bytes(&key).map_or(key, |it| counted(&it).as_bytes().into()),
             Self::PathTemplates(templates) => templates.of(&key).as_bytes().into(),
             _ => key,
         }
     }
 
-    /// Returns the value of the header or query parameter, if the key is one of these.
-    pub(crate) fn value<'a>(&self, head: RequestHead<'a>) -> Option<Cow<'a, [u8]>> {
+    /// Reads the header or query parameter, if the key is one of these.
+    fn value<'a>(&self, head: RequestHead<'a>) -> Reading<'a> {
         match self {
-            Self::Header(name) => head.header(name),
-            Self::Query(name) => head.query(name),
-            Self::ApiKey { header, parameter } => head.header(header).or_else(|| head.query(parameter)),
-            _ => None,
+            Self::Header(name) => head.read_header(name),
+            Self::Query(name) => head.read_query(name),
+            Self::ApiKey { header, parameter } => match head.read_header(header) {
+                Reading::Missing => head.read_query(parameter),
+                found => found,
+            },
+            _ => Reading::Missing,
         }
     }
 
@@ -432,26 +469,45 @@ impl How {
         }
     }
 
-    /// Appends the parts of a request's key. Returns false if the request has no key; some parts
-    /// may have been appended anyway.
-    pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
+    /// Appends the parts of a request's key. If the request has no key, some parts may have been
+    /// appended anyway.
+    pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> Finding {
         let part = match self {
             Self::Peer { ipv6_prefix } => head.peer().map(|peer| KeyPart::address(peer.ip(), *ipv6_prefix)),
             Self::Forwarded { walk, ipv6_prefix } => {
                 walk.client(head).map(|client| KeyPart::address(client, *ipv6_prefix))
             }
-            Self::Header(_) | Self::Query(_) | Self::ApiKey { .. } => self.value(head).map(KeyPart::from),
-            Self::Path => Some(canonical_path(head.uri().path().as_bytes()).into()),
-            Self::PathTemplates(templates) => Some(templates.of(head.uri().path().as_bytes()).into()),
-            Self::Known { how, known } => {
-                how.value(head).filter(|value| known.contains(value)).map(KeyPart::from)
+            Self::Header(_) | Self::Query(_) | Self::ApiKey { .. } | Self::Known { .. } => {
+                let (how, known) = match self {
+                    Self::Known { how, known } => (&**how, Some(known)),
+                    how => (how, None),
+                };
+                match how.value(head) {
+                    Reading::Ambiguous => return Finding::Ambiguous,
+                    Reading::Missing => None,
+                    Reading::One(value) => Some(value)
+                        .filter(|it| known.is_none_or(|known| known.contains(it)))
+                        .map(KeyPart::from),
+                }
             }
-            Self::Method => Some(head.method().as_str().into()),
+            Self::Path => Some(path_key(head.uri().path().as_bytes()).into()),
+            Self::PathTemplates(templates) => Some(templates.of(head.uri().path().as_bytes()).into()),
+            Self::Method => Some(counted(head.method()).into()),
             Self::Extension { find, .. } | Self::Closure(find) => find(head),
             Self::Or(hows) => return find_first(hows, head, key),
-            Self::And(hows) => return hows.iter().all(|how| how.find(head, key)),
+            Self::And(hows) => {
+                let found = hows.iter().map(|how| how.find(head, key));
+                return found.into_iter().find(|it| !matches!(it, Finding::Found)).unwrap_or(Finding::Found);
+            }
+            Self::Nothing => return Finding::Found,
         };
-        part.map(|part| key.push(part)).is_some()
+        match part {
+            Some(part) => {
+                key.push(part);
+                Finding::Found
+            }
+            None => Finding::Missing,
+        }
     }
 
     /// Returns the name of the item that is missing from a request without a key. Returns `None` if
@@ -467,7 +523,7 @@ impl How {
             Self::ApiKey { header, parameter } => {
                 Some(format!("neither a header `{header}` nor a query parameter `{parameter}`"))
             }
-            Self::Path | Self::PathTemplates(_) | Self::Method => None,
+            Self::Path | Self::PathTemplates(_) | Self::Method | Self::Nothing => None,
             Self::Known { how, .. } => how.may_miss().map(|missing| format!("{missing} that is known")),
             Self::Extension { name, .. } => Some(format!("no extension `{name}`")),
             Self::Closure(_) => Some("nothing that the closure finds".to_owned()),
@@ -503,7 +559,8 @@ impl How {
             | Self::PathTemplates(_)
             | Self::Known { .. }
             | Self::Extension { .. }
-            | Self::Closure(_) => None,
+            | Self::Closure(_)
+            | Self::Nothing => None,
         }
     }
 
@@ -517,16 +574,16 @@ impl How {
 }
 
 /// Appends the number of the first alternative that finds a key, followed by the parts of that key.
-fn find_first<'a>(hows: &'a [How], head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
+fn find_first<'a>(hows: &'a [How], head: RequestHead<'a>, key: &mut KeyRef<'a>) -> Finding {
     let before = key.len();
     for (how, number) in hows.iter().zip(0..) {
         key.push(KeyPart::Alternative(number));
-        if how.find(head, key) {
-            return true;
+        match how.find(head, key) {
+            Finding::Missing => key.truncate(before),
+            found => return found,
         }
-        key.truncate(before);
     }
-    false
+    Finding::Missing
 }
 
 impl fmt::Debug for KeyBy {
@@ -550,6 +607,7 @@ impl fmt::Debug for How {
             Self::PathTemplates(_) => f.write_str("path_templates"),
             Self::Known { how, known } => write!(f, "{how:?}.known({known:?})"),
             Self::Method => f.write_str("method"),
+            Self::Nothing => f.write_str("nothing"),
             Self::Extension { name, .. } => write!(f, "extension({name})"),
             Self::Closure(_) => f.write_str("closure"),
             Self::Or(hows) => f.debug_tuple("or").field(hows).finish(),

@@ -1,12 +1,12 @@
 //! The builder of a layer. `build` checks the configuration.
 
 use crate::check::event::{DecisionEvent, SettleEvent};
-use crate::check::limit_set::LimitSet;
+use crate::check::limit_set::{LimitSet, Repeats};
 use crate::check::listeners::{Hook, Listeners, SettleHook, UnknownClass};
 use crate::error::Fault;
 #[cfg(feature = "unstable-program")]
 use crate::head::ResponseHead;
-use crate::head::{Peers, RequestHead};
+use crate::head::{RequestHead, Sources};
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Limit, Skips};
 use crate::metrics::Metrics;
@@ -15,7 +15,7 @@ use crate::response::policy::Policy;
 use crate::response::refusal::Refusal;
 use crate::warning::BuildWarning;
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, Uri};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ const MAX_LIMITS: usize = 16;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RateLimitBuilder {
     limits: Vec<Limit>,
-    peers: Peers,
+    sources: Sources,
     skips: Option<Box<Skips>>,
     status: StatusCode,
     no_key_status: StatusCode,
@@ -69,7 +69,7 @@ impl RateLimitBuilder {
     pub(crate) fn new() -> Self {
         Self {
             limits: Vec::new(),
-            peers: Peers::default(),
+            sources: Sources::default(),
             skips: None,
             status: StatusCode::TOO_MANY_REQUESTS,
             no_key_status: StatusCode::FORBIDDEN,
@@ -136,7 +136,32 @@ impl RateLimitBuilder {
         T: Send + Sync + 'static,
         R: Into<Option<SocketAddr>>,
     {
-        self.peers.add(Box::new(move |extensions| extensions.get().and_then(|it| peer(it).into())));
+        self.sources.add_peer(Box::new(move |extensions| extensions.get().and_then(|it| peer(it).into())));
+        self
+    }
+
+    /// Reads the URI from an extension of type `T`, if the request has one. Use this method for a
+    /// layer inside a router that shortens the paths of the requests that it passes on. The limits
+    /// of such a layer would otherwise see `/uploads` for `/api/v1/uploads`: a limit for
+    /// `/api/v1/uploads` would apply to no request, and paths that differ only in front would have
+    /// one key. If this method is called several times, the first extension found in the request
+    /// counts.
+    ///
+    /// With axum's `Router::nest`, use `.uri_from(|it: &OriginalUri| &it.0)`.
+    ///
+    /// ```
+    /// # use http::Uri;
+    /// # use tollgate_http::RateLimitLayer;
+    /// #[derive(Clone)]
+    /// struct Original(Uri);
+    ///
+    /// let builder = RateLimitLayer::builder().uri_from(|it: &Original| &it.0);
+    /// ```
+    pub fn uri_from<T>(mut self, uri: impl Fn(&T) -> &Uri + Send + Sync + 'static) -> Self
+    where
+        T: Send + Sync + 'static,
+    {
+        self.sources.add_uri(Box::new(move |extensions| extensions.get().map(&uri)));
         self
     }
 
@@ -350,10 +375,7 @@ impl RateLimitBuilder {
     pub fn warnings(&self) -> Vec<BuildWarning> {
         let warning = |limit: &Limit| {
             let name = || limit.name.clone();
-            match &limit.by {
-                Some(by) => Some(BuildWarning::InventedKey { limit: name(), key: by.invented()? }),
-                None => limit.backend.is_by_key().then(|| BuildWarning::OneKey { limit: name() }),
-            }
+            Some(BuildWarning::InventedKey { limit: name(), key: limit.by.as_ref()?.invented()? })
         };
         self.limits.iter().filter_map(warning).chain(self.warnings.clone()).collect()
     }
@@ -410,8 +432,9 @@ impl RateLimitBuilder {
         }
         Ok(LimitSet {
             is_heard,
+            repeats: Repeats::default(),
             waits: limits.iter().any(CompiledLimit::waits),
-            peers: self.peers,
+            sources: self.sources,
             skips: self.skips,
             status: self.status,
             no_key_status: self.no_key_status,

@@ -10,9 +10,7 @@
 
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
-use crate::check::limit_set::LimitSet;
-#[cfg(feature = "unstable-program")]
-use crate::check::limit_set::Verdict;
+use crate::check::limit_set::{LimitSet, Verdict};
 use crate::check::wait::checking;
 use crate::error::LayerError;
 use crate::head::RequestHead;
@@ -29,8 +27,9 @@ use tower_service::Service;
 /// configure a layer.
 ///
 /// All clones of a layer share the same limits, and so do all services and connections that use the
-/// layer. The inner service must be `Clone`, as axum services, tonic services and hyper's
-/// `service_fn` are.
+/// layer. A request that passes the same layer twice, because a router and one of its routes have
+/// clones of it, is charged once. The inner service must be `Clone`, as axum services, tonic
+/// services and hyper's `service_fn` are.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -88,7 +87,7 @@ impl RateLimitLayer {
 impl RateLimitLayer {
     /// Checks a request without a handler, unless a limit makes the request wait.
     pub(crate) fn check_at_once<A>(&self, request: &Request<A>) -> Option<Verdict> {
-        self.set.check_at_once(RequestHead::with_peers(request, &self.set.peers))
+        self.set.check_at_once(RequestHead::with_sources(request, &self.set.sources))
     }
 }
 
@@ -113,6 +112,7 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimitService<S>;
 
     fn layer(&self, inner: S) -> RateLimitService<S> {
+        self.set.repeats.note_service();
         RateLimitService { inner, set: Arc::clone(&self.set) }
     }
 }
@@ -177,8 +177,11 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        let head = RequestHead::with_peers(&request, &self.set.peers);
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
+        if self.set.has_checked(request.extensions_mut()) {
+            return ResponseFuture::checked(Verdict::unlimited(), || self.inner.call(request));
+        }
+        let head = RequestHead::with_sources(&request, &self.set.sources);
         if let Some(verdict) = self.set.check_at_once(head) {
             return ResponseFuture::checked(verdict, || self.inner.call(request));
         }

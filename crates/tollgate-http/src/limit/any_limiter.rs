@@ -49,6 +49,11 @@ impl AnyLimiter {
         }
     }
 
+    /// Returns whether the limiter has a state for each key.
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.is_shared() || matches!(self, Self::Local(Local::Keyed(_)))
+    }
+
     /// Returns whether the counts are on another machine.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Shared(_) | Self::SharedInFlight(_))

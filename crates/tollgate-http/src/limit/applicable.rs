@@ -34,9 +34,9 @@ pub(crate) struct Refusing<'r> {
 }
 
 impl<'r> Refusing<'r> {
-    /// Returns the refusal of a request without a key.
-    pub(crate) fn no_key(limit: &'r CompiledLimit) -> Self {
-        Self { limit, class: None, reason: RefusalReason::NoKey, key: None }
+    /// Returns the refusal of a request without a key, or with several.
+    pub(crate) fn unidentified(limit: &'r CompiledLimit, reason: RefusalReason) -> Self {
+        Self { limit, class: None, reason, key: None }
     }
 
     /// Returns the refusal of a caller whose class is blocked.

@@ -68,14 +68,6 @@ impl Backend {
         Self { default, default_name: None, classes: Vec::new() }
     }
 
-    /// Returns whether this is a single process-local rate limiter with keys. The result is false
-    /// for a limiter without keys or with classes, for limits on requests in flight, and for shared
-    /// limits.
-    pub(crate) fn is_by_key(&self) -> bool {
-        let is_keyed = matches!(&self.default, AnyLimiter::Local(Local::Keyed(_)));
-        is_keyed && !self.default.is_in_flight() && self.default_name.is_none()
-    }
-
     /// Creates a backend from these classes, starting with the default class. Returns `None` if
     /// there are no classes.
     pub(crate) fn of_classes(mut classes: impl Iterator<Item = (String, AnyLimiter)>) -> Option<Self> {

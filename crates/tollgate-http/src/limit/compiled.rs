@@ -8,10 +8,10 @@ use crate::class::by::{ClassBy, ClassHow, ClassOf};
 use crate::class::lookup::{Found, Question};
 use crate::error::Fault;
 use crate::head::RequestHead;
-use crate::key::by::How;
+use crate::key::by::{Finding, How};
 use crate::key::parts::{KeyPart, KeyRef};
 use crate::metrics::{Counts, Metrics};
-use crate::response::refusal::LimitKind;
+use crate::response::refusal::{LimitKind, RefusalReason};
 use crate::settle::response_cost::Checked;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,6 +117,10 @@ impl CompiledLimit {
         } = limit;
         let quoted = quoted(&name)?;
         let how = by.map(|by| by.checked()).transpose()?;
+        if how.is_none() && backend.is_keyed() {
+            return Err(Fault::NoBy { limit: name });
+        }
+        let how = how.filter(|how| !matches!(how, How::Nothing));
         let classes = Classes::new(&name, class_by, default_name.as_deref(), classes)?;
         if matches!((&backend, &how), (AnyLimiter::Local(Local::Single(_)), Some(_))) {
             return Err(Fault::OneState { limit: name });
@@ -271,16 +275,28 @@ impl CompiledLimit {
         self.skips.as_ref().is_some_and(|skips| skips(head))
     }
 
-    /// Returns a request's key. With [`WhenNoKey::Share`], all requests without a key share one
-    /// key; otherwise the result for such a request is `None`.
-    pub(crate) fn key<'a>(&'a self, head: RequestHead<'a>) -> Option<KeyRef<'a>> {
+    /// Returns a request's key; `None` if the request has no key and the limit does not count it.
+    /// With [`WhenNoKey::Share`], all requests without a key, or with several, share one key.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the limit refuses a request without a key, or with several.
+    pub(crate) fn key<'a>(&'a self, head: RequestHead<'a>) -> Result<Option<KeyRef<'a>>, RefusalReason> {
         let mut key = KeyRef::new(&self.name);
-        match &self.how {
-            Some(how) if how.find(head, &mut key) => Some(key),
-            Some(_) if self.no_key != Some(WhenNoKey::Share) => None,
-            Some(_) => Some(self.shared()),
-            None => Some(key),
+        let Some(how) = &self.how else { return Ok(Some(key)) };
+        match (how.find(head, &mut key), self.no_key) {
+            (Finding::Found, _) => Ok(Some(key)),
+            (_, Some(WhenNoKey::Share)) => Ok(Some(self.shared())),
+            (Finding::Missing, Some(WhenNoKey::Deny)) => Err(RefusalReason::NoKey),
+            (Finding::Missing, _) => Ok(None),
+            (Finding::Ambiguous, _) => Err(RefusalReason::AmbiguousKey),
         }
+    }
+
+    /// Returns where the parts of the key are found; `None` if all requests are counted together.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn how(&self) -> Option<&How> {
+        self.how.as_ref()
     }
 
     fn shared(&self) -> KeyRef<'_> {

@@ -119,8 +119,11 @@ pub struct Limit {
 impl Limit {
     /// Creates a limit over any limiter that converts into a [`Backend`].
     ///
-    /// Without [`by`](Self::by), all requests share one state. With `by`, each key has its own
-    /// state.
+    /// With [`by`](Self::by), each key has its own state. A [`SingleLimiter`] has one state for all
+    /// requests. Any other limiter requires `by`, which may be
+    /// [`KeyBy::nothing`](crate::KeyBy::nothing).
+    ///
+    /// [`SingleLimiter`]: tollgate::SingleLimiter
     ///
     /// The name consists of 1 to 128 printable ASCII characters and appears in the fields and
     /// bodies of responses. The name is part of each key, so several limits can share one limiter.

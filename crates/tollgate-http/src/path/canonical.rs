@@ -64,7 +64,7 @@ fn is_dots(text: &[u8]) -> bool {
 }
 
 /// Returns the byte encoded by two hexadecimal digits at the beginning of the text.
-fn encoded(text: &[u8]) -> Option<u8> {
+pub(super) fn encoded(text: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*text.get(at)?).to_digit(16);
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()
 }
@@ -74,7 +74,7 @@ fn is_unreserved(byte: u8) -> bool {
 }
 
 /// Returns whether a segment of a path may contain this byte unencoded (RFC 3986, section 3.3).
-fn is_plain(byte: u8) -> bool {
+pub(super) fn is_plain(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte)
 }
 

@@ -3,7 +3,8 @@
 //! A limit has few templates, so they are compared one after the other, segment by segment. A
 //! router would be an additional dependency for every user of path keys.
 
-use super::canonical::canonical_path;
+use super::canonical::{canonical_path, encoded, is_plain};
+use super::spelling::without_case;
 use crate::text::error::TextError;
 use crate::text::printable::printable;
 use std::fmt;
@@ -16,8 +17,10 @@ const UNMATCHED: &str = "(other)";
 ///
 /// A template begins with a slash and consists of segments of three kinds. Plain text is compared
 /// with the path in its [canonical form](crate::RequestHead::path). A name in braces matches any
-/// text within one segment. A name after an asterisk, as in `/static/{*file}`, matches one or more
-/// segments at the end of the path. Names have no effect on matching.
+/// text within one segment. A name after an asterisk, as in `/static/{*file}`, matches everything
+/// that follows: `/static` and `/static/` as well as `/static/a/b.css`. Names have no effect on
+/// matching. The characters of other patterns, such as `*`, `:id` and `$id`, are refused; `%2A`,
+/// `%3A` and `%24` are the characters themselves.
 ///
 /// ```
 /// use tollgate_http::settings::PathTemplate;
@@ -41,7 +44,11 @@ pub struct PathTemplate {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Segment {
-    Text(Box<[u8]>),
+    /// Text in canonical form, and in the form that ignores spelling and case.
+    Text {
+        exact: Box<[u8]>,
+        loose: Box<[u8]>,
+    },
     Any,
     Rest,
 }
@@ -57,11 +64,31 @@ impl PathTemplate {
         let Some(path) = path.strip_prefix(b"/") else { return false };
         let mut found = path.split(|&byte| byte == b'/');
         for segment in &self.segments {
-            let Some(found) = found.next() else { return false };
+            match (segment, found.next()) {
+                (Segment::Rest, _) => return true,
+                (Segment::Text { exact, .. }, Some(found)) if **exact == *found => {}
+                (Segment::Any, Some(found)) if !found.is_empty() => {}
+                _ => return false,
+            }
+        }
+        found.next().is_none()
+    }
+
+    /// Returns whether some server may treat a path as one that this template matches. The path is
+    /// in the form of [`without_case`].
+    pub(crate) fn may_match(&self, path: &[u8]) -> bool {
+        let Some(path) = path.strip_prefix(b"/") else { return false };
+        let mut found = path.split(|&byte| byte == b'/').filter(|found| !found.is_empty());
+        for segment in &self.segments {
             match segment {
-                Segment::Text(text) if **text == *found => {}
-                Segment::Any if !found.is_empty() => {}
-                Segment::Rest => return !found.is_empty(),
+                Segment::Rest => return true,
+                // In this form, `%2F` separates two segments, and a slash at the end none.
+                Segment::Text { loose, .. }
+                    if loose
+                        .split(|&byte| byte == b'/')
+                        .filter(|part| !part.is_empty())
+                        .all(|part| found.next() == Some(part)) => {}
+                Segment::Any if found.next().is_some() => {}
                 _ => return false,
             }
         }
@@ -73,11 +100,11 @@ impl PathTemplate {
         let mut others = other.segments.iter();
         for segment in &self.segments {
             match (segment, others.next()) {
-                (Segment::Text(text), Some(Segment::Text(other))) if text == other => {}
+                (Segment::Rest, _) => return true,
+                (Segment::Text { exact, .. }, Some(Segment::Text { exact: other, .. })) if exact == other => {
+                }
                 (Segment::Any, Some(Segment::Any)) => {}
-                (Segment::Any, Some(Segment::Text(other))) if !other.is_empty() => {}
-                (Segment::Rest, Some(Segment::Text(other))) => return !other.is_empty(),
-                (Segment::Rest, Some(_)) => return true,
+                (Segment::Any, Some(Segment::Text { exact, .. })) if !exact.is_empty() => {}
                 _ => return false,
             }
         }
@@ -107,25 +134,32 @@ impl FromStr for PathTemplate {
         };
         let count = path.split('/').count();
         let mut segments = Vec::with_capacity(count);
+        let mut before = String::from("/");
         for (number, segment) in (1..).zip(path.split('/')) {
-            segments.push(parse(segment, number == count).map_err(|expected| {
+            segments.push(parse(segment, &before, number == count).map_err(|expected| {
                 let segment = printable(segment.as_bytes());
                 TextError::new(format!(
                     "invalid path template `{shown}` at segment {number}, `{segment}`: expected {expected}"
                 ))
             })?);
+            before = format!("{before}{segment}/");
         }
         Ok(Self { text: text.to_owned(), segments })
     }
 }
 
-/// Parses a segment. An error describes the expected form of the segment.
-fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
+/// Parses a segment. An error describes the expected form of the segment. `before` is the text of
+/// the template before the segment.
+fn parse(segment: &str, before: &str, is_last: bool) -> Result<Segment, String> {
     if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         let (name, is_rest) = name.strip_prefix('*').map_or((name, false), |name| (name, true));
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
         {
-            return Err("a name of letters, digits, `-` and `_` between the braces, as in `{id}`".to_owned());
+            return Err(
+                "a name of letters, digits, `-` and `_` between the braces, as in `{id}` for one segment or \
+                 `{*path}` for all that follows"
+                    .to_owned(),
+            );
         }
         return match (is_rest, is_last) {
             (true, false) => Err("it at the end, because it stands for all that follows".to_owned()),
@@ -142,12 +176,69 @@ fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
     if segment == "." || segment == ".." {
         return Err("no `.` and no `..`, which no canonical path has".to_owned());
     }
+    if let Some(expected) = instead_of_pattern(segment, before, is_last) {
+        return Err(expected);
+    }
     let form = canonical_path(segment.as_bytes());
     let form = &form[1..];
     if form != segment.as_bytes() {
         return Err(format!("`{}`, which is its canonical form", printable(form)));
     }
-    Ok(Segment::Text(form.into()))
+    let exact = unescaped(form);
+    let loose = without_case(&exact)[1..].into();
+    Ok(Segment::Text { exact: exact[1..].into(), loose })
+}
+
+/// Returns the expected form of a segment that contains the pattern of another tool.
+fn instead_of_pattern(segment: &str, before: &str, is_last: bool) -> Option<String> {
+    const ID: &str = "`{id}` for any text of one segment";
+    let before = printable(before.as_bytes());
+    let is_all = ["*", "**", ".*", ".+", "(.*)", "(.+)", "..."].contains(&segment);
+    Some(if is_all && is_last {
+        format!("`{before}{{*path}}` for all that follows, or `{before}{{name}}` for one segment")
+    } else if segment.contains('*') || segment.contains(".+") || segment == "..." {
+        "no pattern but a name in braces as all of a segment, `{name}` for one segment, or `{*path}` at the end for \
+         all that follows (`%2A` is the character `*`)"
+            .to_owned()
+    } else if segment.len() > 1 && segment.starts_with(':') {
+        format!("{ID} (`%3A` is the character `:`)")
+    } else if segment.len() > 1 && segment.starts_with('$') {
+        format!("{ID} (`%24` is the character `$`)")
+    } else if segment.ends_with('$') {
+        "no `$` at the end, because a template is for the whole path (`%24` is the character `$`)".to_owned()
+    } else if segment.contains('|') || segment.ends_with(',') && !is_last {
+        "one path; write `or` and the other path behind it, or `{name}` for any text of one segment"
+            .to_owned()
+    } else if segment.contains(['<', '>', '[', ']']) {
+        ID.to_owned()
+    } else if segment.contains(['^', '\\']) {
+        format!("no regular expression: {ID}, or `{{*path}}` at the end for all that follows")
+    } else if segment.contains(['?', '#']) {
+        let mark = if segment.contains('?') { '?' } else { '#' };
+        format!("only the path before the `{mark}`, because no path contains what follows")
+    } else {
+        return None;
+    })
+}
+
+/// Replaces the encodings of characters that a path may contain unencoded: `%24` by `$`. The result
+/// begins with a slash.
+fn unescaped(segment: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'/'];
+    let mut rest = segment;
+    while let Some((&byte, after)) = rest.split_first() {
+        match encoded(after).filter(|&meant| byte == b'%' && is_plain(meant)) {
+            Some(meant) => {
+                out.push(meant);
+                rest = &after[2..];
+            }
+            None => {
+                out.push(byte);
+                rest = after;
+            }
+        }
+    }
+    out
 }
 
 /// Path templates. The first template that matches a path counts.
@@ -196,10 +287,16 @@ impl PathTemplates {
     }
 
     /// Returns the text of the template that matches a path, or `(other)`. The path may have any
-    /// form. This method allocates only if the path is not [canonical](canonical_path).
+    /// form. If no template matches the [canonical](canonical_path) form, a template counts that
+    /// may match the path on some server: `/Login;x` is counted as `/login`.
     pub fn of(&self, path: &[u8]) -> &str {
-        let path = canonical_path(path);
-        self.templates.iter().find(|it| it.matches(&path)).map_or(UNMATCHED, PathTemplate::as_str)
+        let canonical = canonical_path(path);
+        let matching = self.templates.iter().find(|it| it.matches(&canonical));
+        let matching = matching.or_else(|| {
+            let path = without_case(&canonical);
+            self.templates.iter().find(|it| it.may_match(&path))
+        });
+        matching.map_or(UNMATCHED, PathTemplate::as_str)
     }
 }
 
@@ -215,19 +312,27 @@ mod tests {
             ("/users/{id}", "//users/./%37", true),
             ("/users/{id}", "/users/", false),
             ("/users/{id}", "/users", false),
-            ("/users/{id}", "/users/7/", false),
+            ("/users/{id}", "/users/7/", true),
+            ("/users/{id}", "/users/7;x", true),
+            ("/users/{id}", "/users%2F7", true),
             ("/users/{id}", "/users/7/orders", false),
-            ("/users/{id}", "/Users/7", false),
+            ("/users/{id}", "/Users/7", true),
             ("/users/{id}", "*", false),
             ("/users/", "/users/", true),
-            ("/users/", "/users", false),
+            ("/users/", "/users", true),
             ("/", "/", true),
             ("/", "/a", false),
             ("/{*rest}", "/a/b/", true),
-            ("/{*rest}", "/", false),
+            ("/{*rest}", "/", true),
             ("/a/{x}/{*rest}", "/a/b/c/d", true),
-            ("/a/{x}/{*rest}", "/a/b", false),
+            ("/a/{x}/{*rest}", "/a/b", true),
+            ("/a/{x}/{*rest}", "/a/", false),
+            ("/a/{*rest}", "/a", true),
+            ("/a/{*rest}", "/ab", false),
             ("/v1/keys:rotate", "/v1/keys:rotate", true),
+            ("/v1/keys:rotate", "/v1/keys%3Arotate", true),
+            ("/%24batch", "/$batch", true),
+            ("/%24batch", "/%24batch", true),
         ];
         for (template, path, matches) in table {
             let templates = PathTemplates::new([template]).unwrap();
@@ -247,18 +352,22 @@ mod tests {
             (&["/a{id}"], "at segment 1, `a{id}`: expected a name in braces as all of the segment"),
             (&["/a/../b"], "at segment 2, `..`: expected no `.` and no `..`"),
             (&["/%6cogin"], "at segment 1, `%6cogin`: expected `login`, which is its canonical form"),
-            (&["/a?b"], "at segment 1, `a?b`: expected `a%3Fb`"),
+            (&["/a?b"], "at segment 1, `a?b`: expected only the path before the `?`"),
+            (&["/a/*"], "at segment 2, `*`: expected `/a/{*path}` for all that follows"),
+            (&["/*/a"], "at segment 1, `*`: expected no pattern but a name in braces"),
+            (&["/:id"], "at segment 1, `:id`: expected `{id}`"),
             (&["/\u{1b}"], "at segment 1, `\\u{1b}`: expected `%1B`"),
             (&["/users/{id}", "/users/me"], "`/users/me` is never reached, because `/users/{id}` before it"),
             (&["/a", "/a"], "`/a` is never reached"),
             (&["/{*rest}", "/a/{b}"], "`/a/{b}` is never reached"),
+            (&["/{*r}", "/"], "`/` is never reached"),
             (&[], "0 path templates"),
         ];
         for (templates, part) in table {
             let message = PathTemplates::new(templates).expect_err(part).to_string();
             assert!(message.contains(part), "{message}");
         }
-        for good in [&["/users/me", "/users/{id}"][..], &["/a/", "/{x}/{y}"], &["/{x}", "/"], &["/{*r}", "/"]]
+        for good in [&["/users/me", "/users/{id}"][..], &["/a/", "/{x}/{y}"], &["/{x}", "/"], &["/", "/{*r}"]]
         {
             assert!(PathTemplates::new(good).is_ok(), "{good:?}");
         }

@@ -99,6 +99,7 @@ fn problem(refusal: &Refusal<'_>) -> Bytes {
             "unavailable",
         ),
         RefusalReason::NoKey => ("about:blank", reason_phrase(refusal.status), "client_unknown"),
+        RefusalReason::AmbiguousKey => ("about:blank", reason_phrase(refusal.status), "client_ambiguous"),
         RefusalReason::Blocked => ("about:blank", reason_phrase(refusal.status), "blocked"),
     };
     let problem = Problem {

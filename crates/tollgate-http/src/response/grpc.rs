@@ -17,6 +17,7 @@ static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 pub(crate) static RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
+const INVALID_ARGUMENT: HeaderValue = HeaderValue::from_static("3");
 const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
 const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
 
@@ -49,6 +50,7 @@ pub(crate) fn response(refusal: &Refusal<'_>, content_type: HeaderValue) -> Resp
     headers.insert(CONTENT_TYPE, content_type);
     let status = match refusal.reason {
         RefusalReason::NoKey | RefusalReason::Blocked => PERMISSION_DENIED,
+        RefusalReason::AmbiguousKey => INVALID_ARGUMENT,
         RefusalReason::Unavailable => UNAVAILABLE,
         _ => RESOURCE_EXHAUSTED,
     };

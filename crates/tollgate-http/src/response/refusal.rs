@@ -28,6 +28,9 @@ pub enum RefusalReason {
     Unavailable,
     /// The request has no key, and the limit requires one.
     NoKey,
+    /// The request has several values where the limit looks for its key, such as a header that
+    /// occurs twice. The status is 400.
+    AmbiguousKey,
     /// The limit refuses all requests of this client. Waiting does not help, so the status is the
     /// same as for requests [without a key](crate::RateLimitBuilder::no_key_status).
     Blocked,
@@ -144,6 +147,11 @@ impl Refusal<'_> {
             }
             (RefusalReason::NoKey, _) => {
                 format!("rate limit {limit:?} can't identify the client of this request")
+            }
+            (RefusalReason::AmbiguousKey, _) => {
+                format!(
+                    "the request has several values where rate limit {limit:?} looks for its client: send one"
+                )
             }
             (RefusalReason::Blocked, _) => format!("limit {limit:?} blocks this client"),
         }

@@ -15,7 +15,7 @@ use crate::limit::named::Limit;
 use crate::path::template::PathTemplate;
 use crate::text::classes::{ClassByText, ListedText};
 use crate::text::limit::{KeyText, LimitPart, LimitText};
-use crate::text::scope::Scope;
+use crate::text::scope::{Doubtful, Scope};
 use crate::warning::BuildWarning;
 use http::StatusCode;
 use std::sync::Arc;
@@ -121,8 +121,9 @@ struct Scopes {
 }
 
 impl Scopes {
-    fn hold(&self, head: RequestHead<'_>) -> bool {
-        self.scopes.iter().any(|scope| scope.holds(head, || self.client.as_ref()?.address(head)))
+    fn hold(&self, head: RequestHead<'_>, doubtful: Doubtful) -> bool {
+        let client = || self.client.as_ref()?.address(head);
+        self.scopes.iter().any(|scope| scope.holds(head, doubtful, client))
     }
 }
 
@@ -187,10 +188,7 @@ impl LayerSettings {
         self.check()?;
         let mut builder = RateLimitLayer::builder().status(self.status);
         for text in &self.limits {
-            if let Some(unreached) = text.key.as_ref().and_then(KeyText::unreached) {
-                let warning = BuildWarning::NeverReached { limit: text.name.clone(), text: unreached };
-                builder = builder.warn_all([warning]);
-            }
+            builder = builder.warn_all(Self::warnings_of(text));
             let scopes = text.only.iter().chain(&text.except);
             builder = builder.warn_all(self.evaded(Some(&text.name), scopes));
             for limit in self.limits_of(text, &mut make, |limit, table| self.asked(limit, text, table))? {
@@ -198,7 +196,26 @@ impl LayerSettings {
             }
         }
         let builder = builder.warn_all(self.evaded(None, self.except.iter()));
+        let builder = builder.warn_all(self.warning_of_exemptions());
         Ok(self.exempting(builder, self.except.clone()))
+    }
+
+    /// Returns warnings about a text, whatever the other settings are.
+    pub(super) fn warnings_of(text: &LimitText) -> impl Iterator<Item = BuildWarning> {
+        let limit = || text.name.clone();
+        let unreached = text.key.as_ref().and_then(KeyText::unreached);
+        let unreached = unreached.map(|text| BuildWarning::NeverReached { limit: limit(), text });
+        let everybody = text.except.as_ref().and_then(Scope::everybody);
+        let everybody =
+            everybody.map(|family| BuildWarning::ExemptsEverybody { limit: Some(limit()), family });
+        let nothing = text.limits_nothing().then(|| BuildWarning::LimitsNothing { limit: limit() });
+        [unreached, everybody, nothing].into_iter().flatten()
+    }
+
+    /// Returns a warning about the exemptions from all limits.
+    pub(super) fn warning_of_exemptions(&self) -> Option<BuildWarning> {
+        let family = self.except.iter().find_map(Scope::everybody)?;
+        Some(BuildWarning::ExemptsEverybody { limit: None, family })
     }
 
     /// Creates the limits that together enforce one limit text. `set` sets each limit's scope, key
@@ -212,7 +229,9 @@ impl LayerSettings {
         let table = self.table(text)?;
         let mut limits = Vec::new();
         for part in self.parts(text, table.as_deref())? {
-            let limit = set(Limit::new(&part.name, make(&part)?), table.as_ref())?;
+            let limit = Limit::new(&part.name, make(&part)?);
+            let limit = if part.key.is_none() { limit.by(KeyBy::nothing()) } else { limit };
+            let limit = set(limit, table.as_ref())?;
             let of_key = limit.by.as_ref().and_then(KeyBy::error);
             if let Some(error) = of_key.or_else(|| limit.class_by.as_ref().and_then(ClassBy::error)) {
                 return Err(of_limit(text, error.clone()).into());
@@ -250,7 +269,7 @@ impl LayerSettings {
             return builder;
         }
         let except = self.scopes(except);
-        builder.skip(move |head| except.hold(head))
+        builder.skip(move |head| except.hold(head, Doubtful::NotSelected))
     }
 
     /// Creates a process-local limiter for part of a limit.
@@ -311,14 +330,14 @@ impl LayerSettings {
         let limit = match &text.only {
             Some(only) => {
                 let only = self.scopes(vec![only.clone()]);
-                limit.only(move |head| only.hold(head))
+                limit.only(move |head| only.hold(head, Doubtful::Selected))
             }
             None => limit,
         };
         match &text.except {
             Some(except) => {
                 let except = self.scopes(vec![except.clone()]);
-                limit.skip(move |head| except.hold(head))
+                limit.skip(move |head| except.hold(head, Doubtful::NotSelected))
             }
             None => limit,
         }

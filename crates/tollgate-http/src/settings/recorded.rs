@@ -75,13 +75,14 @@ impl LayerSettings {
                 }
                 _ => here.asked(limit, text, table),
             })?;
+            builder = builder.warn_all(Self::warnings_of(text));
             for limit in limits {
                 builder = builder.limit(limit);
             }
         }
         let (unknown, known): (Vec<Scope>, Vec<Scope>) =
             self.except.iter().cloned().partition(|scope| scope.facts().any(|fact| is_lacking(&fact)));
-        builder = here.exempting(builder, known);
+        builder = here.exempting(builder, known).warn_all(self.warning_of_exemptions());
         if unknown.is_empty() {
             return Ok(builder);
         }

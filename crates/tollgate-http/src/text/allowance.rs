@@ -105,7 +105,14 @@ fn one(text: &str) -> Result<Allowance, TextError> {
         _ => {}
     }
     let Some(most) = text.strip_suffix("once").and_then(|it| it.trim_end().strip_suffix("at")) else {
-        return Ok(Allowance::Rate(parse_quota(text)?));
+        let quota = parse_quota(text)?;
+        if quota.tokens() == 0 {
+            return Err(TextError::new(format!(
+                "`{}` allows no request: expected at least 1, as in `1/min`; write `blocked` to refuse every request",
+                printable(text.as_bytes())
+            )));
+        }
+        return Ok(Allowance::Rate(quota));
     };
     let number: Option<u64> = most.trim().parse().ok().filter(|most| (1..=1_000_000).contains(most));
     number.map(Allowance::AtOnce).ok_or_else(|| {

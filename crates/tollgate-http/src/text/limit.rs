@@ -159,6 +159,7 @@ impl LimitText {
         let is_listed = matches!(&self.class_by, Some(ClassByText::In { what: ListedText::Key, .. }));
         let parts = self.key.iter().flat_map(|key| key.alternatives.iter().flatten());
         for part in parts {
+            part.checked()?;
             if let (PartText::Known { file: None, .. }, false) = (part, is_listed) {
                 return Err(TextError::new(
                     "missing file after `known`: expected a file with one key a line, as in `header x-api-key known \
@@ -166,6 +167,12 @@ impl LimitText {
                      of a file has no space and no `+`",
                 ));
             }
+        }
+        if let Some(twice) = self.key.as_ref().and_then(KeyText::twice) {
+            return Err(TextError::new(format!(
+                "`{}` twice in a key, which changes nothing: expected it once",
+                printable(twice.as_bytes())
+            )));
         }
         let parts = self.parts(&[]);
         let twice = parts
@@ -187,6 +194,29 @@ impl LimitText {
             )));
         }
         Ok(self)
+    }
+
+    /// Returns the names of the files of known keys and of classes.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn files_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let parts = self.key.iter_mut().flat_map(|key| key.alternatives.iter_mut().flatten());
+        let known = parts.filter_map(|part| match part {
+            PartText::Known { file, .. } => file.as_mut(),
+            _ => None,
+        });
+        let classes = match &mut self.class_by {
+            Some(ClassByText::In { file, .. }) => Some(file),
+            Some(ClassByText::Header(_)) | None => None,
+        };
+        known.chain(classes)
+    }
+
+    /// Returns whether the text allows everything to everybody. A file of classes may list limited
+    /// keys.
+    pub(crate) fn limits_nothing(&self) -> bool {
+        let is_listed = matches!(self.class_by, Some(ClassByText::In { .. }));
+        let mut all = std::iter::once(&self.allowances).chain(self.classes.iter().map(|(_, it)| it));
+        !is_listed && all.all(|it| it.0 == [Allowance::Unlimited])
     }
 
     /// Returns the parts that together enforce the text. There is one part for each rate, and one
@@ -307,6 +337,16 @@ impl KeyText {
         self.otherwise.unwrap_or(WhenNoKey::Deny)
     }
 
+    /// Returns a part that occurs twice in an alternative, or an alternative that occurs twice.
+    fn twice(&self) -> Option<String> {
+        let alternatives: Vec<String> = self.alternatives.iter().map(|parts| joined(parts)).collect();
+        let parts = self.alternatives.iter().map(|parts| parts.iter().map(PartText::to_string).collect());
+        let mut lists = parts.chain([alternatives]);
+        lists.find_map(|list: Vec<String>| {
+            list.iter().enumerate().find(|(place, it)| list[..*place].contains(it)).map(|(_, it)| it.clone())
+        })
+    }
+
     /// Returns the part of the text that no request ever reaches, because it follows a key that
     /// every request has.
     pub(crate) fn unreached(&self) -> Option<String> {
@@ -415,6 +455,21 @@ impl PartText {
                 let others = printable(others.as_bytes());
                 Err(TextError::new(format!("invalid key `{others}`: expected {PARTS}")))
             }
+        }
+    }
+
+    /// Checks that the name of a query parameter is one.
+    fn checked(&self) -> Result<(), TextError> {
+        match self {
+            Self::Query(name) if name.contains(['?', '&', '=', '#', '%', '"']) => {
+                Err(TextError::new(format!(
+                    "invalid query parameter `{}`: expected its name alone, decoded and without `?`, `&`, `=` and quotes, \
+                 as in `query api_key`",
+                    printable(name.as_bytes())
+                )))
+            }
+            Self::Known { part, .. } => part.checked(),
+            _ => Ok(()),
         }
     }
 

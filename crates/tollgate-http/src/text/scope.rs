@@ -3,12 +3,14 @@
 use super::error::TextError;
 #[cfg(feature = "unstable-program")]
 use super::fact::Fact;
+use super::methods::{nearest, registered};
 use super::printable::printable;
 use super::words::Words;
 use crate::client::forwarded::network;
-use crate::head::RequestHead;
-use crate::host::canonical_host;
+use crate::head::{Reading, RequestHead};
+use crate::host::{canonical_host, has_port, is_plain, without_port};
 use crate::path::canonical::canonical_path;
+use crate::path::spelling::without_case;
 use crate::path::template::PathTemplate;
 use http::Method;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderName, ORIGIN};
@@ -52,8 +54,18 @@ enum Condition {
     Preflight,
 }
 
-const CONDITIONS: &str = "a method in capitals (`POST`, `GET,PUT`), a path (`/users/{id}`), `host NAME`, \
-    `header NAME`, `header NAME=VALUE`, `from NETWORK` or `preflight`";
+const CONDITIONS: &str = "a method in capitals (`POST`, `GET,PUT`, `method PURGE`), a path that begins with `/` \
+    (`/users/{id}`), `host NAME`, `header NAME`, `header NAME=VALUE`, `from NETWORK` or `preflight`";
+
+/// Which requests a scope selects if it cannot tell whether a condition holds: because a value
+/// occurs twice, or because only some servers treat two spellings alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubtful {
+    /// The limit applies, so that no spelling evades it.
+    Selected,
+    /// The request is not exempt.
+    NotSelected,
+}
 
 impl Scope {
     /// Parses the words of a scope, which end before `except` or `class`.
@@ -92,8 +104,26 @@ impl Scope {
     }
 
     /// Returns whether a request is in scope. `client` returns the address of the request's client.
-    pub(crate) fn holds(&self, head: RequestHead<'_>, client: impl Fn() -> Option<IpAddr>) -> bool {
-        self.alternatives.iter().any(|all| all.iter().all(|condition| condition.holds(head, &client)))
+    pub(crate) fn holds(
+        &self,
+        head: RequestHead<'_>,
+        doubtful: Doubtful,
+        client: impl Fn() -> Option<IpAddr>,
+    ) -> bool {
+        let holds =
+            |condition: &Condition| condition.holds(head, &client).unwrap_or(doubtful == Doubtful::Selected);
+        self.alternatives.iter().any(|all| all.iter().all(holds))
+    }
+
+    /// Returns `IPv4` or `IPv6` if the scope contains every address of this family, whatever else
+    /// the request is.
+    pub(crate) fn everybody(&self) -> Option<&'static str> {
+        self.alternatives.iter().find_map(|all| match &all[..] {
+            [Condition::From(network)] if network.prefix_len() == 0 => {
+                Some(if network.addr().is_ipv4() { "IPv4" } else { "IPv6" })
+            }
+            _ => None,
+        })
     }
 
     /// Returns whether the scope depends on the address of the client.
@@ -137,6 +167,7 @@ impl Condition {
         };
         match word {
             "preflight" => Ok(Self::Preflight),
+            "method" => Self::methods(argument("name", "method PURGE")?, |_| true),
             "host" => Self::host(argument("name", "host api.example.com")?),
             "header" => Self::header(argument("name", "header x-beta")?),
             "from" => {
@@ -153,26 +184,64 @@ impl Condition {
             methods
                 if methods.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b',' || byte == b'-') =>
             {
-                let all: Result<Vec<Method>, _> = methods.split(',').map(Method::from_str).collect();
-                all.map(Self::Methods).map_err(|_| {
-                    let methods = printable(methods.as_bytes());
-                    TextError::new(format!("invalid methods `{methods}`: expected some such as `GET,PUT`"))
-                })
+                Self::methods(methods, |name| registered(name).is_some())
             }
-            other => Err(TextError::new(format!(
-                "invalid condition `{}`: expected {CONDITIONS}",
-                printable(other.as_bytes())
-            ))),
+            other => {
+                let meant =
+                    registered(other).map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+                let hint = match other {
+                    "*" => "; leave `for` out if the limit is for all requests",
+                    _ if other.starts_with('"') => "; write it without quotes",
+                    _ => "",
+                };
+                let other = printable(other.as_bytes());
+                Err(TextError::new(format!(
+                    "invalid condition `{other}`: expected {CONDITIONS}{meant}{hint}"
+                )))
+            }
         }
+    }
+
+    /// Parses a list of methods, each of which must be known.
+    fn methods(text: &str, is_known: impl Fn(&str) -> bool) -> Result<Self, TextError> {
+        let all = text.split(',').map(|name| {
+            let shown = printable(name.as_bytes());
+            let method = registered(name).unwrap_or(name).parse().map_err(|_| {
+                TextError::new(format!(
+                    "invalid methods `{}`: expected some such as `GET,PUT`",
+                    printable(text.as_bytes())
+                ))
+            })?;
+            if is_known(name) {
+                return Ok(method);
+            }
+            let meant = nearest(name).map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
+            Err(TextError::new(format!(
+                "unknown method `{shown}`{meant}: expected a registered method such as `POST`, or `method {shown}` for one \
+                 that your server defines; leave the method out if every method is meant"
+            )))
+        });
+        all.collect::<Result<_, _>>().map(Self::Methods)
     }
 
     fn host(text: &str) -> Result<Self, TextError> {
         let (name, is_end) = text.strip_prefix('*').map_or((text, false), |end| (end, true));
         let form = String::from_utf8_lossy(&canonical_host(name.as_bytes())).into_owned();
-        let is_name = !form.is_empty() && !form.contains(['/', '*', '"']) && form.starts_with('.') == is_end;
+        let port = &form.as_bytes()[without_port(form.as_bytes()).len()..];
+        let is_name = is_plain(without_port(form.as_bytes()))
+            && port.iter().skip(1).all(u8::is_ascii_digit)
+            && form.starts_with('.') == is_end;
         if !is_name {
+            let hint = match () {
+                () if !text.is_ascii() => {
+                    "; write the form `xn--...` of a name that is not ASCII, which clients send"
+                }
+                () if text.ends_with(":*") => "; leave the port out, a host without one matches any port",
+                () if text.matches(':').count() > 1 => "; write an IPv6 address in brackets, `[2001:db8::1]`",
+                () => "",
+            };
             return Err(TextError::new(format!(
-                "invalid host `{}`: expected a name such as `api.example.com`, or `*.example.com` for all below it",
+                "invalid host `{}`: expected a name such as `api.example.com`, or `*.example.com` for all below it{hint}",
                 printable(text.as_bytes())
             )));
         }
@@ -180,7 +249,29 @@ impl Condition {
     }
 
     fn header(text: &str) -> Result<Self, TextError> {
+        let invalid = |expected: &str| {
+            Err(TextError::new(format!(
+                "invalid header `{}`: expected {expected}",
+                printable(text.as_bytes())
+            )))
+        };
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        if name.ends_with('!') {
+            return invalid(
+                "no `!=`; name the requests to leave out behind `except`, as in `except header x-plan=free`",
+            );
+        }
+        match value {
+            Some("*") => {
+                return invalid("`header NAME` for any value, or `header NAME=\"*\"` for an asterisk");
+            }
+            Some(value) if value.contains([',', '|']) && !value.starts_with('"') => {
+                return invalid(
+                    "one value; write `header NAME=A or header NAME=B` for two, or a value with a comma in double quotes",
+                );
+            }
+            _ => {}
+        }
         let value = value.map(|value| {
             value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value).to_owned()
         });
@@ -188,34 +279,43 @@ impl Condition {
             Ok(name) if value.as_ref().is_none_or(|value| !value.is_empty() && !value.contains('"')) => {
                 Ok(Self::Header { name, value })
             }
-            _ => Err(TextError::new(format!(
-                "invalid header `{}`: expected `header NAME`, or `header NAME=VALUE` with a value that has spaces in \
-                 double quotes, as in `header x-plan=\"free trial\"`",
-                printable(text.as_bytes())
-            ))),
+            _ => invalid(
+                "`header NAME`, or `header NAME=VALUE` with a value that has spaces in double quotes, as in `header \
+                 x-plan=\"free trial\"`",
+            ),
         }
     }
 
-    fn holds(&self, head: RequestHead<'_>, client: &impl Fn() -> Option<IpAddr>) -> bool {
-        match self {
+    /// Returns whether the condition holds, or `None` if that is doubtful.
+    fn holds(&self, head: RequestHead<'_>, client: &impl Fn() -> Option<IpAddr>) -> Option<bool> {
+        Some(match self {
             Self::Methods(methods) => holds_method(methods, head.method()),
-            Self::Path(template) => template.matches(&canonical_path(head.uri().path().as_bytes())),
-            Self::Host { name, is_end } => head.header(HOST).is_some_and(|host| match is_end {
-                true => host.len() > name.len() && host.ends_with(name.as_bytes()),
-                false => *host == *name.as_bytes(),
-            }),
-            Self::Header { name, value: None } => head.headers().contains_key(name),
-            Self::Header { name, value: Some(value) } => {
-                head.header(name).is_some_and(|found| *found == *value.as_bytes())
+            Self::Path(template) => {
+                let path = canonical_path(head.uri().path().as_bytes());
+                let matches = template.matches(&path);
+                if !matches && template.may_match(&without_case(&path)) {
+                    return None;
+                }
+                matches
             }
+            Self::Host { name, is_end } => match head.read_header(HOST) {
+                Reading::One(host) if is_plain(without_port(&host)) => is_host((name, *is_end), &host),
+                _ => return None,
+            },
+            Self::Header { name, value: None } => head.headers().contains_key(name),
+            Self::Header { name, value: Some(value) } => match head.read_header(name) {
+                Reading::One(found) => *found == *value.as_bytes(),
+                Reading::Missing => false,
+                Reading::Ambiguous => return None,
+            },
             Self::From(network) => client().is_some_and(|address| network.contains(&address.to_canonical())),
             Self::Preflight => {
                 let headers = head.headers();
-                head.method() == Method::OPTIONS
+                head.method().as_str().eq_ignore_ascii_case(Method::OPTIONS.as_str())
                     && headers.contains_key(ORIGIN)
                     && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
             }
-        }
+        })
     }
 
     #[cfg(feature = "unstable-program")]
@@ -253,8 +353,9 @@ impl Condition {
             }
             (Self::Methods(wide), Self::Preflight) => wide.contains(&Method::OPTIONS),
             (Self::Path(wide), Self::Path(narrow)) => wide.covers(narrow),
-            (Self::Host { name, is_end: true }, Self::Host { name: narrow, .. }) => {
-                narrow.ends_with(name.as_str()) && narrow.len() >= name.len()
+            (Self::Host { name, is_end }, Self::Host { name: narrow, is_end: is_narrow_end }) => {
+                name == narrow && is_end == is_narrow_end
+                    || (*is_end || !is_narrow_end) && is_host((name, *is_end), narrow.as_bytes())
             }
             (Self::Header { name, value: None }, Self::Header { name: narrow, .. }) => name == narrow,
             (Self::From(wide), Self::From(narrow)) => wide.contains(narrow),
@@ -263,9 +364,21 @@ impl Condition {
     }
 }
 
-/// Returns whether a method is in this list. A list with GET also contains HEAD.
+/// Returns whether a method is in this list, in any case. A list with GET also contains HEAD.
 fn holds_method(methods: &[Method], method: &Method) -> bool {
-    methods.contains(method) || (*method == Method::HEAD && methods.contains(&Method::GET))
+    let is = |other: &Method, method: &Method| other.as_str().eq_ignore_ascii_case(method.as_str());
+    let is_head = is(&Method::HEAD, method) && methods.contains(&Method::GET);
+    is_head || methods.iter().any(|other| is(other, method))
+}
+
+/// Returns whether a host in canonical form has this name or, if `is_end` is set, ends with it. A
+/// name without a port stands for any port.
+fn is_host((name, is_end): (&str, bool), host: &[u8]) -> bool {
+    let host = if has_port(name.as_bytes()) { host } else { without_port(host) };
+    match is_end {
+        true => host.len() > name.len() && host.ends_with(name.as_bytes()),
+        false => host == name.as_bytes(),
+    }
 }
 
 impl FromStr for Scope {
@@ -301,13 +414,16 @@ impl fmt::Display for Condition {
         match self {
             Self::Methods(methods) => {
                 let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
-                f.write_str(&names.join(","))
+                let is_known = names.iter().all(|name| registered(name).is_some());
+                write!(f, "{}{}", if is_known { "" } else { "method " }, names.join(","))
             }
             Self::Path(template) => template.fmt(f),
             Self::Host { name, is_end } => write!(f, "host {}{name}", if *is_end { "*" } else { "" }),
             Self::Header { name, value: None } => write!(f, "header {name}"),
             Self::Header { name, value: Some(value) } => {
-                let quote = if value.contains(char::is_whitespace) { "\"" } else { "" };
+                let is_quoted =
+                    value.contains(|it: char| it.is_whitespace() || it == ',' || it == '|') || value == "*";
+                let quote = if is_quoted { "\"" } else { "" };
                 write!(f, "header {name}={quote}{value}{quote}")
             }
             Self::From(network) => write!(f, "from {network}"),

@@ -65,7 +65,7 @@ fn refusals_shadows_and_missing_keys_are_told_and_the_warning_comes_once() {
     let site = site();
     let (shadow, keyed) = (site.single(Quota::per_hour(1)), site.limiter(Quota::per_minute(1)));
     let site = site
-        .limit(Limit::new("shadow", shadow).shadow())
+        .limit(Limit::new("shadow", shadow).by(KeyBy::nothing()).shadow())
         .limit(Limit::new("keyed", keyed).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run();
     assert_told(|request| site.status(request));
@@ -76,7 +76,7 @@ fn limits_that_must_be_waited_for_tell_the_same() {
     let site = site();
     let (shadow, keyed) = (site.elsewhere(Quota::per_hour(1)), site.elsewhere(Quota::per_minute(1)));
     let site = site
-        .limit(Limit::new("shadow", shadow).shadow())
+        .limit(Limit::new("shadow", shadow).by(KeyBy::nothing()).shadow())
         .limit(Limit::new("keyed", keyed).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run_shared();
     assert_told(|request| site.send(request).status.as_u16());
@@ -139,7 +139,7 @@ fn assert_told(status: impl Fn(Request<()>) -> u16) {
         "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s) reason=Quota",
         "DEBUG message=a request was refused limit=\"keyed\" remaining=0 retry_after=Some(60s) reason=Quota binding=true",
         "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s) reason=Quota",
-        "WARN message=a request without a key limit=\"keyed\" shadow=false refused=true",
+        "WARN message=a request without a key limit=\"keyed\" shadow=false refused=true missing=\"no header `x-a`\"",
         "DEBUG message=a request without a key limit=\"keyed\" shadow=false refused=true",
     ];
     assert_eq!(told, expected);

@@ -226,7 +226,7 @@ fn a_request_takes_as_many_places_as_it_costs() {
 #[test]
 fn all_requests_together_have_so_many_places() {
     let all: InFlight<Key> = InFlight::builder(2).max_keys(1).build().unwrap();
-    let site = site().limit(Limit::new("all", all.clone())).run();
+    let site = site().limit(Limit::new("all", all.clone()).by(KeyBy::nothing())).run();
     let held = [of("a"), of("b")].map(|request| site.call(request).unwrap());
     let none: [&str; 0] = [];
     assert_eq!((all.in_flight(&Key::new("all", none)), site.status(of("c"))), (2, 429));
@@ -258,7 +258,7 @@ fn a_full_table_refuses_new_clients_or_lets_them_pass_uncounted() {
 fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
     let (site, places) = (site(), places(1));
     let elsewhere = site.elsewhere(Quota::per_hour(2));
-    let shared = Limit::new("shared", Arc::clone(&elsewhere));
+    let shared = Limit::new("shared", Arc::clone(&elsewhere)).by(KeyBy::nothing());
     let site = site.limit(per_key(&places)).limit(shared).run_shared();
     elsewhere.close();
     let mut gone = Box::pin(site.service().oneshot(of("a")));

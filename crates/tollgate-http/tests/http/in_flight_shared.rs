@@ -157,13 +157,13 @@ fn a_shared_place_and_the_rates_are_taken_all_or_none() {
     for rate_first in [false, true] {
         let (site, far) = (site(), Far::new(1));
         let (rate, near) = (site.elsewhere(Quota::per_hour(3)), Arc::new(site.single(Quota::per_hour(30))));
-        let by_rate = Limit::new("rate", Arc::clone(&rate));
+        let by_rate = Limit::new("rate", Arc::clone(&rate)).by(KeyBy::nothing());
         let site = if rate_first {
             site.limit(by_rate).limit(limit(&far))
         } else {
             site.limit(limit(&far)).limit(by_rate)
         };
-        let site = site.limit(Limit::new("near", Arc::clone(&near))).run_shared();
+        let site = site.limit(Limit::new("near", Arc::clone(&near)).by(KeyBy::nothing())).run_shared();
         let held = pollster::block_on(site.service().oneshot(of("a"))).unwrap();
         for _ in 0..3 {
             assert_eq!(site.send(of("a")).json()["limit"], "places");
@@ -181,7 +181,10 @@ fn a_shared_place_and_the_rates_are_taken_all_or_none() {
 fn who_hangs_up_while_he_waits_leaves_no_place_taken() {
     let (site, far) = (site(), Far::new(1));
     let rate = site.elsewhere(Quota::per_hour(9));
-    let site = site.limit(limit(&far)).limit(Limit::new("rate", Arc::clone(&rate))).run_shared();
+    let site = site
+        .limit(limit(&far))
+        .limit(Limit::new("rate", Arc::clone(&rate)).by(KeyBy::nothing()))
+        .run_shared();
     // This store answers, but the other store does not.
     rate.close();
     let mut request = site.under_way(of("a"));
@@ -232,8 +235,11 @@ fn a_shared_shadow_in_flight_refuses_nothing() {
 #[test]
 fn all_requests_on_all_machines_together_have_so_many_places() {
     let far = Far::new(1);
-    let machines =
-        [(); 2].map(|()| site().limit(Limit::new("all", Backend::in_flight(Arc::clone(&far)))).run_shared());
+    let machines = [(); 2].map(|()| {
+        site()
+            .limit(Limit::new("all", Backend::in_flight(Arc::clone(&far))).by(KeyBy::nothing()))
+            .run_shared()
+    });
     let held = pollster::block_on(machines[0].service().oneshot(of("a"))).unwrap();
     assert_eq!(machines[1].statuses([of("b")]), [429]);
     drop(held);

@@ -7,9 +7,9 @@ use std::fs;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tollgate::{Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota, Tick};
+use tollgate::{Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota, SingleLimiter, Tick};
 use tollgate_http::settings::LayerSettings;
-use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, RateLimitLayer, RefusalReason, WhenNoKey};
+use tollgate_http::{AsyncLimiter, ClassBy, Key, KeyBy, Limit, RateLimitLayer, RefusalReason, WhenNoKey};
 
 /// A limiter for a thousand keys, with ten requests an hour for each key.
 fn thousand(site: &Site, by: KeyBy) -> Limit {
@@ -207,22 +207,37 @@ fn a_limit_by_what_anyone_can_invent_is_warned_of() {
 }
 
 #[test]
-fn a_limiter_of_keys_without_a_key_counts_all_requests_together_and_warns() {
+fn a_limiter_of_keys_counts_all_requests_together_only_by_nothing() {
     let site = site();
-    let limiter = Limiter::builder(Quota::per_hour(2)).clock(&site.clock).build().unwrap();
-    let builder = RateLimitLayer::builder().limit(Limit::new("all", limiter));
-    let warnings: Vec<String> = builder.warnings().iter().map(ToString::to_string).collect();
-    assert_eq!(
-        warnings,
-        [
-            "limit \"all\" has a limiter with a state for each key and no `.by(...)`, so all requests together \
-          are one key: add `.by(...)`, or use a `SingleLimiter`"
-        ]
-    );
-    let in_flight = tollgate::InFlight::builder(1).build().unwrap();
-    assert_eq!(RateLimitLayer::builder().limit(Limit::new("all", in_flight)).warnings(), []);
-    let limiter = Limiter::builder(Quota::per_hour(2)).clock(&site.clock).build().unwrap();
-    let running = site.limit(Limit::new("all", limiter)).run();
+    let limiter = || Limiter::builder(Quota::per_hour(2)).clock(&site.clock).build().unwrap();
+    let in_flight = || tollgate::InFlight::builder(1).build().unwrap();
+    let classes = || Limiter::builder(Quota::per_hour(2)).class("paid", Quota::per_hour(9)).build().unwrap();
+    let paid = || ClassBy::from_fn(|_| Some("paid"));
+    for limit in [
+        Limit::new("all", limiter()),
+        Limit::new("all", in_flight()),
+        Limit::new("all", classes()).class_by(paid()),
+        Limit::new("all", Away),
+    ] {
+        let refused = RateLimitLayer::builder().limit(limit).build().unwrap_err().to_string();
+        assert!(
+            refused.contains("\"all\" has a limiter with a state for each key and no `.by(...)`"),
+            "{refused}"
+        );
+        assert!(refused.contains("`.by(KeyBy::nothing())`"), "{refused}");
+    }
+    for limit in [
+        Limit::new("all", in_flight()).by(KeyBy::nothing()),
+        Limit::new("all", classes()).class_by(paid()).by(KeyBy::nothing()),
+        Limit::new("all", Away).by(KeyBy::nothing()),
+        Limit::new("all", SingleLimiter::builder(Quota::per_hour(2)).build().unwrap()).by(KeyBy::nothing()),
+    ] {
+        let builder = RateLimitLayer::builder().limit(limit);
+        assert_eq!(builder.warnings(), []);
+        assert!(builder.build().is_ok());
+    }
+    let all = Limit::new("all", limiter()).by(KeyBy::nothing());
+    let running = site.limit(all).run();
     let status = |address: &str| running.status(from(address, "/", &[]));
     assert_eq!(["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(status), [200, 200, 429]);
 }

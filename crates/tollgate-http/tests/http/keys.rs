@@ -1,6 +1,6 @@
 //! The keys of requests, for every way to find a key.
 
-use super::site::{from, site, with};
+use super::site::{from, grpc, site, with};
 use http::Request;
 use std::net::SocketAddr;
 use tollgate::{Limiter, Quota};
@@ -9,6 +9,7 @@ use tollgate_http::{Key, KeyBy, KeyPart, Limit, RequestHead, WhenNoKey};
 const OK: u16 = 200;
 const REFUSED: u16 = 429;
 const NO_KEY: u16 = 403;
+const SEVERAL: u16 = 400;
 
 fn peer(address: &str) -> Request<()> {
     from(address, "/", &[])
@@ -96,8 +97,8 @@ fn a_header_is_a_key_if_it_is_there_once_and_not_empty() {
     assert_eq!(site.statuses([tenant("a"), tenant("a"), tenant("b"), tenant("A")]), [OK, REFUSED, OK, OK]);
     assert_eq!(site.statuses([tenant(""), with(&[])]), [NO_KEY, NO_KEY]);
     // If two keys were accepted, the limiter might use one of them and the handler the other.
-    assert_eq!(site.status(with(&[("x-tenant", "a"), ("x-tenant", "new")])), NO_KEY);
-    assert_eq!(site.status(with(&[("x-tenant", "new"), ("x-tenant", "new")])), NO_KEY);
+    assert_eq!(site.status(with(&[("x-tenant", "a"), ("x-tenant", "new")])), SEVERAL);
+    assert_eq!(site.status(with(&[("x-tenant", "new"), ("x-tenant", "new")])), SEVERAL);
 }
 
 #[test]
@@ -108,8 +109,12 @@ fn a_query_parameter_is_a_key_however_it_is_encoded() {
     for same in ["?api_key=a%20b", "?x=1&api_key=%61%20b&y", "?api%5Fkey=a+b", "?api_keys=1&api_key=a+b"] {
         assert_eq!(site.status(query(same)), REFUSED, "{same}");
     }
-    for none in ["", "?", "?api_key", "?api_key=", "?API_KEY=a", "?api_key=a&api_key=b", "?a=api_key=b"] {
+    for none in ["", "?", "?api_key", "?api_key=", "?API_KEY=a", "?a=api_key=b"] {
         assert_eq!(site.status(query(none)), NO_KEY, "{none}");
+    }
+    for several in ["?api_key=a&api_key=b", "?api_key=&api_key=a", "?api_key=a&api%5Fkey", "?api_key&api_key"]
+    {
+        assert_eq!(site.status(query(several)), SEVERAL, "{several}");
     }
     assert_eq!(site.statuses([query("?api_key=a%2Bb"), query("?api_key=a%2bb")]), [OK, REFUSED]);
 }
@@ -136,7 +141,9 @@ fn an_api_key_is_one_client_wherever_it_stands_and_an_address_is_another() {
     // Without an API key, the address is the key. An API key never equals an address.
     assert_eq!(site.status(with("/?api_key=192.0.2.1", &[])), OK);
     assert_eq!(site.statuses([with("/", &[]), with("/", &[])]), [OK, REFUSED]);
-    assert_eq!(site.status(with("/", &[("x-api-key", "a"), ("x-api-key", "b")])), REFUSED);
+    // With two API keys, neither the query nor the address is tried.
+    assert_eq!(site.status(with("/?api_key=c", &[("x-api-key", "a"), ("x-api-key", "b")])), SEVERAL);
+    assert_eq!(site.status(with("/?api_key=a&api_key=b", &[])), SEVERAL);
     assert_eq!(site.status(from("", "/", &[])), NO_KEY);
 }
 
@@ -144,10 +151,13 @@ fn an_api_key_is_one_client_wherever_it_stands_and_an_address_is_another() {
 fn paths_and_methods_are_keys_without_the_query() {
     let site = site().hourly(KeyBy::path().and(KeyBy::method()));
     let get = |uri| from("", uri, &[]);
-    assert_eq!(site.statuses([get("/a"), get("/a?b"), get("/b"), get("/a/")]), [OK, REFUSED, OK, OK]);
-    let mut post = get("/a");
-    *post.method_mut() = http::Method::POST;
-    assert_eq!(site.status(post), OK);
+    assert_eq!(site.statuses([get("/a"), get("/a?b"), get("/b"), get("/a/")]), [OK, REFUSED, OK, REFUSED]);
+    let by = |method: &str| {
+        let mut request = get("/a");
+        *request.method_mut() = method.parse().unwrap();
+        request
+    };
+    assert_eq!(site.statuses([by("POST"), by("post"), by("PURGE"), by("purge")]), [OK, REFUSED, OK, OK]);
 }
 
 #[test]
@@ -281,4 +291,34 @@ fn a_very_long_key_is_a_key() {
     let longer = long.clone() + "b";
     let [one, same, other] = [&long, &long, &longer].map(|key| with(&[("x-a", key)]));
     assert_eq!(site.statuses([one, same, other]), [OK, REFUSED, OK]);
+}
+
+#[test]
+fn several_keys_are_refused_or_share_one_whatever_no_key_means() {
+    let of = |no_key| {
+        let site = site();
+        let by = KeyBy::header("x-a").known(["a"]);
+        let limit = Limit::new("keyed", site.limiter(Quota::per_hour(1))).by(by).when_no_key(no_key);
+        site.limit(limit).run()
+    };
+    let several = || with(&[("x-a", "a"), ("x-a", "b")]);
+    for no_key in [WhenNoKey::Deny, WhenNoKey::Allow] {
+        let site = of(no_key);
+        let refused = site.send(several());
+        assert_eq!(
+            (refused.status, refused.json()["error"].as_str()),
+            (400.try_into().unwrap(), Some("client_ambiguous"))
+        );
+        let grpc = site.send(grpc(several(), "application/grpc"));
+        assert_eq!((grpc.status.as_u16(), grpc.header("grpc-status")), (200, Some("3")));
+        assert_eq!(site.statuses([with(&[("x-a", "a")]), several()]), [OK, SEVERAL]);
+    }
+    let shared = of(WhenNoKey::Share);
+    assert_eq!(shared.statuses([several(), several(), with(&[("x-a", "a")])]), [OK, REFUSED, OK]);
+    // The shadow of such a limit lets the request pass.
+    let site = site();
+    let limit = Limit::new("keyed", site.limiter(Quota::per_hour(1))).by(KeyBy::header("x-a"));
+    let site =
+        site.limit(limit.when_no_key(WhenNoKey::Allow).shadow()).with(|it| it.on_decision(|_| ())).run();
+    assert_eq!(site.status(several()), OK);
 }

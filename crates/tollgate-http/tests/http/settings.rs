@@ -124,7 +124,6 @@ fn settings_that_cannot_be_enforced_are_named() {
             settings(&["a=1/s class b 2/s by ip class by header k in /nowhere"]),
             "limit `a`: classes of keys: the file `/nowhere` cannot be read (",
         ),
-        (settings(&["a=0/s by ip"]), "limit `a`: 0 tokens"),
     ];
     for (settings, part) in table {
         let message = of(settings);

@@ -608,7 +608,7 @@ fn a_stream_over_its_limit_takes_each_refilled_token_and_counts_no_denials() {
     let clock = ManualClock::new();
     let limiter = Limiter::<Key>::builder(Quota::per_hour(100)).clock(&clock).exact_keys().count_denials();
     let limiter = Arc::new(limiter.build().unwrap());
-    let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(ESTIMATE);
+    let limit = Limit::new("tokens", Arc::clone(&limiter)).by(KeyBy::nothing()).cost(ESTIMATE);
     let layer = layer([limit.settle(ResponseCost::bytes(1))]);
     let mut answer = send(&layer, json(&[&*"x".repeat(30); 40]));
     let key = Key::new("tokens", [""; 0]);
@@ -665,7 +665,7 @@ fn a_cut_frees_the_place_in_flight_at_once() {
     let clock = ManualClock::new();
     let places = InFlight::builder(1).max_keys(1).build().unwrap();
     let tokens = Limit::new("tokens", limiter(&clock, 100, 0)).settle(ResponseCost::bytes(1).cut_off());
-    let layer = layer([Limit::new("places", places.clone()), tokens]);
+    let layer = layer([Limit::new("places", places.clone()).by(KeyBy::nothing()), tokens]);
     let none: [&str; 0] = [];
     let key = Key::new("places", none);
     let mut answer = send(&layer, json(&["x", &"x".repeat(100)]));
@@ -985,7 +985,7 @@ fn a_limit_of_this_process_is_settled_beside_a_shared_one() {
     let site = site();
     let (elsewhere, here) = (site.elsewhere(Quota::per_hour(9)), limiter(&site.clock, 100, 0));
     let limit = Limit::new("tokens", Arc::clone(&here)).cost(ESTIMATE).settle(ResponseCost::bytes(1));
-    let layer = layer([limit, Limit::new("all", elsewhere).charge_if(|_| false)]);
+    let layer = layer([limit, Limit::new("all", elsewhere).by(KeyBy::nothing()).charge_if(|_| false)]);
     let mut answer = send(&layer, json(&["abc"]));
     assert_eq!(charged(&here), ESTIMATE);
     pull_all(&mut answer);
@@ -1017,7 +1017,7 @@ fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
         Fault::JsonPath { path: "a..b".to_owned() }
     );
     let places = InFlight::builder(1).max_keys(1).build().unwrap();
-    let places = Limit::new("tokens", places).settle(ResponseCost::bytes(1));
+    let places = Limit::new("tokens", places).by(KeyBy::nothing()).settle(ResponseCost::bytes(1));
     let refused = RateLimitLayer::builder().limit(places).build().unwrap_err();
     assert_eq!(refused, Fault::InFlightRule { limit: limit(), rule: "settle" });
 }

@@ -29,7 +29,7 @@ fn elsewhere(clock: &ManualClock, tokens: u64, debt: u64) -> Arc<Elsewhere> {
 
 fn one_with(settle: ResponseCost, change: impl FnOnce(Limit) -> Limit) -> One {
     let elsewhere = elsewhere(&ManualClock::new(), 100, 50);
-    let limit = Limit::new("tokens", Arc::clone(&elsewhere));
+    let limit = Limit::new("tokens", Arc::clone(&elsewhere)).by(KeyBy::nothing());
     let limit = change(limit.cost(ESTIMATE).settle(settle));
     One { layer: layer([limit]), elsewhere }
 }
@@ -164,7 +164,7 @@ fn a_stream_takes_what_is_left_and_is_cut_at_the_first_frame_after_a_denial() {
 fn a_stream_over_its_limit_takes_each_token_that_is_refilled() {
     let clock = ManualClock::new();
     let elsewhere = elsewhere(&clock, 100, 0);
-    let limit = Limit::new("tokens", Arc::clone(&elsewhere)).cost(ESTIMATE);
+    let limit = Limit::new("tokens", Arc::clone(&elsewhere)).by(KeyBy::nothing()).cost(ESTIMATE);
     let layer = layer([limit.settle(ResponseCost::bytes(1))]);
     let mut answer = send(&layer, json(&[&*TEN.repeat(3); 40]));
     for number in 0..40 {
@@ -251,7 +251,7 @@ fn a_smaller_figure_gives_back_all_that_was_charged_on_the_way() {
 fn a_shared_shadow_counts_and_cuts_nothing() {
     let clock = ManualClock::new();
     let tried = elsewhere(&clock, 100, 50);
-    let limit = Limit::new("tokens", Arc::clone(&tried)).shadow();
+    let limit = Limit::new("tokens", Arc::clone(&tried)).by(KeyBy::nothing()).shadow();
     let open = Limit::new("open", SingleLimiter::builder(Quota::per_hour(1)).build().unwrap());
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off()), open]);
     let mut answer = send(&layer, json(&[&*TEN.repeat(6); 3]));
@@ -269,7 +269,10 @@ fn a_frame_that_one_limit_refuses_costs_the_other_nothing() {
         let far = elsewhere(&clock, shared, 0);
         let near = Arc::new(SingleLimiter::builder(Quota::per_hour(here)).clock(&clock).build().unwrap());
         let settle = |limit: Limit| limit.cost(20).settle(ResponseCost::bytes(1).cut_off());
-        let limits = [Limit::new("tokens", Arc::clone(&far)), Limit::new("near", Arc::clone(&near))];
+        let limits = [
+            Limit::new("tokens", Arc::clone(&far)).by(KeyBy::nothing()),
+            Limit::new("near", Arc::clone(&near)),
+        ];
         let layer = layer(limits.map(settle));
         let mut answer = send(&layer, json(&[TEN; 20]));
         let frames = pull_with_tasks(&mut answer, &far);
@@ -326,7 +329,7 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
         let near = Arc::new(near);
         let limit = |settle: ResponseCost| {
             let limit = if is_shared {
-                Limit::new("tokens", Arc::clone(&far))
+                Limit::new("tokens", Arc::clone(&far)).by(KeyBy::nothing())
             } else {
                 Limit::new("tokens", Arc::clone(&near))
             };
@@ -367,7 +370,7 @@ fn a_listener_that_panics_loses_no_settlement() {
     let clock = ManualClock::new();
     let far = [(); 2].map(|()| elsewhere(&clock, 100, 50));
     let near = [(); 3].map(|()| limiter(&clock, 100, 50));
-    let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at])).cost(20);
+    let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at])).by(KeyBy::nothing()).cost(20);
     let local = |name, at: usize| Limit::new(name, Arc::clone(&near[at])).cost(20);
     let by_header = || ResponseCost::header("x-tokens");
     let layer = RateLimitLayer::builder()
@@ -406,7 +409,7 @@ fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
 #[test]
 fn streams_on_several_threads_are_charged_exactly_what_passed() {
     let far = elsewhere(&ManualClock::new(), 5_000, 1_000_000);
-    let limit = Limit::new("tokens", Arc::clone(&far)).cost(30);
+    let limit = Limit::new("tokens", Arc::clone(&far)).by(KeyBy::nothing()).cost(30);
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
     let (start, is_over) = (Barrier::new(5), AtomicBool::new(false));
     let passed: u64 = thread::scope(|scope| {
@@ -504,7 +507,7 @@ proptest! {
         // The first limiter of each pair may run out of tokens; the second never does.
         let far = [300, 5_000].map(|tokens| elsewhere(&clock, tokens, 100_000));
         let near = [300, 5_000].map(|tokens| limiter(&clock, tokens, 100_000));
-        let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at]));
+        let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at])).by(KeyBy::nothing());
         let local = |name, at: usize| Limit::new(name, Arc::clone(&near[at]));
         let by_figure = || ResponseCost::json("usage.total_tokens").or(ResponseCost::bytes(1)).cut_off();
         let (cuts, counts) = (ResponseCost::bytes(1).cut_off(), ResponseCost::bytes(1));

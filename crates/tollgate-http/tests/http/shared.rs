@@ -68,7 +68,7 @@ fn a_shared_limit_answers_as_a_local_one_does() {
         let (shared, shared_told) = twice(|site| {
             let limit = by_header("keyed", &site.elsewhere(Quota::per_hour(2)));
             let all = site.elsewhere(Quota::per_minute(100).burst(50));
-            [limit, Limit::new("all", all)]
+            [limit, Limit::new("all", all).by(KeyBy::nothing())]
         });
         let (local, shared) = (local.run(), shared.run_shared());
         for request in requests() {
@@ -104,13 +104,14 @@ fn shared_limits_are_checked_when_the_layer_is_built_and_are_not_asked() {
     assert!(RateLimitLayer::builder().limit(burst.cost(6)).build().is_ok());
     let quota = Quota::per_second(200_000_000);
     let never = Fault::NeverTriggers { limit: "all".to_owned(), quota };
-    assert_eq!(refused(Limit::new("all", site().elsewhere(quota))), never);
+    assert_eq!(refused(Limit::new("all", site().elsewhere(quota)).by(KeyBy::nothing())), never);
     let missing = Limit::new("keyed", Arc::clone(&elsewhere)).by(KeyBy::header("x-a"));
     assert!(matches!(fault(&refused(missing)), Fault::NoKey { .. }));
     assert_eq!(RateLimitLayer::builder().build().unwrap_err(), Fault::NoLimits);
     assert_eq!(elsewhere.calls(), [""; 0]);
     // Several limits may use the same limiter, because each key includes the name of its limit.
-    let [one, other] = ["one", "other"].map(|name| Limit::new(name, Arc::clone(&elsewhere)));
+    let [one, other] =
+        ["one", "other"].map(|name| Limit::new(name, Arc::clone(&elsewhere)).by(KeyBy::nothing()));
     let site = site().limit(one).limit(other).run_shared();
     assert_eq!(site.send(with(&[])).items("ratelimit"), ["one r=4 t=720", "other r=4 t=720"]);
 }
@@ -153,7 +154,7 @@ fn three() -> (Waits, [Arc<Elsewhere>; 2], Arc<tollgate::SingleLimiter>, Told) {
     let site = site
         .limit(by_header("keyed", &keyed))
         .limit(Limit::new("here", Arc::clone(&here)))
-        .limit(Limit::new("all", Arc::clone(&all)));
+        .limit(Limit::new("all", Arc::clone(&all)).by(KeyBy::nothing()));
     let (builder, told) = telling(site.builder);
     let site = Site { builder, clock: site.clock };
     (site.run_shared(), [keyed, all], here, told)
@@ -218,7 +219,7 @@ fn what_a_limit_of_this_process_denies_beside_a_shared_one_is_counted() {
     let site = site
         .limit(by(Limit::new("counting", Arc::clone(&counting)), "x-a"))
         .limit(by(Limit::new("full", Arc::clone(&full)), "x-b"))
-        .limit(Limit::new("elsewhere", elsewhere))
+        .limit(Limit::new("elsewhere", elsewhere).by(KeyBy::nothing()))
         .run_shared();
     assert_eq!(site.statuses([key("a"), key("a"), key("a")]), [200, 429, 429]);
     assert_eq!(counting.most_denied(9).iter().map(|key| key.denied()).collect::<Vec<_>>(), [2]);
@@ -248,6 +249,7 @@ fn exempt_requests_ask_nobody_and_costs_are_what_was_said() {
     let site = site();
     let elsewhere = site.elsewhere(Quota::per_hour(7));
     let limit = Limit::new("all", Arc::clone(&elsewhere))
+        .by(KeyBy::nothing())
         .skip(|head| head.uri().path() == "/a")
         .cost(RequestCost::from_fn(|head| if head.uri().path() == "/c" { 0 } else { 3 }));
     let site = site.limit(limit).with(|it| it.skip(|head| head.uri().path() == "/b")).run_shared();
@@ -263,8 +265,8 @@ fn a_shared_shadow_decides_and_tells_and_never_refuses() {
     let site = site();
     let (tried, open) = (site.elsewhere(Quota::per_hour(2)), site.elsewhere(Quota::per_hour(3)));
     let site = site
-        .limit(Limit::new("tried", Arc::clone(&tried)).shadow())
-        .limit(Limit::new("open", Arc::clone(&open)));
+        .limit(Limit::new("tried", Arc::clone(&tried)).by(KeyBy::nothing()).shadow())
+        .limit(Limit::new("open", Arc::clone(&open)).by(KeyBy::nothing()));
     let (builder, told) = telling(site.builder);
     let site = Site { builder, clock: site.clock }.run_shared();
     let first = site.send(with(&[]));
@@ -290,8 +292,8 @@ fn a_shared_shadow_is_charged_only_for_what_passes() {
     let site = site();
     let (tried, open) = (site.elsewhere(Quota::per_hour(9)), site.elsewhere(Quota::per_hour(1)));
     let site = site
-        .limit(Limit::new("tried", Arc::clone(&tried)).shadow())
-        .limit(Limit::new("open", open))
+        .limit(Limit::new("tried", Arc::clone(&tried)).by(KeyBy::nothing()).shadow())
+        .limit(Limit::new("open", open).by(KeyBy::nothing()))
         .run_shared();
     assert_eq!(site.statuses([with(&[]), with(&[])]), [200, 429]);
     assert_eq!(tried.calls(), ["check 1", "check 1", "refund 1"]);
@@ -305,7 +307,7 @@ fn a_local_shadow_beside_a_shared_limit_is_charged_only_for_what_passes() {
     let (tried, open) = (Arc::new(site.single(Quota::per_hour(2))), site.elsewhere(Quota::per_hour(3)));
     let site = site
         .limit(Limit::new("tried", Arc::clone(&tried)).shadow())
-        .limit(Limit::new("open", open))
+        .limit(Limit::new("open", open).by(KeyBy::nothing()))
         .run_shared();
     assert_eq!(site.statuses([with(&[])]), [200]);
     assert_eq!(tried.peek().remaining(), 1);
@@ -319,7 +321,8 @@ fn what_was_let_through_without_a_charge_is_not_given_back() {
     let limiter = Limiter::builder(Quota::per_hour(9)).max_keys(1).when_full(WhenFull::Allow);
     let full = Elsewhere::new(limiter.clock(&site.clock).build().unwrap());
     let one = site.elsewhere(Quota::per_hour(1));
-    let site = site.limit(by_header("keyed", &full)).limit(Limit::new("one", one)).run_shared();
+    let site =
+        site.limit(by_header("keyed", &full)).limit(Limit::new("one", one).by(KeyBy::nothing())).run_shared();
     assert_eq!(site.statuses([key("a"), key("b")]), [200, 429]);
     assert_eq!(full.calls(), ["check 1", "check 1"]);
 }

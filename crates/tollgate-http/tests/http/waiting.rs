@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tollgate::{Quota, SingleLimiter};
-use tollgate_http::{Key, Limit, ResponseFuture};
+use tollgate_http::{Key, KeyBy, Limit, ResponseFuture};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// Returns the tokens that a global limit has left.
@@ -27,9 +27,9 @@ fn three(change: impl Fn(Limit) -> Limit) -> (Waits, Arc<Elsewhere>, Arc<Elsewhe
     let (a, b) = (site.elsewhere(Quota::per_hour(9)), site.elsewhere(Quota::per_hour(9)));
     let here = Arc::new(site.single(Quota::per_hour(9)));
     let site = site
-        .limit(change(Limit::new("a", Arc::clone(&a))))
+        .limit(change(Limit::new("a", Arc::clone(&a)).by(KeyBy::nothing())))
         .limit(change(Limit::new("here", Arc::clone(&here))))
-        .limit(change(Limit::new("b", Arc::clone(&b))));
+        .limit(change(Limit::new("b", Arc::clone(&b)).by(KeyBy::nothing())));
     (site.run_shared(), a, b, here)
 }
 
@@ -118,7 +118,8 @@ fn who_hangs_up_while_he_waits_leaves_charges_as_they_are() {
 fn decided(change: impl FnOnce(Limit) -> Limit) -> (Site, Arc<Elsewhere>) {
     let site = site();
     let a = site.elsewhere(Quota::per_hour(9));
-    let limit = Limit::new("a", Arc::clone(&a)).charge_if(|response| response.status() == 401);
+    let limit =
+        Limit::new("a", Arc::clone(&a)).by(KeyBy::nothing()).charge_if(|response| response.status() == 401);
     (site.limit(change(limit)), a)
 }
 

@@ -135,7 +135,7 @@ async fn until_charged(limiter: &Limiter, tokens: u64, what: &str) {
 }
 
 fn settled(limiter: &Arc<Limiter>, settle: ResponseCost) -> Limit {
-    Limit::new("tokens", Arc::clone(limiter)).cost(ESTIMATE).settle(settle)
+    Limit::new("tokens", Arc::clone(limiter)).by(KeyBy::nothing()).cost(ESTIMATE).settle(settle)
 }
 
 fn usage() -> ResponseCost {

@@ -110,7 +110,7 @@ fn limit(input: &mut Input<'_>) -> String {
         _ => (String::new(), String::new()),
     };
     text += &classes;
-    let alternatives: Vec<String> = (0..1 + input.below(3)).map(|_| parts(input, &by)).collect();
+    let alternatives = distinct((0..1 + input.below(3)).map(|_| parts(input, &by)));
     let otherwise = ["", " else deny", " else allow", " else share"][input.below(4)];
     text + " by " + &alternatives.join(" or ") + otherwise + &scopes(input) + &by
 }
@@ -143,8 +143,9 @@ fn quota(input: &mut Input<'_>) -> Quota {
         1 => Quota::per_second(input.number().max(1)).burst(1 + u64::from(input.byte())),
         _ => rule::quota(input),
     };
-    // No text has such a period.
-    if quota.period().is_zero() || quota.period() > Quota::MAX_PERIOD { Quota::per_day(1) } else { quota }
+    // No text has such a period, and a limit of 0 is written as `blocked`.
+    let is_refused = quota.tokens() == 0 || quota.period().is_zero() || quota.period() > Quota::MAX_PERIOD;
+    if is_refused { Quota::per_day(1) } else { quota }
 }
 
 /// Returns a limit's classes, and the rule that selects a request's class.
@@ -168,7 +169,7 @@ fn classes(input: &mut Input<'_>) -> (String, String) {
 }
 
 fn parts(input: &mut Input<'_>, class_by: &str) -> String {
-    let name = |input: &mut Input<'_>| ["x-api-key", "ip", "by", "nothing", "header", "k=v"][input.below(6)];
+    let name = |input: &mut Input<'_>| ["x-api-key", "ip", "by", "nothing", "header", "k:v"][input.below(6)];
     let part = |input: &mut Input<'_>| match input.below(6) {
         5 if class_by.starts_with(" class by key") && input.below(2) == 0 => {
             format!("query {} known", name(input))
@@ -180,8 +181,18 @@ fn parts(input: &mut Input<'_>, class_by: &str) -> String {
         3 => format!("header {}", name(input)),
         _ => format!("query {}", name(input)),
     };
-    let parts: Vec<String> = (0..1 + input.below(3)).map(|_| part(input)).collect();
-    parts.join("+")
+    distinct((0..1 + input.below(3)).map(|_| part(input))).join("+")
+}
+
+/// Returns each text once. A key with the same part twice is refused.
+fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut all = Vec::new();
+    texts.for_each(|text| {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    });
+    all
 }
 
 /// Returns the text that states which requests a limit applies to, and which are exempt.
@@ -200,7 +211,7 @@ fn scopes(input: &mut Input<'_>) -> String {
 fn scope(input: &mut Input<'_>) -> String {
     let alternative = |input: &mut Input<'_>| {
         let conditions = [
-            ["GET", "POST,PUT", "OPTIONS", "M-SEARCH"][input.below(4)],
+            ["GET", "POST,PUT", "OPTIONS", "method M-SEARCH"][input.below(4)],
             ["/", "/users/{id}", "/a+b", "/files/{*path}"][input.below(4)],
             ["host a.example", "host *.example", "host a.example:8080"][input.below(3)],
             ["header x-beta", "header x-plan=free", "header x-plan=\"free trial\""][input.below(3)],

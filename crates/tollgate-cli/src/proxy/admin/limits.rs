@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tollgate::Decision;
 use tollgate_http::program::{self, KeyText, PartText, canonical_path, key_text};
 use tollgate_http::settings::{LayerSettings, LimitPart};
-use tollgate_http::{Key, KeyBy, PeerAddr, RequestHead};
+use tollgate_http::{Key, KeyBy, Metrics, PeerAddr, RequestHead};
 
 use crate::printable::{listed, printable};
 use crate::proxy::limits::{AnyLimiter, Limits, allowances, is_shadow, of_class};
@@ -30,14 +30,14 @@ use crate::proxy::shared::SharedLimit;
 
 type Answer = Response<Full<Bytes>>;
 
-/// Describes all limits.
-pub(super) fn list(limits: &Limits) -> Answer {
-    let all: Vec<Value> =
-        limits.iter().map(|(limit, limiter)| describe(&limits.settings, limit, limiter)).collect();
-    super::json(StatusCode::OK, &json!({ "limits": all }))
+/// Describes the limits that `is_meant` selects.
+pub(super) fn list(limits: &Limits, metrics: &Metrics, is_meant: impl Fn(&LimitPart) -> bool) -> Answer {
+    let meant = limits.iter().filter(|(limit, _)| is_meant(limit));
+    let all = meant.map(|(limit, limiter)| describe(&limits.settings, metrics, limit, limiter));
+    super::json(StatusCode::OK, &json!({ "limits": all.collect::<Vec<Value>>() }))
 }
 
-fn describe(settings: &LayerSettings, limit: &LimitPart, limiter: &AnyLimiter) -> Value {
+fn describe(settings: &LayerSettings, metrics: &Metrics, limit: &LimitPart, limiter: &AnyLimiter) -> Value {
     let keys = limiter.stats(limit).map(|(_, stats)| stats.keys).reduce(|sum, keys| sum + keys);
     let classes = limit.classes.iter().map(|(class, allowed)| (class.clone(), allowed.to_string().into()));
     let classes: serde_json::Map<String, Value> = classes.collect();
@@ -50,13 +50,23 @@ fn describe(settings: &LayerSettings, limit: &LimitPart, limiter: &AnyLimiter) -
         "shadow": is_shadow(settings, limit),
         "shared": matches!(limiter, AnyLimiter::Shared(_)),
         "keys": keys,
+        "decisions": decisions(metrics, &limit.name),
     })
+}
+
+/// Returns how many requests a limit has decided on since the start.
+fn decisions(metrics: &Metrics, limit: &str) -> u64 {
+    let families = program::families(metrics);
+    let samples = families.iter().filter(|it| it.name == "tollgate_decisions").flat_map(|it| &it.samples);
+    let of_limit = samples.filter(|(labels, _)| labels.iter().any(|it| *it == ("limit", limit.to_owned())));
+    of_limit.map(|(_, count)| count).sum()
 }
 
 /// Reads or resets the state of a key. `key` contains the key's text and the query. A limit that
 /// counts all requests together needs no `key`.
 pub(super) async fn answer(
     limits: &Limits,
+    metrics: &Metrics,
     name: &str,
     key: Option<(&str, Option<&str>)>,
     reset: bool,
@@ -66,6 +76,16 @@ pub(super) async fn answer(
         Err(why) => return problem_details(StatusCode::BAD_REQUEST, &why),
     };
     let Some((limit, limiter)) = limits.iter().find(|(limit, _)| limit.name == name) else {
+        let is_part = |limit: &LimitPart| limit.text_name == name;
+        let parts: Vec<&LimitPart> = limits.iter().map(|(limit, _)| limit).filter(|it| is_part(it)).collect();
+        if !parts.is_empty() && key.is_none() && !reset {
+            return list(limits, metrics, is_part);
+        }
+        if !parts.is_empty() {
+            let parts = listed(parts.iter().map(|limit| limit.name.as_bytes()));
+            let detail = format!("The limit has a part for each of its rates: name one of {parts}.");
+            return problem_details(StatusCode::BAD_REQUEST, &detail);
+        }
         let detail = format!("There is no limit `{}`; /limits lists them.", printable(name.as_bytes()));
         return problem_details(StatusCode::NOT_FOUND, &detail);
     };
@@ -77,7 +97,7 @@ pub(super) async fn answer(
     let key = match (key_text(limit), key) {
         (None, None) => Ok(Key::new(&limit.name, [0_u64; 0])),
         (Some(_), None) if !reset => {
-            return super::json(StatusCode::OK, &describe(&limits.settings, limit, limiter));
+            return super::json(StatusCode::OK, &describe(&limits.settings, metrics, limit, limiter));
         }
         (Some(by), None) => Err(format!(
             "The limit has a state for each key ({by}): name one, as in /limits/{}/keys/KEY.",

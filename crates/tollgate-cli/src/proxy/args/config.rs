@@ -10,7 +10,6 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
@@ -45,6 +44,8 @@ const NEAR: f64 = 0.7;
 pub(crate) struct ConfigFile {
     /// The path, safe to print.
     name: String,
+    /// The folder of the file.
+    folder: PathBuf,
     settings: Vec<Setting>,
 }
 
@@ -98,13 +99,21 @@ impl ConfigFile {
         let name = printable_path(path);
         let source = format!("the file of {option}, {name}");
         let bytes = bounded_file::read(path, MOST_SETTINGS, &source, &source)?;
-        let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
-        let text = String::from_utf8(bytes).map_err(not_text);
-        let text = text.map_err(|error| Failure::reading(&source, &error))?;
-        Self::parse(name, &text, command, given)
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let line = bytes[..error.valid_up_to()].split(|&byte| byte == b'\n').count();
+            Failure::refused(format!("{name}:{line}: a byte that is not UTF-8: expected a text in UTF-8"))
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Self::parse(name, folder, text, command, given)
     }
 
-    fn parse(name: String, text: &str, command: &Command, given: &ArgMatches) -> Result<Self, Failure> {
+    fn parse(
+        name: String,
+        folder: PathBuf,
+        text: &str,
+        command: &Command,
+        given: &ArgMatches,
+    ) -> Result<Self, Failure> {
         let line_of = |at: usize| text.as_bytes()[..at.min(text.len())].split(|&byte| byte == b'\n').count();
         let refused = |line: usize, why: &str| Failure::refused(format!("{name}:{line}: {why}"));
         let table = DeTable::parse(text).map_err(|error| {
@@ -131,12 +140,17 @@ impl ConfigFile {
             }
         }
         settings.sort_by_key(|setting| setting.line);
-        Ok(Self { name, settings })
+        Ok(Self { name, folder, settings })
     }
 
     /// Returns whether the file contains a setting.
     pub(crate) fn sets(&self, option: &str) -> bool {
         self.settings.iter().any(|setting| setting.option == option)
+    }
+
+    /// Returns the folder of the file. The names of the files in a limit are relative to it.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Returns the path, safe to print.

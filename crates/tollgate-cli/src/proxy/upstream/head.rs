@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, StatusCode, Version, request};
-use tollgate_http::PeerAddr;
+use tollgate_http::{PeerAddr, program};
 
 use super::hop;
 use super::origin::Origin;
@@ -56,7 +56,8 @@ impl Heads {
     ///
     /// Returns an error if the request has no host or several hosts, or if its length is invalid.
     /// Also returns an error if the target has a scheme other than http or https, if the target is
-    /// not a path, or if the request uses a transfer coding other than `chunked`.
+    /// not a path, if the method is a registered one in another case, or if the request uses a
+    /// transfer coding other than `chunked`.
     pub fn outgoing(&self, head: request::Parts, wants_tunnel: bool) -> Result<Outgoing, Refusal> {
         let request::Parts { method, uri, version, mut headers, extensions, .. } = head;
         if !is_only_chunked(&headers) {
@@ -64,6 +65,9 @@ impl Heads {
                 StatusCode::NOT_IMPLEMENTED,
                 "The only transfer coding that this proxy knows is chunked.",
             ));
+        }
+        if program::is_respelled(&method) {
+            return Err(bad("The method of the request is not in capitals."));
         }
         let target = uri.into_parts();
         match &target.scheme {

@@ -4,7 +4,7 @@
 use super::running::{Proxy, until, within};
 use super::shared::reaches_its_store;
 use super::upstream::{Upstream, hello};
-use super::wire::{Reply, asking, get, metric_is, read_until, send};
+use super::wire::{Reply, asking, get, metric, metric_is, read_until, send};
 use serde_json::{Value, json};
 use tollgate_testing::store::server::Server;
 
@@ -90,10 +90,28 @@ async fn the_limits_are_listed() {
     assert_eq!((&all["name"], &all["key"], &all["keys"]), (&json!("all"), &json!(null), &json!(null)));
     let expected = json!({
         "name": "per-ip", "quota": "2/h", "classes": {}, "key": "ip", "algorithm": "token-bucket",
-        "shadow": true, "shared": false, "keys": 1,
+        "shadow": true, "shared": false, "keys": 1, "decisions": 1,
     });
     assert_eq!(*per_ip, expected);
     assert_eq!(get(proxy.metrics, "/limits/per-ip", "").await.json(), expected);
+}
+
+#[tokio::test]
+async fn a_limit_of_several_rates_is_described_by_its_parts() {
+    let upstream = Upstream::start(hello).await;
+    let limits = ["--limit", "api=9/s and 99/h by ip for /api/{*path}", "--limit", "all=9/h by ip"];
+    let proxy = Proxy::start(upstream.address, &limits);
+    get(proxy.address, "/", "").await;
+    let listed = get(proxy.metrics, "/limits/api", "").await.json();
+    let names: Vec<_> = listed["limits"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, ["api-per-s", "api-per-h"]);
+    // A limit that has matched no request is seen here and in the metrics.
+    assert_eq!(listed["limits"][0]["decisions"], 0);
+    let matched = "tollgate_decisions_total{limit=\"api-per-s\",outcome=\"allowed\"}";
+    assert_eq!(metric(proxy.metrics, matched).await, 0.0);
+    let key = get(proxy.metrics, "/limits/api/keys/127.0.0.1", "").await;
+    assert_eq!(key.status, 400);
+    assert!(key.body.contains("name one of api-per-s, api-per-h"), "{key:?}");
 }
 
 #[tokio::test]

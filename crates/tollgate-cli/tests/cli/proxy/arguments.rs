@@ -27,7 +27,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--limit", "a=100/s by address"], "invalid key `address`: expected `ip`, `method`"),
         (&["--limit", "a=1/s by header x y"], "invalid key `header x y`"),
         (&["--limit", "a=1/s by header x:y"], "invalid header name \"x:y\""),
-        (&["--limit", "a=0/s by ip"], "allowed"),
+        (&["--limit", "a=0/s by ip"], "`blocked`"),
         (
             &["--limit", "a=1/s class b 2/s by ip class by header x-plan"],
             "--limit 'a': any client can write the header `x-plan`, which names the class of the caller: \

@@ -77,7 +77,10 @@ fn a_message_about_the_file_names_the_line_and_the_value() {
     let head = "listen = \"127.0.0.1:0\"\nupstream = \"http://127.0.0.1:9\"\n";
     for (text, parts) in [
         ("limit = [\"a=ten by ip\"]", &[":3: --limit 'a=ten by ip': ", "expected"][..]),
-        ("limit = [\n  \"a=1/s by ip\",\n  \"b=0/s by ip\",\n]", &[":5: --limit 'b': 0 tokens "]),
+        (
+            "limit = [\n  \"a=1/s by ip\",\n  \"b=0/s by ip\",\n]",
+            &[":5: --limit 'b=0/s by ip': `0/s` allows no request"],
+        ),
         (
             "limit = [\n\"a=1/s by ip\",\n\"b=9/s burst 99 by ip\"]\nalgorithm = \"fixed-window\"",
             &[":5: --limit 'b': "],
