@@ -67,15 +67,15 @@ Examples:
 Limits with names (NAME=QUOTA by KEY, as in tollgate proxy --help) are enforced together, by the
 same layer as in the proxy: a request passes if all of them admit it. --config takes them from the
 file of a proxy. A log is refused if it lacks a header, a host or a duration that a limit needs.
-The JSON log of tollgate proxy is recognised and sorted by time; it has no headers, but the key and
-the class that each limit found. The rest of this help is about one quota; docs/replay.md has more
-about limits with names.
+The JSON log of tollgate proxy has no headers, but the key and the class that each limit found. In a
+log without the headers of preflights, each OPTIONS request counts as one. The rest of this help is
+about one quota; docs/replay.md has more about limits with names.
 
 Formats, each recognised by its first lines: Common and Combined Log Format, also with a virtual
 host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log
-of Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), JSON
-lines and CSV. Lines that Docker, Kubernetes or syslog have wrapped are unwrapped. docs/replay.md
-has more.
+of Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), the JSON
+log of tollgate proxy, which is always sorted by time, JSON lines and CSV. Lines that Docker,
+Kubernetes or syslog have wrapped are unwrapped. docs/replay.md has more.
 
 Fields have the same names in all formats: ip, user, method, path (without the query, in the form
 in which tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent),

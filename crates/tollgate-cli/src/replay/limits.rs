@@ -316,13 +316,14 @@ impl Reader for Replay<'_> {
 
     fn recognise(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
         let log = &self.settings.log;
-        let may_be_json = matches!(log.format, None | Some(Format::Json)) && log.names.is_empty();
+        let may_be_json =
+            matches!(log.format, None | Some(Format::Json | Format::Tollgate)) && log.names.is_empty();
         if may_be_json {
             let mut unwrapper = Unwrapper::of(first);
             if let Ok(Some(line)) = wrapped::whole(&mut unwrapper, first, |_| false)
                 && proxy_log::is_one(line)
             {
-                return Ok((Format::Json, Requests::Proxy(unwrapper)));
+                return Ok((Format::Tollgate, Requests::Proxy(unwrapper)));
             }
         }
         let (format, columns) = Columns::open(first, &self.needs, log)?;
@@ -347,6 +348,10 @@ impl Reader for Replay<'_> {
             }
             self.findings.is_of_proxy = is_of_proxy;
             self.findings.is_sorted |= is_of_proxy;
+        }
+        if let Requests::Columns(columns) = source {
+            self.findings.guesses_preflights |= columns.guesses_preflights();
+            self.findings.is_sorted |= columns.is_by_ends();
         }
         Ok(())
     }

@@ -151,7 +151,6 @@ fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
         ("per-key=1/s by header user", "--limit 'per-key' needs the header `user`"),
         ("jobs=8 at once by ip", "--limit 'jobs' needs the duration of each request"),
         ("vhost=1/s by ip for host a.example", "--limit 'vhost' needs the host"),
-        ("cors=1/s by ip except preflight", "--limit 'cors' needs the header `origin`"),
     ] {
         let message = refusal(&replay(&[LOG, "--limit", "a=1/s by ip", "--limit", limit]));
         assert!(message.contains(needs) && message.contains("which the log does not have: "), "{message}");
@@ -161,6 +160,32 @@ fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
     let csv = "time,ip,x-key\n1,192.0.2.1,a\n";
     let message = refusal(&replay_stdin(&["--limit", "a=1/s by header x-key"], csv.as_bytes()));
     assert!(message.contains("as in --fields header:x-key=FIELD"), "{message}");
+}
+
+#[test]
+fn without_the_headers_each_options_request_is_a_preflight() {
+    let log = "time,ip,method,origin,asked\n1,192.0.2.1,GET,-,-\n1,192.0.2.1,OPTIONS,a,GET\n\
+        1,192.0.2.1,OPTIONS,-,-\n1,192.0.2.1,GET,-,-\n";
+    let args = ["--limit", "a=1/h by ip except preflight"];
+    assert_eq!(refused_by(&args, log), ["", "", "", "a"]);
+    let all = ["--limit", "a=1/h by ip", "--except", "preflight"];
+    assert_eq!(refused_by(&all, log), ["", "", "", "a"]);
+    let only = ["--limit", "a=1/h by ip for preflight"];
+    assert_eq!(refused_by(&only, log), ["", "", "a", ""]);
+    let headers = "header:origin=origin,header:access-control-request-method=asked";
+    assert_eq!(refused_by(&[&args[..], &["--fields", headers]].concat(), log), ["", "", "a", "a"]);
+    let note = "each OPTIONS request counts as a preflight";
+    for args in [args, [all[0], all[1]]] {
+        let is_noted = args[1].contains("preflight");
+        let report = text(&replay_stdin(&args, log.as_bytes())).replace("\n  ", " ");
+        assert_eq!(report.contains(note), is_noted, "{report}");
+    }
+    let report = json(&replay(&[LOG, "--limit", args[1], "--format", "json"]));
+    assert!(report["notes"].to_string().contains(note), "{report}");
+    // A limit that uses the header itself still needs it.
+    let mixed = ["--limit", "a=1/h by header origin else allow except preflight"];
+    let message = refusal(&replay(&[&[LOG][..], &mixed].concat()));
+    assert!(message.contains("--limit 'a' needs the header `origin`"), "{message}");
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(crate) struct Findings {
     /// The number of requests that pass in the replay, but that the proxy refused before it had
     /// computed all limits' keys.
     pub(crate) passed_without_record: u64,
+    /// Whether each OPTIONS request counts as a preflight.
+    pub(crate) guesses_preflights: bool,
     /// The limits that read their keys from the log, but are never named in it.
     pub(crate) never_named: Vec<String>,
 }
@@ -120,6 +122,13 @@ impl Report {
             // All keys share one clock.
             .chain(notes::on_order(log, findings.is_sorted, "request"))
             .collect();
+        if findings.guesses_preflights {
+            notes.push(
+                "the log does not have the headers origin and access-control-request-method: each OPTIONS request \
+                 counts as a preflight."
+                    .to_owned(),
+            );
+        }
         for name in &findings.never_named {
             notes.push(format!(
                 "no line names the limit {}, which looks at a header or a query parameter: it applied to no request, or \

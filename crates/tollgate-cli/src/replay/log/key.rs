@@ -16,7 +16,11 @@ use super::address::Addresses;
 use super::path;
 use super::request::MISSING;
 use super::schema::Wanted;
+use super::text::Part;
 use crate::printable::printable;
+
+/// The field that contains the target of a request, in a replay of limits with names.
+pub(crate) const TARGET: &str = "target";
 
 const SEPARATOR: &str = " + ";
 const LENGTH_BYTES: usize = size_of::<u64>();
@@ -42,6 +46,7 @@ pub(crate) struct KeyWriter {
 enum Kind {
     Address,
     Path,
+    Request(Part),
     /// The value is counted unchanged.
     Text,
 }
@@ -52,6 +57,9 @@ impl KeyWriter {
         let kind = |field: &String| match &**field {
             "ip" | "forwarded" => Kind::Address,
             "path" => Kind::Path,
+            "method" => Kind::Request(Part::Method),
+            "uri" | TARGET => Kind::Request(Part::Target),
+            "protocol" => Kind::Request(Part::Protocol),
             _ => Kind::Text,
         };
         Self {
@@ -71,7 +79,8 @@ impl KeyWriter {
             let is_missing = value.is_empty() || value == MISSING;
             let counted = match kind {
                 Kind::Address if !is_missing => self.addresses.counted(value),
-                Kind::Path if !is_missing => path::counted(value, self.templates.as_deref()),
+                Kind::Path if !is_missing => path::counted(Part::Target.of(value), self.templates.as_deref()),
+                Kind::Request(part) => Cow::Borrowed(part.of(value)),
                 _ => Cow::Borrowed(value),
             };
             *missing += u64::from(counted.is_empty() || *counted == *MISSING);

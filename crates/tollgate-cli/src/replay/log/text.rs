@@ -321,6 +321,33 @@ impl Source {
     }
 }
 
+/// A part of a request line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Method,
+    Target,
+    Protocol,
+}
+
+impl Part {
+    /// Returns this part of a value that is a whole request line, such as nginx's `$request`.
+    /// Returns any other value unchanged.
+    #[inline]
+    pub(crate) fn of(self, value: &[u8]) -> &[u8] {
+        // A target begins with a slash, so it is no request line, even if it contains spaces.
+        if value.starts_with(b"/") || memchr(b' ', value).is_none() {
+            return value;
+        }
+        let line = RequestLine::split(value);
+        match self {
+            _ if line.protocol == MISSING => value,
+            Self::Method => line.method,
+            Self::Target => line.uri,
+            Self::Protocol => line.protocol,
+        }
+    }
+}
+
 /// `METHOD URI PROTOCOL`, or `METHOD URI` as in HTTP/0.9.
 #[derive(Debug, PartialEq, Eq)]
 struct RequestLine<'l> {

@@ -198,6 +198,7 @@ pub(crate) struct LimiterRun {
 impl Report {
     pub(crate) fn new(
         settings: &Settings,
+        is_sorted: bool,
         log: &LogSummary,
         keys: &Keys,
         key_quotas: Option<&KeyQuotas>,
@@ -223,8 +224,8 @@ impl Report {
                 Cost::One => "1",
                 Cost::Bytes => "bytes",
             },
-            order: if settings.sort { "time" } else { "arrival" },
-            log: Log::new(log, keys.len(), settings),
+            order: if is_sorted { "time" } else { "arrival" },
+            log: Log::new(log, keys.len(), settings, is_sorted),
             results: entries.iter().map(outcome).collect(),
             changes: None,
             run: Run {
@@ -241,7 +242,7 @@ impl Report {
 }
 
 impl Log {
-    fn new(log: &LogSummary, keys: usize, settings: &Settings) -> Self {
+    fn new(log: &LogSummary, keys: usize, settings: &Settings, is_sorted: bool) -> Self {
         let first = log.span.map(|(first, _)| first.as_nanos());
         let last = log.span.map(|(_, last)| last.as_nanos());
         Self {
@@ -284,7 +285,7 @@ impl Log {
             notes: notes::on_holes(log)
                 .chain(notes::on_last_lines(log))
                 .chain(notes::on_shifts(log, settings.quota))
-                .chain(notes::on_order(log, settings.sort, "request of its key"))
+                .chain(notes::on_order(log, is_sorted, "request of its key"))
                 .collect(),
             bad_lines: log
                 .bad_lines

@@ -13,6 +13,9 @@ use crate::replay::log::json::HEADER;
 /// The name of the limit in the file.
 const NAME: &str = "suggested";
 
+/// The field with the addresses that proxies have reported, which are the proxy's own field `ip`.
+const FORWARDED: &str = "forwarded";
+
 /// The file to write.
 pub(crate) struct Target {
     sink: Sink,
@@ -28,7 +31,7 @@ impl Target {
     /// the file is one of the logs.
     pub(crate) fn open(settings: &Settings) -> Result<Option<Self>, Failure> {
         let Some(path) = &settings.config_out else { return Ok(None) };
-        key(&settings.wanted.key)?;
+        key(settings)?;
         let sink = Sink::open("--config-out", path, &[("the log it reads", &settings.inputs)])?;
         Ok(Some(Self { sink, path: path.clone() }))
     }
@@ -49,12 +52,28 @@ impl Target {
 /// # Errors
 ///
 /// Returns an error if the proxy's keys cannot contain one of the fields.
-fn key(fields: &[String]) -> Result<String, Failure> {
+fn key(settings: &Settings) -> Result<String, Failure> {
+    let fields = &settings.wanted.key;
+    if fields.iter().any(|field| field == FORWARDED) {
+        if settings.wanted.trust_hops.is_none() {
+            return Err(Failure::refused(
+                "--config-out: the key `forwarded` needs --trust-hops, the number of proxies that have added to the \
+                 list of addresses: any client can write the others",
+            ));
+        }
+        if fields.iter().any(|field| field == "ip") {
+            return Err(Failure::refused(
+                "--config-out: in the proxy, `ip` and `forwarded` are one address: expected --key with one of them",
+            ));
+        }
+    }
     let part = |field: &String| match field.as_str() {
         "ip" | "method" | "path" => Ok(field.clone()),
+        FORWARDED => Ok("ip".to_owned()),
         "referer" | "user-agent" => Ok(format!("header {field}")),
         _ => Err(Failure::refused(format!(
-            "--config-out: the proxy has no key `{}`: expected --key with ip, method, path, referer or user-agent",
+            "--config-out: the proxy has no key `{}`: expected --key with ip, forwarded, method, path, referer or \
+             user-agent",
             crate::printable::printable(field.as_bytes())
         ))),
     };
@@ -90,6 +109,7 @@ pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failu
     };
     let name = |field: &str| match field {
         "referer" | "user-agent" if is_mapped(field) => format!("{HEADER}{field}"),
+        FORWARDED => "ip".to_owned(),
         other => other.to_owned(),
     };
     let mut text = format!(
@@ -102,16 +122,16 @@ pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failu
          limit = [\"{NAME}={} by {}\"]\n\
          algorithm = \"{}\"\n",
         report.summary().replace('\n', "\n# "),
-        settings.log_options(name),
+        settings.log_options(report.log.stepped_back > 0, name),
         suggested.limit(),
-        key(&settings.wanted.key)?,
+        key(settings)?,
         suggested.algorithm(),
     );
     if settings.wanted.ipv6_prefix != 64 {
         text.push_str(&format!("ipv6-prefix = {}\n", settings.wanted.ipv6_prefix));
     }
-    if let (Some(hops), true) = (settings.wanted.trust_hops, settings.wanted.key.iter().any(|it| it == "ip"))
-    {
+    let has_address = settings.wanted.key.iter().any(|field| field == "ip" || field == FORWARDED);
+    if let (Some(hops), true) = (settings.wanted.trust_hops, has_address) {
         text.push_str(&format!("trust-hops = {hops}\n"));
     }
     if !settings.path_templates.is_empty() {

@@ -19,7 +19,6 @@ use crate::replay::suggest::trace::Trace;
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub(crate) key: String,
-    pub(crate) order: &'static str,
     pub(crate) log: Log,
     pub(crate) allowed: Most,
     /// `null` if the algorithm accepts no quota that is large enough.
@@ -47,8 +46,8 @@ pub(crate) struct Log {
     pub(crate) span_ns: Option<(u64, u64)>,
     pub(crate) peak_per_second: u64,
     pub(crate) peak_per_second_of_one_client: u64,
-    pub(crate) judged_later_than_stamped: u64,
-    pub(crate) largest_shift_ns: u64,
+    /// The number of requests with an earlier timestamp than the previous request.
+    pub(crate) stepped_back: u64,
     /// Notes on the reliability of the figures.
     pub(crate) notes: Vec<String>,
     /// The first few lines that do not parse.
@@ -156,8 +155,7 @@ impl Report {
         });
         Ok(Self {
             key: printable(settings.wanted.key.join("+").as_bytes()),
-            order: if settings.sort { "time" } else { "arrival" },
-            log: Log::new(trace, settings.sort),
+            log: Log::new(trace),
             allowed: match allowed {
                 Allowed::Requests(most) => Most { requests: Some(most), clients: None },
                 Allowed::Clients(most) => Most { requests: None, clients: Some(most) },
@@ -166,7 +164,7 @@ impl Report {
             rows: rows.iter().map(Line::new).collect(),
             clients: Clients::new(settings, trace, chosen.map(|(_, found)| &*found.denied)),
             algorithm,
-            replay_options: replay_options(settings),
+            replay_options: replay_options(settings, trace.log.stepped_back > 0),
         })
     }
 
@@ -210,7 +208,7 @@ impl Report {
 
 /// Returns the options, besides the limit, with which a replay of the same log produces the same
 /// figures.
-fn replay_options(settings: &Settings) -> String {
+fn replay_options(settings: &Settings, is_out_of_order: bool) -> String {
     let word = |text: &str| shell_word(&printable(text.as_bytes()));
     let mut options = String::new();
     if settings.wanted.key != ["ip"] {
@@ -222,7 +220,7 @@ fn replay_options(settings: &Settings) -> String {
     if settings.wanted.ipv6_prefix != 64 {
         options.push_str(&format!(" --ipv6-prefix {}", settings.wanted.ipv6_prefix));
     }
-    options + &settings.log_options(str::to_owned)
+    options + &settings.log_options(is_out_of_order, str::to_owned)
 }
 
 impl Limit {
@@ -236,7 +234,7 @@ impl Limit {
 }
 
 impl Log {
-    fn new(trace: &Trace, is_sorted: bool) -> Self {
+    fn new(trace: &Trace) -> Self {
         let log = &trace.log;
         let span_ns = log.span.map(|(first, last)| (first.as_nanos(), last.as_nanos()));
         let (peak, peak_of_one) = peaks_of_log(&trace.clients);
@@ -256,12 +254,8 @@ impl Log {
             span_ns,
             peak_per_second: peak,
             peak_per_second_of_one_client: peak_of_one,
-            judged_later_than_stamped: log.judged_later_than_stamped.requests,
-            largest_shift_ns: nanos(log.judged_later_than_stamped.largest),
-            notes: notes::on_holes(log)
-                .chain(notes::on_last_lines(log))
-                .chain(notes::on_order(log, is_sorted, "request of its key"))
-                .collect(),
+            stepped_back: log.stepped_back,
+            notes: notes::on_holes(log).chain(notes::on_last_lines(log)).collect(),
             bad_lines: log.bad_lines.iter().map(|bad| log.describe(bad)).collect(),
         }
     }

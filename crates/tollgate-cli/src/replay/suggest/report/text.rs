@@ -64,15 +64,15 @@ fn write_log(report: &Report, out: &mut impl Write) -> io::Result<()> {
         grouped(log.peak_per_second_of_one_client),
     );
     write_paragraph("  ", &text, out)?;
-    let order = match (report.order, log.judged_later_than_stamped) {
-        ("time", _) => Some("Requests were sorted by time.".to_owned()),
-        (_, 0) => None,
-        (_, later) => Some(format!(
-            "{} are judged at the later time of their client, {} later at most. --sort goes by time.",
-            plural(later, "request"),
-            duration(Duration::from_nanos(log.largest_shift_ns)),
-        )),
-    };
+    let order = (log.stepped_back > 0).then(|| {
+        format!(
+            "{} back in time, so requests were sorted by time.",
+            match log.stepped_back {
+                1 => "1 line steps".to_owned(),
+                lines => format!("{} lines step", grouped(lines)),
+            }
+        )
+    });
     let notes = log.notes.iter().map(|note| format!("Note: {note}"));
     order.into_iter().chain(notes).try_for_each(|text| write_paragraph("  ", &text, out))
 }
