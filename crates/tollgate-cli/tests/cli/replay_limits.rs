@@ -181,7 +181,7 @@ fn without_the_headers_each_options_request_is_a_preflight() {
         assert_eq!(report.contains(note), is_noted, "{report}");
     }
     let report = json(&replay(&[LOG, "--limit", args[1], "--format", "json"]));
-    assert!(report["notes"].to_string().contains(note), "{report}");
+    assert!(report["log"]["notes"].to_string().contains(note), "{report}");
     // A limit that uses the header itself still needs it.
     let mixed = ["--limit", "a=1/h by header origin else allow except preflight"];
     let message = refusal(&replay(&[&[LOG][..], &mixed].concat()));
@@ -229,7 +229,7 @@ fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
     let args = ["--limit", "a=1/h by header x-key", "--limit", "b=1/h by header x-key", "--format", "json"];
     let report: Value = json(&replay_stdin(&args, line.repeat(2).as_bytes()));
     assert_eq!((&report["passed"], &report["refused"]), (&1.into(), &1.into()));
-    let notes = report["notes"].to_string();
+    let notes = report["log"]["notes"].to_string();
     assert!(notes.contains("no line names the limit b,") && !notes.contains("limit a,"), "{notes}");
 }
 
@@ -272,7 +272,7 @@ mod config {
         let args = ["--config", file.to_str().expect("UTF-8"), "--fields", "header:x-plan=plan"];
         let log = format!("time,ip,plan\n{log}1,192.0.2.1,paid\n");
         let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
-        let notes = report["notes"].as_array().expect("notes");
+        let notes = report["log"]["notes"].as_array().expect("notes");
         let note = notes[0].as_str().expect("a text");
         assert!(note.starts_with("25 requests of classes that limit a does not have"), "{note}");
         assert!(notes.len() == 1 && note.ends_with(", plan19 and 4 more."), "{notes:?}");

@@ -7,8 +7,9 @@ use crate::failure::Failure;
 use crate::printable::{printable, shell_word};
 use crate::replay::log::formats::Format;
 use crate::replay::log::key::KeyShape;
+use crate::replay::report::log::Log;
 use crate::replay::report::notes;
-use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, rfc3339, share};
+use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, share};
 use crate::replay::suggest::pattern::{BusiestMinutes, Pattern};
 use crate::replay::suggest::row::{Figures, Row, peaks_of_log};
 use crate::replay::suggest::search::Allowed;
@@ -19,7 +20,7 @@ use crate::replay::suggest::trace::Trace;
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub(crate) key: String,
-    pub(crate) log: Log,
+    pub(crate) log: Log<OfClients>,
     pub(crate) allowed: Most,
     /// `null` if the algorithm accepts no quota that is large enough.
     pub(crate) suggested: Option<Limit>,
@@ -33,33 +34,13 @@ pub struct Report {
     pub(crate) replay_options: String,
 }
 
+/// The facts about the clients in the logs.
 #[derive(Debug, Serialize)]
-pub(crate) struct Log {
-    pub(crate) files: Vec<File>,
-    pub(crate) lines: u64,
-    pub(crate) requests: u64,
-    pub(crate) clients: usize,
-    pub(crate) unparsable: u64,
-    pub(crate) first: Option<String>,
-    pub(crate) last: Option<String>,
-    #[serde(skip)]
-    pub(crate) span_ns: Option<(u64, u64)>,
+pub(crate) struct OfClients {
+    #[serde(rename = "clients")]
+    pub(crate) number: usize,
     pub(crate) peak_per_second: u64,
     pub(crate) peak_per_second_of_one_client: u64,
-    /// The number of requests with an earlier timestamp than the previous request.
-    pub(crate) stepped_back: u64,
-    /// Notes on the reliability of the figures.
-    pub(crate) notes: Vec<String>,
-    /// The first few lines that do not parse.
-    pub(crate) bad_lines: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct File {
-    pub(crate) name: String,
-    /// `null` if no line parsed.
-    pub(crate) format: Option<String>,
-    pub(crate) lines: u64,
 }
 
 /// The number of requests or of clients that may be denied. Exactly one field is set.
@@ -155,7 +136,7 @@ impl Report {
         });
         Ok(Self {
             key: printable(settings.wanted.key.join("+").as_bytes()),
-            log: Log::new(trace),
+            log: of_log(trace),
             allowed: match allowed {
                 Allowed::Requests(most) => Most { requests: Some(most), clients: None },
                 Allowed::Clients(most) => Most { requests: None, clients: Some(most) },
@@ -189,7 +170,7 @@ impl Report {
     pub(crate) fn summary(&self) -> String {
         let log = &self.log;
         let mut text =
-            format!("Of {} of {}", plural(log.requests, "request"), plural(log.clients as u64, "client"));
+            format!("Of {} of {}", plural(log.requests, "request"), plural(log.more.number as u64, "client"));
         if let Some((first, last)) = log.span_ns {
             text.push_str(&format!("\n({} to {} UTC)", date_and_time(first), date_and_time(last)));
         }
@@ -233,32 +214,12 @@ impl Limit {
     }
 }
 
-impl Log {
-    fn new(trace: &Trace) -> Self {
-        let log = &trace.log;
-        let span_ns = log.span.map(|(first, last)| (first.as_nanos(), last.as_nanos()));
-        let (peak, peak_of_one) = peaks_of_log(&trace.clients);
-        let files = log.files.iter().map(|file| File {
-            name: file.name.clone(),
-            format: file.format.map(|format| format.to_string()),
-            lines: file.lines,
-        });
-        Self {
-            files: files.collect(),
-            lines: log.lines(),
-            requests: log.requests(),
-            clients: trace.clients.len(),
-            unparsable: log.unparsable(),
-            first: span_ns.map(|(first, _)| rfc3339(first)),
-            last: span_ns.map(|(_, last)| rfc3339(last)),
-            span_ns,
-            peak_per_second: peak,
-            peak_per_second_of_one_client: peak_of_one,
-            stepped_back: log.stepped_back,
-            notes: notes::on_holes(log).chain(notes::on_last_lines(log)).collect(),
-            bad_lines: log.bad_lines.iter().map(|bad| log.describe(bad)).collect(),
-        }
-    }
+/// Returns the facts about the logs.
+fn of_log(trace: &Trace) -> Log<OfClients> {
+    let (peak_per_second, peak_per_second_of_one_client) = peaks_of_log(&trace.clients);
+    let number = trace.clients.len();
+    let clients = OfClients { number, peak_per_second, peak_per_second_of_one_client };
+    Log::new(&trace.log, notes::on_log(&trace.log, true, "", None), clients)
 }
 
 impl Line {
