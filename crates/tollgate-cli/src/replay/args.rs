@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use against::AgainstArgs;
 use clap::{Args, ValueEnum};
-use key::KeyArgs;
+use key::{FORWARDED, KeyArgs, key_of_proxy};
 use log::{LogArgs, UnitArg, parse_names};
 use tollgate::{Algorithm, Quota};
 use tollgate_http::program::files;
-use tollgate_http::settings::LayerSettings;
+use tollgate_http::settings::{LayerSettings, LimitText};
 
 #[cfg(feature = "html")]
 use super::decisions::sink::are_same;
@@ -277,32 +277,24 @@ impl ReplayArgs {
             return Err(Failure::refused("--html and --decisions name the same file: expected two files"));
         }
         let from_file = self.from_file.take();
-        let quotas: Vec<&String> = self.limit.iter().filter(|limit| !limit.contains('=')).collect();
-        let named = self.limit.iter().find(|limit| limit.contains('='));
-        let shown = |text: &str| printable(text.as_bytes());
-        match (&quotas[..], named, &from_file) {
-            ([], _, _) => {
-                let (layer, file) = from_file.unzip();
-                let settings = self.of_limits(layer.unwrap_or_default(), file)?;
-                Ok(Replayed::Limits(Box::new(settings)))
-            }
-            ([quota], None, None) => {
-                let quota = parse_limit(quota, "--limit")?;
-                self.of_quota(quota).map(|settings| Replayed::Quota(Box::new(settings)))
-            }
-            ([one, other, ..], None, None) => Err(Failure::refused(format!(
-                "--limit is there twice, as '{}' and '{}': expected one quota, or limits with names and keys, as in \
-                 --limit 'one=100/s by ip' --limit 'other=5/min by ip+path'",
-                shown(one),
-                shown(other)
-            ))),
-            ([quota, ..], ..) => Err(Failure::refused(format!(
-                "--limit '{}' has no name, and another limit has one: expected NAME=QUOTA by KEY for each, as in --limit \
-                 'per-ip={} by ip'",
-                shown(quota),
-                shown(quota)
-            ))),
+        let is_alone = from_file.is_none()
+            && self.against.is_quota()
+            && self.shadow.is_empty()
+            && self.except.is_empty()
+            && self.duration_unit.is_none();
+        // What is no quota may be another allowance, such as `8 at once`.
+        let key = self.key.fields()?;
+        let trust_hops = self.log.trust_hops();
+        match &self.limit[..] {
+            [quota] if is_alone && !quota.contains('=') => match parse_limit(quota, "--limit") {
+                Ok(quota) => return self.of_quota(quota).map(|settings| Replayed::Quota(Box::new(settings))),
+                Err(failure) if key_of_proxy(&key, trust_hops, &[], "--key").is_err() => return Err(failure),
+                Err(_) => {}
+            },
+            _ => {}
         }
+        let (layer, file) = from_file.unzip();
+        self.of_limits(layer.unwrap_or_default(), file).map(|settings| Replayed::Limits(Box::new(settings)))
     }
 
     /// Returns the settings for a replay of named limits: `layer`, which comes from `file`, changed
@@ -316,8 +308,15 @@ impl ReplayArgs {
         let mut configs: Vec<PathBuf> = Vec::new();
         #[cfg(feature = "proxy")]
         configs.extend([self.config(), self.against.config()].into_iter().flatten().map(Path::to_owned));
+        let fields = self.key.fields()?;
+        let key = || key_of_proxy(&fields, self.log.trust_hops(), &OPTIONAL, "--key");
+        let has_names = |limits: &[String]| limits.iter().all(|limit| limit.contains('='));
         let not_here = [
-            (self.key.key.is_some(), "--key", "a limit says its key itself, as in 'per-ip=100/s by ip'"),
+            (
+                self.key.key.is_some() && has_names(&self.limit) && has_names(self.against.given()),
+                "--key",
+                "a limit says its key itself, as in 'per-ip=100/s by ip'",
+            ),
             (
                 self.quotas.is_some(),
                 "--quotas",
@@ -329,12 +328,12 @@ impl ReplayArgs {
         ];
         if let Some((_, option, why)) = not_here.into_iter().find(|(is_given, ..)| *is_given) {
             return Err(Failure::refused(format!(
-                "{option} is for a replay of one quota (--limit QUOTA), and not for limits with names: {why}"
+                "{option} is for a replay of one quota alone (--limit QUOTA), and not for limits with names: {why}"
             )));
         }
         if !self.limit.is_empty() {
             layer.limits =
-                self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
+                self.limit.iter().map(|limit| limit_of(limit, "--limit", key)).collect::<Result<_, _>>()?;
         }
         if !self.shadow.is_empty() {
             layer.shadows = self.shadow;
@@ -356,11 +355,16 @@ impl ReplayArgs {
                 "the file of --config has no limit: expected `limit` there, or --limit 'NAME=QUOTA by KEY' beside it",
             ));
         }
-        let against = self.against.limits(&layer)?;
+        let against = self.against.limits(&layer, key)?;
         let others = against.iter().flat_map(|against| &against.layer.limits);
         configs.extend(layer.limits.iter().chain(others).flat_map(files).map(PathBuf::from));
         let is_known = |name: &str| columns::NAMES.contains(&name) || name.starts_with(columns::HEADER);
         let known = || columns::NAMES.into_iter().chain(["header:NAME"]);
+        let mut names = parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?;
+        let is_mapped = names.iter().any(|(ours, _)| ours == "ip");
+        if fields.iter().any(|field| field == FORWARDED) && !is_mapped {
+            names.push(("ip".to_owned(), FORWARDED.to_owned()));
+        }
         Ok(limits::Settings {
             inputs: self.log.inputs()?,
             layer,
@@ -368,7 +372,7 @@ impl ReplayArgs {
             configs: configs.into_iter().map(Input::File).collect(),
             log: LogSettings {
                 format: self.log.format(),
-                names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
+                names,
                 unit: self.log.unit(),
                 duration_unit: self.duration_unit.map(Into::into),
                 trust_hops: self.log.trust_hops(),
@@ -403,18 +407,6 @@ impl ReplayArgs {
     /// Returns the settings for a replay of one quota.
     fn of_quota(self, quota: Quota) -> Result<Settings, Failure> {
         let html = self.page();
-        let not_here = [
-            (!self.shadow.is_empty(), "--shadow"),
-            (!self.except.is_empty(), "--except"),
-            (self.duration_unit.is_some(), "--duration-unit"),
-        ];
-        if let Some((_, option)) = not_here.into_iter().find(|(is_given, _)| *is_given) {
-            return Err(Failure::refused(format!(
-                "{option} is for limits with names: expected --limit 'NAME=QUOTA by KEY', as in --limit 'per-ip={} by \
-                 ip'",
-                printable(quota.to_string().as_bytes())
-            )));
-        }
         let algorithm = self.algorithm.as_deref().map_or(Ok(Algorithm::TokenBucket), parse_algorithm)?;
         let inputs = self.log.inputs()?;
         let key_quotas = self.quotas.map(Input::named);
@@ -448,6 +440,39 @@ impl ReplayArgs {
             top: self.top,
             html,
         })
+    }
+}
+
+/// The fields of a key that may have no value in the log of a server.
+const OPTIONAL: [&str; 4] = ["ip", FORWARDED, "referer", "user-agent"];
+
+/// Parses a limit with a name, or a quota without one. The name of a quota is its text, and `key`
+/// returns its key.
+///
+/// # Errors
+///
+/// Returns an error, which begins with `option`, if the limit is invalid.
+fn limit_of(
+    text: &str,
+    option: &str,
+    key: impl Fn() -> Result<String, Failure>,
+) -> Result<LimitText, Failure> {
+    if text.contains('=') {
+        return parse_named_limit(text).map_err(|failure| match option {
+            "--limit" => failure,
+            option => Failure::refused(format!("{option}: {failure}")),
+        });
+    }
+    let (name, key) = (text.trim(), key()?);
+    // As in a replay of one quota, requests without a value of the key share one key.
+    let otherwise = if key.ends_with(" else share") { "" } else { " else share" };
+    match format!("{name}={name} by {key}{otherwise}").parse() {
+        Ok(limit) => Ok(limit),
+        // The message about a quota points at the mistake.
+        Err(error) => match parse_limit(text, option) {
+            Err(failure) => Err(failure),
+            Ok(_) => Err(Failure::refused(format!("{option} '{}': {error}", printable(text.as_bytes())))),
+        },
     }
 }
 

@@ -189,13 +189,49 @@ fn without_the_headers_each_options_request_is_a_preflight() {
 }
 
 #[test]
-fn one_quota_and_limits_with_names_are_not_mixed() {
+fn a_quota_without_a_name_is_a_limit_like_the_others() {
+    let log = "time,ip,method,path,referer\n1,192.0.2.1,POST,/login,-\n1,192.0.2.1,POST,/login,-\n\
+        1,192.0.2.1,GET,/a,-\n1,192.0.2.1,GET,/a,-\n1,-,GET,/b,-\n1,-,GET,/c,-\n1,-,GET,/d,-\n";
+    let refused = |args: &[&str]| refused_by(args, log);
+    let mixed = ["--limit", "2/h", "--limit", "logins=1/h by ip for POST /login"];
+    assert_eq!(refused(&mixed), ["", "logins", "", "2/h", "", "", "2/h"]);
+    assert_eq!(refused(&[&mixed[..], &["--key", "ip+path"]].concat()), ["", "logins", "", "", "", "", ""]);
+    assert_eq!(refused(&["--limit", "3/h", "--limit", "1/s"]), ["", "1/s", "1/s", "1/s", "", "1/s", "1/s"]);
+    assert_eq!(refused(&["--limit", "1/h", "--except", "GET"]), ["", "1/h", "", "", "", "", ""]);
+    assert_eq!(refused(&["--limit", "1/h", "--limit", "9/s", "--shadow", "1/h"]), [""; 7]);
+    let both = refused(&["--limit", "1/h and 9/d", "--key", "method"]);
+    assert_eq!(
+        both,
+        [
+            "",
+            "1/h and 9/d-per-h",
+            "",
+            "1/h and 9/d-per-h",
+            "1/h and 9/d-per-h",
+            "1/h and 9/d-per-h",
+            "1/h and 9/d-per-h"
+        ]
+    );
+    let held = "time,ip,duration\n1,a,5\n2,a,1\n7,a,1\n".replace(",a,", ",192.0.2.1,");
+    assert_eq!(refused_by(&["--limit", "1 at once"], &held), ["", "1 at once", ""]);
+    for other in [["--against", "a=1/h by ip"], ["--against", "1/h"]] {
+        let args = [&mixed[..], &other, &["--format", "json"]].concat();
+        let report = json(&replay_stdin(&args, log.as_bytes()));
+        assert_eq!(report["changes"]["against"], other[1], "{report}");
+    }
+}
+
+#[test]
+fn what_has_no_meaning_beside_limits_with_names_is_refused() {
     for (args, part) in [
-        (&["--limit", "5/s", "--limit", "a=1/s by ip"][..], "--limit '5/s' has no name"),
-        (&["--limit", "5/s", "--limit", "6/s"], "--limit is there twice, as '5/s' and '6/s'"),
+        (&["--limit", "5/x", "--limit", "a=1/s by ip"][..], "--limit: "),
+        (&["--limit", "5/s", "--limit", "5/s"], "5/s"),
+        (&["--limit", "5/s", "--limit", "6/s", "--key", "status"], "--key: the proxy has no key `status`"),
+        (&["--limit", "8 at one"], "--limit: "),
         (&["--limit", "a=1/s by ip", "--key", "ip"], "--key is for a replay of one quota"),
         (&["--limit", "a=1/s by ip", "--compare"], "--compare is for a replay of one quota"),
-        (&["--limit", "5/s", "--shadow", "a"], "--shadow is for limits with names"),
+        (&["--limit", "5/s", "--limit", "9/h", "--cost", "bytes"], "--cost is for a replay of one quota"),
+        (&["--limit", "5/s", "--shadow", "a"], "invalid --shadow `a`"),
         (&["--limit", "a=1/s by ip", "--shadow", "b"], "invalid --shadow `b`"),
         (&["--limit", "a=1/s by ip", "--fields", "bytes=b"], "expected before '=': time, ip, method"),
     ] {

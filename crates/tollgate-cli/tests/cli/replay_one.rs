@@ -131,6 +131,18 @@ fn a_name_changes_neither_decisions_nor_counts() {
 }
 
 #[test]
+fn a_quota_beside_another_limit_decides_as_alone() {
+    let log = in_order(&log());
+    for key in ["ip", "path", "ip+path", "referer", "ip+path+referer", "method"] {
+        for quota in ["3/10s", "14/min", "20/h"] {
+            let alone = ["--limit", quota, "--key", key];
+            let beside = [&alone[..], &["--limit", "never=1000000/s by ip else share"]].concat();
+            assert!(decisions(&alone, &log) == decisions(&beside, &log), "{quota} per {key}");
+        }
+    }
+}
+
+#[test]
 fn a_suggestion_is_the_replay_of_a_limit_with_a_name_too() {
     for log in logs() {
         let report = json(&run_stdin(&["suggest", "--format", "json"], log.as_bytes()));

@@ -34,6 +34,11 @@ pub(crate) struct KeyArgs {
 }
 
 impl KeyArgs {
+    /// Returns the fields of the key.
+    pub(crate) fn fields(&self) -> Result<Vec<String>, Failure> {
+        parse_key(self.key.as_deref().unwrap_or("ip"))
+    }
+
     /// Returns what to read from each line. `names` is the value of `--fields`, which may name the
     /// key's fields and the `others`.
     ///
@@ -47,7 +52,7 @@ impl KeyArgs {
         others: &[&str],
         cost: Cost,
     ) -> Result<Wanted, Failure> {
-        let key = parse_key(self.key.as_deref().unwrap_or("ip"))?;
+        let key = self.fields()?;
         let templates = parse_templates(&self.path_template, &key)?;
         let known = || others.iter().copied().chain(key.iter().map(String::as_str));
         let is_known = |name: &str| known().any(|known| known == name);
@@ -62,6 +67,62 @@ impl KeyArgs {
             unit: log.unit(),
         })
     }
+}
+
+/// The field with the addresses that proxies have reported, which are the proxy's own field `ip`.
+pub(crate) const FORWARDED: &str = "forwarded";
+
+/// Returns the proxy's key for these fields of a log. As in a log, requests without one of the
+/// `optional` fields are counted by their other fields.
+///
+/// # Errors
+///
+/// Returns an error, which begins with `place`, if the proxy's keys cannot contain one of the
+/// fields.
+pub(crate) fn key_of_proxy(
+    fields: &[String],
+    trust_hops: Option<usize>,
+    optional: &[&str],
+    place: &str,
+) -> Result<String, Failure> {
+    let refused = |why: &str| Failure::refused(format!("{place}: {why}"));
+    if fields.iter().any(|field| field == FORWARDED) {
+        if trust_hops.is_none() {
+            return Err(refused(
+                "the key `forwarded` needs --trust-hops, the number of proxies that have added to the list of \
+                 addresses: any client can write the others",
+            ));
+        }
+        if fields.iter().any(|field| field == "ip") {
+            return Err(refused(
+                "in the proxy, `ip` and `forwarded` are one address: expected --key with one of them",
+            ));
+        }
+    }
+    let part = |field: &String| match field.as_str() {
+        "ip" | "method" | "path" => Ok(field.clone()),
+        FORWARDED => Ok("ip".to_owned()),
+        "referer" | "user-agent" => Ok(format!("header {field}")),
+        _ => Err(refused(&format!(
+            "the proxy has no key `{}`: expected --key with ip, forwarded, method, path, referer or user-agent",
+            printable(field.as_bytes())
+        ))),
+    };
+    let without = |left_out: &[&str]| {
+        let parts = fields.iter().filter(|field| !left_out.contains(&field.as_str())).map(part);
+        parts.collect::<Result<Vec<_>, _>>().map(|parts| parts.join("+"))
+    };
+    let optional: Vec<&str> =
+        optional.iter().copied().filter(|it| fields.iter().any(|field| field == it)).collect();
+    let chosen = |bits: usize| (0..optional.len()).filter(move |at| bits >> at & 1 == 1);
+    let mut left_out: Vec<Vec<&str>> =
+        (0..1 << optional.len()).map(|bits| chosen(bits).map(|at| optional[at]).collect()).collect();
+    left_out.sort_by_key(Vec::len);
+    let left_out = left_out.iter().map(Vec::as_slice);
+    let keys: Vec<String> = left_out.map(without).collect::<Result<_, _>>()?;
+    let alternatives: Vec<&str> = keys.iter().map(String::as_str).filter(|key| !key.is_empty()).collect();
+    let otherwise = if alternatives.len() < keys.len() { " else share" } else { "" };
+    Ok(format!("{}{otherwise}", alternatives.join(" or ")))
 }
 
 fn parse_key(text: &str) -> Result<Vec<String>, Failure> {

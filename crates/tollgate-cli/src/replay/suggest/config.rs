@@ -7,14 +7,12 @@ use super::report::Report;
 use super::settings::Settings;
 use crate::failure::Failure;
 use crate::printable::printable_path;
+use crate::replay::args::key::{FORWARDED, key_of_proxy};
 use crate::replay::decisions::sink::Sink;
 use crate::replay::log::json::HEADER;
 
 /// The name of the limit in the file.
 const NAME: &str = "suggested";
-
-/// The field with the addresses that proxies have reported, which are the proxy's own field `ip`.
-const FORWARDED: &str = "forwarded";
 
 /// The file to write.
 pub(crate) struct Target {
@@ -46,48 +44,8 @@ impl Target {
     }
 }
 
-/// Returns the proxy's key for these fields of a log. As in the suggestion, requests without one of
-/// the headers are counted by their other fields.
-///
-/// # Errors
-///
-/// Returns an error if the proxy's keys cannot contain one of the fields.
 fn key(settings: &Settings) -> Result<String, Failure> {
-    let fields = &settings.wanted.key;
-    if fields.iter().any(|field| field == FORWARDED) {
-        if settings.wanted.trust_hops.is_none() {
-            return Err(Failure::refused(
-                "--config-out: the key `forwarded` needs --trust-hops, the number of proxies that have added to the \
-                 list of addresses: any client can write the others",
-            ));
-        }
-        if fields.iter().any(|field| field == "ip") {
-            return Err(Failure::refused(
-                "--config-out: in the proxy, `ip` and `forwarded` are one address: expected --key with one of them",
-            ));
-        }
-    }
-    let part = |field: &String| match field.as_str() {
-        "ip" | "method" | "path" => Ok(field.clone()),
-        FORWARDED => Ok("ip".to_owned()),
-        "referer" | "user-agent" => Ok(format!("header {field}")),
-        _ => Err(Failure::refused(format!(
-            "--config-out: the proxy has no key `{}`: expected --key with ip, forwarded, method, path, referer or \
-             user-agent",
-            crate::printable::printable(field.as_bytes())
-        ))),
-    };
-    let without = |left_out: &[&str]| {
-        let parts = fields.iter().filter(|field| !left_out.contains(&field.as_str())).map(part);
-        parts.collect::<Result<Vec<_>, _>>().map(|parts| parts.join("+"))
-    };
-    let is_in_key = |header: &&str| fields.iter().any(|field| field == header);
-    let left_out = [&[][..], &["referer"], &["user-agent"], &["referer", "user-agent"]].into_iter();
-    let left_out = left_out.filter(|headers| headers.iter().all(is_in_key));
-    let keys: Vec<String> = left_out.map(without).collect::<Result<_, _>>()?;
-    let alternatives: Vec<&str> = keys.iter().map(String::as_str).filter(|key| !key.is_empty()).collect();
-    let otherwise = if alternatives.len() < keys.len() { " else share" } else { "" };
-    Ok(format!("{}{otherwise}", alternatives.join(" or ")))
+    key_of_proxy(&settings.wanted.key, settings.wanted.trust_hops, &["referer", "user-agent"], "--config-out")
 }
 
 /// Returns the text of the file.
