@@ -323,7 +323,6 @@ impl ReplayArgs {
                 "a limit reads the quotas of keys with 'class by key in FILE' at its end",
             ),
             (self.cost.is_some(), "--cost", "a request costs limits with names 1"),
-            (self.compare, "--compare", "run it with each --algorithm"),
             (self.exact_keys, "--exact-keys", "the proxy has fingerprints of keys"),
         ];
         if let Some((_, option, why)) = not_here.into_iter().find(|(is_given, ..)| *is_given) {
@@ -368,6 +367,7 @@ impl ReplayArgs {
         Ok(limits::Settings {
             inputs: self.log.inputs()?,
             layer,
+            compare: self.compare,
             against,
             configs: configs.into_iter().map(Input::File).collect(),
             log: LogSettings {

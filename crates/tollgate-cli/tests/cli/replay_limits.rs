@@ -222,6 +222,36 @@ fn a_quota_without_a_name_is_a_limit_like_the_others() {
 }
 
 #[test]
+fn all_algorithms_run_side_by_side_for_limits_with_names_too() {
+    let limits = ["--limit", "a=14/min by ip", "--limit", "b=3/10s burst 9 by ip+path"];
+    let compared = [&[LOG][..], &limits, &["--sort", "--compare"]].concat();
+    let report = json(&replay(&[&compared[..], &["--format", "json"]].concat()));
+    let algorithms = report["algorithms"].as_array().expect("algorithms");
+    assert_eq!(algorithms.len(), 6, "{report}");
+    for it in algorithms {
+        let name = it["algorithm"].as_str().expect("a name");
+        let algorithm: tollgate::Algorithm = name.parse().expect("an algorithm");
+        let last = if algorithm.has_burst() { limits[3] } else { "b=3/10s by ip+path" };
+        let args = [LOG, limits[0], limits[1], "--limit", last, "--sort", "--algorithm", name];
+        let alone = json(&replay(&[&args[..], &["--format", "json"]].concat()));
+        assert_eq!((&it["passed"], &it["refused"]), (&alone["passed"], &alone["refused"]), "{name}");
+        assert!(alone["refused"].as_u64() > Some(20), "{alone}");
+    }
+    assert!(text(&replay(&compared)).contains("\nAlgorithms side by side\n"));
+    let large = json(&replay(&[LOG, "--limit", "a=2000000/h by ip", "--compare", "--format", "json"]));
+    let refused: Vec<&Value> = large["algorithms"]
+        .as_array()
+        .expect("algorithms")
+        .iter()
+        .filter(|it| it["passed"].is_null())
+        .collect();
+    assert_eq!(refused.len(), 1, "{large}");
+    assert!(
+        refused[0]["algorithm"] == "sliding-log" && refused[0]["why"].to_string().contains("--limit 'a': ")
+    );
+}
+
+#[test]
 fn what_has_no_meaning_beside_limits_with_names_is_refused() {
     for (args, part) in [
         (&["--limit", "5/x", "--limit", "a=1/s by ip"][..], "--limit: "),
@@ -229,7 +259,7 @@ fn what_has_no_meaning_beside_limits_with_names_is_refused() {
         (&["--limit", "5/s", "--limit", "6/s", "--key", "status"], "--key: the proxy has no key `status`"),
         (&["--limit", "8 at one"], "--limit: "),
         (&["--limit", "a=1/s by ip", "--key", "ip"], "--key is for a replay of one quota"),
-        (&["--limit", "a=1/s by ip", "--compare"], "--compare is for a replay of one quota"),
+        (&["--limit", "a=1/s by ip", "--exact-keys"], "--exact-keys is for a replay of one quota"),
         (&["--limit", "5/s", "--limit", "9/h", "--cost", "bytes"], "--cost is for a replay of one quota"),
         (&["--limit", "5/s", "--shadow", "a"], "invalid --shadow `a`"),
         (&["--limit", "a=1/s by ip", "--shadow", "b"], "invalid --shadow `b`"),

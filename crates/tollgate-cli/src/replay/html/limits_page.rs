@@ -47,6 +47,7 @@ pub(crate) fn page(facts: &Facts<'_>) -> String {
     );
     parts::write_timeline(facts.timeline, &mut page);
     write_limits(facts, &mut page);
+    write_algorithms(facts, &mut page);
     report.limits.iter().for_each(|limit| write_keys(facts, limit, &mut page));
     parts::write_waits(facts.waits, "", &mut page);
     if let Some(changes) = &report.changes {
@@ -94,6 +95,29 @@ fn write_limits(facts: &Facts<'_>, page: &mut Markup) {
 fn name(limit: &Limit) -> String {
     let shadow = if limit.shadow { " (shadow)" } else { "" };
     format!("{}{shadow}", cut(&printable(limit.limit.as_bytes()), LONGEST_NAME))
+}
+
+fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {
+    if facts.report.algorithms.is_empty() {
+        return;
+    }
+    page.raw("<section>\n<h2>The algorithms</h2>\n");
+    page.raw("<p class=\"soft\">Windows and logs take no burst, and ran without.</p>\n");
+    page.raw("<div class=\"table\"><table>\n").head(&["algorithm", "passed", "denied"]);
+    for it in &facts.report.algorithms {
+        page.raw("<tr><th scope=\"row\">").text(&it.algorithm).raw("</th>");
+        match (it.passed, it.refused) {
+            (Some(passed), Some(refused)) => {
+                page.raw("<td>").shown(grouped(passed)).raw("</td><td>").shown(grouped(refused)).raw("</td>");
+            }
+            _ => {
+                let why = it.why.as_deref().unwrap_or_default();
+                page.raw("<td>").text(&cut(why, LONGEST)).raw("</td><td></td>");
+            }
+        }
+        page.raw("</tr>\n");
+    }
+    page.raw("</tbody></table></div>\n</section>\n");
 }
 
 fn write_keys(facts: &Facts<'_>, limit: &Limit, page: &mut Markup) {

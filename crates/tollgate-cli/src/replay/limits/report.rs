@@ -4,10 +4,12 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
+use tollgate::Algorithm;
 
 use super::engine::Engine;
 use super::settings::Settings;
 use super::tally::{Counts, OfLimit};
+use crate::failure::Failure;
 use crate::printable::{cut, listed, printable};
 use crate::replay::log::summary::LogSummary;
 use crate::replay::report::changes::{ChangesReport, write_changes};
@@ -43,6 +45,9 @@ pub struct Report {
     pub(crate) passed: u64,
     pub(crate) refused: u64,
     pub(crate) limits: Vec<Limit>,
+    /// The algorithms of a comparison. Absent if there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) algorithms: Vec<ByAlgorithm>,
     /// Absent if the limits are not compared with others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changes: Option<ChangesReport>,
@@ -78,6 +83,30 @@ pub(crate) struct Class {
 pub(crate) struct RefusedKey {
     pub(crate) key: String,
     pub(crate) refused: u64,
+}
+
+/// The results of one algorithm.
+#[derive(Debug, Serialize)]
+pub(crate) struct ByAlgorithm {
+    pub(crate) algorithm: String,
+    /// The requests that passed, and those that were refused. `null` if the algorithm does not
+    /// accept the limits.
+    pub(crate) passed: Option<u64>,
+    pub(crate) refused: Option<u64>,
+    /// Why the algorithm does not accept the limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+}
+
+impl ByAlgorithm {
+    pub(crate) fn new(algorithm: Algorithm, engine: Result<&Engine, &Failure>) -> Self {
+        Self {
+            algorithm: algorithm.to_string(),
+            passed: engine.ok().map(|engine| engine.passed),
+            refused: engine.ok().map(|engine| engine.refused),
+            why: engine.err().map(ToString::to_string),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -135,6 +164,7 @@ impl Report {
             passed: engine.passed,
             refused: engine.refused,
             limits: tally.limits.iter().map(|limit| Limit::new(limit, settings.top)).collect(),
+            algorithms: Vec::new(),
             changes: None,
             run: Run { seconds: elapsed.as_secs_f64(), lines_per_second: per_second(log.lines(), elapsed) },
         }
@@ -179,6 +209,7 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     {
         writeln!(out, "  {name:<14}{:>15}  {share:>8}", grouped(count))?;
     }
+    write_algorithms(&report.algorithms, out)?;
     writeln!(out, "\nLimits")?;
     writeln!(out, "  {:38} {:>12} {:>12} {:>8}", "", "passed", "refused", "share")?;
     for limit in &report.limits {
@@ -194,6 +225,27 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nThis run (only these figures vary)")?;
     let elapsed = duration(Duration::from_secs_f64(report.run.seconds));
     writeln!(out, "  {:<14} {} lines/s, {elapsed}", "replay", rate(report.run.lines_per_second))
+}
+
+fn write_algorithms(algorithms: &[ByAlgorithm], out: &mut impl Write) -> io::Result<()> {
+    if algorithms.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nAlgorithms side by side")?;
+    writeln!(out, "  {:38} {:>12} {:>12} {:>8}", "", "passed", "refused", "share")?;
+    for it in algorithms {
+        let name = &it.algorithm;
+        match (it.passed, it.refused, &it.why) {
+            (Some(passed), Some(refused), _) => {
+                let share = share(refused.into(), u128::from(passed) + u128::from(refused));
+                writeln!(out, "  {name:38} {:>12} {:>12} {share:>8}", grouped(passed), grouped(refused))?;
+            }
+            (.., why) => {
+                write_paragraph("  ", &format!("{name}: {}", why.as_deref().unwrap_or_default()), out)?;
+            }
+        }
+    }
+    write_paragraph("  ", "Windows and logs take no burst, and ran without.", out)
 }
 
 fn write_limit(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
