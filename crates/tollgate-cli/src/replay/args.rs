@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use against::AgainstArgs;
 use clap::{Args, ValueEnum};
-use key::{FORWARDED, KeyArgs, key_of_proxy};
+use key::{FORWARDED, KeyArgs, OPTIONAL, key_of_proxy, limit_of};
 use log::{LogArgs, UnitArg, parse_names};
 use tollgate::{Algorithm, Quota};
 use tollgate_http::program::files;
-use tollgate_http::settings::{LayerSettings, LimitText};
+use tollgate_http::settings::LayerSettings;
 
 #[cfg(feature = "html")]
 use super::decisions::sink::are_same;
@@ -25,10 +25,9 @@ use super::log::schema::Cost;
 use super::settings::Settings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
-use crate::limit::{parse_except, parse_limit, parse_named_limit, parse_path_templates};
-use crate::printable::printable;
+use crate::limit::{parse_except, parse_limit, parse_path_templates};
 #[cfg(feature = "html")]
-use crate::printable::shell_word;
+use crate::printable::{printable, shell_word};
 
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
@@ -117,8 +116,8 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     log: LogArgs,
 
-    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy, once
-    /// for each limit: 'logins=5/min by ip for POST /login', see below
+    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy:
+    /// 'logins=5/min by ip for POST /login', see below. Several limits hold together
     #[cfg_attr(feature = "proxy", arg(required_unless_present = "config"))]
     #[cfg_attr(not(feature = "proxy"), arg(required = true))]
     #[arg(short, long, value_name = "QUOTA", help_heading = "Limit")]
@@ -440,39 +439,6 @@ impl ReplayArgs {
             top: self.top,
             html,
         })
-    }
-}
-
-/// The fields of a key that may have no value in the log of a server.
-const OPTIONAL: [&str; 4] = ["ip", FORWARDED, "referer", "user-agent"];
-
-/// Parses a limit with a name, or a quota without one. The name of a quota is its text, and `key`
-/// returns its key.
-///
-/// # Errors
-///
-/// Returns an error, which begins with `option`, if the limit is invalid.
-fn limit_of(
-    text: &str,
-    option: &str,
-    key: impl Fn() -> Result<String, Failure>,
-) -> Result<LimitText, Failure> {
-    if text.contains('=') {
-        return parse_named_limit(text).map_err(|failure| match option {
-            "--limit" => failure,
-            option => Failure::refused(format!("{option}: {failure}")),
-        });
-    }
-    let (name, key) = (text.trim(), key()?);
-    // As in a replay of one quota, requests without a value of the key share one key.
-    let otherwise = if key.ends_with(" else share") { "" } else { " else share" };
-    match format!("{name}={name} by {key}{otherwise}").parse() {
-        Ok(limit) => Ok(limit),
-        // The message about a quota points at the mistake.
-        Err(error) => match parse_limit(text, option) {
-            Err(failure) => Err(failure),
-            Ok(_) => Err(Failure::refused(format!("{option} '{}': {error}", printable(text.as_bytes())))),
-        },
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use tollgate::Quota;
 use tollgate_http::settings::LayerSettings;
 
-use super::limit_of;
+use super::key::limit_of;
 use crate::failure::Failure;
 use crate::limit::parse_limit;
 use crate::replay::limits::settings::Against;

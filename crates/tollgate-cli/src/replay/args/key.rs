@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use tollgate_http::program::PathTemplates;
+use tollgate_http::settings::LimitText;
 
 use super::log::{LogArgs, first_repeated, parse_names};
 use crate::failure::Failure;
+use crate::limit::{parse_limit, parse_named_limit};
 use crate::printable::printable;
 use crate::replay::log::schema::{Cost, Wanted};
 
@@ -123,6 +125,39 @@ pub(crate) fn key_of_proxy(
     let alternatives: Vec<&str> = keys.iter().map(String::as_str).filter(|key| !key.is_empty()).collect();
     let otherwise = if alternatives.len() < keys.len() { " else share" } else { "" };
     Ok(format!("{}{otherwise}", alternatives.join(" or ")))
+}
+
+/// The fields of a key that may have no value in the log of a server.
+pub(super) const OPTIONAL: [&str; 4] = ["ip", FORWARDED, "referer", "user-agent"];
+
+/// Parses a limit with a name, or a quota without one. The name of a quota is its text, and `key`
+/// returns its key.
+///
+/// # Errors
+///
+/// Returns an error, which begins with `option`, if the limit is invalid.
+pub(super) fn limit_of(
+    text: &str,
+    option: &str,
+    key: impl Fn() -> Result<String, Failure>,
+) -> Result<LimitText, Failure> {
+    if text.contains('=') {
+        return parse_named_limit(text).map_err(|failure| match option {
+            "--limit" => failure,
+            option => Failure::refused(format!("{option}: {failure}")),
+        });
+    }
+    let (name, key) = (text.trim(), key()?);
+    // As in a replay of one quota, requests without a value of the key share one key.
+    let otherwise = if key.ends_with(" else share") { "" } else { " else share" };
+    match format!("{name}={name} by {key}{otherwise}").parse() {
+        Ok(limit) => Ok(limit),
+        // The message about a quota points at the mistake.
+        Err(error) => match parse_limit(text, option) {
+            Err(failure) => Err(failure),
+            Ok(_) => Err(Failure::refused(format!("{option} '{}': {error}", printable(text.as_bytes())))),
+        },
+    }
 }
 
 fn parse_key(text: &str) -> Result<Vec<String>, Failure> {

@@ -15,8 +15,9 @@ use tollgate_http::program::PathTemplates;
 use super::address::Addresses;
 use super::path;
 use super::request::MISSING;
+use super::request_line::Part;
 use super::schema::Wanted;
-use super::text::Part;
+
 use crate::printable::printable;
 
 /// The field that contains the target of a request, in a replay of limits with names.
