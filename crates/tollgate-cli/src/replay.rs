@@ -103,6 +103,8 @@ pub struct Replay<'s> {
     #[cfg(feature = "html")]
     page: Option<Page<'s>>,
     batch: Batch,
+    /// Whether the requests are sorted by time before they are judged.
+    is_sorted: bool,
     /// All requests, if they must be sorted before they are judged.
     unsorted: Vec<Arrival>,
 }
@@ -160,6 +162,7 @@ impl<'s> Replay<'s> {
             #[cfg(feature = "html")]
             page,
             batch: Batch::default(),
+            is_sorted: settings.sort,
             unsorted: Vec::new(),
         })
     }
@@ -201,7 +204,15 @@ impl<'s> Replay<'s> {
         let seconds = self.started.elapsed();
         let key_quotas = self.key_quotas.as_ref();
         let report = |settings: &Settings, entries: &[Entry]| {
-            Report::new(settings, &self.logs.summary, &self.keys, key_quotas, entries, seconds)
+            Report::new(
+                settings,
+                self.is_sorted,
+                &self.logs.summary,
+                &self.keys,
+                key_quotas,
+                entries,
+                seconds,
+            )
         };
         let mut of_limit = report(self.settings, &entries);
         if let Some(Against { simulation, changes }) = &witness.against {
@@ -236,13 +247,19 @@ impl Reader for Replay<'_> {
         Records::open(first, self.settings.format, &self.settings.wanted)
     }
 
+    /// From a log in the order in which requests ended on, all requests are sorted.
+    fn opening(&mut self, _file: usize, source: &Records) -> Result<(), Failure> {
+        self.is_sorted |= source.is_by_ends();
+        Ok(())
+    }
+
     /// Adds a request to the batch or, if the replay sorts the log, to the requests to sort.
     #[inline]
     fn take(&mut self, request: Request, key: &[u8], position: Position) -> Result<(), Failure> {
         let Request { at, cost } = request;
         self.logs.summary.arrived(position, at);
         let id = self.keys.id(key);
-        if self.settings.sort {
+        if self.is_sorted {
             self.unsorted.push(Arrival { at, cost, id, position });
             return Ok(());
         }

@@ -42,9 +42,8 @@ impl HeadReader {
         let is_metadata = |name: &HeaderName| settings.own.route_metadata.iter().any(|(it, _)| it == name);
         // If a request uses gRPC, its refusal must be a gRPC response.
         let mut headers = vec![CONTENT_TYPE];
-        for fact in &facts {
-            if let Fact::Header(name) = fact
-                && let Ok(name) = name.parse::<HeaderName>()
+        for name in facts.iter().flat_map(Fact::headers) {
+            if let Ok(name) = name.parse::<HeaderName>()
                 && !headers.contains(&name)
             {
                 headers.push(name);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use against::AgainstArgs;
 use clap::{Args, ValueEnum};
-use key::KeyArgs;
+use key::{FORWARDED, KeyArgs, OPTIONAL, key_of_proxy, limit_of};
 use log::{LogArgs, UnitArg, parse_names};
 use tollgate::{Algorithm, Quota};
 use tollgate_http::program::files;
@@ -25,10 +25,9 @@ use super::log::schema::Cost;
 use super::settings::Settings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
-use crate::limit::{parse_except, parse_limit, parse_named_limit, parse_path_templates};
-use crate::printable::printable;
+use crate::limit::{parse_except, parse_limit, parse_path_templates};
 #[cfg(feature = "html")]
-use crate::printable::shell_word;
+use crate::printable::{printable, shell_word};
 
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
@@ -67,15 +66,15 @@ Examples:
 Limits with names (NAME=QUOTA by KEY, as in tollgate proxy --help) are enforced together, by the
 same layer as in the proxy: a request passes if all of them admit it. --config takes them from the
 file of a proxy. A log is refused if it lacks a header, a host or a duration that a limit needs.
-The JSON log of tollgate proxy is recognised and sorted by time; it has no headers, but the key and
-the class that each limit found. The rest of this help is about one quota; docs/replay.md has more
-about limits with names.
+The JSON log of tollgate proxy has no headers, but the key and the class that each limit found. In a
+log without the headers of preflights, each OPTIONS request counts as one. The rest of this help is
+about one quota; docs/replay.md has more about limits with names.
 
 Formats, each recognised by its first lines: Common and Combined Log Format, also with a virtual
 host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log
-of Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), JSON
-lines and CSV. Lines that Docker, Kubernetes or syslog have wrapped are unwrapped. docs/replay.md
-has more.
+of Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), the JSON
+log of tollgate proxy, which is always sorted by time, JSON lines and CSV. Lines that Docker,
+Kubernetes or syslog have wrapped are unwrapped. docs/replay.md has more.
 
 Fields have the same names in all formats: ip, user, method, path (without the query, in the form
 in which tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent),
@@ -117,8 +116,8 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     log: LogArgs,
 
-    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy, once
-    /// for each limit: 'logins=5/min by ip for POST /login', see below
+    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy:
+    /// 'logins=5/min by ip for POST /login', see below. Several limits hold together
     #[cfg_attr(feature = "proxy", arg(required_unless_present = "config"))]
     #[cfg_attr(not(feature = "proxy"), arg(required = true))]
     #[arg(short, long, value_name = "QUOTA", help_heading = "Limit")]
@@ -277,32 +276,24 @@ impl ReplayArgs {
             return Err(Failure::refused("--html and --decisions name the same file: expected two files"));
         }
         let from_file = self.from_file.take();
-        let quotas: Vec<&String> = self.limit.iter().filter(|limit| !limit.contains('=')).collect();
-        let named = self.limit.iter().find(|limit| limit.contains('='));
-        let shown = |text: &str| printable(text.as_bytes());
-        match (&quotas[..], named, &from_file) {
-            ([], _, _) => {
-                let (layer, file) = from_file.unzip();
-                let settings = self.of_limits(layer.unwrap_or_default(), file)?;
-                Ok(Replayed::Limits(Box::new(settings)))
-            }
-            ([quota], None, None) => {
-                let quota = parse_limit(quota, "--limit")?;
-                self.of_quota(quota).map(|settings| Replayed::Quota(Box::new(settings)))
-            }
-            ([one, other, ..], None, None) => Err(Failure::refused(format!(
-                "--limit is there twice, as '{}' and '{}': expected one quota, or limits with names and keys, as in \
-                 --limit 'one=100/s by ip' --limit 'other=5/min by ip+path'",
-                shown(one),
-                shown(other)
-            ))),
-            ([quota, ..], ..) => Err(Failure::refused(format!(
-                "--limit '{}' has no name, and another limit has one: expected NAME=QUOTA by KEY for each, as in --limit \
-                 'per-ip={} by ip'",
-                shown(quota),
-                shown(quota)
-            ))),
+        let is_alone = from_file.is_none()
+            && self.against.is_quota()
+            && self.shadow.is_empty()
+            && self.except.is_empty()
+            && self.duration_unit.is_none();
+        // What is no quota may be another allowance, such as `8 at once`.
+        let key = self.key.fields()?;
+        let trust_hops = self.log.trust_hops();
+        match &self.limit[..] {
+            [quota] if is_alone && !quota.contains('=') => match parse_limit(quota, "--limit") {
+                Ok(quota) => return self.of_quota(quota).map(|settings| Replayed::Quota(Box::new(settings))),
+                Err(failure) if key_of_proxy(&key, trust_hops, &[], "--key").is_err() => return Err(failure),
+                Err(_) => {}
+            },
+            _ => {}
         }
+        let (layer, file) = from_file.unzip();
+        self.of_limits(layer.unwrap_or_default(), file).map(|settings| Replayed::Limits(Box::new(settings)))
     }
 
     /// Returns the settings for a replay of named limits: `layer`, which comes from `file`, changed
@@ -316,25 +307,31 @@ impl ReplayArgs {
         let mut configs: Vec<PathBuf> = Vec::new();
         #[cfg(feature = "proxy")]
         configs.extend([self.config(), self.against.config()].into_iter().flatten().map(Path::to_owned));
+        let fields = self.key.fields()?;
+        let key = || key_of_proxy(&fields, self.log.trust_hops(), &OPTIONAL, "--key");
+        let has_names = |limits: &[String]| limits.iter().all(|limit| limit.contains('='));
         let not_here = [
-            (self.key.key.is_some(), "--key", "a limit says its key itself, as in 'per-ip=100/s by ip'"),
+            (
+                self.key.key.is_some() && has_names(&self.limit) && has_names(self.against.given()),
+                "--key",
+                "a limit says its key itself, as in 'per-ip=100/s by ip'",
+            ),
             (
                 self.quotas.is_some(),
                 "--quotas",
                 "a limit reads the quotas of keys with 'class by key in FILE' at its end",
             ),
             (self.cost.is_some(), "--cost", "a request costs limits with names 1"),
-            (self.compare, "--compare", "run it with each --algorithm"),
             (self.exact_keys, "--exact-keys", "the proxy has fingerprints of keys"),
         ];
         if let Some((_, option, why)) = not_here.into_iter().find(|(is_given, ..)| *is_given) {
             return Err(Failure::refused(format!(
-                "{option} is for a replay of one quota (--limit QUOTA), and not for limits with names: {why}"
+                "{option} is for a replay of one quota alone (--limit QUOTA), and not for limits with names: {why}"
             )));
         }
         if !self.limit.is_empty() {
             layer.limits =
-                self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
+                self.limit.iter().map(|limit| limit_of(limit, "--limit", key)).collect::<Result<_, _>>()?;
         }
         if !self.shadow.is_empty() {
             layer.shadows = self.shadow;
@@ -356,19 +353,25 @@ impl ReplayArgs {
                 "the file of --config has no limit: expected `limit` there, or --limit 'NAME=QUOTA by KEY' beside it",
             ));
         }
-        let against = self.against.limits(&layer)?;
+        let against = self.against.limits(&layer, key)?;
         let others = against.iter().flat_map(|against| &against.layer.limits);
         configs.extend(layer.limits.iter().chain(others).flat_map(files).map(PathBuf::from));
         let is_known = |name: &str| columns::NAMES.contains(&name) || name.starts_with(columns::HEADER);
         let known = || columns::NAMES.into_iter().chain(["header:NAME"]);
+        let mut names = parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?;
+        let is_mapped = names.iter().any(|(ours, _)| ours == "ip");
+        if fields.iter().any(|field| field == FORWARDED) && !is_mapped {
+            names.push(("ip".to_owned(), FORWARDED.to_owned()));
+        }
         Ok(limits::Settings {
             inputs: self.log.inputs()?,
             layer,
+            compare: self.compare,
             against,
             configs: configs.into_iter().map(Input::File).collect(),
             log: LogSettings {
                 format: self.log.format(),
-                names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
+                names,
                 unit: self.log.unit(),
                 duration_unit: self.duration_unit.map(Into::into),
                 trust_hops: self.log.trust_hops(),
@@ -403,18 +406,6 @@ impl ReplayArgs {
     /// Returns the settings for a replay of one quota.
     fn of_quota(self, quota: Quota) -> Result<Settings, Failure> {
         let html = self.page();
-        let not_here = [
-            (!self.shadow.is_empty(), "--shadow"),
-            (!self.except.is_empty(), "--except"),
-            (self.duration_unit.is_some(), "--duration-unit"),
-        ];
-        if let Some((_, option)) = not_here.into_iter().find(|(is_given, _)| *is_given) {
-            return Err(Failure::refused(format!(
-                "{option} is for limits with names: expected --limit 'NAME=QUOTA by KEY', as in --limit 'per-ip={} by \
-                 ip'",
-                printable(quota.to_string().as_bytes())
-            )));
-        }
         let algorithm = self.algorithm.as_deref().map_or(Ok(Algorithm::TokenBucket), parse_algorithm)?;
         let inputs = self.log.inputs()?;
         let key_quotas = self.quotas.map(Input::named);

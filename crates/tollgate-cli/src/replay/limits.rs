@@ -27,6 +27,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use http::Request;
+use tollgate::Algorithm;
 use tollgate_http::PeerAddr;
 use tollgate_http::program::{Fact, facts};
 use tollgate_http::settings::LimitPart;
@@ -50,7 +51,7 @@ use crate::printable::printable;
 use columns::{Arrived, Columns, Found};
 use engine::Engine;
 use need::Need;
-use report::{Findings, Report};
+use report::{ByAlgorithm, Findings, Report};
 use settings::{Against, Settings};
 
 /// Replays all inputs.
@@ -139,6 +140,9 @@ struct Replay<'s> {
     /// depends on the kind of log.
     engine: Option<Engine>,
     against: Option<Compared>,
+    /// The other algorithms of a comparison, each with its limits, or the reason why the algorithm
+    /// does not accept them.
+    beside: Vec<(Algorithm, Result<Engine, Failure>)>,
     request: Request<()>,
     /// All requests and their values, if they must be sorted before they are judged.
     waiting: Vec<Waiting>,
@@ -179,6 +183,7 @@ impl<'s> Replay<'s> {
             logs: Logs::new(&settings.inputs, 0, settings.strict),
             findings: Findings { is_sorted: settings.sort, ..Findings::default() },
             engine: None,
+            beside: Vec::new(),
             request: Request::new(()),
             waiting: Vec::new(),
             values: Vec::new(),
@@ -194,6 +199,7 @@ impl<'s> Replay<'s> {
             logs,
             engine: Some(engine),
             against,
+            beside,
             request,
             findings,
             rows,
@@ -225,6 +231,9 @@ impl<'s> Replay<'s> {
                 || client(request, settings.layer.ipv6_prefix),
                 refusing.map(|name| || name.as_str()),
             );
+        }
+        for other in beside.iter_mut().filter_map(|(_, engine)| engine.as_mut().ok()) {
+            other.judge(request, arrived.at, arrived.duration_ns);
         }
         findings.passed_without_record += u64::from(refusal.is_none() && arrived.is_early_refusal);
         let Some(rows) = rows else { return Ok(()) };
@@ -282,6 +291,11 @@ impl<'s> Replay<'s> {
             report.changes =
                 Some(ChangesReport::new(&other.name, &compared.changes, self.settings.top, shown));
         }
+        if self.settings.compare {
+            let main = ByAlgorithm::new(self.settings.layer.algorithm, Ok(&engine));
+            let beside = self.beside.iter().map(|(other, engine)| ByAlgorithm::new(*other, engine.as_ref()));
+            report.algorithms = std::iter::once(main).chain(beside).collect();
+        }
         #[cfg(feature = "html")]
         if let Some(page) = self.page.take() {
             let limits: Vec<String> = self.settings.layer.limits.iter().map(ToString::to_string).collect();
@@ -316,13 +330,14 @@ impl Reader for Replay<'_> {
 
     fn recognise(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
         let log = &self.settings.log;
-        let may_be_json = matches!(log.format, None | Some(Format::Json)) && log.names.is_empty();
+        let may_be_json =
+            matches!(log.format, None | Some(Format::Json | Format::Tollgate)) && log.names.is_empty();
         if may_be_json {
             let mut unwrapper = Unwrapper::of(first);
             if let Ok(Some(line)) = wrapped::whole(&mut unwrapper, first, |_| false)
                 && proxy_log::is_one(line)
             {
-                return Ok((Format::Json, Requests::Proxy(unwrapper)));
+                return Ok((Format::Tollgate, Requests::Proxy(unwrapper)));
             }
         }
         let (format, columns) = Columns::open(first, &self.needs, log)?;
@@ -345,8 +360,18 @@ impl Reader for Replay<'_> {
                 let engine = Engine::new(&other.layer, &compared.parts, is_of_proxy);
                 compared.engine = Some(engine.map_err(|error| of_against(other, error))?);
             }
+            if self.settings.compare {
+                let layer = &self.settings.layer;
+                let others = Algorithm::ALL.into_iter().filter(|other| *other != layer.algorithm);
+                let beside = |other| (other, Engine::beside(layer, other, &self.parts, is_of_proxy));
+                self.beside = others.map(beside).collect();
+            }
             self.findings.is_of_proxy = is_of_proxy;
             self.findings.is_sorted |= is_of_proxy;
+        }
+        if let Requests::Columns(columns) = source {
+            self.findings.guesses_preflights |= columns.guesses_preflights();
+            self.findings.is_sorted |= columns.is_by_ends();
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ pub(crate) mod parallel;
 pub(crate) mod path;
 pub(crate) mod record;
 pub(crate) mod request;
+pub(crate) mod request_line;
 pub(crate) mod schema;
 pub(crate) mod summary;
 pub(crate) mod text;

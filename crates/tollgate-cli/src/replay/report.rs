@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 mod compare;
 pub(crate) mod figures;
+pub(crate) mod log;
 pub(crate) mod notes;
 pub(crate) mod paragraph;
 pub(crate) mod quantity;

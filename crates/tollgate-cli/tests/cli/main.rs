@@ -12,6 +12,7 @@ mod replay_formats;
 #[cfg(feature = "html")]
 mod replay_html;
 mod replay_limits;
+mod replay_one;
 mod replay_oracle;
 mod replay_quotas;
 mod subcommands;

@@ -790,7 +790,6 @@ fn logs_in_the_wrong_order_and_stamps_that_leap_are_noted() {
     for (command, shifted) in [
         (&["replay", "--limit", "1/h"][..], "every later request of its key is"),
         (&["replay", "--limit", "a=1/h by ip"], "every later request is"),
-        (&["suggest"], "every later request of its key is"),
     ] {
         let flat = |args: &[&str], log: &str| {
             let report = text(&run_stdin(&[command, args].concat(), log.as_bytes()));

@@ -2,8 +2,9 @@
 //! even if the lines are wrapped. The samples are in the form that each server documents. A client
 //! must not be able to keep its request out of a report.
 
-use crate::program::{json, refusal, replay_stdin, text};
+use crate::program::{LOG, json, refusal, replay_stdin, text};
 use proptest::prelude::*;
+use std::fs;
 use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::{Cost, Input, LimiterSettings, Replay, Settings, TimeUnit, Wanted};
 
@@ -754,5 +755,58 @@ proptest! {
             let log = |line: &[u8]| [server.header.as_bytes(), &plain, line, line].concat();
             prop_assert_eq!(replayed(&log(&sent), "path"), replayed(&log(&quiet), "path"), "{}", shown);
         }
+    }
+}
+
+#[test]
+fn a_request_line_in_a_field_is_split_as_in_a_text_log() {
+    let lines = [
+        "GET /a?x=1 HTTP/1.1",
+        "GET /a HTTP/1.1",
+        "POST //a HTTP/2.0",
+        "GET /b c HTTP/1.1",
+        "/a HTTP/1.1",
+        "/a",
+    ];
+    let json_log: String = lines
+        .iter()
+        .map(|line| format!("{{\"time\":1,\"ip\":\"192.0.2.1\",\"request\":\"{line}\"}}\n"))
+        .collect();
+    let csv: String = lines.iter().map(|line| format!("1,192.0.2.1,{line}\n")).collect();
+    for log in [json_log, format!("time,ip,request\n{csv}")] {
+        let keys = |fields: &str, key: &str| -> Vec<String> {
+            let args = ["--limit", "9/h", "--key", key, "--fields", fields, "--decisions", "-"];
+            let rows = text(&replay_stdin(&args, log.as_bytes()));
+            rows.lines().skip(1).map(|row| row.split(',').nth(1).unwrap_or_default().to_owned()).collect()
+        };
+        let paths = keys("path=request", "path");
+        assert_eq!(paths, ["/a", "/a", "/a", "/b%20c", "/a%20HTTP/1.1", "/a"]);
+        assert_eq!(keys("uri=request", "uri")[..3], ["/a?x=1", "/a", "//a"]);
+        assert_eq!(keys("method=request", "method")[..3], ["GET", "GET", "POST"]);
+        assert_eq!(keys("protocol=request", "protocol")[..3], ["HTTP/1.1", "HTTP/1.1", "HTTP/2.0"]);
+        for (limit, refused) in
+            [("a=1/h by path for /a", 3), ("a=1/h by ip for POST /a", 0), ("a=1/h by query x else allow", 0)]
+        {
+            let fields = "path=request,uri=request,method=request";
+            let args = ["--limit", limit, "--fields", fields, "--format", "json"];
+            let report = json(&replay_stdin(&args, log.as_bytes()));
+            assert_eq!(report["refused"], refused, "{limit}: {report}");
+        }
+    }
+}
+
+#[test]
+fn a_carriage_return_alone_ends_lines_where_no_line_feed_does() {
+    let lf = fs::read_to_string(LOG).expect("the log is there");
+    let log = lf.replace('\n', "\r");
+    let decisions = |log: &str, threads: &str| {
+        let args = ["--limit", "30/min burst 10", "--threads", threads, "--decisions", "-"];
+        text(&replay_stdin(&args, log.as_bytes()))
+    };
+    assert_eq!(decisions(&log, "1"), decisions(&lf, "1"));
+    // This log is longer than a line may be, and long enough for several threads.
+    let (long, long_lf) = (log.repeat(30), lf.repeat(30));
+    for threads in ["1", "3"] {
+        assert!(decisions(&long, threads) == decisions(&long_lf, threads), "{threads}");
     }
 }

@@ -231,6 +231,19 @@ fn the_page_shows_what_a_change_would_do() {
 }
 
 #[test]
+fn the_page_of_limits_with_names_compares_algorithms_if_asked() {
+    let path = page("limits_compared");
+    let html = path.to_str().expect("UTF-8");
+    for (more, is_there) in [(&["--compare"][..], true), (&[], false)] {
+        let args = [LOG, "--limit", "a=2000000/h by ip", "--limit", "30/min", "--html", html];
+        text(&replay(&[&args, more].concat()));
+        let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+        assert_eq!(page.contains("The algorithms"), is_there, "{page}");
+        assert_eq!(page.contains("sliding-log--limit 'a': "), is_there, "{page}");
+    }
+}
+
+#[test]
 fn the_page_of_limits_with_names_has_the_figures_of_their_report() {
     let path = page("limits");
     let html = path.to_str().expect("UTF-8");

@@ -151,7 +151,6 @@ fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
         ("per-key=1/s by header user", "--limit 'per-key' needs the header `user`"),
         ("jobs=8 at once by ip", "--limit 'jobs' needs the duration of each request"),
         ("vhost=1/s by ip for host a.example", "--limit 'vhost' needs the host"),
-        ("cors=1/s by ip except preflight", "--limit 'cors' needs the header `origin`"),
     ] {
         let message = refusal(&replay(&[LOG, "--limit", "a=1/s by ip", "--limit", limit]));
         assert!(message.contains(needs) && message.contains("which the log does not have: "), "{message}");
@@ -164,13 +163,105 @@ fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
 }
 
 #[test]
-fn one_quota_and_limits_with_names_are_not_mixed() {
+fn without_the_headers_each_options_request_is_a_preflight() {
+    let log = "time,ip,method,origin,asked\n1,192.0.2.1,GET,-,-\n1,192.0.2.1,OPTIONS,a,GET\n\
+        1,192.0.2.1,OPTIONS,-,-\n1,192.0.2.1,GET,-,-\n";
+    let args = ["--limit", "a=1/h by ip except preflight"];
+    assert_eq!(refused_by(&args, log), ["", "", "", "a"]);
+    let all = ["--limit", "a=1/h by ip", "--except", "preflight"];
+    assert_eq!(refused_by(&all, log), ["", "", "", "a"]);
+    let only = ["--limit", "a=1/h by ip for preflight"];
+    assert_eq!(refused_by(&only, log), ["", "", "a", ""]);
+    let headers = "header:origin=origin,header:access-control-request-method=asked";
+    assert_eq!(refused_by(&[&args[..], &["--fields", headers]].concat(), log), ["", "", "a", "a"]);
+    let note = "each OPTIONS request counts as a preflight";
+    for args in [args, [all[0], all[1]]] {
+        let is_noted = args[1].contains("preflight");
+        let report = text(&replay_stdin(&args, log.as_bytes())).replace("\n  ", " ");
+        assert_eq!(report.contains(note), is_noted, "{report}");
+    }
+    let report = json(&replay(&[LOG, "--limit", args[1], "--format", "json"]));
+    assert!(report["log"]["notes"].to_string().contains(note), "{report}");
+    // A limit that uses the header itself still needs it.
+    let mixed = ["--limit", "a=1/h by header origin else allow except preflight"];
+    let message = refusal(&replay(&[&[LOG][..], &mixed].concat()));
+    assert!(message.contains("--limit 'a' needs the header `origin`"), "{message}");
+}
+
+#[test]
+fn a_quota_without_a_name_is_a_limit_like_the_others() {
+    let log = "time,ip,method,path,referer\n1,192.0.2.1,POST,/login,-\n1,192.0.2.1,POST,/login,-\n\
+        1,192.0.2.1,GET,/a,-\n1,192.0.2.1,GET,/a,-\n1,-,GET,/b,-\n1,-,GET,/c,-\n1,-,GET,/d,-\n";
+    let refused = |args: &[&str]| refused_by(args, log);
+    let mixed = ["--limit", "2/h", "--limit", "logins=1/h by ip for POST /login"];
+    assert_eq!(refused(&mixed), ["", "logins", "", "2/h", "", "", "2/h"]);
+    assert_eq!(refused(&[&mixed[..], &["--key", "ip+path"]].concat()), ["", "logins", "", "", "", "", ""]);
+    assert_eq!(refused(&["--limit", "3/h", "--limit", "1/s"]), ["", "1/s", "1/s", "1/s", "", "1/s", "1/s"]);
+    assert_eq!(refused(&["--limit", "1/h", "--except", "GET"]), ["", "1/h", "", "", "", "", ""]);
+    assert_eq!(refused(&["--limit", "1/h", "--limit", "9/s", "--shadow", "1/h"]), [""; 7]);
+    let both = refused(&["--limit", "1/h and 9/d", "--key", "method"]);
+    assert_eq!(
+        both,
+        [
+            "",
+            "1/h and 9/d-per-h",
+            "",
+            "1/h and 9/d-per-h",
+            "1/h and 9/d-per-h",
+            "1/h and 9/d-per-h",
+            "1/h and 9/d-per-h"
+        ]
+    );
+    let held = "time,ip,duration\n1,a,5\n2,a,1\n7,a,1\n".replace(",a,", ",192.0.2.1,");
+    assert_eq!(refused_by(&["--limit", "1 at once"], &held), ["", "1 at once", ""]);
+    for other in [["--against", "a=1/h by ip"], ["--against", "1/h"]] {
+        let args = [&mixed[..], &other, &["--format", "json"]].concat();
+        let report = json(&replay_stdin(&args, log.as_bytes()));
+        assert_eq!(report["changes"]["against"], other[1], "{report}");
+    }
+}
+
+#[test]
+fn all_algorithms_run_side_by_side_for_limits_with_names_too() {
+    let limits = ["--limit", "a=14/min by ip", "--limit", "b=3/10s burst 9 by ip+path"];
+    let compared = [&[LOG][..], &limits, &["--sort", "--compare"]].concat();
+    let report = json(&replay(&[&compared[..], &["--format", "json"]].concat()));
+    let algorithms = report["algorithms"].as_array().expect("algorithms");
+    assert_eq!(algorithms.len(), 6, "{report}");
+    for it in algorithms {
+        let name = it["algorithm"].as_str().expect("a name");
+        let algorithm: tollgate::Algorithm = name.parse().expect("an algorithm");
+        let last = if algorithm.has_burst() { limits[3] } else { "b=3/10s by ip+path" };
+        let args = [LOG, limits[0], limits[1], "--limit", last, "--sort", "--algorithm", name];
+        let alone = json(&replay(&[&args[..], &["--format", "json"]].concat()));
+        assert_eq!((&it["passed"], &it["refused"]), (&alone["passed"], &alone["refused"]), "{name}");
+        assert!(alone["refused"].as_u64() > Some(20), "{alone}");
+    }
+    assert!(text(&replay(&compared)).contains("\nAlgorithms side by side\n"));
+    let large = json(&replay(&[LOG, "--limit", "a=2000000/h by ip", "--compare", "--format", "json"]));
+    let refused: Vec<&Value> = large["algorithms"]
+        .as_array()
+        .expect("algorithms")
+        .iter()
+        .filter(|it| it["passed"].is_null())
+        .collect();
+    assert_eq!(refused.len(), 1, "{large}");
+    assert!(
+        refused[0]["algorithm"] == "sliding-log" && refused[0]["why"].to_string().contains("--limit 'a': ")
+    );
+}
+
+#[test]
+fn what_has_no_meaning_beside_limits_with_names_is_refused() {
     for (args, part) in [
-        (&["--limit", "5/s", "--limit", "a=1/s by ip"][..], "--limit '5/s' has no name"),
-        (&["--limit", "5/s", "--limit", "6/s"], "--limit is there twice, as '5/s' and '6/s'"),
+        (&["--limit", "5/x", "--limit", "a=1/s by ip"][..], "--limit: "),
+        (&["--limit", "5/s", "--limit", "5/s"], "5/s"),
+        (&["--limit", "5/s", "--limit", "6/s", "--key", "status"], "--key: the proxy has no key `status`"),
+        (&["--limit", "8 at one"], "--limit: "),
         (&["--limit", "a=1/s by ip", "--key", "ip"], "--key is for a replay of one quota"),
-        (&["--limit", "a=1/s by ip", "--compare"], "--compare is for a replay of one quota"),
-        (&["--limit", "5/s", "--shadow", "a"], "--shadow is for limits with names"),
+        (&["--limit", "a=1/s by ip", "--exact-keys"], "--exact-keys is for a replay of one quota"),
+        (&["--limit", "5/s", "--limit", "9/h", "--cost", "bytes"], "--cost is for a replay of one quota"),
+        (&["--limit", "5/s", "--shadow", "a"], "invalid --shadow `a`"),
         (&["--limit", "a=1/s by ip", "--shadow", "b"], "invalid --shadow `b`"),
         (&["--limit", "a=1/s by ip", "--fields", "bytes=b"], "expected before '=': time, ip, method"),
     ] {
@@ -204,7 +295,7 @@ fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
     let args = ["--limit", "a=1/h by header x-key", "--limit", "b=1/h by header x-key", "--format", "json"];
     let report: Value = json(&replay_stdin(&args, line.repeat(2).as_bytes()));
     assert_eq!((&report["passed"], &report["refused"]), (&1.into(), &1.into()));
-    let notes = report["notes"].to_string();
+    let notes = report["log"]["notes"].to_string();
     assert!(notes.contains("no line names the limit b,") && !notes.contains("limit a,"), "{notes}");
 }
 
@@ -247,7 +338,7 @@ mod config {
         let args = ["--config", file.to_str().expect("UTF-8"), "--fields", "header:x-plan=plan"];
         let log = format!("time,ip,plan\n{log}1,192.0.2.1,paid\n");
         let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
-        let notes = report["notes"].as_array().expect("notes");
+        let notes = report["log"]["notes"].as_array().expect("notes");
         let note = notes[0].as_str().expect("a text");
         assert!(note.starts_with("25 requests of classes that limit a does not have"), "{note}");
         assert!(notes.len() == 1 && note.ends_with(", plan19 and 4 more."), "{notes:?}");

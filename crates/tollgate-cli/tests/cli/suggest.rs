@@ -30,7 +30,7 @@ fn every_row_is_replayed(log: &str, options: &[&str], allowed: &[&str]) {
     assert_eq!(rows(&report).len(), 30);
     for row in rows(&report) {
         let [limit, algorithm] = ["limit", "algorithm"].map(|name| row[name].as_str().expect("a text"));
-        let args = [log, "--limit", limit, "--algorithm", algorithm, "--format", "json"];
+        let args = [log, "--limit", limit, "--algorithm", algorithm, "--sort", "--format", "json"];
         let replayed = json(&replay(&[&args[..], options].concat()));
         let result = &replayed["results"][0];
         for (ours, theirs) in [("passed", "passed"), ("denied", "denied"), ("clients_denied", "keys_denied")]
@@ -54,14 +54,14 @@ fn every_row_is_replayed(log: &str, options: &[&str], allowed: &[&str]) {
 fn the_figures_of_every_row_are_those_of_the_replay() {
     every_row_is_replayed(LOG, &[], &[]);
     every_row_is_replayed(LOG, &["--key", "ip+path", "--ipv6-prefix", "128"], &["--deny-clients", "2"]);
-    every_row_is_replayed(LOG, &["--sort"], &["--deny-requests", "10%"]);
+    every_row_is_replayed(LOG, &[], &["--deny-requests", "10%"]);
 }
 
 #[test]
 fn the_figures_on_the_real_log_are_those_of_the_replay_where_it_is_there() {
     let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/apache_access.log");
     match log.to_str().filter(|_| log.exists()) {
-        Some(log) => every_row_is_replayed(log, &["--sort"], &["--deny-requests", "0.5%"]),
+        Some(log) => every_row_is_replayed(log, &[], &["--deny-requests", "0.5%"]),
         None => eprintln!("no real log beside this checkout"),
     }
 }
@@ -155,12 +155,12 @@ fn no_smaller_rate_of_any_row_is_enough() {
 fn a_suggestion_names_the_replay_that_shows_the_same() {
     let report = text(&suggest(&[LOG]));
     assert!(report.starts_with("Suggested: 11/10s per ip, token-bucket\n"), "{report}");
-    let command = format!("  tollgate replay {LOG} --limit 11/10s");
+    let command = format!("  tollgate replay {LOG} --limit 11/10s --sort");
     assert!(report.contains(&command), "{report}");
-    let args = ["--key", "forwarded", "--trust-hops", "2", "--sort"];
+    let args = ["--key", "forwarded", "--trust-hops", "2"];
     let csv = "time,forwarded\n1,\"192.0.2.1, 198.51.100.9\"\n";
     let report = text(&suggest_stdin(&args, csv));
-    assert!(report.contains(" --limit 1/10s --key forwarded --trust-hops 2 --sort"), "{report}");
+    assert!(report.contains(" --limit 1/10s --key forwarded --trust-hops 2"), "{report}");
     let log = "{\"ts\":1000,\"remote addr\":\"192.0.2.1\",\"code\":200}\n";
     let named = ["--log-format", "json", "--fields", "time=ts,ip=remote addr", "--time-unit", "ms"];
     let args = [&named[..2], &["--fields", "time=ts,ip=remote addr,status=code"], &named[4..]].concat();
@@ -173,9 +173,93 @@ fn a_suggestion_names_the_replay_that_shows_the_same() {
     let args =
         [odd.to_str().expect("UTF-8"), "--algorithm", "sliding-log", "--key", "ip+path", "--burst", "60"];
     let report = text(&suggest(&args));
-    let command = r"it'\''s a log' --limit 69/min --algorithm sliding-log --key ip+path";
+    let command = r"it'\''s a log' --limit 67/min --algorithm sliding-log --key ip+path --sort";
     assert!(report.contains(command), "{report}");
     assert!(report.lines().all(|line| line.len() <= 80 || line.contains("it'")), "{report}");
+}
+
+/// Returns the rows `time,ip` of a log, in order of time and far out of it.
+fn in_and_out_of_order() -> [String; 2] {
+    let mut rows: Vec<(u64, String)> =
+        (0..600).map(|n| (n * n % 997, format!("192.0.2.{}", n % 3))).collect();
+    let log = |rows: &[(u64, String)]| {
+        let rows = rows.iter().map(|(time, ip)| format!("{time},{ip}\n"));
+        format!("time,ip\n{}", rows.collect::<String>())
+    };
+    let out_of_order = log(&rows);
+    rows.sort();
+    [log(&rows), out_of_order]
+}
+
+#[test]
+fn a_log_out_of_order_is_suggested_for_in_order_of_time() {
+    let [in_order, out_of_order] = in_and_out_of_order();
+    let reports = [&in_order, &out_of_order].map(|log| json(&suggest_stdin(&["--format", "json"], log)));
+    for part in ["suggested", "rows"] {
+        assert_eq!(reports[0][part], reports[1][part], "{part}");
+    }
+    let report = text(&suggest_stdin(&[], &out_of_order));
+    let limit = reports[1]["suggested"]["limit"].as_str().expect("a limit");
+    assert!(report.contains(&format!("tollgate replay - --limit {limit} --sort --html")), "{report}");
+    assert!(!text(&suggest_stdin(&[], &in_order)).contains("--sort"));
+    let replayed =
+        json(&replay_stdin(&["--limit", limit, "--sort", "--format", "json"], out_of_order.as_bytes()));
+    assert_eq!(replayed["results"][0]["denied"], reports[1]["suggested"]["denied"]);
+    assert_eq!(replayed["results"][0]["keys_denied"], reports[1]["suggested"]["clients_denied"]);
+}
+
+#[cfg(feature = "proxy")]
+#[test]
+fn the_file_for_a_log_out_of_order_denies_what_it_says() {
+    let directory = scratch("suggest_out_of_order");
+    let [log, file] = ["access.csv", "proxy.toml"].map(|name| directory.join(name));
+    fs::write(&log, &in_and_out_of_order()[1]).expect("the target directory can be written");
+    let [log, file] = [&log, &file].map(|path| path.to_str().expect("UTF-8"));
+    text(&suggest(&[log, "--config-out", file]));
+    let written = fs::read_to_string(file).expect("it was written");
+    assert!(written.contains("`tollgate replay LOG --config FILE --sort`"), "{written}");
+    let report = json(&replay(&[log, "--config", file, "--sort", "--format", "json"]));
+    let (refused, keys) = (&report["refused"], report["limits"][0]["keys_refused"].as_u64());
+    let clients = if keys == Some(1) { "client" } else { "clients" };
+    let said = format!("denies {refused} (");
+    assert!(written.contains(&said), "{written}: {report}");
+    assert!(written.contains(&format!("of {} {clients}", keys.expect("a count"))), "{written}: {report}");
+}
+
+/// Lines of the proxy's JSON log, in the order in which requests ended.
+const PROXY_LOG: [(u64, &str); 5] =
+    [(3, "192.0.2.1"), (1, "192.0.2.1"), (2, "192.0.2.1"), (2, "192.0.2.9"), (1, "192.0.2.1")];
+
+#[test]
+fn the_json_log_of_the_proxy_is_a_log_like_others() {
+    let line = |(second, ip): (u64, &str)| {
+        format!(
+            "{{\"time_ns\":{second}000000000,\"duration_ns\":1,\"ip\":\"{ip}\",\"method\":\"GET\",\"host\":null,\
+             \"path\":\"//a\",\"status\":200,\"bytes\":7,\"refused_by\":null,\"limits\":[]}}\n"
+        )
+    };
+    let log: String = PROXY_LOG.into_iter().map(line).collect();
+    let report = json(&suggest_stdin(&["--format", "json", "--deny-requests", "1"], &log));
+    assert_eq!((&report["log"]["clients"], &report["log"]["requests"]), (&2.into(), &5.into()), "{report}");
+    let rows = text(&replay_stdin(&["--limit", "2/min", "--decisions", "-"], log.as_bytes()));
+    let decided: Vec<&str> = rows.lines().skip(1).collect();
+    let decided: Vec<String> =
+        decided.iter().map(|row| row.split(',').take(3).collect::<Vec<_>>().join(",")).collect();
+    let expected = [
+        "2,192.0.2.1,true",
+        "5,192.0.2.1,true",
+        "3,192.0.2.1,false",
+        "4,192.0.2.9,true",
+        "1,192.0.2.1,false",
+    ];
+    assert_eq!(decided, expected);
+    let args = ["--limit", "9/h", "--key", "path+status", "--cost", "bytes", "--format", "json"];
+    let report = json(&replay_stdin(&args, log.as_bytes()));
+    assert_eq!(report["results"][0]["top_denied"][0]["key"], "/a + 200", "{report}");
+    assert_eq!(
+        (&report["log"]["files"][0]["format"], &report["order"]),
+        (&"tollgate".into(), &"time".into())
+    );
 }
 
 #[test]
@@ -257,14 +341,11 @@ fn the_file_for_the_proxy_is_accepted_and_replays_alike() {
         let checked = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["proxy", "--check", path]).output();
         let checked = checked.expect("the program was built");
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-        let replayed = json(&replay(&[LOG, "--config", path, "--format", "json"]));
+        let replayed = json(&replay(&[LOG, "--config", path, "--sort", "--format", "json"]));
         // The proxy's limits never see requests that are not HTTP, none of which is denied in this
-        // log. Both runs sort the log, because times in a proxy never run backwards.
+        // log.
         if options.is_empty() {
-            let sorted = json(&suggest(&[LOG, "--sort", "--format", "json"]));
-            let by_proxy = json(&replay(&[LOG, "--config", path, "--sort", "--format", "json"]));
-            assert_eq!(sorted["suggested"]["limit"], report["suggested"]["limit"]);
-            assert_eq!(by_proxy["refused"], sorted["suggested"]["denied"], "{by_proxy}");
+            assert_eq!(replayed["refused"], report["suggested"]["denied"], "{replayed}");
         }
         assert!(replayed["refused"].as_u64() > Some(0), "{replayed}");
     }
@@ -303,6 +384,47 @@ fn the_file_for_the_proxy_counts_requests_without_a_header_as_the_suggestion_doe
     }
 }
 
+#[cfg(feature = "proxy")]
+#[test]
+fn a_forwarded_address_is_the_address_of_the_proxy_s_limit() {
+    let directory = scratch("suggest_forwarded");
+    let [log, file] = ["envoy.log", "proxy.toml"].map(|name| directory.join(name));
+    let line = |n: u64| {
+        format!(
+            "[2024-01-01T00:{:02}:{:02}Z] \"GET /{} HTTP/1.1\" 200 - 0 1 2 1 \"10.9.9.9, 192.0.2.{}, 10.0.0.1\" \"a\" \
+             \"r\" \"h\" \"u\"\n",
+            n / 60,
+            n % 60 / 20 * 20,
+            n % 2,
+            n * n % 5
+        )
+    };
+    fs::write(&log, (0..300).map(line).collect::<String>()).expect("the target directory can be written");
+    let [log, file] = [&log, &file].map(|path| path.to_str().expect("UTF-8"));
+    for (key, by) in [("forwarded", "ip"), ("path+forwarded", "path+ip")] {
+        let args = [log, "--key", key, "--trust-hops", "2", "--config-out", file, "--format", "json"];
+        let suggested = json(&suggest(&[&args[..], &["--deny-requests", "40%"]].concat()));
+        let written = fs::read_to_string(file).expect("it was written");
+        assert!(
+            written.contains(&format!(" by {by}\"]")) && written.contains("\ntrust-hops = 2\n"),
+            "{written}"
+        );
+        let options = "--fields ip=forwarded --trust-hops 2";
+        assert!(written.contains(&format!("FILE {options}`")), "{written}");
+        let args = [log, "--config", file, "--format", "json"];
+        let replayed = json(&replay(&[&args[..], &options.split(' ').collect::<Vec<_>>()].concat()));
+        assert!(replayed["refused"].as_u64() > Some(0), "{replayed}");
+        assert_eq!(replayed["refused"], suggested["suggested"]["denied"], "{key}");
+    }
+    for (args, part) in [
+        (&["--key", "forwarded"][..], "--config-out: the key `forwarded` needs --trust-hops"),
+        (&["--key", "ip+forwarded", "--trust-hops", "1"], "`ip` and `forwarded` are one address"),
+    ] {
+        let message = refusal(&suggest_stdin(&[args, &["--config-out", "-"]].concat(), ""));
+        assert!(message.contains(part), "{message}");
+    }
+}
+
 #[test]
 fn the_file_for_the_proxy_says_how_it_is_replayed() {
     let log = "{\"ts\":1,\"forwarded\":\"192.0.2.1, 198.51.100.9\",\"from\":\"-\"}\n";
@@ -316,7 +438,7 @@ fn the_file_for_the_proxy_says_how_it_is_replayed() {
     let file = text(&suggest_stdin(&["--key", "user-agent", "--config-out", "-"], log));
     assert!(file.contains("FILE --fields header:user-agent=user-agent`"), "{file}");
     let file = text(&suggest(&[LOG, "--key", "user-agent", "--config-out", "-"]));
-    assert!(file.contains("`tollgate replay LOG --config FILE`"), "{file}");
+    assert!(file.contains("`tollgate replay LOG --config FILE --sort`"), "{file}");
 }
 
 /// The path and the status only reveal the patterns of clients.

@@ -1,7 +1,7 @@
 //! The facts that limits read from a request. They let a program determine whether a recorded
 //! request is sufficient for its limits.
 
-use http::header::HOST;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN};
 use std::fmt;
 
 /// One fact that a limit reads from a request.
@@ -19,6 +19,9 @@ pub enum Fact {
     Header(String),
     /// A query parameter.
     Query(String),
+    /// Whether the request is a preflight: the method, and the headers `origin` and
+    /// `access-control-request-method`.
+    Preflight,
 }
 
 impl Fact {
@@ -28,9 +31,18 @@ impl Fact {
         if name == HOST.as_str() { Self::Host } else { Self::Header(name) }
     }
 
-    /// Returns whether this fact is a header or a query parameter. Few logs contain these.
+    /// Returns the names of the headers in this fact, in lower case.
+    pub fn headers(&self) -> Vec<&str> {
+        match self {
+            Self::Header(name) => vec![name],
+            Self::Preflight => vec![ORIGIN.as_str(), ACCESS_CONTROL_REQUEST_METHOD.as_str()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns whether this fact needs a header or a query parameter. Few logs contain these.
     pub fn is_of_few_logs(&self) -> bool {
-        matches!(self, Self::Header(_) | Self::Query(_))
+        matches!(self, Self::Header(_) | Self::Query(_) | Self::Preflight)
     }
 }
 
@@ -43,6 +55,7 @@ impl fmt::Display for Fact {
             Self::Host => f.write_str("the host"),
             Self::Header(name) => write!(f, "the header `{name}`"),
             Self::Query(name) => write!(f, "the query parameter `{name}`"),
+            Self::Preflight => f.write_str("whether it is a preflight"),
         }
     }
 }

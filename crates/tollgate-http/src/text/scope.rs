@@ -326,10 +326,7 @@ impl Condition {
             Self::Host { .. } => vec![Fact::Host],
             Self::Header { name, .. } => vec![Fact::header(name.as_str())],
             Self::From(_) => vec![Fact::Ip],
-            Self::Preflight => {
-                let headers = [ORIGIN, ACCESS_CONTROL_REQUEST_METHOD];
-                std::iter::once(Fact::Method).chain(headers.map(|it| Fact::header(it.as_str()))).collect()
-            }
+            Self::Preflight => vec![Fact::Preflight],
         }
     }
 

@@ -7,9 +7,9 @@ use clap::Args;
 use tollgate::Quota;
 use tollgate_http::settings::LayerSettings;
 
+use super::key::limit_of;
 use crate::failure::Failure;
-use crate::limit::{parse_limit, parse_named_limit};
-use crate::printable::printable;
+use crate::limit::parse_limit;
 use crate::replay::limits::settings::Against;
 
 #[derive(Args)]
@@ -54,47 +54,43 @@ impl AgainstArgs {
         self.from_file = Some(limits);
     }
 
-    /// Returns the quota to compare with, for a replay of one quota.
+    /// Returns the values of `--against`.
+    pub(crate) fn given(&self) -> &[String] {
+        &self.limits
+    }
+
+    /// Returns whether there is nothing to compare with, or one quota without a name.
+    pub(crate) fn is_quota(&self) -> bool {
+        self.from_file.is_none() && self.limits.len() <= 1 && !self.limits.iter().any(|it| it.contains('='))
+    }
+
+    /// Returns the quota to compare with, if there is one.
     ///
     /// # Errors
     ///
-    /// Returns an error if `--against` has several quotas, has named limits, or is not a quota.
+    /// Returns an error if `--against` is not a quota.
     pub(crate) fn quota(&self) -> Result<Option<Quota>, Failure> {
-        let shown = |text: &str| printable(text.as_bytes());
-        match (&self.limits[..], &self.from_file) {
-            ([], None) => Ok(None),
-            ([quota], None) if !quota.contains('=') => parse_limit(quota, "--against").map(Some),
-            ([other, ..], _) => Err(Failure::refused(format!(
-                "--against '{}' beside one quota: expected one quota without a name, as in --against 60/min",
-                shown(other)
-            ))),
-            ([], Some(_)) => Err(Failure::refused(
-                "--against-config is for limits with names: expected --config, or --limit 'NAME=QUOTA by KEY'",
-            )),
-        }
+        self.limits.first().map(|quota| parse_limit(quota, "--against")).transpose()
     }
 
     /// Returns the limits to compare with `layer`. The option `--against` replaces only the limits
-    /// and keeps all other settings of `layer`. The option `--against-config` replaces everything.
+    /// and keeps all other settings of `layer`. `key` returns the key of a quota without a name. The
+    /// option `--against-config` replaces everything.
     ///
     /// # Errors
     ///
-    /// Returns an error if a limit is invalid or has no name.
-    pub(crate) fn limits(self, layer: &LayerSettings) -> Result<Option<Against>, Failure> {
+    /// Returns an error if a limit is invalid.
+    pub(crate) fn limits(
+        self,
+        layer: &LayerSettings,
+        key: impl Fn() -> Result<String, Failure>,
+    ) -> Result<Option<Against>, Failure> {
         if self.from_file.is_some() || self.limits.is_empty() {
             return Ok(self.from_file);
         }
-        let parse = |limit: &String| match limit.contains('=') {
-            true => {
-                parse_named_limit(limit).map_err(|failure| Failure::refused(format!("--against: {failure}")))
-            }
-            false => Err(Failure::refused(format!(
-                "--against '{}' has no name, and the limits have: expected NAME=QUOTA by KEY",
-                printable(limit.as_bytes())
-            ))),
-        };
         let mut other = layer.clone();
-        other.limits = self.limits.iter().map(parse).collect::<Result<_, _>>()?;
+        other.limits =
+            self.limits.iter().map(|limit| limit_of(limit, "--against", &key)).collect::<Result<_, _>>()?;
         // The limits given by `--against` need not include every limit in shadow mode.
         other.shadows.retain(|name| other.limits.iter().any(|limit| limit.name == *name));
         Ok(Some(Against { name: self.limits.join(", "), layer: other, file: None }))

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use tollgate_http::program::PathTemplates;
+use tollgate_http::settings::LimitText;
 
 use super::log::{LogArgs, first_repeated, parse_names};
 use crate::failure::Failure;
+use crate::limit::{parse_limit, parse_named_limit};
 use crate::printable::printable;
 use crate::replay::log::schema::{Cost, Wanted};
 
@@ -34,6 +36,11 @@ pub(crate) struct KeyArgs {
 }
 
 impl KeyArgs {
+    /// Returns the fields of the key.
+    pub(crate) fn fields(&self) -> Result<Vec<String>, Failure> {
+        parse_key(self.key.as_deref().unwrap_or("ip"))
+    }
+
     /// Returns what to read from each line. `names` is the value of `--fields`, which may name the
     /// key's fields and the `others`.
     ///
@@ -47,7 +54,7 @@ impl KeyArgs {
         others: &[&str],
         cost: Cost,
     ) -> Result<Wanted, Failure> {
-        let key = parse_key(self.key.as_deref().unwrap_or("ip"))?;
+        let key = self.fields()?;
         let templates = parse_templates(&self.path_template, &key)?;
         let known = || others.iter().copied().chain(key.iter().map(String::as_str));
         let is_known = |name: &str| known().any(|known| known == name);
@@ -61,6 +68,95 @@ impl KeyArgs {
             cost,
             unit: log.unit(),
         })
+    }
+}
+
+/// The field with the addresses that proxies have reported, which are the proxy's own field `ip`.
+pub(crate) const FORWARDED: &str = "forwarded";
+
+/// Returns the proxy's key for these fields of a log. As in a log, requests without one of the
+/// `optional` fields are counted by their other fields.
+///
+/// # Errors
+///
+/// Returns an error, which begins with `place`, if the proxy's keys cannot contain one of the
+/// fields.
+pub(crate) fn key_of_proxy(
+    fields: &[String],
+    trust_hops: Option<usize>,
+    optional: &[&str],
+    place: &str,
+) -> Result<String, Failure> {
+    let refused = |why: &str| Failure::refused(format!("{place}: {why}"));
+    if fields.iter().any(|field| field == FORWARDED) {
+        if trust_hops.is_none() {
+            return Err(refused(
+                "the key `forwarded` needs --trust-hops, the number of proxies that have added to the list of \
+                 addresses: any client can write the others",
+            ));
+        }
+        if fields.iter().any(|field| field == "ip") {
+            return Err(refused(
+                "in the proxy, `ip` and `forwarded` are one address: expected --key with one of them",
+            ));
+        }
+    }
+    let part = |field: &String| match field.as_str() {
+        "ip" | "method" | "path" => Ok(field.clone()),
+        FORWARDED => Ok("ip".to_owned()),
+        "referer" | "user-agent" => Ok(format!("header {field}")),
+        _ => Err(refused(&format!(
+            "the proxy has no key `{}`: expected --key with ip, forwarded, method, path, referer or user-agent",
+            printable(field.as_bytes())
+        ))),
+    };
+    let without = |left_out: &[&str]| {
+        let parts = fields.iter().filter(|field| !left_out.contains(&field.as_str())).map(part);
+        parts.collect::<Result<Vec<_>, _>>().map(|parts| parts.join("+"))
+    };
+    let optional: Vec<&str> =
+        optional.iter().copied().filter(|it| fields.iter().any(|field| field == it)).collect();
+    let chosen = |bits: usize| (0..optional.len()).filter(move |at| bits >> at & 1 == 1);
+    let mut left_out: Vec<Vec<&str>> =
+        (0..1 << optional.len()).map(|bits| chosen(bits).map(|at| optional[at]).collect()).collect();
+    left_out.sort_by_key(Vec::len);
+    let left_out = left_out.iter().map(Vec::as_slice);
+    let keys: Vec<String> = left_out.map(without).collect::<Result<_, _>>()?;
+    let alternatives: Vec<&str> = keys.iter().map(String::as_str).filter(|key| !key.is_empty()).collect();
+    let otherwise = if alternatives.len() < keys.len() { " else share" } else { "" };
+    Ok(format!("{}{otherwise}", alternatives.join(" or ")))
+}
+
+/// The fields of a key that may have no value in the log of a server.
+pub(super) const OPTIONAL: [&str; 4] = ["ip", FORWARDED, "referer", "user-agent"];
+
+/// Parses a limit with a name, or a quota without one. The name of a quota is its text, and `key`
+/// returns its key.
+///
+/// # Errors
+///
+/// Returns an error, which begins with `option`, if the limit is invalid.
+pub(super) fn limit_of(
+    text: &str,
+    option: &str,
+    key: impl Fn() -> Result<String, Failure>,
+) -> Result<LimitText, Failure> {
+    if text.contains('=') {
+        return parse_named_limit(text).map_err(|failure| match option {
+            "--limit" => failure,
+            option => Failure::refused(format!("{option}: {failure}")),
+        });
+    }
+    let (name, key) = (text.trim(), key()?);
+    // As in a replay of one quota, requests without a value of the key share one key.
+    let otherwise = if key.ends_with(" else share") { "" } else { " else share" };
+    match format!("{name}={name} by {key}{otherwise}").parse() {
+        Ok(limit) => Ok(limit),
+        // The message about a quota points at the mistake.
+        Err(error) => match parse_limit(text, option) {
+            Err(failure) => Err(failure),
+            Ok(_) => Err(Failure::refused(format!("{option} '{}': {error}", printable(text.as_bytes())))),
+        },
     }
 }
 

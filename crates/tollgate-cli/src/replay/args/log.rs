@@ -38,7 +38,7 @@ pub(crate) struct LogArgs {
     )]
     trust_hops: Option<u8>,
 
-    /// Judge requests in order of time instead of order of arrival
+    /// Judge requests in order of time instead of order of arrival, as suggest always does
     #[arg(long, help_heading = "Log")]
     pub(crate) sort: bool,
 

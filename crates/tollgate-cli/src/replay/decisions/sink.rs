@@ -1,19 +1,16 @@
 //! Opens the files that a replay writes, such as the decisions. A target is standard output, a
 //! device, a pipe, or a file. A file is replaced only by a complete file.
 //!
-//! Data is written to a temporary file in the target's folder. This file is renamed after the
-//! replay has succeeded. If the replay fails, an earlier file with the target's name is unchanged,
-//! and an incomplete file never has that name.
-//!
-//! On Linux, where the file system supports it, the temporary file stays unnamed until the replay
-//! succeeds. If Ctrl-C stops the replay, for example, no file is left behind.
+//! Data is written to a file without a name, which the system removes when the program ends. If
+//! Ctrl-C stops the replay, for example, no file is left behind. After the replay has succeeded, the
+//! data is copied to a temporary file in the target's folder, and this file is renamed. If the
+//! replay fails, an earlier file with the target's name is unchanged, and an incomplete file never
+//! has that name.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
-
-use tempfile::NamedTempFile;
 
 use super::identity::Identity;
 use crate::failure::Failure;
@@ -36,28 +33,13 @@ pub(crate) enum Sink {
     Replacement(Replacement),
 }
 
-/// A new file. The file receives the target's name once the output is complete. Otherwise, it is
-/// removed.
+/// The content of a new file, which receives the target's name once the output is complete.
 pub(crate) struct Replacement {
-    file: Temporary,
+    /// A file without a name, in the target's folder.
+    content: File,
     target: PathBuf,
-}
-
-/// A file that has a temporary name or no name.
-enum Temporary {
-    Named(NamedTempFile),
-    #[cfg(target_os = "linux")]
-    Unnamed(File),
-}
-
-impl Temporary {
-    fn as_file(&self) -> &File {
-        match self {
-            Self::Named(file) => file.as_file(),
-            #[cfg(target_os = "linux")]
-            Self::Unnamed(file) => file,
-        }
-    }
+    /// The permissions of the earlier file, if there is one.
+    permissions: Option<Permissions>,
 }
 
 impl Sink {
@@ -114,7 +96,7 @@ impl Write for Sink {
         match self {
             Self::Stdout { out, needs_reader } => unread(out.write(bytes), *needs_reader, bytes.len()),
             Self::Stream(file) => file.write(bytes),
-            Self::Replacement(Replacement { file, .. }) => file.as_file().write(bytes),
+            Self::Replacement(Replacement { content, .. }) => content.write(bytes),
         }
     }
 
@@ -122,7 +104,7 @@ impl Write for Sink {
         match self {
             Self::Stdout { out, needs_reader } => unread(out.flush(), *needs_reader, ()),
             Self::Stream(file) => file.flush(),
-            Self::Replacement(Replacement { file, .. }) => file.as_file().flush(),
+            Self::Replacement(Replacement { content, .. }) => content.flush(),
         }
     }
 }
@@ -143,55 +125,35 @@ impl Replacement {
         if target.file_name().is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
         }
-        #[cfg(target_os = "linux")]
-        let file = match unnamed::create(folder(&target)) {
-            Some(file) => Temporary::Unnamed(file),
-            None => Temporary::Named(temporary_name(&target, |builder, folder| builder.tempfile_in(folder))?),
-        };
-        #[cfg(not(target_os = "linux"))]
-        let file = Temporary::Named(temporary_name(&target, |builder, folder| builder.tempfile_in(folder))?);
-        if let Some(earlier) = earlier {
-            if earlier.permissions().readonly() {
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it may not be written"));
-            }
-            file.as_file().set_permissions(earlier.permissions())?;
+        if earlier.is_some_and(|earlier| earlier.permissions().readonly()) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it may not be written"));
         }
-        Ok(Self { file, target })
+        let content = tempfile::tempfile_in(folder(&target))?;
+        Ok(Self { content, target, permissions: earlier.map(Metadata::permissions) })
     }
 
-    fn keep(self) -> io::Result<()> {
-        match self.file {
-            Temporary::Named(file) => drop(file.persist(self.target)?),
-            #[cfg(target_os = "linux")]
-            Temporary::Unnamed(file) => {
-                let named = |builder: &tempfile::Builder<'_, '_>, folder: &Path| {
-                    builder.make_in(folder, |name| unnamed::link(&file, name))
-                };
-                temporary_name(&self.target, named)?.persist(self.target)?;
-            }
+    fn keep(mut self) -> io::Result<()> {
+        let mut hidden = OsString::from(".");
+        hidden.push(self.target.file_name().unwrap_or_default());
+        hidden.push(".");
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&hidden).suffix(".tmp");
+        #[cfg(unix)]
+        {
+            // The usual permissions of a new file. The system clears the bits that are set in the
+            // umask.
+            let as_any = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+            builder.permissions(as_any);
         }
+        let mut named = builder.tempfile_in(folder(&self.target))?;
+        self.content.rewind()?;
+        io::copy(&mut self.content, named.as_file_mut())?;
+        if let Some(permissions) = self.permissions {
+            named.as_file().set_permissions(permissions)?;
+        }
+        named.persist(self.target)?;
         Ok(())
     }
-}
-
-/// Creates a file with a temporary name in the target's folder.
-fn temporary_name<F>(
-    target: &Path,
-    make: impl FnOnce(&tempfile::Builder<'_, '_>, &Path) -> io::Result<NamedTempFile<F>>,
-) -> io::Result<NamedTempFile<F>> {
-    let mut hidden = OsString::from(".");
-    hidden.push(target.file_name().unwrap_or_default());
-    hidden.push(".");
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(&hidden).suffix(".tmp");
-    #[cfg(unix)]
-    {
-        // The usual permissions of a new file. The system clears the bits that are set in the
-        // umask.
-        let as_any = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        builder.permissions(as_any);
-    }
-    make(&builder, folder(target))
 }
 
 /// Returns the folder of a file.
@@ -206,37 +168,6 @@ pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
     match [one, other].map(Identity::of_path) {
         [None, None] => place(one).is_some_and(|place_of_one| Some(place_of_one) == place(other)),
         [one, other] => one == other,
-    }
-}
-
-/// Unnamed files.
-#[cfg(target_os = "linux")]
-mod unnamed {
-    use std::fs::{File, OpenOptions};
-    use std::io;
-    use std::os::fd::AsRawFd;
-    use std::os::unix::fs::OpenOptionsExt;
-    use std::path::Path;
-
-    use rustix::fs::{AtFlags, CWD, OFlags, linkat};
-
-    /// The folder that lists the process's file descriptors. An unnamed file receives a name
-    /// through this folder.
-    const DESCRIPTORS: &str = "/proc/self/fd";
-
-    /// Creates an unnamed file in this folder. Returns `None` if the file system does not support
-    /// such files.
-    pub(super) fn create(folder: &Path) -> Option<File> {
-        let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
-        Path::new(DESCRIPTORS).is_dir().then_some(())?;
-        // The usual permissions of a new file. The system clears the bits that are set in the
-        // umask.
-        OpenOptions::new().write(true).mode(0o666).custom_flags(flags).open(folder).ok()
-    }
-
-    pub(super) fn link(file: &File, name: &Path) -> io::Result<()> {
-        let unnamed = format!("{DESCRIPTORS}/{}", file.as_raw_fd());
-        Ok(linkat(CWD, unnamed, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 }
 

@@ -9,7 +9,7 @@ use super::waits::Waits;
 use crate::printable::{cut, printable};
 use crate::replay::html_settings::HtmlSettings;
 use crate::replay::limits::report::{Class, Limit, Report};
-use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share, shares};
+use crate::replay::report::quantity::{duration, grouped, plural, share, shares};
 use crate::replay::timeline::Timeline;
 
 /// The facts that a page shows.
@@ -29,9 +29,8 @@ pub(crate) fn page(facts: &Facts<'_>) -> String {
     let report = facts.report;
     let mut page = parts::begin(&plural(report.limits.len() as u64, "limit"));
     page.raw("<p class=\"soft\">").text(&plural(report.log.requests, "request"));
-    if let Some((first, last)) = report.log.span_ns {
-        let span = duration(Duration::from_nanos(last - first));
-        page.text(&format!(", {} to {} UTC ({span})", date_and_time(first), date_and_time(last)));
+    if let Some(span) = report.log.span() {
+        page.text(&format!(", {span}"));
     }
     page.text(&format!(". Algorithm: {}", report.algorithm)).raw(".</p>\n</header>\n");
     let keys: usize =
@@ -48,13 +47,14 @@ pub(crate) fn page(facts: &Facts<'_>) -> String {
     );
     parts::write_timeline(facts.timeline, &mut page);
     write_limits(facts, &mut page);
+    write_algorithms(facts, &mut page);
     report.limits.iter().for_each(|limit| write_keys(facts, limit, &mut page));
     parts::write_waits(facts.waits, "", &mut page);
     if let Some(changes) = &report.changes {
         parts::write_changes(changes, facts.clients.are_hashed(), &mut page);
     }
     write_settings(facts, &mut page);
-    write_notes(facts, &mut page);
+    parts::write_notes(std::iter::empty(), &report.log, facts.clients.are_hashed(), &mut page);
     parts::end(page)
 }
 
@@ -97,6 +97,29 @@ fn name(limit: &Limit) -> String {
     format!("{}{shadow}", cut(&printable(limit.limit.as_bytes()), LONGEST_NAME))
 }
 
+fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {
+    if facts.report.algorithms.is_empty() {
+        return;
+    }
+    page.raw("<section>\n<h2>The algorithms</h2>\n");
+    page.raw("<p class=\"soft\">Windows and logs take no burst, and ran without.</p>\n");
+    page.raw("<div class=\"table\"><table>\n").head(&["algorithm", "passed", "denied"]);
+    for it in &facts.report.algorithms {
+        page.raw("<tr><th scope=\"row\">").text(&it.algorithm).raw("</th>");
+        match (it.passed, it.refused) {
+            (Some(passed), Some(refused)) => {
+                page.raw("<td>").shown(grouped(passed)).raw("</td><td>").shown(grouped(refused)).raw("</td>");
+            }
+            _ => {
+                let why = it.why.as_deref().unwrap_or_default();
+                page.raw("<td>").text(&cut(why, LONGEST)).raw("</td><td></td>");
+            }
+        }
+        page.raw("</tr>\n");
+    }
+    page.raw("</tbody></table></div>\n</section>\n");
+}
+
 fn write_keys(facts: &Facts<'_>, limit: &Limit, page: &mut Markup) {
     if limit.top_refused.is_empty() {
         return;
@@ -128,7 +151,7 @@ fn write_keys(facts: &Facts<'_>, limit: &Limit, page: &mut Markup) {
 }
 
 fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
-    let (report, log) = (facts.report, &facts.report.log);
+    let report = facts.report;
     parts::begin_settings(facts.settings, page);
     for limit in facts.limits.iter().take(MOST_FILES) {
         page.row(&["limit", &cut(limit, LONGEST)]);
@@ -138,24 +161,5 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
         _ => "as they arrived; time never runs backwards",
     };
     page.row(&["algorithm", &report.algorithm]).row(&["order of requests", order]).row(&["time zone", "UTC"]);
-    for file in log.files.iter().take(MOST_FILES) {
-        let format = file.format.as_deref().unwrap_or("unknown");
-        page.row(&[
-            "log",
-            &format!("{} ({format}, {})", cut(&file.name, LONGEST), plural(file.lines, "line")),
-        ]);
-    }
-    if log.files.len() > MOST_FILES {
-        page.row(&["", &format!("and {} more", log.files.len() - MOST_FILES)]);
-    }
-    page.row(&["lines that do not parse", &grouped(log.unparsable)]);
-    page.raw("</tbody></table></div>\n</section>\n");
-}
-
-fn write_notes(facts: &Facts<'_>, page: &mut Markup) {
-    // A line that does not parse may contain a client's name.
-    let bad_lines = if facts.clients.are_hashed() { &[][..] } else { &facts.report.log.bad_lines };
-    let bad_lines = bad_lines.iter().map(|bad| format!("{bad} (does not parse)"));
-    let notes: Vec<String> = facts.report.notes.iter().take(MOST_FILES).cloned().chain(bad_lines).collect();
-    parts::write_notes(&notes, page);
+    parts::end_settings(&report.log, page);
 }

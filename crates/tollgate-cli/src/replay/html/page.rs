@@ -12,7 +12,7 @@ use crate::replay::html_settings::HtmlSettings;
 use crate::replay::keys::Keys;
 use crate::replay::report::Report;
 use crate::replay::report::figures::{Figures, Outcome};
-use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share, shares};
+use crate::replay::report::quantity::{duration, grouped, plural, share, shares};
 use crate::replay::simulation::Simulation;
 
 /// The facts that a page shows.
@@ -65,9 +65,9 @@ fn title(facts: &Facts<'_>) -> String {
 fn write_head(facts: &Facts<'_>, page: &mut Markup) {
     page.raw("<p class=\"soft\">");
     let log = &facts.report.log;
-    page.text(&format!("{} of {}", plural(log.requests, "request"), plural(log.keys as u64, "client")));
-    if let (Some(first), Some(last), Some(span)) = (log.first_nanos, log.last_nanos, log.span) {
-        page.text(&format!(", {} to {} UTC ({})", date_and_time(first), date_and_time(last), duration(span)));
+    page.text(&format!("{} of {}", plural(log.requests, "request"), plural(log.more.keys as u64, "client")));
+    if let Some(span) = log.span() {
+        page.text(&format!(", {span}"));
     }
     if let Some(outcome) = main_outcome(facts) {
         page.text(&format!(". Algorithm: {}", outcome.algorithm));
@@ -77,7 +77,7 @@ fn write_head(facts: &Facts<'_>, page: &mut Markup) {
 
 fn write_figures(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
     let [passed, denied] = shares(figures.passed.into(), figures.denied.into());
-    let clients = plural(facts.report.log.keys as u64, "client");
+    let clients = plural(facts.report.log.more.keys as u64, "client");
     let longest = figures.longest_wait.as_ref().map_or(0, |wait| wait.ns);
     let tiles = [
         ("good", passed, format!("{} passed", plural(figures.passed, "request"))),
@@ -227,7 +227,7 @@ fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {
 }
 
 fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
-    let (report, log) = (facts.report, &facts.report.log);
+    let report = facts.report;
     parts::begin_settings(facts.settings, page);
     let algorithms: Vec<&str> = report.results.iter().map(|outcome| &*outcome.algorithm).collect();
     let cost = if report.cost == "1" { "1" } else { "the bytes of the response" };
@@ -242,30 +242,14 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
         let (keys, seen) = (plural(own.keys as u64, "key"), grouped(own.seen as u64));
         page.row(&["own quotas", &format!("{}: {keys}, {seen} seen", cut(&own.file, LONGEST))]);
     }
-    for file in log.files.iter().take(MOST_FILES) {
-        let format = file.format.as_deref().unwrap_or("unknown");
-        page.row(&[
-            "log",
-            &format!("{} ({format}, {})", cut(&file.name, LONGEST), plural(file.lines, "line")),
-        ]);
-    }
-    if log.files.len() > MOST_FILES {
-        page.row(&["", &format!("and {} more", log.files.len() - MOST_FILES)]);
-    }
-    page.row(&["lines that do not parse", &grouped(log.unparsable)]);
-    page.raw("</tbody></table></div>\n</section>\n");
+    parts::end_settings(&report.log, page);
 }
 
 fn write_notes(facts: &Facts<'_>, page: &mut Markup) {
     let log = &facts.report.log;
-    // A line that does not parse may contain a client's name.
-    let bad_lines = if facts.clients.are_hashed() { &[][..] } else { &log.bad_lines };
-    let missing = log.missing_key_fields.iter().take(MOST_FILES).map(|missing| {
+    let missing = log.more.missing_key_fields.iter().take(MOST_FILES).map(|missing| {
         let field = cut(&missing.field, LONGEST);
         format!("{} without a value of '{field}'", plural(missing.requests, "request"))
     });
-    let bad_lines =
-        bad_lines.iter().map(|bad| format!("{}:{} does not parse: {}", bad.file, bad.line, bad.reason));
-    let notes = log.notes.iter().take(MOST_FILES).cloned();
-    parts::write_notes(&missing.chain(notes).chain(bad_lines).collect::<Vec<_>>(), page);
+    parts::write_notes(missing, log, facts.clients.are_hashed(), page);
 }

@@ -8,6 +8,7 @@ use super::waits::Waits;
 use crate::printable::cut;
 use crate::replay::html_settings::HtmlSettings;
 use crate::replay::report::changes::ChangesReport;
+use crate::replay::report::log::Log;
 use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
 use crate::replay::timeline::Timeline;
 
@@ -60,13 +61,24 @@ pub(crate) fn write_tiles(tiles: [(&'static str, String, String); 4], page: &mut
     page.raw("</div>\n");
 }
 
-/// Writes notes, if there are any.
-pub(crate) fn write_notes(notes: &[String], page: &mut Markup) {
+/// Writes the `facts`, the notes on the logs and the lines that do not parse, if there are any.
+pub(crate) fn write_notes<M>(
+    facts: impl Iterator<Item = String>,
+    log: &Log<M>,
+    are_clients_hashed: bool,
+    page: &mut Markup,
+) {
+    // A line that does not parse may contain a client's name.
+    let bad_lines = if are_clients_hashed { &[][..] } else { &log.bad_lines };
+    let bad_lines =
+        bad_lines.iter().map(|bad| format!("{}:{} does not parse: {}", bad.file, bad.line, bad.reason));
+    let notes: Vec<String> =
+        facts.chain(log.notes.iter().take(MOST_FILES).cloned()).chain(bad_lines).collect();
     if notes.is_empty() {
         return;
     }
     page.raw("<section class=\"notes\">\n<h2>Notes</h2>\n<ul>\n");
-    for note in notes {
+    for note in &notes {
         page.raw("<li>").text(&cut(note, LONGEST)).raw("</li>\n");
     }
     page.raw("</ul>\n</section>\n");
@@ -78,6 +90,22 @@ pub(crate) fn begin_settings(settings: &HtmlSettings, page: &mut Markup) {
     page.raw("<section>\n<h2>How this was made</h2>\n<pre><code>");
     page.text(&cut(&settings.command, LONGEST_COMMAND)).raw("</code></pre>\n");
     page.raw("<div class=\"table\"><table class=\"settings\"><tbody>\n");
+}
+
+/// Writes the rows about the logs, and ends the settings section.
+pub(crate) fn end_settings<M>(log: &Log<M>, page: &mut Markup) {
+    for file in log.files.iter().take(MOST_FILES) {
+        let format = file.format.as_deref().unwrap_or("unknown");
+        page.row(&[
+            "log",
+            &format!("{} ({format}, {})", cut(&file.name, LONGEST), plural(file.lines, "line")),
+        ]);
+    }
+    if log.files.len() > MOST_FILES {
+        page.row(&["", &format!("and {} more", log.files.len() - MOST_FILES)]);
+    }
+    page.row(&["lines that do not parse", &grouped(log.unparsable)]);
+    page.raw("</tbody></table></div>\n</section>\n");
 }
 
 /// Writes the timeline section.

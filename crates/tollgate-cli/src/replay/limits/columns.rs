@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::{HOST, HeaderName, HeaderValue};
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{Method, Uri};
 use tollgate_http::PeerAddr;
 use tollgate_http::program::Fact;
@@ -13,7 +13,7 @@ use super::settings::LogSettings;
 use crate::printable::printable;
 use crate::replay::log::formats::{Escapes, Format};
 pub(crate) use crate::replay::log::json::HEADER;
-use crate::replay::log::key::KeyShape;
+use crate::replay::log::key::{KeyShape, TARGET};
 use crate::replay::log::path;
 use crate::replay::log::record::Records;
 use crate::replay::log::request::{MISSING, Reason, Request};
@@ -34,6 +34,8 @@ enum Slot {
     Host,
     Duration,
     Header(HeaderName),
+    /// The method, for a log without the headers of preflights: each OPTIONS request counts as one.
+    Options,
 }
 
 /// The time at which a request arrived and, if the log contains it, the request's duration.
@@ -92,7 +94,7 @@ impl Columns {
                 None if asks => "uri".to_owned(),
                 None => theirs("path").unwrap_or_else(|| "path".to_owned()),
             };
-            names.push(("target".to_owned(), target));
+            names.push((TARGET.to_owned(), target));
         } else if let (None, Some(path)) = (theirs("uri"), theirs("path")) {
             names.push(("uri".to_owned(), path));
         }
@@ -103,11 +105,19 @@ impl Columns {
         }
         let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
         let refused = |need: &Need, why: &str| Unopened::Refused(lacking(need, why));
+        let has_preflights = {
+            let fields = preflight_headers().map(|header| format!("{HEADER}{header}"));
+            let is_named = |name: &String| names.iter().any(|(ours, _)| ours == name);
+            (!format.names_its_fields() || fields.iter().all(is_named))
+                && Records::open(first, Some(format), &wanted(fields.to_vec(), names.clone())).is_ok()
+        };
         // Basic facts, which every request log contains, come first. A line without them is not a
         // request.
         let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
-        for need in basic.into_iter().chain(rare) {
-            let (slot, name) = slot(&need.what, format);
+        let needed = basic.into_iter().chain(rare).flat_map(|need| {
+            slots(&need.what, format, has_preflights).into_iter().map(move |(slot, name)| (need, slot, name))
+        });
+        for (need, slot, name) in needed {
             if columns.iter().any(|(other, _)| *other == slot) {
                 continue;
             }
@@ -177,6 +187,17 @@ impl Columns {
         Ok(Some(Found::Request(Arrived { at, duration_ns, is_early_refusal: false })))
     }
 
+    /// See [`Format::is_by_ends`].
+    pub(crate) fn is_by_ends(&self) -> bool {
+        self.format.is_by_ends()
+    }
+
+    /// Returns whether the log lacks the headers of preflights that the limits need, so that each
+    /// OPTIONS request counts as one.
+    pub(crate) fn guesses_preflights(&self) -> bool {
+        self.slots.contains(&Slot::Options)
+    }
+
     /// Returns the number of split lines whose last part has not been read.
     pub(crate) fn incomplete(&self) -> usize {
         self.records.incomplete()
@@ -193,7 +214,12 @@ impl Columns {
                 Slot::Target => set_target(&unescaped, request),
                 Slot::Host => set_header(HOST, &unescaped, request),
                 Slot::Header(name) => set_header(name.clone(), &unescaped, request),
-                Slot::Duration => {}
+                Slot::Options if *unescaped == *Method::OPTIONS.as_str().as_bytes() => {
+                    for header in preflight_headers() {
+                        request.headers_mut().insert(header, HeaderValue::from_static("*"));
+                    }
+                }
+                Slot::Options | Slot::Duration => {}
             }
         }
     }
@@ -201,7 +227,7 @@ impl Columns {
 
 /// Returns whether every request log has this fact.
 fn is_basic(what: &What) -> bool {
-    matches!(what, What::Fact(Fact::Ip | Fact::Method | Fact::Path))
+    matches!(what, What::Fact(Fact::Ip | Fact::Method | Fact::Path | Fact::Preflight))
 }
 
 /// Returns whether the format has a column for the request line, which may contain any text.
@@ -209,23 +235,38 @@ fn is_text(format: Format) -> bool {
     !format.is_json() && !matches!(format, Format::Csv | Format::W3c)
 }
 
-/// Returns the slot for a needed fact, and our name for its column.
-fn slot(what: &What, format: Format) -> (Slot, String) {
+fn preflight_headers() -> [HeaderName; 2] {
+    [ORIGIN, ACCESS_CONTROL_REQUEST_METHOD]
+}
+
+/// Returns the slots for a needed fact, each with our name for its column.
+fn slots(what: &What, format: Format, has_preflights: bool) -> Vec<(Slot, String)> {
+    let header = |header: HeaderName| {
+        let name = format!("{HEADER}{header}");
+        (Slot::Header(header), name)
+    };
     let (slot, name) = match what {
+        What::Fact(Fact::Preflight) => {
+            let mut slots = vec![(Slot::Method, "method".to_owned())];
+            match has_preflights {
+                true => slots.extend(preflight_headers().map(header)),
+                false => slots.push((Slot::Options, "method".to_owned())),
+            }
+            return slots;
+        }
         What::Fact(Fact::Ip) => (Slot::Ip, "ip"),
         What::Fact(Fact::Method) => (Slot::Method, "method"),
         What::Fact(Fact::Path | Fact::Query(_)) => {
-            (Slot::Target, if format.names_its_fields() { "target" } else { "uri" })
+            (Slot::Target, if format.names_its_fields() { TARGET } else { "uri" })
         }
         What::Fact(Fact::Host) => (Slot::Host, "host"),
         What::Duration => (Slot::Duration, "duration"),
-        What::Fact(Fact::Header(header)) => {
-            // The layer was built with this header name, so the name is valid.
-            let slot = Slot::Header(HeaderName::from_bytes(header.as_bytes()).unwrap_or(HOST));
-            return (slot, format!("{HEADER}{header}"));
+        // The layer was built with this header name, so the name is valid.
+        What::Fact(Fact::Header(name)) => {
+            return vec![header(HeaderName::from_bytes(name.as_bytes()).unwrap_or(HOST))];
         }
     };
-    (slot, name.to_owned())
+    vec![(slot, name.to_owned())]
 }
 
 /// Returns why logs in this format cannot have such a column, or `None` if they may have it.

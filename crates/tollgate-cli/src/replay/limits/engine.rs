@@ -5,9 +5,9 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{Request, Response};
-use tollgate::{Clock, ManualClock, Tick};
+use tollgate::{Algorithm, Clock, ManualClock, Quota, Tick};
 use tollgate_http::program::{self, Checked, Fact, Held};
-use tollgate_http::settings::{LayerSettings, LimitPart};
+use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
 use tollgate_http::{LayerError, RateLimitLayer};
 
 use super::tally::{Refusal, Tally};
@@ -81,13 +81,40 @@ impl Engine {
         parts: &[LimitPart],
         goes_by_record: bool,
     ) -> Result<Self, Failure> {
+        Self::built(settings, parts, goes_by_record, LimitPart::clone)
+    }
+
+    /// Builds the limits under another algorithm. Windows and logs take no burst, and run without.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the algorithm does not accept a quota.
+    pub(crate) fn beside(
+        settings: &LayerSettings,
+        algorithm: Algorithm,
+        parts: &[LimitPart],
+        goes_by_record: bool,
+    ) -> Result<Self, Failure> {
+        let settings = LayerSettings { algorithm, ..settings.clone() };
+        Self::built(&settings, parts, goes_by_record, |part| match algorithm.has_burst() {
+            true => part.clone(),
+            false => without_burst(part),
+        })
+    }
+
+    fn built(
+        settings: &LayerSettings,
+        parts: &[LimitPart],
+        goes_by_record: bool,
+        tried: impl Fn(&LimitPart) -> LimitPart,
+    ) -> Result<Self, Failure> {
         let is_shadow = |part: &LimitPart| settings.shadows.contains(&part.text_name);
         let limits = parts.iter().map(|part| (part.name.clone(), is_shadow(part)));
         let tally = Arc::new(Mutex::new(Tally::new(limits, settings.ipv6_prefix)));
         let clock = ManualClock::new();
         let time = Clock::from(&clock);
         let build = || -> Result<RateLimitLayer, LayerError> {
-            let make = |part: &LimitPart| program::local(settings, part, Some(&time));
+            let make = |part: &LimitPart| program::local(settings, &tried(part), Some(&time));
             let lacking = |fact: &Fact| goes_by_record && fact.is_of_few_logs();
             let (decided, unknown) = (Arc::clone(&tally), Arc::clone(&tally));
             program::builder_recorded(settings, make, lacking)?
@@ -137,6 +164,17 @@ impl Engine {
     pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
         locked(&self.tally)
     }
+}
+
+fn without_burst(part: &LimitPart) -> LimitPart {
+    let mut part = part.clone();
+    let classes = part.classes.iter_mut().map(|(_, allowance)| allowance);
+    for allowance in std::iter::once(&mut part.allowance).chain(classes) {
+        if let Allowance::Rate(quota) = allowance {
+            *quota = Quota::new(quota.tokens(), quota.period());
+        }
+    }
+    part
 }
 
 fn locked(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {

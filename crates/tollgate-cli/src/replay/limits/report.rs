@@ -4,18 +4,19 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
+use tollgate::Algorithm;
 
 use super::engine::Engine;
 use super::settings::Settings;
 use super::tally::{Counts, OfLimit};
+use crate::failure::Failure;
 use crate::printable::{cut, listed, printable};
 use crate::replay::log::summary::LogSummary;
 use crate::replay::report::changes::{ChangesReport, write_changes};
+use crate::replay::report::log::{Log, write_bad_lines, write_log};
 use crate::replay::report::notes;
 use crate::replay::report::paragraph::write_paragraph;
-use crate::replay::report::quantity::{
-    date_and_time, duration, grouped, nanos, per_second, plural, rate, rfc3339, share, shares,
-};
+use crate::replay::report::quantity::{duration, grouped, per_second, plural, rate, share, shares};
 
 /// The results of a replay besides the decisions.
 #[derive(Default)]
@@ -29,6 +30,8 @@ pub(crate) struct Findings {
     /// The number of requests that pass in the replay, but that the proxy refused before it had
     /// computed all limits' keys.
     pub(crate) passed_without_record: u64,
+    /// Whether each OPTIONS request counts as a preflight.
+    pub(crate) guesses_preflights: bool,
     /// The limits that read their keys from the log, but are never named in it.
     pub(crate) never_named: Vec<String>,
 }
@@ -38,12 +41,13 @@ pub(crate) struct Findings {
 pub struct Report {
     pub(crate) algorithm: String,
     pub(crate) order: &'static str,
-    pub(crate) log: Log,
+    pub(crate) log: Log<OfRequests>,
     pub(crate) passed: u64,
     pub(crate) refused: u64,
     pub(crate) limits: Vec<Limit>,
-    /// Notes on the reliability of the figures.
-    pub(crate) notes: Vec<String>,
+    /// The algorithms of a comparison. Absent if there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) algorithms: Vec<ByAlgorithm>,
     /// Absent if the limits are not compared with others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changes: Option<ChangesReport>,
@@ -51,30 +55,11 @@ pub struct Report {
     pub(crate) run: Run,
 }
 
+/// The facts about the logs that only limits with names have.
 #[derive(Debug, Serialize)]
-pub(crate) struct Log {
-    pub(crate) files: Vec<File>,
-    pub(crate) lines: u64,
-    pub(crate) requests: u64,
-    pub(crate) unparsable: u64,
-    pub(crate) blank: u64,
+pub(crate) struct OfRequests {
+    /// The number of lines that describe no request.
     pub(crate) no_requests: u64,
-    pub(crate) first: Option<String>,
-    pub(crate) last: Option<String>,
-    #[serde(skip)]
-    pub(crate) span_ns: Option<(u64, u64)>,
-    pub(crate) judged_later_than_stamped: u64,
-    pub(crate) largest_shift_ns: u64,
-    /// The first few lines that do not parse.
-    pub(crate) bad_lines: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct File {
-    pub(crate) name: String,
-    /// `null` if no line parsed.
-    pub(crate) format: Option<String>,
-    pub(crate) lines: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,6 +85,30 @@ pub(crate) struct RefusedKey {
     pub(crate) refused: u64,
 }
 
+/// The results of one algorithm.
+#[derive(Debug, Serialize)]
+pub(crate) struct ByAlgorithm {
+    pub(crate) algorithm: String,
+    /// The requests that passed, and those that were refused. `null` if the algorithm does not
+    /// accept the limits.
+    pub(crate) passed: Option<u64>,
+    pub(crate) refused: Option<u64>,
+    /// Why the algorithm does not accept the limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+}
+
+impl ByAlgorithm {
+    pub(crate) fn new(algorithm: Algorithm, engine: Result<&Engine, &Failure>) -> Self {
+        Self {
+            algorithm: algorithm.to_string(),
+            passed: engine.ok().map(|engine| engine.passed),
+            refused: engine.ok().map(|engine| engine.refused),
+            why: engine.err().map(ToString::to_string),
+        }
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(crate) struct Run {
     pub(crate) seconds: f64,
@@ -115,11 +124,15 @@ impl Report {
         elapsed: Duration,
     ) -> Self {
         let tally = engine.tally();
-        let mut notes: Vec<String> = notes::on_holes(log)
-            .chain(notes::on_last_lines(log))
-            // All keys share one clock.
-            .chain(notes::on_order(log, findings.is_sorted, "request"))
-            .collect();
+        // All keys share one clock.
+        let mut notes = notes::on_log(log, findings.is_sorted, "request", None);
+        if findings.guesses_preflights {
+            notes.push(
+                "the log does not have the headers origin and access-control-request-method: each OPTIONS request \
+                 counts as a preflight."
+                    .to_owned(),
+            );
+        }
         for name in &findings.never_named {
             notes.push(format!(
                 "no line names the limit {}, which looks at a header or a query parameter: it applied to no request, or \
@@ -147,39 +160,13 @@ impl Report {
         Self {
             algorithm: settings.layer.algorithm.to_string(),
             order: if findings.is_sorted { "time" } else { "arrival" },
-            log: Log::new(log, findings),
+            log: Log::new(log, notes, OfRequests { no_requests: findings.no_requests }),
             passed: engine.passed,
             refused: engine.refused,
             limits: tally.limits.iter().map(|limit| Limit::new(limit, settings.top)).collect(),
-            notes,
+            algorithms: Vec::new(),
             changes: None,
             run: Run { seconds: elapsed.as_secs_f64(), lines_per_second: per_second(log.lines(), elapsed) },
-        }
-    }
-}
-
-impl Log {
-    fn new(log: &LogSummary, findings: &Findings) -> Self {
-        let span_ns = log.span.map(|(first, last)| (first.as_nanos(), last.as_nanos()));
-        let of_proxy = if findings.is_of_proxy { " of tollgate proxy" } else { "" };
-        let file = |file: &crate::replay::log::summary::FileSummary| File {
-            name: file.name.clone(),
-            format: file.format.map(|format| format!("{format}{of_proxy}")),
-            lines: file.lines,
-        };
-        Self {
-            files: log.files.iter().map(file).collect(),
-            lines: log.lines(),
-            requests: log.requests(),
-            unparsable: log.unparsable(),
-            blank: log.blank(),
-            no_requests: findings.no_requests,
-            first: span_ns.map(|(first, _)| rfc3339(first)),
-            last: span_ns.map(|(_, last)| rfc3339(last)),
-            span_ns,
-            judged_later_than_stamped: log.judged_later_than_stamped.requests,
-            largest_shift_ns: nanos(log.judged_later_than_stamped.largest),
-            bad_lines: log.bad_lines.iter().map(|bad| log.describe(bad)).collect(),
         }
     }
 }
@@ -208,7 +195,13 @@ impl Limit {
 /// Writes the whole report for a terminal of 80 columns.
 pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}, {}", plural(report.limits.len() as u64, "limit"), report.algorithm)?;
-    write_log(report, out)?;
+    let log = &report.log;
+    let no_requests = match log.more.no_requests {
+        0 => String::new(),
+        lines => format!(", {} of no request", grouped(lines)),
+    };
+    let counts = format!("{}{no_requests}", plural(log.requests, "request"));
+    write_log(log, &counts, [log.judged(report.order, "a request before them")], out)?;
     writeln!(out, "\nOutcome of all limits together")?;
     for ((name, count), share) in [("passed", report.passed), ("refused", report.refused)]
         .into_iter()
@@ -216,6 +209,7 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     {
         writeln!(out, "  {name:<14}{:>15}  {share:>8}", grouped(count))?;
     }
+    write_algorithms(&report.algorithms, out)?;
     writeln!(out, "\nLimits")?;
     writeln!(out, "  {:38} {:>12} {:>12} {:>8}", "", "passed", "refused", "share")?;
     for limit in &report.limits {
@@ -227,49 +221,31 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if let Some(changes) = &report.changes {
         write_changes(changes, out)?;
     }
-    if !report.log.bad_lines.is_empty() {
-        writeln!(out, "\nLines that do not parse, the first {}", report.log.bad_lines.len())?;
-        for bad in &report.log.bad_lines {
-            write_paragraph("  ", bad, out)?;
-        }
-    }
+    write_bad_lines(&report.log, out)?;
     writeln!(out, "\nThis run (only these figures vary)")?;
     let elapsed = duration(Duration::from_secs_f64(report.run.seconds));
     writeln!(out, "  {:<14} {} lines/s, {elapsed}", "replay", rate(report.run.lines_per_second))
 }
 
-fn write_log(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let log = &report.log;
-    writeln!(out, "\nLog")?;
-    for file in &log.files {
-        let format = file.format.as_deref().unwrap_or("unknown");
-        writeln!(out, "  {} ({format}, {})", file.name, plural(file.lines, "line"))?;
+fn write_algorithms(algorithms: &[ByAlgorithm], out: &mut impl Write) -> io::Result<()> {
+    if algorithms.is_empty() {
+        return Ok(());
     }
-    let mut counts =
-        format!("{}, {} unparsable", plural(log.requests, "request"), plural(log.unparsable, "line"));
-    if log.no_requests > 0 {
-        counts.push_str(&format!(", {} of no request", grouped(log.no_requests)));
+    writeln!(out, "\nAlgorithms side by side")?;
+    writeln!(out, "  {:38} {:>12} {:>12} {:>8}", "", "passed", "refused", "share")?;
+    for it in algorithms {
+        let name = &it.algorithm;
+        match (it.passed, it.refused, &it.why) {
+            (Some(passed), Some(refused), _) => {
+                let share = share(refused.into(), u128::from(passed) + u128::from(refused));
+                writeln!(out, "  {name:38} {:>12} {:>12} {share:>8}", grouped(passed), grouped(refused))?;
+            }
+            (.., why) => {
+                write_paragraph("  ", &format!("{name}: {}", why.as_deref().unwrap_or_default()), out)?;
+            }
+        }
     }
-    writeln!(out, "  {counts}")?;
-    if let Some((first, last)) = log.span_ns {
-        let span = duration(Duration::from_nanos(last - first));
-        writeln!(out, "  {} to {} UTC ({span})", date_and_time(first), date_and_time(last))?;
-    }
-    let order = match (report.order, log.judged_later_than_stamped) {
-        ("time", _) => "Requests were sorted by time.".to_owned(),
-        (_, 0) => "Requests were taken as they arrived, each at its own time.".to_owned(),
-        (_, later) => format!(
-            "Requests were taken as they arrived, {} of them at the later time of a request before them ({} later at \
-             most). --sort goes by time.",
-            grouped(later),
-            duration(Duration::from_nanos(log.largest_shift_ns)),
-        ),
-    };
-    write_paragraph("  ", &order, out)?;
-    for note in &report.notes {
-        write_paragraph("  ", &format!("Note: {note}"), out)?;
-    }
-    Ok(())
+    write_paragraph("  ", "Windows and logs take no burst, and ran without.", out)
 }
 
 fn write_limit(limit: &Limit, out: &mut impl Write) -> io::Result<()> {

@@ -34,6 +34,8 @@ impl ConfigFile {
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub layer: LayerSettings,
+    /// Whether all algorithms run side by side.
+    pub compare: bool,
     /// Other limits to compare `layer` with.
     pub against: Option<Against>,
     /// The files of `--config` and `--against-config`, and the files that limits name. No output

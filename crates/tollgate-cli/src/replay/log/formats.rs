@@ -29,13 +29,15 @@ pub enum Format {
     Traefik,
     /// Envoy's JSON log, with the default fields of Istio or of Envoy Gateway.
     EnvoyJson,
+    /// The JSON log of `tollgate proxy`.
+    Tollgate,
     Json,
     Csv,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Common,
         Self::Combined,
         Self::NginxMain,
@@ -48,6 +50,7 @@ impl Format {
         Self::Caddy,
         Self::Traefik,
         Self::EnvoyJson,
+        Self::Tollgate,
         Self::Json,
         Self::Csv,
     ];
@@ -67,6 +70,7 @@ impl Format {
             Self::Caddy => "caddy",
             Self::Traefik => "traefik",
             Self::EnvoyJson => "envoy-json",
+            Self::Tollgate => "tollgate",
             Self::Json => "json",
             Self::Csv => "csv",
         }
@@ -80,14 +84,25 @@ impl Format {
 
     /// Returns whether each line is a JSON object.
     pub(crate) fn is_json(self) -> bool {
-        matches!(self, Self::Caddy | Self::Traefik | Self::EnvoyJson | Self::Json)
+        matches!(self, Self::Caddy | Self::Traefik | Self::EnvoyJson | Self::Tollgate | Self::Json)
+    }
+
+    /// Returns the unit of times that are numbers, if the format defines one.
+    pub(crate) fn time_unit(self) -> Option<TimeUnit> {
+        (self == Self::Tollgate).then_some(TimeUnit::Nanos)
+    }
+
+    /// Returns whether the lines are in the order in which requests ended, although their times are
+    /// those of the arrivals. Such a log is always sorted by time.
+    pub(crate) fn is_by_ends(self) -> bool {
+        self == Self::Tollgate
     }
 
     /// Returns the unit of durations, if the format defines one.
     pub(crate) fn duration_unit(self) -> Option<TimeUnit> {
         match self {
             Self::Haproxy | Self::Envoy | Self::EnvoyJson => Some(TimeUnit::Millis),
-            Self::Traefik => Some(TimeUnit::Nanos),
+            Self::Traefik | Self::Tollgate => Some(TimeUnit::Nanos),
             Self::Caddy => Some(TimeUnit::Seconds),
             _ => None,
         }
@@ -209,7 +224,7 @@ pub(crate) enum Headers {
 }
 
 /// The servers whose JSON logs are known.
-pub(crate) const DIALECTS: [Dialect; 3] = [
+pub(crate) const DIALECTS: [Dialect; 4] = [
     Dialect {
         format: Format::Caddy,
         marks: &["request", "size"],
@@ -268,6 +283,21 @@ pub(crate) const DIALECTS: [Dialect; 3] = [
             ("forwarded", &["x_forwarded_for", "x-forwarded-for"]),
             ("host", &["authority", ":authority"]),
             ("duration", &["duration"]),
+        ],
+        headers: Headers::None,
+    },
+    Dialect {
+        format: Format::Tollgate,
+        marks: &["time_ns", "duration_ns", "limits"],
+        fields: &[
+            ("time", &["time_ns"]),
+            ("ip", &["ip"]),
+            ("method", &["method"]),
+            ("path", &["path"]),
+            ("status", &["status"]),
+            ("bytes", &["bytes"]),
+            ("host", &["host"]),
+            ("duration", &["duration_ns"]),
         ],
         headers: Headers::None,
     },

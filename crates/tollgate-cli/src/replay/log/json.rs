@@ -81,7 +81,13 @@ impl JsonRecords {
             ));
         }
         let writer = KeyWriter::new(wanted);
-        Ok(Self { columns, marks, writer, cost: wanted.cost, unit: wanted.unit })
+        Ok(Self {
+            columns,
+            marks,
+            writer,
+            cost: wanted.cost,
+            unit: format.time_unit().unwrap_or(wanted.unit),
+        })
     }
 
     pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {

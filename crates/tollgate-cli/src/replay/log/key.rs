@@ -15,8 +15,13 @@ use tollgate_http::program::PathTemplates;
 use super::address::Addresses;
 use super::path;
 use super::request::MISSING;
+use super::request_line::Part;
 use super::schema::Wanted;
+
 use crate::printable::printable;
+
+/// The field that contains the target of a request, in a replay of limits with names.
+pub(crate) const TARGET: &str = "target";
 
 const SEPARATOR: &str = " + ";
 const LENGTH_BYTES: usize = size_of::<u64>();
@@ -42,6 +47,7 @@ pub(crate) struct KeyWriter {
 enum Kind {
     Address,
     Path,
+    Request(Part),
     /// The value is counted unchanged.
     Text,
 }
@@ -52,6 +58,9 @@ impl KeyWriter {
         let kind = |field: &String| match &**field {
             "ip" | "forwarded" => Kind::Address,
             "path" => Kind::Path,
+            "method" => Kind::Request(Part::Method),
+            "uri" | TARGET => Kind::Request(Part::Target),
+            "protocol" => Kind::Request(Part::Protocol),
             _ => Kind::Text,
         };
         Self {
@@ -71,7 +80,8 @@ impl KeyWriter {
             let is_missing = value.is_empty() || value == MISSING;
             let counted = match kind {
                 Kind::Address if !is_missing => self.addresses.counted(value),
-                Kind::Path if !is_missing => path::counted(value, self.templates.as_deref()),
+                Kind::Path if !is_missing => path::counted(Part::Target.of(value), self.templates.as_deref()),
+                Kind::Request(part) => Cow::Borrowed(part.of(value)),
                 _ => Cow::Borrowed(value),
             };
             *missing += u64::from(counted.is_empty() || *counted == *MISSING);

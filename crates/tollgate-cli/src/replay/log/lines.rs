@@ -1,5 +1,8 @@
 //! Splits a log, either plain or compressed with gzip, into lines. Memory is bounded.
 //!
+//! A line ends with a line feed. If a log has no line feed where its first line could end, its lines
+//! end with carriage returns.
+//!
 //! A log may have holes, which are read as NUL bytes. Two causes are common:
 //!
 //! - logrotate's `copytruncate` truncates a log that the server does not open for appending. The
@@ -51,6 +54,8 @@ pub struct Lines<R> {
     is_open: bool,
     /// Whether there may be NUL bytes in the buffer after `start`.
     has_nuls: bool,
+    /// The byte that ends lines. A line feed is assumed until a line has ended.
+    line_end: Option<u8>,
 }
 
 /// The counts for the part of a log that has been read so far.
@@ -65,9 +70,10 @@ pub(crate) struct Counts {
 
 impl Lines<io::Empty> {
     /// Creates a reader for the first `length` bytes of `text`.
-    pub(crate) fn of(text: Vec<u8>, length: usize) -> Self {
+    pub(crate) fn of(text: Vec<u8>, length: usize, line_end: u8) -> Self {
         let has_nuls = memchr(0, &text[..length]).is_some();
-        Self { end: length, buffer: text, ended: true, has_nuls, ..Self::empty(io::empty()) }
+        let line_end = Some(line_end);
+        Self { end: length, buffer: text, ended: true, has_nuls, line_end, ..Self::empty(io::empty()) }
     }
 
     /// Returns the text.
@@ -82,9 +88,9 @@ impl<R: Read> Lines<R> {
     }
 
     /// Creates a reader for the rest of a log. The reader continues from these counts.
-    pub(crate) fn continued(from: R, counts: Counts) -> Self {
+    pub(crate) fn continued(from: R, counts: Counts, line_end: u8) -> Self {
         let Counts { line_ends, skipped, is_open } = counts;
-        Self { line_ends, skipped, is_open, ..Self::new(from) }
+        Self { line_ends, skipped, is_open, line_end: Some(line_end), ..Self::new(from) }
     }
 
     fn empty(from: R) -> Self {
@@ -99,7 +105,13 @@ impl<R: Read> Lines<R> {
             skipped: 0,
             is_open: false,
             has_nuls: false,
+            line_end: None,
         }
+    }
+
+    /// Returns the byte that ends lines.
+    pub(crate) fn line_end(&self) -> u8 {
+        self.line_end.unwrap_or(b'\n')
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -124,7 +136,7 @@ impl<R: Read> Lines<R> {
         let mut searched = 0;
         loop {
             let unread = &self.buffer[self.start..self.end];
-            let line_end = memchr(b'\n', &unread[searched..]).map(|at| searched + at);
+            let line_end = memchr(self.line_end(), &unread[searched..]).map(|at| searched + at);
             // A hole may start before the new bytes.
             let from = searched.saturating_sub(HOLE - 1);
             let text = &unread[from..line_end.unwrap_or(unread.len())];
@@ -135,9 +147,18 @@ impl<R: Read> Lines<R> {
             }
             if let Some(length) = line_end {
                 self.line_ends += 1;
+                self.line_end = Some(self.line_end());
                 return Ok(Some(self.take(length, length + 1)));
             }
             searched = unread.len();
+            if self.line_end.is_none()
+                && (searched > MAX_LINE + 1 || self.ended)
+                && memchr(b'\r', unread).is_some()
+            {
+                self.line_end = Some(b'\r');
+                searched = 0;
+                continue;
+            }
             if searched > MAX_LINE + 1 {
                 self.number = self.line_ends + 1;
                 self.skip_line()?;
@@ -209,7 +230,7 @@ impl<R: Read> Lines<R> {
     /// Skips all bytes up to the next line end.
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
-            if let Some(at) = memchr(b'\n', &self.buffer[self.start..self.end]) {
+            if let Some(at) = memchr(self.line_end(), &self.buffer[self.start..self.end]) {
                 self.start += at + 1;
                 self.line_ends += 1;
                 return Ok(());
@@ -314,6 +335,8 @@ mod tests {
             (b"a\r\nb\n\nc", &[b"a", b"b", b"", b"c"]),
             (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\r\n", &[b"a", b"b"]),
             (b"\xff\0\xff\n", &[b"\xff\0\xff"]),
+            (b"a\rb\r\rc", &[b"a", b"b", b"", b"c"]),
+            (b"a\rb\nc\rd", &[b"a\rb", b"c\rd"]),
         ] {
             assert_eq!(all(log), texts(lines));
             assert_eq!(all(Drip(log)), texts(lines));

@@ -47,9 +47,9 @@ impl<O> Chunk<O> {
         Self { text, length: 0, values, lines, counts: Counts::default() }
     }
 
-    fn parse(&mut self, parser: &mut impl Parser<Outcome = O>) {
+    fn parse(&mut self, parser: &mut impl Parser<Outcome = O>, line_end: u8) {
         self.values.clear();
-        let mut cut = Lines::of(std::mem::take(&mut self.text), self.length);
+        let mut cut = Lines::of(std::mem::take(&mut self.text), self.length, line_end);
         let mut of_line = Vec::new();
         // Reading from memory never fails.
         while let Ok(Some(line)) = cut.next_line() {
@@ -75,12 +75,12 @@ struct Worker<P: Parser> {
 }
 
 impl<P: Parser> Worker<P> {
-    fn new(mut parser: P) -> Self {
+    fn new(mut parser: P, line_end: u8) -> Self {
         let (chunks, to_parse) = sync_channel::<Chunk<P::Outcome>>(WAITING);
         let (done, parsed) = sync_channel(WAITING);
         let thread = thread::spawn(move || {
             while let Ok(mut chunk) = to_parse.recv() {
-                chunk.parse(&mut parser);
+                chunk.parse(&mut parser, line_end);
                 if done.send(chunk).is_err() {
                     break;
                 }
@@ -104,7 +104,8 @@ pub(crate) fn read<P: Parser, R: Read, E>(
     unreadable: impl Fn(io::Error) -> E,
     mut take: impl FnMut(P::Outcome, &[u8], u64) -> Result<(), E>,
 ) -> Result<(Vec<P>, Rest<R>), E> {
-    let workers: Vec<Worker<P>> = parsers.into_iter().map(Worker::new).collect();
+    let line_end = lines.line_end();
+    let workers: Vec<Worker<P>> = parsers.into_iter().map(|parser| Worker::new(parser, line_end)).collect();
     let mut counts = lines.counts();
     let (mut kept, mut from) = lines.into_rest();
     let (mut sent, mut taken) = (0_usize, 0_usize);
@@ -114,7 +115,7 @@ pub(crate) fn read<P: Parser, R: Read, E>(
     while outcome.is_ok() && (reads || taken < sent) {
         if reads && sent - taken < workers.len() * WAITING {
             let mut chunk = spare.pop().unwrap_or_else(Chunk::new);
-            match fill(&mut chunk, &mut from, &mut kept) {
+            match fill(&mut chunk, &mut from, &mut kept, line_end) {
                 Ok(true) => {
                     // A worker ends early only if it panicked. The join below resumes its panic.
                     if workers[sent % workers.len()].chunks.send(chunk).is_err() {
@@ -148,7 +149,7 @@ pub(crate) fn read<P: Parser, R: Read, E>(
     });
     let parsers = parsers.collect();
     outcome?;
-    let lines = Lines::continued(Cursor::new(kept).chain(from), counts);
+    let lines = Lines::continued(Cursor::new(kept).chain(from), counts, line_end);
     Ok((parsers, lines))
 }
 
@@ -157,7 +158,7 @@ pub(crate) fn read<P: Parser, R: Read, E>(
 ///
 /// Returns `false` at the end of the log or at a line that is too long. A line that is too long is
 /// left in `kept`.
-fn fill<O>(chunk: &mut Chunk<O>, from: &mut impl Read, kept: &mut Vec<u8>) -> io::Result<bool> {
+fn fill<O>(chunk: &mut Chunk<O>, from: &mut impl Read, kept: &mut Vec<u8>, line_end: u8) -> io::Result<bool> {
     let Chunk { text, length, .. } = chunk;
     let mut searched = 0;
     *length = kept.len();
@@ -166,7 +167,7 @@ fn fill<O>(chunk: &mut Chunk<O>, from: &mut impl Read, kept: &mut Vec<u8>) -> io
     kept.clear();
     loop {
         let has_ended = read_all(from, text, length)?;
-        if let Some(end) = memrchr(b'\n', &text[searched..*length])
+        if let Some(end) = memrchr(line_end, &text[searched..*length])
             && !has_ended
         {
             let end = searched + end + 1;

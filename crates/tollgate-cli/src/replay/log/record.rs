@@ -77,6 +77,11 @@ impl Records {
         self.unwrapper.as_ref().map_or(0, Unwrapper::incomplete)
     }
 
+    /// See [`Format::is_by_ends`].
+    pub(crate) fn is_by_ends(&self) -> bool {
+        self.format.is_by_ends()
+    }
+
     /// Returns the unit of durations, if the format has one.
     pub(crate) fn duration_unit(&self) -> Option<TimeUnit> {
         match &self.kind {

@@ -17,15 +17,13 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use http::Method;
-use memchr::{memchr, memrchr};
-
 use super::formats::{ALB_TYPES, CLOUDFRONT_COLUMN, Format, TEXTS, Text, W3C_FIELDS};
 use super::json::{HEADER, field_of};
 use super::key::KeyWriter;
 use super::layout::{FIELDS_DIRECTIVE, Layout};
 use super::path::unescaped;
 use super::request::{MISSING, Reason, Request, byte_count};
+use super::request_line::RequestLine;
 use super::schema::{Cost, Unopened, Wanted, unknown_field};
 use super::timestamp::{Stamps, TimeUnit};
 use crate::printable::printable;
@@ -318,36 +316,6 @@ impl Source {
             | Self::Protocol(column) => column,
             Self::Target(path, query) => path.max(query.unwrap_or(0)),
         }
-    }
-}
-
-/// `METHOD URI PROTOCOL`, or `METHOD URI` as in HTTP/0.9.
-#[derive(Debug, PartialEq, Eq)]
-struct RequestLine<'l> {
-    method: &'l [u8],
-    uri: &'l [u8],
-    protocol: &'l [u8],
-}
-
-impl<'l> RequestLine<'l> {
-    fn split(request: &'l [u8]) -> Self {
-        let none = Self { method: MISSING, uri: MISSING, protocol: MISSING };
-        let Some(space) = memchr(b' ', request) else { return none };
-        let (method, rest) = (&request[..space], &request[space + 1..]);
-        // Methods consist of letters, and some WebDAV methods also contain a hyphen. Before a URI
-        // and a protocol, any other token is also a method.
-        let letters = method.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
-        // A URI may contain unescaped spaces, so only the last word of the line can be the
-        // protocol.
-        let (uri, protocol) = match memrchr(b' ', rest) {
-            Some(space) if rest[space + 1..].starts_with(b"HTTP/") => (&rest[..space], &rest[space + 1..]),
-            _ => (rest, MISSING),
-        };
-        let is_method = letters || (protocol != MISSING && Method::from_bytes(method).is_ok());
-        if !is_method || method.is_empty() || method == MISSING || uri.is_empty() {
-            return none;
-        }
-        Self { method, uri, protocol }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::changes::ChangesReport;
+use super::log::Log;
 use super::notes;
 use super::quantity;
 use crate::printable::printable;
@@ -33,7 +34,7 @@ pub struct Report {
     pub(crate) key: String,
     pub(crate) cost: &'static str,
     pub(crate) order: &'static str,
-    pub(crate) log: Log,
+    pub(crate) log: Log<OfKeys>,
     /// One outcome per algorithm.
     pub(crate) results: Vec<Outcome>,
     /// Absent if the limit is not compared with another one.
@@ -52,46 +53,11 @@ pub(crate) struct KeysWithQuotas {
     pub(crate) seen: usize,
 }
 
+/// The facts about the keys in the logs.
 #[derive(Debug, Serialize)]
-pub(crate) struct Log {
-    pub(crate) files: Vec<File>,
-    pub(crate) lines: u64,
-    pub(crate) requests: u64,
-    pub(crate) unparsable: u64,
-    pub(crate) blank: u64,
+pub(crate) struct OfKeys {
     pub(crate) keys: usize,
-    /// The earliest and the latest timestamp, RFC 3339.
-    pub(crate) first: Option<String>,
-    pub(crate) last: Option<String>,
-    #[serde(skip)]
-    pub(crate) first_nanos: Option<u64>,
-    #[serde(skip)]
-    pub(crate) last_nanos: Option<u64>,
-    #[serde(skip)]
-    pub(crate) span: Option<Duration>,
-    pub(crate) stepped_back: u64,
-    pub(crate) largest_step_ns: u64,
-    pub(crate) judged_later_than_stamped: u64,
-    /// The mean shift of the requests judged later than their timestamps.
-    pub(crate) mean_shift_ns: u64,
-    pub(crate) largest_shift_ns: u64,
     pub(crate) missing_key_fields: Vec<MissingField>,
-    /// Notes on the reliability of the figures.
-    pub(crate) notes: Vec<String>,
-    /// The first few lines that do not parse.
-    pub(crate) bad_lines: Vec<BadLine>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct File {
-    pub(crate) name: String,
-    /// `null` if no line parsed.
-    pub(crate) format: Option<String>,
-    pub(crate) lines: u64,
-    pub(crate) requests: u64,
-    pub(crate) unparsable: u64,
-    pub(crate) blank: u64,
-    pub(crate) header: u64,
 }
 
 /// The number of requests in which a field of the key has no value.
@@ -99,13 +65,6 @@ pub(crate) struct File {
 pub(crate) struct MissingField {
     pub(crate) field: String,
     pub(crate) requests: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct BadLine {
-    pub(crate) file: String,
-    pub(crate) line: u64,
-    pub(crate) reason: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -198,6 +157,7 @@ pub(crate) struct LimiterRun {
 impl Report {
     pub(crate) fn new(
         settings: &Settings,
+        is_sorted: bool,
         log: &LogSummary,
         keys: &Keys,
         key_quotas: Option<&KeyQuotas>,
@@ -223,8 +183,8 @@ impl Report {
                 Cost::One => "1",
                 Cost::Bytes => "bytes",
             },
-            order: if settings.sort { "time" } else { "arrival" },
-            log: Log::new(log, keys.len(), settings),
+            order: if is_sorted { "time" } else { "arrival" },
+            log: of_log(log, keys.len(), settings, is_sorted),
             results: entries.iter().map(outcome).collect(),
             changes: None,
             run: Run {
@@ -240,63 +200,13 @@ impl Report {
     }
 }
 
-impl Log {
-    fn new(log: &LogSummary, keys: usize, settings: &Settings) -> Self {
-        let first = log.span.map(|(first, _)| first.as_nanos());
-        let last = log.span.map(|(_, last)| last.as_nanos());
-        Self {
-            files: log
-                .files
-                .iter()
-                .map(|file| File {
-                    name: file.name.clone(),
-                    format: file.format.map(|format| format.to_string()),
-                    lines: file.lines,
-                    requests: file.requests,
-                    unparsable: file.unparsable,
-                    blank: file.blank,
-                    header: file.header,
-                })
-                .collect(),
-            lines: log.lines(),
-            requests: log.requests(),
-            unparsable: log.unparsable(),
-            blank: log.blank(),
-            keys,
-            first: first.map(quantity::rfc3339),
-            last: last.map(quantity::rfc3339),
-            first_nanos: first,
-            last_nanos: last,
-            span: first.zip(last).map(|(first, last)| Duration::from_nanos(last - first)),
-            stepped_back: log.stepped_back,
-            largest_step_ns: quantity::nanos(log.largest_step),
-            judged_later_than_stamped: log.judged_later_than_stamped.requests,
-            mean_shift_ns: quantity::nanos(log.judged_later_than_stamped.mean()),
-            largest_shift_ns: quantity::nanos(log.judged_later_than_stamped.largest),
-            missing_key_fields: settings
-                .wanted
-                .key
-                .iter()
-                .zip(&log.missing)
-                .filter(|&(_, &requests)| requests > 0)
-                .map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests })
-                .collect(),
-            notes: notes::on_holes(log)
-                .chain(notes::on_last_lines(log))
-                .chain(notes::on_shifts(log, settings.quota))
-                .chain(notes::on_order(log, settings.sort, "request of its key"))
-                .collect(),
-            bad_lines: log
-                .bad_lines
-                .iter()
-                .map(|bad| BadLine {
-                    file: log.files[bad.position.file].name.clone(),
-                    line: bad.position.line,
-                    reason: bad.reason.to_string(),
-                })
-                .collect(),
-        }
-    }
+/// Returns the facts about the logs.
+fn of_log(log: &LogSummary, keys: usize, settings: &Settings, is_sorted: bool) -> Log<OfKeys> {
+    let notes = notes::on_log(log, is_sorted, "request of its key", Some(settings.quota));
+    let missing = settings.wanted.key.iter().zip(&log.missing).filter(|&(_, &requests)| requests > 0);
+    let missing =
+        missing.map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests });
+    Log::new(log, notes, OfKeys { keys, missing_key_fields: missing.collect() })
 }
 
 /// The names of keys and files in a report.

@@ -8,8 +8,18 @@ use tollgate::Quota;
 use super::quantity::{duration, grouped, plural};
 use crate::replay::log::summary::{FileSummary, LogSummary};
 
+/// Returns all notes on the logs. `quota` is the only quota, if there is only one. For `shifted`, see
+/// [`on_order`].
+pub(crate) fn on_log(log: &LogSummary, is_sorted: bool, shifted: &str, quota: Option<Quota>) -> Vec<String> {
+    on_holes(log)
+        .chain(on_last_lines(log))
+        .chain(quota.and_then(|quota| on_shifts(log, quota)))
+        .chain(on_order(log, is_sorted, shifted))
+        .collect()
+}
+
 /// Returns the notes on logs with holes.
-pub(crate) fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
+fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
     log.files.iter().filter(|file| file.skipped_nuls > 0).map(|file| {
         format!(
             "{} NUL bytes of {} were skipped. A log has them where it was truncated while its server wrote \
@@ -23,7 +33,7 @@ pub(crate) fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
 /// Returns the notes on last lines that may be cut off but could still parse. JSON logs receive no
 /// note. In other formats, a line is read only up to the last field that the replay needs, so an
 /// incomplete line may parse.
-pub(crate) fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
+fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
     let is_unsure = |file: &&FileSummary| file.is_open && file.format.is_some_and(|format| !format.is_json());
     log.files
         .iter()
@@ -33,7 +43,7 @@ pub(crate) fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
 
 /// Returns the note on requests that were judged later than stamped, if the shift is long for the
 /// quota.
-pub(crate) fn on_shifts(log: &LogSummary, quota: Quota) -> Option<String> {
+fn on_shifts(log: &LogSummary, quota: Quota) -> Option<String> {
     let shifts = log.judged_later_than_stamped;
     matters(shifts.largest, quota).then(|| {
         let requests = match shifts.requests {
@@ -51,7 +61,7 @@ pub(crate) fn on_shifts(log: &LogSummary, quota: Quota) -> Option<String> {
 /// Returns the notes on logs in the wrong order, and on a timestamp that is probably wrong. A
 /// replay in order of time has no such note. `shifted` names the later requests that a wrong
 /// timestamp shifts.
-pub(crate) fn on_order(log: &LogSummary, is_sorted: bool, shifted: &str) -> Vec<String> {
+fn on_order(log: &LogSummary, is_sorted: bool, shifted: &str) -> Vec<String> {
     let mut notes = Vec::new();
     if is_sorted {
         return notes;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::changes::write_changes;
 use super::compare;
-use super::figures::{Figures, Log, LongestWait, MissingField, Outcome, Report, Run, TimelineRows};
+use super::figures::{Figures, LongestWait, MissingField, Outcome, Report, Run, TimelineRows};
+use super::log::{write_bad_lines, write_log};
 use super::paragraph::write_paragraph;
 use super::quantity::{bytes, date_and_time, duration, grouped, plural, rate, share, shares};
 use crate::printable::cut;
@@ -27,7 +28,11 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
         let (keys, seen) = (plural(own.keys as u64, "key"), grouped(own.seen as u64));
         write_paragraph("", &format!("Own quotas ({}): {keys}, {seen} seen in the log", own.file), out)?;
     }
-    write_log(&report.log, report.order, &report.key, out)?;
+    let log = &report.log;
+    let counts = format!("{} of {}", plural(log.requests, "request"), plural(log.more.keys as u64, "key"));
+    let missing = log.more.missing_key_fields.iter().map(|missing| describe_missing(missing, &report.key));
+    let facts = [log.judged(report.order, "their key")].into_iter().chain(missing);
+    write_log(log, &counts, facts, out)?;
     if report.is_empty() {
         writeln!(out, "\nThe log is empty: there are no requests to replay.")?;
         return Ok(());
@@ -41,56 +46,6 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     }
     write_bad_lines(&report.log, out)?;
     write_run(&report.run, out)
-}
-
-fn write_log(log: &Log, order: &str, key: &str, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\nLog")?;
-    for file in &log.files {
-        let format = file.format.as_deref().unwrap_or("unknown");
-        writeln!(out, "  {} ({format}, {})", file.name, plural(file.lines, "line"))?;
-    }
-    let mut counts = format!(
-        "{} of {}, {} unparsable",
-        plural(log.requests, "request"),
-        plural(log.keys as u64, "key"),
-        plural(log.unparsable, "line"),
-    );
-    if log.blank > 0 {
-        counts.push_str(&format!(", {} blank", grouped(log.blank)));
-    }
-    writeln!(out, "  {counts}")?;
-    let (Some(first), Some(last), Some(span)) = (log.first_nanos, log.last_nanos, log.span) else {
-        return Ok(());
-    };
-    let (first, last) = (date_and_time(first), date_and_time(last));
-    writeln!(out, "  {first} to {last} UTC ({})", duration(span))?;
-    let back = match log.stepped_back {
-        0 => "No line steps back in time".to_owned(),
-        lines => format!(
-            "{} back in time, by up to {}",
-            if lines == 1 { "1 line steps".into() } else { format!("{} lines step", grouped(lines)) },
-            duration(Duration::from_nanos(log.largest_step_ns)),
-        ),
-    };
-    let taken = match (order, log.judged_later_than_stamped) {
-        ("time", _) => "requests were sorted by time".to_owned(),
-        (_, 0) => "requests were taken as they arrived, each at its own time".to_owned(),
-        (_, later) => format!(
-            "requests were taken as they arrived, {} of them at the later time of their key ({} later on \
-             average, {} at most)",
-            grouped(later),
-            duration(Duration::from_nanos(log.mean_shift_ns)),
-            duration(Duration::from_nanos(log.largest_shift_ns)),
-        ),
-    };
-    write_paragraph("  ", &format!("{back}; {taken}."), out)?;
-    for missing in &log.missing_key_fields {
-        write_paragraph("  ", &describe_missing(missing, key), out)?;
-    }
-    for note in &log.notes {
-        write_paragraph("  ", &format!("Note: {note}"), out)?;
-    }
-    Ok(())
 }
 
 fn describe_missing(missing: &MissingField, key: &str) -> String {
@@ -113,7 +68,7 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
         writeln!(out, "{}", line.trim_end())
     };
     let keys =
-        format!("{} of {}", grouped(figures.keys_denied as u64), plural(report.log.keys as u64, "key"));
+        format!("{} of {}", grouped(figures.keys_denied as u64), plural(report.log.more.keys as u64, "key"));
     let [passed, denied] = shares(figures.passed.into(), figures.denied.into());
     write("passed", figures.passed.into(), &passed, "")?;
     write("denied", figures.denied.into(), &denied, &keys)?;
@@ -225,19 +180,6 @@ fn bar(passed: u64, denied: u64, tallest: u64) -> String {
     let total = cells(passed + denied).max(usize::from(passed > 0) + usize::from(denied > 0));
     let denied = cells(denied).min(total - usize::from(passed > 0));
     format!("{}{}", "█".repeat(total - denied), "░".repeat(denied))
-}
-
-fn write_bad_lines(log: &Log, out: &mut impl Write) -> io::Result<()> {
-    if log.bad_lines.is_empty() {
-        return Ok(());
-    }
-    let shown = log.bad_lines.len() as u64;
-    let which = if shown < log.unparsable { format!(", the first {shown}") } else { String::new() };
-    writeln!(out, "\nLines that do not parse{which}")?;
-    for bad in &log.bad_lines {
-        write_paragraph("  ", &format!("{}:{}: {}", bad.file, bad.line, bad.reason), out)?;
-    }
-    Ok(())
 }
 
 fn write_run(run: &Run, out: &mut impl Write) -> io::Result<()> {

@@ -128,7 +128,6 @@ impl SuggestArgs {
             )?,
             path_templates: self.key.path_template,
             format: self.log.format(),
-            sort: self.log.sort,
             strict: self.log.strict,
             threads: self.log.threads(),
             algorithm,

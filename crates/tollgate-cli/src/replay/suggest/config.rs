@@ -7,6 +7,7 @@ use super::report::Report;
 use super::settings::Settings;
 use crate::failure::Failure;
 use crate::printable::printable_path;
+use crate::replay::args::key::{FORWARDED, key_of_proxy};
 use crate::replay::decisions::sink::Sink;
 use crate::replay::log::json::HEADER;
 
@@ -28,7 +29,7 @@ impl Target {
     /// the file is one of the logs.
     pub(crate) fn open(settings: &Settings) -> Result<Option<Self>, Failure> {
         let Some(path) = &settings.config_out else { return Ok(None) };
-        key(&settings.wanted.key)?;
+        key(settings)?;
         let sink = Sink::open("--config-out", path, &[("the log it reads", &settings.inputs)])?;
         Ok(Some(Self { sink, path: path.clone() }))
     }
@@ -43,32 +44,8 @@ impl Target {
     }
 }
 
-/// Returns the proxy's key for these fields of a log. As in the suggestion, requests without one of
-/// the headers are counted by their other fields.
-///
-/// # Errors
-///
-/// Returns an error if the proxy's keys cannot contain one of the fields.
-fn key(fields: &[String]) -> Result<String, Failure> {
-    let part = |field: &String| match field.as_str() {
-        "ip" | "method" | "path" => Ok(field.clone()),
-        "referer" | "user-agent" => Ok(format!("header {field}")),
-        _ => Err(Failure::refused(format!(
-            "--config-out: the proxy has no key `{}`: expected --key with ip, method, path, referer or user-agent",
-            crate::printable::printable(field.as_bytes())
-        ))),
-    };
-    let without = |left_out: &[&str]| {
-        let parts = fields.iter().filter(|field| !left_out.contains(&field.as_str())).map(part);
-        parts.collect::<Result<Vec<_>, _>>().map(|parts| parts.join("+"))
-    };
-    let is_in_key = |header: &&str| fields.iter().any(|field| field == header);
-    let left_out = [&[][..], &["referer"], &["user-agent"], &["referer", "user-agent"]].into_iter();
-    let left_out = left_out.filter(|headers| headers.iter().all(is_in_key));
-    let keys: Vec<String> = left_out.map(without).collect::<Result<_, _>>()?;
-    let alternatives: Vec<&str> = keys.iter().map(String::as_str).filter(|key| !key.is_empty()).collect();
-    let otherwise = if alternatives.len() < keys.len() { " else share" } else { "" };
-    Ok(format!("{}{otherwise}", alternatives.join(" or ")))
+fn key(settings: &Settings) -> Result<String, Failure> {
+    key_of_proxy(&settings.wanted.key, settings.wanted.trust_hops, &["referer", "user-agent"], "--config-out")
 }
 
 /// Returns the text of the file.
@@ -90,6 +67,7 @@ pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failu
     };
     let name = |field: &str| match field {
         "referer" | "user-agent" if is_mapped(field) => format!("{HEADER}{field}"),
+        FORWARDED => "ip".to_owned(),
         other => other.to_owned(),
     };
     let mut text = format!(
@@ -102,16 +80,16 @@ pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failu
          limit = [\"{NAME}={} by {}\"]\n\
          algorithm = \"{}\"\n",
         report.summary().replace('\n', "\n# "),
-        settings.log_options(name),
+        settings.log_options(report.log.stepped_back > 0, name),
         suggested.limit(),
-        key(&settings.wanted.key)?,
+        key(settings)?,
         suggested.algorithm(),
     );
     if settings.wanted.ipv6_prefix != 64 {
         text.push_str(&format!("ipv6-prefix = {}\n", settings.wanted.ipv6_prefix));
     }
-    if let (Some(hops), true) = (settings.wanted.trust_hops, settings.wanted.key.iter().any(|it| it == "ip"))
-    {
+    let has_address = settings.wanted.key.iter().any(|field| field == "ip" || field == FORWARDED);
+    if let (Some(hops), true) = (settings.wanted.trust_hops, has_address) {
         text.push_str(&format!("trust-hops = {hops}\n"));
     }
     if !settings.path_templates.is_empty() {

@@ -23,7 +23,6 @@ pub struct Settings {
     pub path_templates: Vec<String>,
     /// If `None`, the format is recognised from the first lines of each log.
     pub format: Option<Format>,
-    pub sort: bool,
     pub strict: bool,
     /// The number of threads that parse logs.
     pub threads: usize,
@@ -39,9 +38,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the options with which a replay reads the same log, each after a space. `name`
-    /// returns the replay's name for a field.
-    pub(crate) fn log_options(&self, name: impl Fn(&str) -> String) -> String {
+    /// Returns the options with which a replay reads the same log in order of time, each after a
+    /// space. `name` returns the replay's name for a field.
+    pub(crate) fn log_options(&self, is_out_of_order: bool, name: impl Fn(&str) -> String) -> String {
         let Wanted { key, names, unit, trust_hops, .. } = &self.wanted;
         let mut options = String::new();
         if let Some(format) = self.format {
@@ -64,7 +63,7 @@ impl Settings {
         if let Some(hops) = trust_hops {
             options.push_str(&format!(" --trust-hops {hops}"));
         }
-        if self.sort {
+        if is_out_of_order {
             options.push_str(" --sort");
         }
         options

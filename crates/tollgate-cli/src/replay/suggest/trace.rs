@@ -59,9 +59,8 @@ impl Trace {
             };
             return Err(Failure::refused(message));
         }
-        if settings.sort {
-            trace.clients.iter_mut().for_each(|client| client.times.sort_unstable());
-        }
+        // The times are in memory in any case, so a log in any order is judged in order of time.
+        trace.clients.iter_mut().for_each(|client| client.times.sort_unstable());
         Ok(trace)
     }
 }
@@ -91,12 +90,10 @@ impl Reader for Tracing<'_> {
     }
 
     fn take(&mut self, found: Found, values: &[u8], position: Position) -> Result<(), Failure> {
-        let Self { settings, logs, .. } = self;
         let Found { request, key_length } = found;
-        logs.summary.arrived(position, request.at);
+        self.logs.summary.arrived(position, request.at);
         let (key, beside) = values.split_at(key_length);
         let id = self.keys.id(key);
-        let judged_at = self.keys.arrive(id, request.at);
         if id == self.clients.len() {
             self.clients.push(Client::default());
         }
@@ -105,12 +102,7 @@ impl Reader for Tracing<'_> {
         if let (Some(path), Some(status)) = (beside.next(), beside.next()) {
             client.requested(self.hashes.hash_one(path), status, request.at);
         }
-        if settings.sort {
-            client.times.push(request.at);
-        } else {
-            logs.summary.judged_later_than_stamped.add(request.at, judged_at);
-            client.times.push(judged_at);
-        }
+        client.times.push(request.at);
         Ok(())
     }
 }

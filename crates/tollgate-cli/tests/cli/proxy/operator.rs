@@ -207,7 +207,7 @@ async fn one_file_is_checked_and_served_and_its_log_replays_to_the_same_decision
     }
     assert_eq!(found, answers(&log));
     assert_eq!((&report["log"]["no_requests"], &report["order"]), (&1.into(), &"time".into()));
-    assert_eq!(report["notes"].as_array().map(Vec::len), Some(0), "{}", report["notes"]);
+    assert_eq!(report["log"]["notes"].as_array().map(Vec::len), Some(0), "{}", report["log"]["notes"]);
 
     // With these additional limits, every client may log in more often.
     let more = ["--limit", "logins=7/min by ip for POST /login", "--shadow", "logins"];

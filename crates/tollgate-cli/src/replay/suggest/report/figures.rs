@@ -7,8 +7,9 @@ use crate::failure::Failure;
 use crate::printable::{printable, shell_word};
 use crate::replay::log::formats::Format;
 use crate::replay::log::key::KeyShape;
+use crate::replay::report::log::Log;
 use crate::replay::report::notes;
-use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, rfc3339, share};
+use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, share};
 use crate::replay::suggest::pattern::{BusiestMinutes, Pattern};
 use crate::replay::suggest::row::{Figures, Row, peaks_of_log};
 use crate::replay::suggest::search::Allowed;
@@ -19,8 +20,7 @@ use crate::replay::suggest::trace::Trace;
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub(crate) key: String,
-    pub(crate) order: &'static str,
-    pub(crate) log: Log,
+    pub(crate) log: Log<OfClients>,
     pub(crate) allowed: Most,
     /// `null` if the algorithm accepts no quota that is large enough.
     pub(crate) suggested: Option<Limit>,
@@ -34,33 +34,13 @@ pub struct Report {
     pub(crate) replay_options: String,
 }
 
+/// The facts about the clients in the logs.
 #[derive(Debug, Serialize)]
-pub(crate) struct Log {
-    pub(crate) files: Vec<File>,
-    pub(crate) lines: u64,
-    pub(crate) requests: u64,
-    pub(crate) clients: usize,
-    pub(crate) unparsable: u64,
-    pub(crate) first: Option<String>,
-    pub(crate) last: Option<String>,
-    #[serde(skip)]
-    pub(crate) span_ns: Option<(u64, u64)>,
+pub(crate) struct OfClients {
+    #[serde(rename = "clients")]
+    pub(crate) number: usize,
     pub(crate) peak_per_second: u64,
     pub(crate) peak_per_second_of_one_client: u64,
-    pub(crate) judged_later_than_stamped: u64,
-    pub(crate) largest_shift_ns: u64,
-    /// Notes on the reliability of the figures.
-    pub(crate) notes: Vec<String>,
-    /// The first few lines that do not parse.
-    pub(crate) bad_lines: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct File {
-    pub(crate) name: String,
-    /// `null` if no line parsed.
-    pub(crate) format: Option<String>,
-    pub(crate) lines: u64,
 }
 
 /// The number of requests or of clients that may be denied. Exactly one field is set.
@@ -156,8 +136,7 @@ impl Report {
         });
         Ok(Self {
             key: printable(settings.wanted.key.join("+").as_bytes()),
-            order: if settings.sort { "time" } else { "arrival" },
-            log: Log::new(trace, settings.sort),
+            log: of_log(trace),
             allowed: match allowed {
                 Allowed::Requests(most) => Most { requests: Some(most), clients: None },
                 Allowed::Clients(most) => Most { requests: None, clients: Some(most) },
@@ -166,7 +145,7 @@ impl Report {
             rows: rows.iter().map(Line::new).collect(),
             clients: Clients::new(settings, trace, chosen.map(|(_, found)| &*found.denied)),
             algorithm,
-            replay_options: replay_options(settings),
+            replay_options: replay_options(settings, trace.log.stepped_back > 0),
         })
     }
 
@@ -191,7 +170,7 @@ impl Report {
     pub(crate) fn summary(&self) -> String {
         let log = &self.log;
         let mut text =
-            format!("Of {} of {}", plural(log.requests, "request"), plural(log.clients as u64, "client"));
+            format!("Of {} of {}", plural(log.requests, "request"), plural(log.more.number as u64, "client"));
         if let Some((first, last)) = log.span_ns {
             text.push_str(&format!("\n({} to {} UTC)", date_and_time(first), date_and_time(last)));
         }
@@ -210,7 +189,7 @@ impl Report {
 
 /// Returns the options, besides the limit, with which a replay of the same log produces the same
 /// figures.
-fn replay_options(settings: &Settings) -> String {
+fn replay_options(settings: &Settings, is_out_of_order: bool) -> String {
     let word = |text: &str| shell_word(&printable(text.as_bytes()));
     let mut options = String::new();
     if settings.wanted.key != ["ip"] {
@@ -222,7 +201,7 @@ fn replay_options(settings: &Settings) -> String {
     if settings.wanted.ipv6_prefix != 64 {
         options.push_str(&format!(" --ipv6-prefix {}", settings.wanted.ipv6_prefix));
     }
-    options + &settings.log_options(str::to_owned)
+    options + &settings.log_options(is_out_of_order, str::to_owned)
 }
 
 impl Limit {
@@ -235,36 +214,12 @@ impl Limit {
     }
 }
 
-impl Log {
-    fn new(trace: &Trace, is_sorted: bool) -> Self {
-        let log = &trace.log;
-        let span_ns = log.span.map(|(first, last)| (first.as_nanos(), last.as_nanos()));
-        let (peak, peak_of_one) = peaks_of_log(&trace.clients);
-        let files = log.files.iter().map(|file| File {
-            name: file.name.clone(),
-            format: file.format.map(|format| format.to_string()),
-            lines: file.lines,
-        });
-        Self {
-            files: files.collect(),
-            lines: log.lines(),
-            requests: log.requests(),
-            clients: trace.clients.len(),
-            unparsable: log.unparsable(),
-            first: span_ns.map(|(first, _)| rfc3339(first)),
-            last: span_ns.map(|(_, last)| rfc3339(last)),
-            span_ns,
-            peak_per_second: peak,
-            peak_per_second_of_one_client: peak_of_one,
-            judged_later_than_stamped: log.judged_later_than_stamped.requests,
-            largest_shift_ns: nanos(log.judged_later_than_stamped.largest),
-            notes: notes::on_holes(log)
-                .chain(notes::on_last_lines(log))
-                .chain(notes::on_order(log, is_sorted, "request of its key"))
-                .collect(),
-            bad_lines: log.bad_lines.iter().map(|bad| log.describe(bad)).collect(),
-        }
-    }
+/// Returns the facts about the logs.
+fn of_log(trace: &Trace) -> Log<OfClients> {
+    let (peak_per_second, peak_per_second_of_one_client) = peaks_of_log(&trace.clients);
+    let number = trace.clients.len();
+    let clients = OfClients { number, peak_per_second, peak_per_second_of_one_client };
+    Log::new(&trace.log, notes::on_log(&trace.log, true, "", None), clients)
 }
 
 impl Line {

@@ -7,21 +7,26 @@ use tollgate::Algorithm;
 
 use super::figures::{Line, Report};
 use crate::printable::{cut, shell_word};
+use crate::replay::report::log::{write_bad_lines, write_log};
 use crate::replay::report::paragraph::write_paragraph;
-use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
+use crate::replay::report::quantity::{duration, grouped, plural, share};
 
 /// Writes the whole report.
 pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     write_suggested(report, out)?;
-    write_log(report, out)?;
+    let (log, clients) = (&report.log, &report.log.more);
+    let counts =
+        format!("{} of {}", plural(log.requests, "request"), plural(clients.number as u64, "client"));
+    let peaks = format!(
+        "At most {} arrived in one second, and {} of one client.",
+        plural(clients.peak_per_second, "request"),
+        grouped(clients.peak_per_second_of_one_client),
+    );
+    let sorted = (log.stepped_back > 0).then(|| format!("{}; requests were sorted by time.", log.steps()));
+    write_log(log, &counts, [peaks].into_iter().chain(sorted), out)?;
     write_rows(report, out)?;
     write_clients(report, out)?;
-    if !report.log.bad_lines.is_empty() {
-        writeln!(out, "\nLines that do not parse, the first {}", report.log.bad_lines.len())?;
-        for bad in &report.log.bad_lines {
-            write_paragraph("  ", bad, out)?;
-        }
-    }
+    write_bad_lines(&report.log, out)?;
     write_next(report, out)
 }
 
@@ -43,38 +48,6 @@ fn write_suggested(report: &Report, out: &mut impl Write) -> io::Result<()> {
         plural(limit.counts.clients_denied, "client"),
     );
     write_paragraph("  ", &text, out)
-}
-
-fn write_log(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let log = &report.log;
-    writeln!(out, "\nLog")?;
-    for file in &log.files {
-        let format = file.format.as_deref().unwrap_or("unknown");
-        writeln!(out, "  {} ({format}, {})", file.name, plural(file.lines, "line"))?;
-    }
-    let (requests, clients) = (plural(log.requests, "request"), plural(log.clients as u64, "client"));
-    writeln!(out, "  {requests} of {clients}, {} unparsable", plural(log.unparsable, "line"))?;
-    if let Some((first, last)) = log.span_ns {
-        let span = duration(Duration::from_nanos(last - first));
-        writeln!(out, "  {} to {} UTC ({span})", date_and_time(first), date_and_time(last))?;
-    }
-    let text = format!(
-        "At most {} arrived in one second, and {} of one client.",
-        plural(log.peak_per_second, "request"),
-        grouped(log.peak_per_second_of_one_client),
-    );
-    write_paragraph("  ", &text, out)?;
-    let order = match (report.order, log.judged_later_than_stamped) {
-        ("time", _) => Some("Requests were sorted by time.".to_owned()),
-        (_, 0) => None,
-        (_, later) => Some(format!(
-            "{} are judged at the later time of their client, {} later at most. --sort goes by time.",
-            plural(later, "request"),
-            duration(Duration::from_nanos(log.largest_shift_ns)),
-        )),
-    };
-    let notes = log.notes.iter().map(|note| format!("Note: {note}"));
-    order.into_iter().chain(notes).try_for_each(|text| write_paragraph("  ", &text, out))
 }
 
 fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {

@@ -1,0 +1,63 @@
+//! Splits request lines, which text logs contain in quotes, and other logs in a field.
+
+use http::Method;
+use memchr::{memchr, memrchr};
+
+use super::request::MISSING;
+
+/// A part of a request line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Method,
+    Target,
+    Protocol,
+}
+
+impl Part {
+    /// Returns this part of a value that is a whole request line, such as nginx's `$request`.
+    /// Returns any other value unchanged.
+    #[inline]
+    pub(crate) fn of(self, value: &[u8]) -> &[u8] {
+        // A target begins with a slash, so it is no request line, even if it contains spaces.
+        if value.starts_with(b"/") || memchr(b' ', value).is_none() {
+            return value;
+        }
+        let line = RequestLine::split(value);
+        match self {
+            _ if line.protocol == MISSING => value,
+            Self::Method => line.method,
+            Self::Target => line.uri,
+            Self::Protocol => line.protocol,
+        }
+    }
+}
+
+/// `METHOD URI PROTOCOL`, or `METHOD URI` as in HTTP/0.9.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RequestLine<'l> {
+    pub(crate) method: &'l [u8],
+    pub(crate) uri: &'l [u8],
+    pub(crate) protocol: &'l [u8],
+}
+
+impl<'l> RequestLine<'l> {
+    pub(crate) fn split(request: &'l [u8]) -> Self {
+        let none = Self { method: MISSING, uri: MISSING, protocol: MISSING };
+        let Some(space) = memchr(b' ', request) else { return none };
+        let (method, rest) = (&request[..space], &request[space + 1..]);
+        // Methods consist of letters, and some WebDAV methods also contain a hyphen. Before a URI
+        // and a protocol, any other token is also a method.
+        let letters = method.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
+        // A URI may contain unescaped spaces, so only the last word of the line can be the
+        // protocol.
+        let (uri, protocol) = match memrchr(b' ', rest) {
+            Some(space) if rest[space + 1..].starts_with(b"HTTP/") => (&rest[..space], &rest[space + 1..]),
+            _ => (rest, MISSING),
+        };
+        let is_method = letters || (protocol != MISSING && Method::from_bytes(method).is_ok());
+        if !is_method || method.is_empty() || method == MISSING || uri.is_empty() {
+            return none;
+        }
+        Self { method, uri, protocol }
+    }
+}
