@@ -133,7 +133,8 @@ fn new_keys_replace_old_ones_after_a_month_beside_a_shared_limit() {
         };
         let local = local.by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
         let shared = site.elsewhere(Quota::per_hour(1_000));
-        let site = site.limit(local).limit(Limit::new("shared", Arc::clone(&shared))).run_shared();
+        let shared = Limit::new("shared", Arc::clone(&shared)).by(KeyBy::nothing());
+        let site = site.limit(local).limit(shared).run_shared();
         let refused = |keys: std::ops::Range<u32>| {
             clock.advance(Duration::from_secs(1));
             keys.filter(|name| site.send(key(&name.to_string())).status != 200).count()
