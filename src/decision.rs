@@ -91,10 +91,16 @@ impl From<DecisionParts> for Decision {
 }
 
 impl Decision {
-    /// Creates a rule's answer to a request for a key. The limiter adds the stamp later.
+    /// Creates a rule's answer to a request for a key. The limiter stamps the answer later.
     #[inline(always)]
     pub(crate) const fn of_key(outcome: Outcome, cost: u64, limit: u64, at: Tick, figures: Figures) -> Self {
         Self { cost, limit, at, figures, outcome, source: DecisionSource::Key, stamp: Stamp::NONE }
+    }
+
+    /// Adds to the decision's stamp.
+    #[inline(always)]
+    pub(crate) const fn stamped(self, stamp: Stamp) -> Self {
+        Self { stamp: self.stamp.plus(stamp), ..self }
     }
 
     /// Returns true if the request may go ahead.
@@ -334,17 +340,6 @@ impl Decision {
     /// Returns the grain at which the bucket of a fresh key will be full after this decision.
     fn late_full(&self, grain: Grain) -> u64 {
         grain.at(self.at) + grain.of_tokens(self.charged())
-    }
-
-    /// Returns how many grains are missing from the bucket after this decision, together with the
-    /// quota's grain. Returns `None` for other rules.
-    #[inline]
-    pub(crate) fn missing(&self) -> Option<(u64, Grain)> {
-        match self.figures {
-            Figures::Bucket { full, grain, .. } => Some((full.saturating_sub(grain.at(self.at)), grain)),
-            Figures::LateBucket { grain, .. } => Some((grain.of_tokens(self.charged()), grain)),
-            _ => None,
-        }
     }
 
     /// Returns how long an allowed request must wait before it starts, for

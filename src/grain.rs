@@ -132,18 +132,6 @@ impl Grain {
         tokens_by_both.div_ceil(u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Converts grains like [`convert`](Self::convert), but rounds down.
-    pub(crate) fn convert_down(self, grains: u64, before: Self) -> u64 {
-        let tokens_by_both = u128::from(grains) * u128::from(self.per_token);
-        (tokens_by_both / u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)
-    }
-
-    /// Returns true if tokens refill faster than they do under `other`.
-    pub(crate) fn is_faster_than(self, other: Self) -> bool {
-        let by_other = |of: Self, other: Self| u128::from(of.per_nano) * u128::from(other.per_token);
-        by_other(self, other) > by_other(other, self)
-    }
-
     /// Returns the number of whole tokens in `grains`.
     #[inline]
     pub(crate) fn tokens_in(self, grains: u64) -> u64 {

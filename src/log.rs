@@ -395,8 +395,8 @@ impl Log {
         self.refund_if(charge, tokens, || true)
     }
 
-    /// Resets the log as of the key's time. Returns `None` if the log is sealed. This method is
-    /// lock-free.
+    /// Resets the log to that of a new key, which may be charged at any time that is not in the
+    /// rule's past. Returns `None` if the log is sealed. This method is lock-free.
     pub(crate) fn reset(&self, rule: &SlidingLog, retired: &Bag) -> Option<()> {
         under_guard(|guard| {
             let Some(tail) = View::tail(&self.root, guard)? else { return Ok(Some(())) };
@@ -404,13 +404,13 @@ impl Log {
             if end.behind == Behind::Sealed {
                 return Ok(None);
             }
-            if tail.start.anew && end.filled == 0 {
+            if tail.start.anew && end.filled == 0 && tail.start.mark.time == 0 {
                 return Ok(Some(()));
             }
             if end.behind == Behind::Empty && tail.close(&end) == Write::Lost {
                 return Err(Retry);
             }
-            let start = Self::start_behind(tail, &end, end.last.time);
+            let start = Self::start_behind(tail, &end, 0);
             let start = Start { before: None, anew: true, fields: rule.fields, ..start };
             let chunk = linked(tail.next.install(Chunk::new(start, 0, EMPTY), guard))?;
             self.retire_before(chunk, guard, retired);

@@ -324,6 +324,17 @@ impl AnyRule {
         }
     }
 
+    /// Returns the longest time for which a charge holds its tokens.
+    pub(crate) fn longest_hold(&self) -> Duration {
+        match self {
+            Self::Gcra(rule) => rule.longest_hold(),
+            Self::FixedWindow(rule) => rule.longest_hold(),
+            Self::SlidingWindow(rule) => rule.longest_hold(),
+            // No time returns a permit.
+            Self::Permits(_) => Duration::MAX,
+        }
+    }
+
     /// Returns the answer to a request for a key that was never seen or has been forgotten. The
     /// request is decided at `now` or at `mark`, whichever is later.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
@@ -337,45 +348,17 @@ impl AnyRule {
         self.adopt(self, Word::FRESH, Tick::ZERO)
     }
 
-    /// Returns this rule for keys that may have used the rule `before` until `now`. Charges made
-    /// under `before` or an earlier rule may still be refunded.
-    pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
-        match (self, before) {
-            (Self::Gcra(rule), Self::Gcra(before)) => Self::Gcra(rule.after(before, now)),
-            (Self::FixedWindow(rule), Self::FixedWindow(before)) => {
-                Self::FixedWindow(rule.after(before, now))
-            }
-            (Self::SlidingWindow(rule), Self::SlidingWindow(before)) => {
-                Self::SlidingWindow(rule.after(before, now))
-            }
-            (Self::Permits(rule), Self::Permits(_)) => Self::Permits(rule),
-            _ => unreachable!("all rules of a limiter are of one algorithm"),
-        }
-    }
-
-    /// Returns true if both rules produce the same words and decisions. The refunds of the two
-    /// rules may differ, because the keys may have had other rules before.
-    pub(crate) fn decides_as(self, other: Self) -> bool {
-        self.without_past() == other.without_past()
-    }
-
-    fn without_past(self) -> Self {
-        match self {
-            Self::Gcra(rule) => Self::Gcra(rule.without_past()),
-            Self::FixedWindow(rule) => Self::FixedWindow(rule.without_past()),
-            Self::SlidingWindow(rule) => Self::SlidingWindow(rule.without_past()),
-            Self::Permits(rule) => Self::Permits(rule),
-        }
-    }
-
     /// Translates a word of the rule `before` into a word of this rule, for a quota that was
     /// changed at `now`. The result is never fresh. Both rules use the limiter's algorithm.
+    ///
+    /// A rule needs no translation for an equal rule: the word stays as it is, whatever `now` is.
     ///
     /// Charged tokens stay charged, and the remaining tokens are computed from the new quota.
     /// Therefore a larger quota never denies a request that the old quota would have admitted. A
     /// key never receives more than the larger of the two capacities.
     pub(crate) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         match (self, before) {
+            _ if self == before && !word.is_fresh() => word,
             (Self::Gcra(rule), Self::Gcra(before)) => rule.adopt(before, word, now),
             (Self::FixedWindow(rule), Self::FixedWindow(before)) => rule.adopt(before, word, now),
             (Self::SlidingWindow(rule), Self::SlidingWindow(before)) => rule.adopt(before, word, now),

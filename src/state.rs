@@ -41,11 +41,36 @@
 //!
 //! # When a change takes effect
 //!
-//! A change takes effect at the time at which it was made, because the version records that time.
-//! It does not matter which thread translates the state, or how late. The call that changes a quota
-//! also visits all affected states before it returns. Otherwise an unused state would continue at
-//! the old rate, and would miss the first of two changes. An insertion, whose new state that visit
-//! may have missed, reads the count of changes again (see `exact::quotas`).
+//! A change takes effect when it binds a state: a thread freezes the word, reads the limiter's clock
+//! again, and translates the word for that time (`Since::binding`). The time of the call that
+//! changed the quota would be too early: a charge under the old rule may be later than that time,
+//! and the new rule would refill the charged tokens from before the charge. Several threads may
+//! read different times; the first installation wins, and each of these times is right, because it
+//! is not earlier than any charge under the old rule.
+//!
+//! If the caller passes the time of a change, the state is translated for that time. If the time is
+//! stale, charges under the old rule may be later, and the word does not show by how much. The
+//! excess is at most what the new rate refills in the time by which it is stale, and at most a
+//! capacity.
+//!
+//! The call that changes a quota also visits all affected states before it returns. Otherwise an
+//! unused state would continue at the old rate, and would miss the first of two changes. An
+//! insertion, whose new state that visit may have missed, reads the count of changes again (see
+//! `exact::quotas`).
+//!
+//! # Refunds over a change
+//!
+//! Each version has a stamp, and each decision has the stamp of the version that was charged. A
+//! refund has no effect if the stamps differ. A version that follows another draws a stamp from one
+//! counter of the store, unless its rule equals the rule before it; the word then needs no
+//! translation. The first version of a cell has the stamp of the number of changes so far. A key
+//! that is evicted and inserted again therefore has its earlier stamp only if no quota of the store
+//! has changed meanwhile. (An idle key that is evicted holds no charge, so it loses no refund.)
+//!
+//! A cell may be created before a change, and inserted after the change has visited all cells. The
+//! first charge of a cell therefore reads the number of changes again, and seals the cell if the
+//! number is not that of the cell's stamp. A change that is counted after this reading visits the
+//! cell, which was inserted before it.
 //!
 //! A store counts its changes. Each version records the latest count at which the version's rule
 //! was known to be the *wanted* rule. A thread that reads a later count looks up the wanted rule,
@@ -56,8 +81,8 @@
 //! If the quota changes and changes back while a thread is stopped between looking up a rule and
 //! linking a version, the thread may still link a version with the outdated rule. The state is then
 //! translated to the outdated rule and back. This happens at most once for each such thread, and
-//! usually costs nothing but time. However, if the outdated rule has the smaller quota, missing
-//! tokens beyond that quota are forgotten.
+//! costs the refunds of earlier charges. If the outdated rule has the smaller quota, missing tokens
+//! beyond that quota are forgotten.
 //!
 //! # Progress
 //!
@@ -81,6 +106,7 @@ mod any_state;
 mod model;
 mod packed;
 mod shared_rule;
+mod since;
 mod standalone;
 mod versions;
 
@@ -89,5 +115,6 @@ pub(crate) use any_state::AnyState;
 pub use model::ModelLog;
 pub(crate) use packed::State;
 pub(crate) use shared_rule::{Counts, SharedRule, StateRule, Wanted};
+pub(crate) use since::Since;
 pub(crate) use standalone::Standalone;
 pub(crate) use versions::Versioned;

@@ -111,9 +111,10 @@
 //! Only the rule that made a word can interpret the word, because the word's time unit or its
 //! fields depend on the quota. The rules therefore belong to the array: a default, and the rules
 //! for individual keys (see [`Rules`]). A change of quotas is a turnover into an array with new
-//! rules. A thread that moves a key into that array translates the key's word (`AnyRule::adopt`).
-//! All translations are for the time at which the array was created. Therefore all helpers install
-//! the same word.
+//! rules. A thread that moves a key into that array translates the key's word (`AnyRule::adopt`),
+//! unless the key's rule is the same. The thread translates the word for a time that it reads from
+//! the limiter's clock after the word was frozen, so no charge under the old rule is later (see
+//! `state`). Helpers may read different times, and the first installation wins.
 //!
 //! A change starts only once the memory for the next array has been granted, and is complete when
 //! the call returns. If two changes race, the change that first links its array wins. The other

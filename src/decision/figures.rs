@@ -3,14 +3,46 @@
 use crate::grain::Grain;
 use std::hash::{Hash, Hasher};
 
-/// How many resets the limiter had counted when it made a decision. The stamp is not part of the
-/// answer: two decisions are equal if they differ only in their stamps.
+/// Identifies the period of time in which the charge of a decision may be refunded: the sum of the
+/// limiter's number of resets and the stamp of the rule that made the charge (see
+/// `limiter/resets.rs`). The stamp is not part of the answer: two decisions are equal if they differ
+/// only in their stamps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamp(pub(crate) u32);
+pub(crate) struct Stamp(u32);
 
 impl Stamp {
-    /// The stamp of a decision made outside the limiters of this crate.
+    /// The stamp of a decision made outside the limiters of this crate, and of a limiter's first
+    /// rule.
     pub(crate) const NONE: Self = Self(0);
+
+    /// Returns the stamp for this number of resets.
+    #[inline(always)]
+    pub(crate) const fn of_resets(number: u64) -> Self {
+        // A decision has room for 32 bits.
+        #[allow(clippy::cast_possible_truncation)]
+        Self(number as u32)
+    }
+
+    /// Returns the stamp of the rule that the change with this number has put in force.
+    ///
+    /// The factor is 2^32 divided by the golden ratio, whose multiples are evenly spread. After `n`
+    /// further changes and `k` further resets, the sum is an earlier sum again only if `n * k` is at
+    /// least 333 million (found by trying all), or if either number is a multiple of 2^31.
+    #[inline]
+    pub(crate) const fn of_change(number: u64) -> Self {
+        Self(Self::of_resets(number).0.wrapping_mul(0x9E37_79B9))
+    }
+
+    #[inline(always)]
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+
+    /// Returns true if both stamps have the same number. (`==` holds for all stamps.)
+    #[inline(always)]
+    pub(crate) const fn is(self, other: Self) -> bool {
+        self.0 == other.0
+    }
 }
 
 impl PartialEq for Stamp {

@@ -1,6 +1,6 @@
 //! The cell of a key, and the query that finds the cell in the index.
 
-use crate::state::{Versioned, Wanted};
+use crate::state::{Counts, Versioned, Wanted};
 use crate::sync::{Atomic, Item, Ordering::Relaxed};
 use equivalent::Equivalent;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ pub(crate) struct Entry<K> {
 
 impl<K> Entry<K> {
     pub(super) fn new(hash: u64, place: u32, key: K, wanted: Wanted) -> Self {
-        let (state, denied) = (Versioned::fresh(wanted), Atomic::new(0));
+        let stamp = Counts::stamp_of_new(wanted.changes);
+        let (state, denied) = (Versioned::fresh(wanted, stamp), Atomic::new(0));
         // ORDERING: relaxed; a count.
         state.counts().cells.fetch_add(1, Relaxed);
         Self { hash, place, denied, state, key }

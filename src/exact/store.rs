@@ -22,13 +22,14 @@ use super::places::Places;
 use super::quotas::Quotas;
 use super::rounds::{self, Rounds};
 use super::undo::Undo;
-use crate::decision::Decision;
+use crate::clock::Clock;
+use crate::decision::{Decision, Stamp};
 use crate::error::Refused;
 use crate::forgetting::Sweep;
 use crate::log::Log;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
-use crate::state::{AnyState, StateRule, Wanted};
+use crate::state::{AnyState, Counts, Since, StateRule, Wanted};
 use crate::stats::{Stats, size};
 use crate::sync::{Atomic, Counter, Index, Ordering::Relaxed, epoch, reading};
 use crate::time::Tick;
@@ -80,7 +81,12 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
     /// The maximum number of places visited by one step of a round.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
-    pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<StateRule>) -> Result<Self, Refused> {
+    pub(crate) fn new(
+        max_keys: usize,
+        grace: Duration,
+        rule: Enforced<StateRule>,
+        clock: Clock,
+    ) -> Result<Self, Refused> {
         // `u32::MAX` is reserved for "no place".
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -89,7 +95,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
         let max_keys = max_keys as u64;
         Ok(Self {
             index: Index::new(),
-            quotas: Quotas::new(rule),
+            quotas: Quotas::new(rule, clock),
             places: Places::new(max_keys),
             rounds: Rounds::new(max_keys, grace),
             max_keys,
@@ -100,7 +106,8 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
 
     /// Creates an empty store for the same number of keys, with the given rule.
     pub(crate) fn beside(&self, rule: Enforced<StateRule>) -> Result<Self, Refused> {
-        Self::new(size(self.max_keys), self.rounds.grace(), rule)
+        let clock = self.quotas.counts().clock().clone();
+        Self::new(size(self.max_keys), self.rounds.grace(), rule, clock)
     }
 
     /// Passes the state of `key` to `visit`. Returns `None` if the key is not in the store. `visit`
@@ -118,9 +125,10 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
             // Read the count before looking up the cell: see `state`.
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(key);
+            let is_current = |stamp| self.is_current(stamp);
             let visited = |cell: &Arc<Entry<K>>| {
                 let answer = cell.state.visit(changes, wanted, &self.evicted.retired, |state| {
-                    visit(state.beginning_at(self.rounds.forgotten()))
+                    visit(state.beginning_at(self.rounds.forgotten(), &is_current))
                 });
                 answer.ok_or_else(|| Arc::clone(cell))
             };
@@ -174,7 +182,8 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
             // Read the mark only now that the cell is linked. The mark then covers all charges made
             // to the key before it was last forgotten. Read the changes again, too: a change may
             // have looked for the key before the cell was linked.
-            let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten()));
+            let is_current = |stamp| self.is_current(stamp);
+            let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten(), &is_current));
             let (changes, wanted) = (self.quotas.changes(), || self.quotas.of(cell.asked()));
             if let Some(answer) = cell.state.visit(changes, wanted, &self.evicted.retired, visit) {
                 return Ok(answer);
@@ -285,16 +294,24 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
         self.quotas.default()
     }
 
+    /// Returns whether a cell that is created now gets this stamp. A cell that has none of the
+    /// current changes in its stamp may have missed the visit of a change, so it is not charged.
+    fn is_current(&self, stamp: Stamp) -> bool {
+        stamp.is(Counts::stamp_of_new(self.quotas.changes()))
+    }
+
     /// Returns the number of rule changes. Callers must read this number before they look up a
     /// rule.
     pub(crate) fn changes(&self) -> u64 {
         self.quotas.changes()
     }
 
-    /// Replaces the rule for all keys without a rule of their own, and visits every key. This
-    /// method is lock-free.
-    pub(crate) fn set_default_rule(&self, rule: Enforced<StateRule>, now: Tick) {
-        self.quotas.set_default(rule, now);
+    /// Replaces the rule for all keys without a rule of their own, and visits every key. Does
+    /// nothing if the quota is the same. This method is lock-free.
+    pub(crate) fn set_default_rule(&self, rule: Enforced<StateRule>, since: Since) {
+        if !self.quotas.set_default(rule, since) {
+            return;
+        }
         let changes = self.changes();
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
@@ -303,30 +320,37 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
                     changes,
                     || self.quotas.of(cell.asked()),
                     &self.evicted.retired,
-                    |_| Some(()),
+                    |state| state.touch(),
                 );
                 self.evicted.retired.tidy();
             }
         }
     }
 
-    /// Gives a key its own rule.
-    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<StateRule>, now: Tick)
+    /// Returns whether `keys` more keys may get their own rules. If there are too many entries that are
+    /// not freed yet, a key may get its rule only if scc's epoch has advanced: see
+    /// [`has_epoch_moved`](Self::has_epoch_moved).
+    pub(crate) fn has_room_for_rules(&self, keys: usize) -> bool {
+        self.quotas.has_room(keys) || self.has_epoch_moved()
+    }
+
+    /// Gives a key its own rule. Does nothing if the key already has this quota of its own.
+    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<StateRule>, since: Since)
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.quotas.set(asked.hash, key, rule, now);
-        self.known(asked, |_| Some(()));
-        self.evicted.retired.tidy();
+        if self.quotas.set(asked.hash, key, rule, since) {
+            self.known(asked, |state| state.touch());
+            self.evicted.retired.tidy();
+        }
     }
 
     /// Removes a key's own rule, if it has one.
-    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, now: Tick)
+    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, since: Since)
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.quotas.remove(key, now);
-        self.known(key, |_| Some(()));
+        self.quotas.remove(key, since, || _ = self.known(key, |state| state.touch()));
         self.evicted.retired.tidy();
     }
 
@@ -366,7 +390,9 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
     /// `None` if the cell is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
-        let peek = |state: AnyState<'_>| state.beginning_at(self.rounds.forgotten()).peek(now, 1);
+        let is_current = |stamp| self.is_current(stamp);
+        let peek =
+            |state: AnyState<'_>| state.beginning_at(self.rounds.forgotten(), &is_current).peek(now, 1);
         cell.state.visit(changes, || self.quotas.of(cell.asked()), &self.evicted.retired, peek)
     }
 
@@ -481,7 +507,12 @@ impl<K> fmt::Debug for ExactStore<K> {
 mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
+    use crate::clock::ManualClock;
     use crate::rule::AnyRule;
+
+    fn clock() -> Clock {
+        Clock::from(ManualClock::new())
+    }
 
     /// Two keys with the same hash differ only in their places. The index may find either key
     /// first, so the test runs once with each of them as the busy key.
@@ -490,7 +521,7 @@ mod tests {
         let quota = Quota::per_second(10);
         let rule = StateRule::Packed(AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap());
         for busy in [1_u64, 2] {
-            let store = ExactStore::new(10, Duration::ZERO, Enforced { rule, quota }).unwrap();
+            let store = ExactStore::new(10, Duration::ZERO, Enforced { rule, quota }, clock()).unwrap();
             for key in &[1, 2] {
                 let cost = if *key == busy { 10 } else { 1 };
                 let charge = |state: AnyState<'_>| state.charge(Tick::ZERO, cost);
@@ -513,16 +544,16 @@ mod tests {
             Enforced { rule: StateRule::Packed(rule), quota }
         };
         let (fast, slow) = (Quota::per_second(10), Quota::per_hour(10));
-        let store = ExactStore::new(10, Duration::ZERO, enforced(fast)).unwrap();
+        let store = ExactStore::new(10, Duration::ZERO, enforced(fast), clock()).unwrap();
         let asked = Asked { hash: 1 << 40, key: &1_u64 };
         let to_key = || {
-            store.set_default_rule(enforced(slow), Tick::ZERO);
+            store.set_default_rule(enforced(slow), Since::START);
             1
         };
         let charge = |state: AnyState<'_>| state.charge(Tick::ZERO, 10);
         assert!(store.insert(asked, to_key, Tick::ZERO, charge).unwrap().0.is_allowed());
         let later = Tick::ZERO + Duration::from_secs(1);
-        store.set_default_rule(enforced(fast), later);
+        store.set_default_rule(enforced(fast), Since::at(later));
         let left = store.known(asked, |state| Some(state.peek(later, 1)?.remaining()));
         assert_eq!(left, Some(0), "no tokens were refilled under the first quota");
     }

@@ -77,21 +77,20 @@ impl Resets {
         Self(Atomic::new(first))
     }
 
-    /// Returns the stamp for a decision. The charge must be made after this call.
+    /// Returns the stamp for a decision, to which the store adds the stamp of the key's rule. The
+    /// charge must be made after this call.
     #[inline(always)]
     pub(crate) fn stamp(&self) -> Stamp {
         // ORDERING: relaxed, because an older number makes a refund ineffective; see "What holds".
-        let number = self.0.load(Relaxed);
-        // A decision has room for 32 bits.
-        #[allow(clippy::cast_possible_truncation)]
-        Stamp(number as u32)
+        Stamp::of_resets(self.0.load(Relaxed))
     }
 
-    /// Returns true if no reset has followed this charge, as far as this thread can see. Always
-    /// returns true for permits in flight, because their rule checks the key's own word instead.
+    /// Returns true if `charge` was made under the rule with the stamp `rule`, and no reset has
+    /// followed the charge, as far as this thread can see. Always returns true for permits in
+    /// flight, because their rule checks the key's own word instead.
     #[inline]
-    pub(crate) fn are_before(&self, charge: &Decision) -> bool {
-        self.stamp().0 == charge.stamp.0 || charge.in_flight().is_some()
+    pub(crate) fn are_before(&self, charge: &Decision, rule: Stamp) -> bool {
+        charge.stamp.is(self.stamp().plus(rule)) || charge.in_flight().is_some()
     }
 
     /// Runs `reset`, and raises the number before and after it.

@@ -3,7 +3,7 @@
 use super::resets::Resets;
 use super::time_of::{At, OwnClock, Time};
 use crate::clock::Clock;
-use crate::decision::{Decision, Denied, SlowDecision};
+use crate::decision::{Decision, Denied, SlowDecision, Stamp};
 use crate::error::QuotaError;
 use crate::limiter::build::builder::Builder;
 use crate::limiter::build::kind::{Kind, Rated};
@@ -13,7 +13,7 @@ use crate::limiter::together::chargeable::Chargeable;
 use crate::limiter::together::look::Look;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, take, update};
-use crate::state::{AnyState, Counts, SharedRule, Standalone, State, StateRule, Wanted};
+use crate::state::{AnyState, Counts, SharedRule, Since, Standalone, State, StateRule, Wanted};
 use crate::time::Tick;
 use std::sync::Arc;
 
@@ -53,8 +53,8 @@ impl SingleLimiter {
     /// Creates a limiter whose state has never been charged.
     pub(crate) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
         let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
-        let rule = SharedRule::new(Enforced { rule, quota }, &Counts::new());
-        let state = Apart(Standalone::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
+        let rule = SharedRule::new(Enforced { rule, quota }, &Counts::new(clock.clone()));
+        let state = Apart(Standalone::idle(Wanted { rule, changes: 0, since: Since::START }));
         Self { first, state, resets: Resets::none_yet(), method, clock }
     }
 
@@ -91,7 +91,9 @@ impl SingleLimiter {
     ///
     /// A check that starts after this call has returned is decided under the new quota. The number
     /// of charged tokens does not change, as described for
-    /// [`Limiter::set_quota`](crate::Limiter::set_quota).
+    /// [`Limiter::set_quota`](crate::Limiter::set_quota). Charges from before the change can't be
+    /// refunded, except with a sliding log. If the quota is the same as before, the call changes
+    /// nothing.
     ///
     /// Before the first change, the ability to change the quota adds no cost to checks. After the
     /// first change, every check follows a pointer, which adds a few nanoseconds. Further changes
@@ -120,19 +122,19 @@ impl SingleLimiter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
-        self.set_quota_at(quota, self.clock.now())
+        self.set_quota_since(quota, Since::by(&self.clock))
     }
 
     /// Replaces the quota like [`set_quota`](Self::set_quota), at the time `now`.
-    pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
-        self.state.0.replace(self.method.any(quota)?, now);
+    pub(crate) fn set_quota_since(&self, quota: Quota, since: Since) -> Result<(), QuotaError> {
+        self.state.0.replace(self.method.any(quota)?, since);
         Ok(())
     }
 
     /// Looks at the state before it is charged.
     pub(crate) fn look<'m>(&'m self, cost: u64, time: impl Time, look: &mut Look<'m>) {
         if let StateRule::Packed(rule) = self.state.0.first_rule() {
-            let state = State { rule, word: self.state.0.first_word() };
+            let state = State { rule, word: self.state.0.first_word(), stamp: Stamp::NONE };
             look.see(state, time.of_look(&self.clock, look), cost, &self.resets);
         }
     }
@@ -191,7 +193,8 @@ impl SingleLimiter {
         };
         let stamp = self.resets.stamp();
         match take(gcra, self.state.0.first_word(), now, cost) {
-            Some((decision, _)) => Decision { stamp, ..decision },
+            // The first rule has the stamp `Stamp::NONE`.
+            Some((decision, _)) => decision.stamped(stamp),
             // No value has to be preserved across this call, because nothing follows it.
             None => self.check_later_state(now, cost).0,
         }
@@ -216,9 +219,7 @@ impl SingleLimiter {
         let charged = |word: Word| if word.is_frozen() { word } else { rule.next(word, now, cost) };
         let Updated { from, is_new, .. } = update(self.state.0.first_word(), charged);
         if is_new || !from.is_frozen() {
-            let mut decision = rule.answer(from, now, cost);
-            decision.stamp = stamp;
-            return decision;
+            return rule.answer(from, now, cost).stamped(stamp);
         }
         self.check_later_state(now, cost).0
     }
@@ -229,7 +230,7 @@ impl SingleLimiter {
     fn check_later_state(&self, now: Tick, cost: u64) -> SlowDecision {
         let stamp = self.resets.stamp();
         let decision = self.visit(|state| Some(state.charge(now, cost)?.0));
-        Decision { stamp, ..decision }.into()
+        decision.stamped(stamp).into()
     }
 
     /// Returns the answer that [`check`](Self::check) would give now. Charges nothing.
@@ -323,7 +324,7 @@ impl SingleLimiter {
 
     /// Refunds like [`refund_n`](Self::refund_n), at the time `now`.
     pub(crate) fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
-        let is_current = || self.resets.are_before(charge);
+        let is_current = |rule| self.resets.are_before(charge, rule);
         self.visit(|state| state.refund(now, charge, tokens, is_current));
     }
 
@@ -543,7 +544,7 @@ impl At<'_, SingleLimiter> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
-        self.limiter.set_quota_at(quota, self.now)
+        self.limiter.set_quota_since(quota, Since::at(self.now))
     }
 }
 

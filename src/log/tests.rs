@@ -381,6 +381,9 @@ struct List {
     period: u64,
     admitted: Vec<(u64, u64)>,
     time: u64,
+    /// The time at which the last admission left its window before a change of the quota. A reset
+    /// does not take it back.
+    out: u64,
 }
 
 impl List {
@@ -408,7 +411,8 @@ impl List {
         let out = self.admitted.iter().map(|(at, _)| at + self.period).filter(|out| *out <= time).max();
         let old = self.period;
         self.admitted.retain(|(at, _)| at + old > time);
-        self.time = self.time.max(out.unwrap_or(0));
+        self.out = self.out.max(out.unwrap_or(0));
+        self.time = self.time.max(self.out);
         (self.limit, self.period) = (limit, period);
     }
 }
@@ -454,7 +458,7 @@ fn acts() -> impl Strategy<Value = Vec<(u64, u64, Act)>> {
 fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), TestCaseError> {
     let mut rule = rule(limit, period);
     let mut log = Log::begun(&rule);
-    let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
+    let mut list = List { limit, period, admitted: Vec::new(), time: 0, out: 0 };
     let mut charges: Vec<Decision> = Vec::new();
     let (mut most, mut least) = (limit, period);
     // All tokens ever admitted, excluding those given back.
@@ -496,6 +500,7 @@ fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), Test
             Act::Reset => {
                 log.reset(&rule, &RETIRED).unwrap();
                 list.admitted.clear();
+                list.time = list.out;
                 all.clear();
                 charges.clear();
             }
@@ -517,7 +522,7 @@ fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), Test
                     rule = rule.with_past(Past::NONE);
                     log = Log::begun(&rule);
                     list.admitted.clear();
-                    list.time = 0;
+                    (list.time, list.out) = (0, 0);
                     // The eviction mark covers all times earlier than this.
                     clock = clock.max(now + 4_000);
                 }

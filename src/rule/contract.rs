@@ -58,19 +58,15 @@ pub trait Rule: Sealed {
     /// token makes room for at most one other token. The caller must not give back a token twice.
     ///
     /// After a refund, the limit admits no more than if the refunded tokens had never been charged.
-    /// There are two exceptions:
+    /// There is one exception. In a bucket, a charge refills sooner than its decision states if
+    /// earlier charges are given back while the charge is held. The refund of the charge may then
+    /// give back tokens of other charges, but no more than were given back from the earlier charges.
+    /// The same is true for the second of two refunds of one charge. Refunds in the reverse order of
+    /// their charges are exact. [`Gcra`] contains the proof.
     ///
-    /// - In a bucket, a charge refills sooner than its decision states if earlier charges are given
-    ///   back while the charge is held. The refund of the charge may then give back tokens of other
-    ///   charges, but no more than were given back from the earlier charges. The same is true for
-    ///   the second of two refunds of one charge. Refunds in the reverse order of their charges are
-    ///   exact. [`Gcra`] contains the proof.
-    /// - If a change of quota has lowered the capacity, the limiter forgets the missing tokens
-    ///   beyond the new capacity. A refund of an earlier charge may then give back tokens of other
-    ///   charges, but no more than were forgotten.
-    ///
-    /// These bounds hold if the key was not reset since the charge, if its charges and changes of
-    /// quota happened in the order of their times, and if `now` is not before these times.
+    /// This bound holds if the key was neither reset nor given another rule since the charge, if its
+    /// charges happened in the order of their times, and if `now` is not before these times. (A
+    /// limiter gives nothing back after a reset or a change of the rule.)
     ///
     /// [`Gcra`]: crate::rule::Gcra
     ///

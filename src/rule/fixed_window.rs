@@ -77,16 +77,6 @@ impl FixedWindow {
         Ok(Self { windows: self.windows.max_debt(tokens)? })
     }
 
-    /// Implements [`AnyRule::after`](super::AnyRule).
-    pub(super) fn after(self, before: &Self, now: Tick) -> Self {
-        Self { windows: self.windows.after(before.windows, now) }
-    }
-
-    /// Implements [`AnyRule::decides_as`](super::AnyRule).
-    pub(super) fn without_past(self) -> Self {
-        Self { windows: self.windows.without_past() }
-    }
-
     #[inline]
     fn unpack(&self, word: Word) -> Fields {
         Fields {
@@ -107,6 +97,11 @@ impl FixedWindow {
         let now = before.windows.not_before(before.unpack(word).number, now);
         let count = before.roll(word, now).count;
         self.pack(Fields { number: self.windows.number(now), count: count.min(self.windows.most) })
+    }
+
+    /// Implements [`AnyRule::longest_hold`](super::AnyRule).
+    pub(super) fn longest_hold(&self) -> Duration {
+        self.windows.longest_hold()
     }
 
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
@@ -169,7 +164,8 @@ impl Rule for FixedWindow {
 
     #[inline]
     fn reset(&self, word: Word) -> Word {
-        if word.is_fresh() { word } else { self.pack(Fields { count: 0, ..self.unpack(word) }) }
+        // Window 1 is past or present at all times, even if the word is ahead of the clock.
+        if word.is_fresh() { word } else { self.pack(Fields { number: 1, count: 0 }) }
     }
 
     #[inline]

@@ -8,6 +8,7 @@ use crate::error::Refused;
 use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
+use std::time::Duration;
 
 /// A token bucket. The bucket holds `burst` tokens and refills at `limit` per `period`. A request
 /// takes its cost from the bucket, or is denied. A leaky bucket is the mirror image of a token
@@ -90,14 +91,9 @@ use crate::time::Tick;
 /// back immediately, and other charges take 10 tokens at second 5. Both histories end with the same
 /// word, but the second charge still holds 5 tokens in the first history, and none in the second.
 ///
-/// After a change of the rate, `full` is measured in different grains, and the bucket has refilled
-/// at several rates. The rule stores the time of the latest change and the fastest rate that its
-/// keys have had. A charge made before the latest change is held for as long as the fastest rate
-/// would have taken to refill it, counted from the charge. The real refills were never faster, so
-/// the proof is also valid with this earlier time in place of `full`.
-///
-/// The proof does not cover missing tokens that the limiter has forgotten because the capacity was
-/// lowered. A refund may give back up to that many tokens a second time.
+/// The proof assumes one rule. After a change of the rule, `full` is measured in other grains, and
+/// the bucket has refilled at several rates. The limiter therefore voids the refund of a charge
+/// that was made before the last change of its key's rule: see `limiter/resets.rs`.
 ///
 /// In a queue, a refund or a reset makes room, but does not take turns back. The next request may
 /// therefore receive a turn that overlaps another turn. The number of extra starts is at most the
@@ -136,10 +132,6 @@ pub struct Gcra {
     queue: bool,
     /// True if forgotten keys do not raise the store's mark.
     is_unmarked: bool,
-    /// The time of the latest change of the rate.
-    since: Tick,
-    /// The fastest rate that any key of this rule has had, including the current rate.
-    fastest: Grain,
 }
 
 /// Every grain below this number starts before [`Tick::MAX`], because a nanosecond contains one or
@@ -164,8 +156,7 @@ impl Gcra {
         let grain = Grain::new(quota)?;
         let burst = quota.capacity();
         let capacity = grain.capacity(burst)?;
-        let (queue, is_unmarked, since) = (false, false, Tick::ZERO);
-        Ok(Self { grain, burst, capacity, debt: 0, queue, is_unmarked, since, fastest: grain })
+        Ok(Self { grain, burst, capacity, debt: 0, queue: false, is_unmarked: false })
     }
 
     /// Creates a leaky bucket as a meter, where allowed requests start immediately. This is the
@@ -218,17 +209,11 @@ impl Gcra {
         Ok(Self { debt: self.grain.debt(tokens, self.capacity)?, ..self })
     }
 
-    /// Implements [`AnyRule::after`](super::AnyRule).
-    pub(super) fn after(self, before: &Self, now: Tick) -> Self {
-        let since = if self.grain == before.grain { before.since } else { before.since.max(now) };
-        let is_faster = self.fastest.is_faster_than(before.fastest);
-        let fastest = if is_faster { self.fastest } else { before.fastest };
-        Self { since: self.since.max(since), fastest, ..self }
-    }
-
-    /// Implements [`AnyRule::decides_as`](super::AnyRule).
-    pub(super) fn without_past(self) -> Self {
-        Self { since: Tick::ZERO, fastest: self.grain, ..self }
+    /// Implements [`AnyRule::longest_hold`](super::AnyRule).
+    pub(super) fn longest_hold(&self) -> Duration {
+        // The first grain is number 1, and may have begun before the charge.
+        let end = self.grain.first_tick(self.capacity + self.debt + 2);
+        end.unwrap_or(Tick::MAX).since(Tick::ZERO)
     }
 
     /// Returns the grain at which the bucket is full again, as seen at `present`, and the number of
@@ -315,33 +300,6 @@ impl Gcra {
         }
     }
 
-    /// Returns true if `charge` was made in the grains of this rule, and after the latest change of
-    /// the rate.
-    #[inline(always)]
-    fn was_charged_in(&self, grain: Grain, charge: &Decision) -> bool {
-        grain == self.grain && charge.at > self.since
-    }
-
-    /// Refunds a charge that may have been made before the latest change of the rate. The times of
-    /// earlier changes are unknown. Therefore this method assumes that the charge refilled at the
-    /// fastest rate from the start. The refund may give back too little, but never gives back
-    /// tokens of other charges.
-    #[cold]
-    fn refund_over_changes(&self, word: Word, now: Tick, charge: &Decision, tokens: u64, seen: u64) -> Word {
-        let Some((missing, grain)) = charge.missing() else { return word };
-        let present = now.max(self.grain.first_tick(seen).unwrap_or(Tick::MAX)).max(charge.at);
-        let refilled = self.fastest.at(present) - self.fastest.at(charge.at);
-        let held = self.fastest.convert_down(missing, grain).saturating_sub(refilled);
-        self.give_back(word, tokens, self.grain.convert_down(held, self.fastest))
-    }
-
-    /// Returns the word after giving back `tokens`, but at most `held` grains.
-    #[inline(always)]
-    fn give_back(&self, word: Word, tokens: u64, held: u64) -> Word {
-        let back = self.grain.of_tokens(tokens).min(held);
-        Word::of(word.value().saturating_sub(back).max(1))
-    }
-
     /// Translates a word whose last charge exceeded the capacity by at most `debt` grains.
     fn adopt_beyond(&self, before: &Self, word: Word, now: Tick, debt: u64) -> Word {
         let most = before.capacity + debt;
@@ -387,7 +345,7 @@ impl Rule for Gcra {
 
     #[inline(always)]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
-        // The charge may have been made under a larger quota.
+        // A charge of another rule may be larger than this bucket.
         let tokens = tokens.min(charge.charged()).min(self.burst);
         if word.is_fresh() || tokens == 0 {
             return word;
@@ -402,16 +360,16 @@ impl Rule for Gcra {
         // back. (A charge that is held beyond the last tick counts until the last tick.)
         let held_until = match charge.figures {
             // This is the usual case, and requires no division.
-            Figures::Bucket { full, grain, .. } if self.was_charged_in(grain, charge) && full < LAST => full,
-            Figures::LateBucket { grain, .. } | Figures::Bucket { grain, .. }
-                if self.was_charged_in(grain, charge) =>
-            {
+            Figures::Bucket { full, grain, .. } if grain == self.grain && full < LAST => full,
+            Figures::LateBucket { grain, .. } | Figures::Bucket { grain, .. } if grain == self.grain => {
                 self.grain.at(charge.asked() + charge.reset_after())
             }
-            _ => return self.refund_over_changes(word, now, charge, tokens, seen),
+            // Another rule made the charge.
+            _ => return word,
         };
         let held = held_until.saturating_sub(self.grain.at(now).max(seen));
-        self.give_back(word, tokens, held)
+        let back = self.grain.of_tokens(tokens).min(held);
+        Word::of(word.value().saturating_sub(back).max(1))
     }
 
     #[inline]
@@ -429,7 +387,6 @@ impl Rule for Gcra {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::time::Duration;
 
     fn any_time() -> impl Strategy<Value = Tick> {
         let last = Tick::MAX.as_nanos();

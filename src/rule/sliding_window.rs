@@ -99,16 +99,6 @@ impl SlidingWindow {
         Ok(Self { windows: self.windows.max_debt(tokens)? })
     }
 
-    /// Implements [`AnyRule::after`](super::AnyRule).
-    pub(super) fn after(self, before: &Self, now: Tick) -> Self {
-        Self { windows: self.windows.after(before.windows, now) }
-    }
-
-    /// Implements [`AnyRule::decides_as`](super::AnyRule).
-    pub(super) fn without_past(self) -> Self {
-        Self { windows: self.windows.without_past() }
-    }
-
     #[inline]
     fn unpack(&self, word: Word) -> Pair {
         let mask = (1 << self.windows.count_bits) - 1;
@@ -145,6 +135,11 @@ impl SlidingWindow {
             previous: 0,
             present: used.min(self.windows.most),
         })
+    }
+
+    /// Implements [`AnyRule::longest_hold`](super::AnyRule).
+    pub(super) fn longest_hold(&self) -> Duration {
+        self.windows.longest_hold()
     }
 
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
@@ -285,7 +280,8 @@ impl Rule for SlidingWindow {
         if word.is_fresh() {
             return word;
         }
-        self.pack(Pair { previous: 0, present: 0, ..self.unpack(word) })
+        // Window 1 is past or present at all times: see `FixedWindow`.
+        self.pack(Pair { number: 1, previous: 0, present: 0 })
     }
 
     #[inline]

@@ -24,8 +24,6 @@ pub(super) struct Windows<const COUNTS: u64> {
     pub(super) most: u64,
     /// The number of bits for each count in the word.
     pub(super) count_bits: u32,
-    /// The time of the latest change of the length.
-    since: Tick,
 }
 
 impl<const COUNTS: u64> Windows<COUNTS> {
@@ -61,24 +59,13 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         // The remainder is less than `length`, which is a `u64`.
         #[allow(clippy::cast_possible_truncation)]
         let phase = (phase.as_nanos() % u128::from(length)) as u64;
-        Self { length, phase, limit, most: limit, count_bits: bits_of(limit), since: Tick::ZERO }
+        Self { length, phase, limit, most: limit, count_bits: bits_of(limit) }
     }
 
     /// Returns the largest count that fits into the word together with the other counts and the
     /// number of any window.
     const fn largest_count(length: u64) -> u64 {
         (1 << (bits_for_counts(length) as u64 / COUNTS)) - 1
-    }
-
-    /// Implements [`AnyRule::after`](super::AnyRule).
-    pub(super) fn after(self, before: Self, now: Tick) -> Self {
-        let since = if self.are_cut_as(before) { before.since } else { before.since.max(now) };
-        Self { since: self.since.max(since), ..self }
-    }
-
-    /// Implements [`AnyRule::decides_as`](super::AnyRule).
-    pub(super) fn without_past(self) -> Self {
-        Self { since: Tick::ZERO, ..self }
     }
 
     /// Returns true if the windows of `self` and `other` have the same boundaries.
@@ -114,6 +101,11 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         Decision::of_key(outcome, cost, self.limit, now, figures)
     }
 
+    /// Returns how long a charge counts at most.
+    pub(super) const fn longest_hold(self) -> Duration {
+        Duration::from_nanos(COUNTS * self.length)
+    }
+
     pub(super) const fn length(self) -> u64 {
         self.length
     }
@@ -126,12 +118,11 @@ impl<const COUNTS: u64> Windows<COUNTS> {
     }
 
     /// Returns the number of the window in which a charge is counted. Returns `None` if windows of
-    /// a different length have counted the charge or its tokens, or if the charge counts until
-    /// after [`Tick::MAX`].
+    /// a different length have counted the charge, or if the charge counts until after
+    /// [`Tick::MAX`].
     #[inline]
     pub(super) fn holder(self, charge: &Decision) -> Option<u64> {
         match charge.figures.held() {
-            _ if charge.at < self.since => None,
             Some((until, period)) if period == COUNTS * self.length && until <= Tick::MAX.as_nanos() => {
                 // A charge made by another limiter may stop counting within a window, or may
                 // predate window 1.

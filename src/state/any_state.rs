@@ -1,7 +1,7 @@
 //! A store's view of a key's state: a word or a log, together with its rule.
 
 use super::packed::State;
-use crate::decision::Decision;
+use crate::decision::{Decision, Stamp};
 use crate::forgetting::Mark;
 use crate::log::{Log, SlidingLog};
 use crate::reclaim::Bag;
@@ -14,7 +14,16 @@ use crate::time::Tick;
 #[derive(Clone, Copy)]
 pub struct AnyState<'s> {
     form: Form<'s>,
-    begins_at: Option<&'s Mark>,
+    begins: Option<Begins<'s>>,
+}
+
+/// What the first charge of a state needs.
+#[derive(Clone, Copy)]
+struct Begins<'s> {
+    /// The charge is made at the mark or later.
+    mark: &'s Mark,
+    /// Returns whether a new state would still get this stamp.
+    is_current: &'s dyn Fn(Stamp) -> bool,
 }
 
 #[derive(Clone, Copy)]
@@ -29,7 +38,7 @@ impl<'s> AnyState<'s> {
     /// Creates the view of a word.
     #[inline]
     pub(crate) fn packed(state: State<'s>) -> Self {
-        Self { form: Form::Packed(state), begins_at: None }
+        Self { form: Form::Packed(state), begins: None }
     }
 
     /// Creates the view of a log. The log's retired chunks are put into the bag. `is_latest`
@@ -41,20 +50,34 @@ impl<'s> AnyState<'s> {
         retired: &'s Bag,
         is_latest: &'s dyn Fn() -> bool,
     ) -> Self {
-        Self { form: Form::Log(rule, log, retired, is_latest), begins_at: None }
+        Self { form: Form::Log(rule, log, retired, is_latest), begins: None }
     }
 
     /// Allows this view to make the first charge of a state that has no time yet. That charge is
     /// made at the mark or later. The mark is read only once the state has been found to have no
     /// time.
+    ///
+    /// `is_current` returns whether a new state would still get this stamp. A quota may change and
+    /// change back between the creation of a state and its insertion. Such a state has the stamp of
+    /// charges from before the change, so it is sealed instead of charged.
     #[inline]
-    pub(crate) fn beginning_at(self, mark: &'s Mark) -> Self {
-        Self { begins_at: Some(mark), ..self }
+    pub(crate) fn beginning_at(self, mark: &'s Mark, is_current: &'s dyn Fn(Stamp) -> bool) -> Self {
+        Self { begins: Some(Begins { mark, is_current }), ..self }
     }
 
     /// Returns the earliest time at which a log without a time may be charged.
     fn earliest(self) -> Tick {
-        self.begins_at.map_or(Tick::ZERO, Mark::get)
+        self.begins.map_or(Tick::ZERO, |begins| begins.mark.get())
+    }
+
+    /// Makes the first charge of a word, if this view may do so. `charge` receives the mark.
+    #[cold]
+    fn begin<T>(self, state: State<'_>, charge: impl Fn(Tick) -> Option<T>) -> Option<T> {
+        let Begins { mark, is_current } = self.begins?;
+        if load(state.word).is_fresh() && !is_current(state.stamp) {
+            state.seal_unbegun();
+        }
+        charge(mark.get())
     }
 
     /// Charges `cost` tokens at `now`, or denies the request. Also returns whether anything was
@@ -62,9 +85,9 @@ impl<'s> AnyState<'s> {
     #[inline]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         match self.form {
-            Form::Packed(state) => state
-                .charge(now, cost)
-                .or_else(|| self.begins_at.and_then(|mark| state.begin(now, cost, mark.get()))),
+            Form::Packed(state) => {
+                state.charge(now, cost).or_else(|| self.begin(state, |mark| state.begin(now, cost, mark)))
+            }
             Form::Log(rule, log, retired, is_latest) => {
                 let decision = log.check(|| self.earliest(), rule, now, cost, retired, is_latest)?;
                 let is_charged = decision.charged() > 0;
@@ -81,7 +104,7 @@ impl<'s> AnyState<'s> {
     pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
         match self.form {
             Form::Packed(state) => state.peek(now, cost).or_else(|| {
-                let mark = self.begins_at?.get();
+                let mark = self.begins?.mark.get();
                 let fresh = |cost| state.rule.fresh(now, mark, cost);
                 load(state.word).is_fresh().then(|| Decision::before_charge(cost, fresh))
             }),
@@ -98,7 +121,7 @@ impl<'s> AnyState<'s> {
         match self.form {
             Form::Packed(state) => state
                 .force(now, tokens)
-                .or_else(|| self.begins_at.and_then(|mark| state.begin_forced(now, tokens, mark.get()))),
+                .or_else(|| self.begin(state, |mark| state.begin_forced(now, tokens, mark))),
             Form::Log(rule, log, retired, is_latest) => {
                 log.force(|| self.earliest(), rule, now, tokens, retired, is_latest)
             }
@@ -106,18 +129,20 @@ impl<'s> AnyState<'s> {
     }
 
     /// Gives back at most `tokens` of the tokens that `charge` took. After reading the state, this
-    /// method calls `is_current`, which returns whether the charge may still be refunded.
+    /// method calls `is_current` with the stamp of the rule, which returns whether the charge may
+    /// still be refunded. A log identifies a charge by its time, whatever the earlier rules were, so
+    /// the rules of a log have no stamp.
     #[inline]
     pub(crate) fn refund(
         self,
         now: Tick,
         charge: &Decision,
         tokens: u64,
-        is_current: impl Fn() -> bool,
+        is_current: impl Fn(Stamp) -> bool,
     ) -> Option<()> {
         match self.form {
             Form::Packed(state) => state.refund(now, charge, tokens, is_current),
-            Form::Log(_, log, ..) => log.refund_if(charge, tokens, is_current),
+            Form::Log(_, log, ..) => log.refund_if(charge, tokens, || is_current(Stamp::NONE)),
         }
     }
 
@@ -131,6 +156,15 @@ impl<'s> AnyState<'s> {
             Form::Log(rule, log, _, is_latest) => {
                 (!log.is_sealed() && is_latest()).then(|| log.is_idle(rule, now))
             }
+        }
+    }
+
+    /// Does nothing. A call that changes rules visits a state with this method: the visit ends under
+    /// the state's last rule, because the method returns `None` under an earlier one.
+    pub(crate) fn touch(self) -> Option<()> {
+        match self.form {
+            Form::Packed(state) => (!load(state.word).is_frozen()).then_some(()),
+            Form::Log(_, log, _, is_latest) => (!log.is_sealed() && is_latest()).then_some(()),
         }
     }
 

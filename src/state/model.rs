@@ -2,8 +2,10 @@
 
 use super::any_state::AnyState;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
+use super::since::Since;
 use super::versions::Versioned;
-use crate::decision::Decision;
+use crate::clock::{Clock, ManualClock};
+use crate::decision::{Decision, Stamp};
 use crate::error::Refused;
 use crate::forgetting::Mark;
 use crate::log::SlidingLog;
@@ -27,8 +29,9 @@ impl ModelLog {
     ///
     /// Returns the same errors as any limiter with a sliding log.
     pub fn new(quota: Quota) -> Result<Self, Refused> {
-        let rule = SharedRule::new(Self::enforced(quota)?, &Counts::new());
-        let state = Versioned::fresh(Wanted { rule, changes: 0, since: Tick::ZERO });
+        let counts = Counts::new(Clock::from(ManualClock::new()));
+        let rule = SharedRule::new(Self::enforced(quota)?, &counts);
+        let state = Versioned::fresh(Wanted { rule, changes: 0, since: Since::START }, Stamp::NONE);
         Ok(Self { state, retired: Bag::new(), mark: Mark::at(Tick::ZERO) })
     }
 
@@ -38,18 +41,22 @@ impl ModelLog {
 
     /// Decides a request at `now`, and charges the request if it is allowed.
     pub fn check_at(&self, cost: u64, now: Tick) -> Option<Decision> {
-        let check = |state: AnyState<'_>| Some(state.beginning_at(&self.mark).charge(now, cost)?.0);
+        let is_current = |_| true;
+        let check =
+            |state: AnyState<'_>| Some(state.beginning_at(&self.mark, &is_current).charge(now, cost)?.0);
         self.state.visit_as_is(&self.retired, check)
     }
 
     /// Returns the answer that a request at `now` would receive.
     pub fn peek_at(&self, cost: u64, now: Tick) -> Option<Decision> {
-        self.state.visit_as_is(&self.retired, |state| state.beginning_at(&self.mark).peek(now, cost))
+        let is_current = |_| true;
+        let peek = |state: AnyState<'_>| state.beginning_at(&self.mark, &is_current).peek(now, cost);
+        self.state.visit_as_is(&self.retired, peek)
     }
 
     /// Gives back up to `tokens` of the tokens that `charge` took.
     pub fn refund(&self, charge: &Decision, tokens: u64) -> Option<()> {
-        self.state.visit_as_is(&self.retired, |state| state.refund(charge.at(), charge, tokens, || true))
+        self.state.visit_as_is(&self.retired, |state| state.refund(charge.at(), charge, tokens, |_| true))
     }
 
     /// Resets the log.
@@ -63,7 +70,7 @@ impl ModelLog {
     ///
     /// Returns the same errors as any limiter with a sliding log.
     pub fn replace(&self, quota: Quota, now: Tick) -> Result<(), Refused> {
-        self.state.replace(Self::enforced(quota)?, now, &self.retired);
+        self.state.replace(Self::enforced(quota)?, Since::at(now), &self.retired);
         Ok(())
     }
 

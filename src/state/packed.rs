@@ -1,6 +1,6 @@
 //! The state of one key: its word, and the rule that made the word.
 
-use crate::decision::Decision;
+use crate::decision::{Decision, Stamp};
 use crate::rule::{AnyRule, Rule, Updated, Word, begin, load, take, update};
 use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
@@ -14,24 +14,17 @@ use crate::time::Tick;
 pub(crate) struct State<'s> {
     pub(crate) rule: &'s AnyRule,
     pub(crate) word: &'s Atomic<Word>,
+    /// The stamp of the rule. Each charge is stamped with it.
+    pub(crate) stamp: Stamp,
 }
 
 impl State<'_> {
     /// Charges `cost` tokens at `now`, or denies the request. The flag is true if anything was
     /// charged. Returns `None` if the word is frozen or fresh.
-    ///
-    /// This method is not inlined, so that the fast path, which calls it for windows, keeps its
-    /// registers.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-        let Self { rule, word } = self;
-        // The match is outside the compare-and-swap loop.
-        match rule {
-            AnyRule::Gcra(rule) => take(*rule, word, now, cost),
-            AnyRule::FixedWindow(rule) => charge_by(rule, word, now, cost),
-            AnyRule::SlidingWindow(rule) => charge_by(rule, word, now, cost),
-            AnyRule::Permits(rule) => charge_by(rule, word, now, cost),
-        }
+        let (decision, is_charged) = charge(self.rule, self.word, now, cost)?;
+        Some((decision.stamped(self.stamp), is_charged))
     }
 
     /// Makes the first charge to a fresh word, or denies the request. The request is decided at
@@ -47,7 +40,13 @@ impl State<'_> {
         }
         let first = self.rule.next(Word::FRESH, now.max(mark), cost);
         let is_charged = first != Word::FRESH;
-        (!is_charged || begin(self.word, first)).then(|| (self.rule.fresh(now, mark, cost), is_charged))
+        let answer = || self.rule.fresh(now, mark, cost).stamped(self.stamp);
+        (!is_charged || begin(self.word, first)).then(|| (answer(), is_charged))
+    }
+
+    /// Seals a word that was never charged. Does nothing if the word is not fresh any more.
+    pub(crate) fn seal_unbegun(self) {
+        begin(self.word, Word::EVICTED);
     }
 
     /// Returns the answer that a request would receive. Charges nothing. Returns `None` if the word
@@ -75,20 +74,20 @@ impl State<'_> {
     }
 
     /// Gives back at most `tokens` of the tokens that `charge` took, but only if `is_current`
-    /// returns true once the word has been loaded.
+    /// returns true for the stamp of the rule once the word has been loaded.
     #[inline]
     pub(crate) fn refund(
         self,
         now: Tick,
         charge: &Decision,
         tokens: u64,
-        is_current: impl Fn() -> bool,
+        is_current: impl Fn(Stamp) -> bool,
     ) -> Option<()> {
         let updated = change(self.word, |word| {
             // ORDERING: acquire side of *reset*. If the word was written after a reset,
             // `is_current` sees that reset, because a reset is counted before its word is written.
             let _ = self.word.load(Acquire);
-            if is_current() { self.rule.refund(word, now, charge, tokens) } else { word }
+            if is_current(self.stamp) { self.rule.refund(word, now, charge, tokens) } else { word }
         });
         (!updated.from.is_frozen()).then_some(())
     }
@@ -117,6 +116,21 @@ impl State<'_> {
     pub(crate) fn reset(self) -> Option<()> {
         let updated = change(self.word, |word| self.rule.reset(word));
         (!updated.from.is_frozen()).then_some(())
+    }
+}
+
+/// Implements [`State::charge`].
+///
+/// This function is not inlined, so that the fast path, which calls it for windows, keeps its
+/// registers.
+#[inline(never)]
+fn charge(rule: &AnyRule, word: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+    // The match is outside the compare-and-swap loop.
+    match rule {
+        AnyRule::Gcra(rule) => take(*rule, word, now, cost),
+        AnyRule::FixedWindow(rule) => charge_by(rule, word, now, cost),
+        AnyRule::SlidingWindow(rule) => charge_by(rule, word, now, cost),
+        AnyRule::Permits(rule) => charge_by(rule, word, now, cost),
     }
 }
 
@@ -154,7 +168,7 @@ mod tests {
                 let quota = Quota::new(limit, Duration::from_nanos(1_000_001));
                 let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
                 let cell = Atomic::new(rule.idle());
-                let state = State { rule: &rule, word: &cell };
+                let state = State { rule: &rule, word: &cell, stamp: Stamp::NONE };
                 for &(now, cost) in &requests {
                     // Some of these times are earlier than the previous one.
                     let now = Tick::from_nanos(now * 7_003);
@@ -183,7 +197,7 @@ mod tests {
             let rule = AnyRule::new(algorithm, Quota::per_second(9), Duration::ZERO).unwrap();
             for (now, mark) in [(3, 7), (7, 3), (7, 7)] {
                 let cell = Atomic::new(Word::FRESH);
-                let state = State { rule: &rule, word: &cell };
+                let state = State { rule: &rule, word: &cell, stamp: Stamp::NONE };
                 let (now, mark, at) = (second(now), second(mark), second(7));
                 assert!(state.charge(now, 1).is_none() && state.peek(now, 1).is_none());
                 let (answer, is_charged) = state.begin(now, 2, mark).unwrap();
@@ -199,7 +213,7 @@ mod tests {
                 let is_queue = algorithm == Algorithm::LeakyQueue;
                 assert_eq!(answer.start_after(), if is_queue { late } else { Duration::ZERO });
                 // The charge can be refunded like any other.
-                assert!(state.refund(now, &answer, 2, || true).is_some());
+                assert!(state.refund(now, &answer, 2, |_| true).is_some());
                 assert_eq!(state.peek(at, 1).unwrap().remaining(), 9, "{algorithm}");
                 assert!(state.begin(now, 1, mark).is_none(), "it is not fresh any more");
             }
@@ -212,14 +226,14 @@ mod tests {
             let rule = AnyRule::new(algorithm, Quota::per_second(9), Duration::ZERO).unwrap();
             let frozen = rule.decide(Word::FRESH, Tick::ZERO, 1).0.frozen();
             let cell = Atomic::new(frozen);
-            let state = State { rule: &rule, word: &cell };
+            let state = State { rule: &rule, word: &cell, stamp: Stamp::NONE };
             let charge = rule.decide(Word::FRESH, Tick::ZERO, 1).1;
             for now in [Tick::ZERO, Tick::MAX] {
                 assert!(state.charge(now, 1).is_none());
                 assert!(rule.as_gcra().is_none_or(|gcra| take(gcra, &cell, now, 1).is_none()));
             }
             assert!(state.peek(Tick::ZERO, 1).is_none());
-            assert!(state.refund(Tick::ZERO, &charge, 1, || true).is_none() && state.reset().is_none());
+            assert!(state.refund(Tick::ZERO, &charge, 1, |_| true).is_none() && state.reset().is_none());
             assert_eq!(load(&cell), frozen);
         }
     }

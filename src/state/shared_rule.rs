@@ -1,6 +1,8 @@
 //! The rule shared by many keys, and the rule wanted for a key's state.
 
-use crate::decision::Decision;
+use super::since::Since;
+use crate::clock::Clock;
+use crate::decision::{Decision, Stamp};
 use crate::log::{Log, SlidingLog};
 use crate::quota::{Enforced, Quota};
 use crate::rule::AnyRule;
@@ -19,23 +21,6 @@ pub(crate) enum StateRule {
 }
 
 impl StateRule {
-    /// Returns this rule, adapted to keys that may have been under the rule `before` until `now`.
-    pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
-        match (self, before) {
-            (Self::Packed(rule), Self::Packed(before)) => Self::Packed(rule.after(before, now)),
-            // A log identifies a charge by its time, whatever the earlier quotas were.
-            (rule, _) => rule,
-        }
-    }
-
-    /// Returns true if a state under this rule needs no translation for the other rule.
-    pub(crate) fn decides_as(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Packed(rule), Self::Packed(other)) => rule.decides_as(other),
-            (rule, other) => rule == other,
-        }
-    }
-
     /// Returns the answer for a key that was never seen or was forgotten. The request is decided
     /// for `now` or for `mark`, whichever is later. For a log, the answer contains the figures
     /// before the charge, whereas for a word, it contains the figures after the charge.
@@ -73,7 +58,8 @@ impl Drop for SharedRule {
     }
 }
 
-/// Counts of a store's allocations that have not been freed yet.
+/// Counts of a store's allocations that have not been freed yet, and what all states of the store
+/// share.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// The number of cells, including unlinked cells.
@@ -82,12 +68,32 @@ pub(crate) struct Counts {
     rules: Counter,
     /// The number of versions created by changes, including versions that were already replaced.
     pub(crate) later: Atomic<u64>,
+    /// The number of stamps that were drawn for versions that follow another.
+    stamps: Atomic<u64>,
+    /// The clock of the limiter, which dates the move of a state to another rule.
+    clock: Clock,
 }
 
 impl Counts {
-    pub(crate) fn new() -> Arc<Self> {
-        let (cells, later) = (Atomic::new(0), Atomic::new(0));
-        Arc::new(Self { cells, rules: Counter::new(), later })
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+        let (cells, later, stamps) = (Atomic::new(0), Atomic::new(0), Atomic::new(0));
+        Arc::new(Self { cells, rules: Counter::new(), later, stamps, clock })
+    }
+
+    /// Returns a stamp for a version that follows another. No other version of the store has it.
+    pub(super) fn draw_stamp(&self) -> Stamp {
+        // ORDERING: relaxed, because each number is drawn once, and the stamp publishes nothing.
+        Stamp::of_change(2 * self.stamps.fetch_add(1, Relaxed) + 1)
+    }
+
+    /// Returns the stamp of a state that is created after this number of changes.
+    pub(crate) const fn stamp_of_new(changes: u64) -> Stamp {
+        Stamp::of_change(2 * changes)
+    }
+
+    /// Returns the limiter's clock.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Returns the number of versions created by changes.
@@ -106,10 +112,10 @@ impl Counts {
 }
 
 /// The rule that should apply to a key's state. `changes` is the number of changes, which was read
-/// before the rule, and `since` is the time of the latest change.
+/// before the rule, and `since` is the time from which the rule applies to the key.
 #[derive(Debug)]
 pub struct Wanted {
     pub(crate) rule: Arc<SharedRule>,
     pub(crate) changes: u64,
-    pub(crate) since: Tick,
+    pub(crate) since: Since,
 }

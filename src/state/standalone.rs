@@ -3,12 +3,12 @@
 
 use super::any_state::AnyState;
 use super::shared_rule::{SharedRule, StateRule, Wanted};
+use super::since::Since;
 use super::versions::Versioned;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
 use crate::rule::Word;
 use crate::sync::Atomic;
-use crate::time::Tick;
 use std::sync::Arc;
 
 /// A state, and a bag for its retired parts. A change of the quota retires versions, and a log that
@@ -48,9 +48,9 @@ impl Standalone {
         self.rule().quota
     }
 
-    /// Replaces the state's rule. Decisions made after this call returns use the new rule or a
-    /// later one.
-    pub(crate) fn replace(&self, rule: Enforced<StateRule>, since: Tick) {
+    /// Replaces the state's rule, unless the quota is the same. Decisions made after this call
+    /// returns use the new rule or a later one.
+    pub(crate) fn replace(&self, rule: Enforced<StateRule>, since: Since) {
         self.state.replace(rule, since, &self.retired);
         self.retired.tidy();
     }
@@ -58,7 +58,7 @@ impl Standalone {
     /// Replaces the state's rule with the wanted rule, unless the state already has it. The caller
     /// must have read `changes` before the call.
     pub(crate) fn adopt(&self, changes: u64, wanted: impl Fn() -> Wanted) {
-        self.visit(changes, wanted, |_| Some(()));
+        self.visit(changes, wanted, |state| state.touch());
         self.retired.tidy();
     }
 

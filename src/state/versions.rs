@@ -4,10 +4,12 @@
 use super::any_state::AnyState;
 use super::packed::State;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
+use super::since::Since;
+use crate::decision::Stamp;
 use crate::log::{Log, Past, SlidingLog};
 use crate::quota::Enforced;
 use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
-use crate::rule::{Rule, Word, load, update};
+use crate::rule::{Rule, Word, begin, load, update};
 use crate::sync::{
     Atomic,
     Ordering::{Acquire, Relaxed},
@@ -35,8 +37,10 @@ pub(crate) struct Versioned {
 #[derive(Debug)]
 struct Version {
     rule: Arc<SharedRule>,
-    /// The latest count of changes at which the rule was known to be the wanted rule.
-    checked: Atomic<u64>,
+    /// The latest count of changes at which the rule was known to be the wanted rule, modulo 2^32.
+    checked: Atomic<u32>,
+    /// The stamp of charges to this version.
+    stamp: Stamp,
     /// With a sliding log, this word stays fresh for as long as a thread may write under the
     /// previous rule.
     word: Atomic<Word>,
@@ -46,12 +50,17 @@ struct Version {
 #[derive(Debug)]
 struct Later {
     version: Version,
-    /// The time of the change.
-    since: Tick,
-    /// With a sliding log, describes the admissions that had left the window when the quota
-    /// changed.
-    past: Past,
+    change: Change,
     next: Link<Self>,
+}
+
+/// What the state before a change means to the rule after the change.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// The word is translated; this is the time of the change.
+    Word(Since),
+    /// Describes the admissions that had left the window of a log when the quota changed.
+    Log(Past),
 }
 
 /// The last version, with its position in the chain if it is not the first version.
@@ -73,14 +82,14 @@ impl Versioned {
     /// Creates a state that was never charged. It has no time yet, because the mark that bounds the
     /// first charge is known only after the state is linked. If the rule is replaced before the
     /// first charge, the state looks sealed, and nothing is lost.
-    pub(crate) fn fresh(wanted: Wanted) -> Self {
-        let first = Version::new(wanted.rule, wanted.changes);
+    pub(crate) fn fresh(wanted: Wanted, stamp: Stamp) -> Self {
+        let first = Version::new(wanted.rule, wanted.changes, stamp);
         Self { first, later: Root::null(), log: Log::new() }
     }
 
     /// Creates an idle state that other threads may see.
     pub(crate) fn idle(wanted: Wanted) -> Self {
-        let state = Self::fresh(wanted);
+        let state = Self::fresh(wanted, Stamp::NONE);
         match state.first_rule() {
             StateRule::Packed(rule) => {
                 update(state.first_word(), |word| rule.adopt(rule, word, Tick::ZERO));
@@ -107,22 +116,23 @@ impl Versioned {
                 return answer;
             }
         }
-        self.visit_last(changes, wanted, retired, visit)
+        self.visit_last(Some(changes), wanted, retired, visit)
     }
 
+    /// The slow path of [`visit`](Self::visit). Without `changes`, any rule is the wanted rule.
     #[cold]
     fn visit_last<T>(
         &self,
-        changes: u64,
+        changes: Option<u64>,
         wanted: impl Fn() -> Wanted,
         retired: &Bag,
         visit: impl Fn(AnyState<'_>) -> Option<T>,
     ) -> Option<T> {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(None) };
-            if !last.version.is_checked(changes) {
+            if changes.is_some_and(|changes| !last.version.is_checked(changes)) {
                 let wanted = wanted();
-                if !last.version.rule.rule.decides_as(wanted.rule.rule) {
+                if last.version.rule.rule != wanted.rule.rule {
                     self.install_behind(last, wanted, guard)?;
                     return Err(Retry);
                 }
@@ -141,7 +151,10 @@ impl Versioned {
         visit: &impl Fn(AnyState<'_>) -> Option<T>,
     ) -> Option<T> {
         match &last.version.rule.rule {
-            StateRule::Packed(rule) => visit(AnyState::packed(State { rule, word: &last.version.word })),
+            StateRule::Packed(rule) => {
+                let Version { word, stamp, .. } = last.version;
+                visit(AnyState::packed(State { rule, word, stamp: *stamp }))
+            }
             StateRule::Log(rule) => {
                 let (rule, is_latest) = (last.rule_of_log(rule), || !self.is_followed(last));
                 if !is_latest() {
@@ -175,14 +188,16 @@ impl Versioned {
         &self.first.rule.rule
     }
 
-    /// Replaces the state's rule. Decisions made after this call returns use the new rule or a
-    /// later one. The state must belong to no store, so that it is never sealed.
-    pub(crate) fn replace(&self, new: Enforced<StateRule>, since: Tick, retired: &Bag) {
+    /// Replaces the state's rule, unless the quota is the same. Decisions made after this call
+    /// returns use the new rule or a later one. The state must belong to no store, so that it is
+    /// never sealed.
+    pub(crate) fn replace(&self, new: Enforced<StateRule>, since: Since, retired: &Bag) {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(()) };
-            let SharedRule { rule: before, counts, .. } = &*last.version.rule;
-            let rule = new.rule.after(before, since);
-            let rule = SharedRule::new(Enforced { rule, ..new }, counts);
+            if last.version.rule.quota == new.quota {
+                return Ok(());
+            }
+            let rule = SharedRule::new(new, &last.version.rule.counts);
             self.install_behind(last, Wanted { rule, changes: 0, since }, guard)
         });
         // Freeze the words of the earlier versions, and install their translations.
@@ -201,7 +216,9 @@ impl Versioned {
         retired: &Bag,
         visit: impl Fn(AnyState<'_>) -> Option<T>,
     ) -> Option<T> {
-        self.visit(0, || unreachable!("no count is below 0"), retired, visit)
+        let wanted = || unreachable!("no count of changes to compare with");
+        self.show(self.first_as_last(), retired, &visit)
+            .or_else(|| self.visit_last(None, wanted, retired, visit))
     }
 
     /// Seals the state if it was idle at `judged_at`. Returns whether the state is now sealed.
@@ -249,11 +266,17 @@ impl Versioned {
 
     /// Links a version behind the last one.
     fn install_behind(&self, last: Last<'_>, wanted: Wanted, guard: &Guard) -> Result<(), Retry> {
-        let past = match &last.version.rule.rule {
-            StateRule::Packed(_) => Past::NONE,
-            StateRule::Log(rule) => self.log.past(&last.rule_of_log(rule), wanted.since, guard)?,
+        let Version { rule: before, stamp, .. } = last.version;
+        let change = match &before.rule {
+            StateRule::Packed(_) => Change::Word(wanted.since),
+            StateRule::Log(rule) => {
+                let now = wanted.since.requested();
+                Change::Log(self.log.past(&last.rule_of_log(rule), now, guard)?)
+            }
         };
-        let new = Later::new(wanted, past);
+        let is_equal = before.rule == wanted.rule.rule;
+        let stamp = if is_equal { *stamp } else { self.counts().draw_stamp() };
+        let new = Later::new(wanted, change, stamp);
         let installed = match last.at {
             None => self.later.install(new, guard),
             Some(later) => later.get().next.install(new, guard),
@@ -280,17 +303,19 @@ impl Versioned {
                 return Ok((!is_sealed).then_some(Last { at, version }));
             };
             let next = &later.version;
-            match (&version.rule.rule, &next.rule.rule) {
-                (StateRule::Packed(old), StateRule::Packed(new)) => {
+            match (&version.rule.rule, &next.rule.rule, later.change) {
+                (StateRule::Packed(old), StateRule::Packed(new), Change::Word(since)) => {
                     let frozen =
                         update(&version.word, |word| if word.is_frozen() { word } else { word.frozen() }).to;
                     if frozen == SEALED {
                         return Ok(None);
                     }
-                    let translated = || new.adopt(old, frozen.thawed(), later.since);
-                    update(&next.word, |found| if found.is_fresh() { translated() } else { found });
+                    if load(&next.word).is_fresh() {
+                        let now = since.binding(next.rule.counts.clock());
+                        begin(&next.word, new.adopt(old, frozen.thawed(), now));
+                    }
                 }
-                (StateRule::Log(_), StateRule::Log(_)) => {
+                (StateRule::Log(_), StateRule::Log(_), Change::Log(_)) => {
                     if load(&next.word) != IN_USE {
                         self.log.change(|| load(&next.word) != IN_USE);
                         update(&next.word, |_| IN_USE);
@@ -309,30 +334,45 @@ impl Versioned {
 }
 
 impl Version {
-    fn new(rule: Arc<SharedRule>, changes: u64) -> Self {
-        let (checked, word) = (Atomic::new(changes), Atomic::new(Word::FRESH));
-        Self { rule, checked, word }
+    fn new(rule: Arc<SharedRule>, changes: u64, stamp: Stamp) -> Self {
+        let (checked, word) = (Atomic::new(low_bits(changes)), Atomic::new(Word::FRESH));
+        Self { rule, checked, stamp, word }
     }
 
     #[inline]
     fn is_checked(&self, changes: u64) -> bool {
         // ORDERING: relaxed suffices, because this thread and the thread that recorded the count
         // have both read the counter of changes.
-        self.checked.load(Relaxed) >= changes
+        !is_behind(self.checked.load(Relaxed), changes)
     }
 
     fn note(&self, changes: u64) {
-        let later = |checked: u64| (checked < changes).then_some(changes);
+        let later = |checked: u32| is_behind(checked, changes).then(|| low_bits(changes));
         // ORDERING: both accesses are relaxed; see `is_checked`.
         let _ = self.checked.fetch_update(Relaxed, Relaxed, later);
     }
 }
 
+/// Returns true if `checked` is before this count of changes. A state that stays behind by more than
+/// 2^31 changes counts as checked. That is harmless: each call that changes the rule of a state
+/// visits the state, and the count serves only threads that come before this visit.
+#[inline]
+const fn is_behind(checked: u32, changes: u64) -> bool {
+    low_bits(changes).wrapping_sub(checked).cast_signed() > 0
+}
+
+#[inline]
+const fn low_bits(changes: u64) -> u32 {
+    #[allow(clippy::cast_possible_truncation)]
+    let low = changes as u32;
+    low
+}
+
 impl Later {
-    fn new(Wanted { rule, changes, since }: Wanted, past: Past) -> Self {
+    fn new(Wanted { rule, changes, .. }: Wanted, change: Change, stamp: Stamp) -> Self {
         // ORDERING: relaxed; a count.
         rule.counts.later.fetch_add(1, Relaxed);
-        Self { version: Version::new(rule, changes), since, past, next: Link::null() }
+        Self { version: Version::new(rule, changes, stamp), change, next: Link::null() }
     }
 }
 
@@ -340,7 +380,10 @@ impl Last<'_> {
     /// Returns the rule of a log, with the log's past.
     #[inline]
     fn rule_of_log(self, rule: &SlidingLog) -> SlidingLog {
-        rule.with_past(self.at.map_or(Past::NONE, |later| later.past))
+        match self.at.map(|later| later.change) {
+            Some(Change::Log(past)) => rule.with_past(past),
+            _ => *rule,
+        }
     }
 }
 
@@ -368,6 +411,7 @@ impl Drop for Later {
 mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
+    use crate::clock::{Clock, ManualClock};
     use crate::quota::Quota;
     use crate::rule::AnyRule;
     use std::cell::Cell;
@@ -384,13 +428,14 @@ mod tests {
     #[test]
     fn a_call_that_is_held_up_in_many_eras_keeps_few_versions() {
         const TIMES: u64 = 500;
-        let (counts, retired, times) = (Counts::new(), Bag::new(), Cell::new(0));
+        let counts = Counts::new(Clock::from(ManualClock::new()));
+        let (retired, times) = (Bag::new(), Cell::new(0));
         let rule = SharedRule::new(enforced(1), &counts);
-        let state = Versioned::idle(Wanted { rule, changes: 0, since: Tick::ZERO });
+        let state = Versioned::idle(Wanted { rule, changes: 0, since: Since::START });
         let found = state.visit_as_is(&retired, |_| {
             (times.get() == TIMES).then_some(()).or_else(|| {
                 times.set(times.get() + 1);
-                state.replace(enforced(1 + times.get()), Tick::ZERO, &retired);
+                state.replace(enforced(1 + times.get()), Since::START, &retired);
                 retired.collect();
                 // Guards of other tests may delay this for a while.
                 let end = Instant::now() + Duration::from_secs(60);

@@ -3,7 +3,7 @@
 
 use super::chunks::Chunks;
 use super::memory::Permit;
-use super::rules::Rules;
+use super::rules::{Rules, Stamped};
 use super::size::Size;
 use super::space::{Fingerprint, SLOTS, Space};
 use super::step::{Step, reach};
@@ -86,7 +86,7 @@ struct Counts {
 pub(super) struct Dawn {
     /// When the array was created, according to the creating thread's clock.
     pub(super) began: Tick,
-    believed: Tick,
+    pub(super) believed: Tick,
     forgotten: Tick,
     evidence: Evidence,
 }
@@ -160,7 +160,8 @@ impl Array {
     /// Returns the state of a key whose word is in this array.
     #[inline(always)]
     pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> State<'s> {
-        State { rule: self.rules.of(key), word }
+        let Stamped { enforced, stamp } = self.rules.of(key);
+        State { rule: &enforced.rule, word, stamp: *stamp }
     }
 
     /// See [`Evidence::believed`].
@@ -349,7 +350,7 @@ impl Array {
     /// Freezes a word, or evicts its key if the word is idle. All helpers obtain the same result.
     #[inline]
     fn freeze(&self, key: Fingerprint, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
-        let rule = self.rules.of(key);
+        let rule = &self.rules.of(key).enforced.rule;
         let stays = |word: Word| !word.is_frozen() && !rule.is_idle(word, judged_at);
         let updated = try_update(word, |word| stays(word).then(|| word.frozen()));
         // The frozen word cannot be EVICTED, because EVICTED is a frozen fresh word, and a kept
@@ -412,11 +413,13 @@ impl Array {
         begin(cell, word);
     }
 
-    /// Translates a word that was made under the rules of the array `before`. All helpers install
-    /// the same word, because each of them translates it for the time of the change.
+    /// Translates a frozen word that was made under the rules of the array `before`. Helpers may
+    /// translate the word for different times. The first installation wins, and each of these times
+    /// is right: see [`Since::binding`](crate::state::Since::binding).
     #[inline(never)]
     fn translated(&self, key: Fingerprint, word: Word, before: &Self) -> Word {
-        self.rules.of(key).adopt(before.rules.of(key), word, self.began)
+        let (rule, before) = (&self.rules.of(key).enforced.rule, &before.rules.of(key).enforced.rule);
+        if rule == before { word } else { rule.adopt(before, word, self.rules.binding()) }
     }
 
     /// Stores how many keys were moved from the previous array. All keys must have been moved.
@@ -471,6 +474,7 @@ mod tests {
     use super::super::memory::Memory;
     use super::*;
     use crate::algorithm::Algorithm;
+    use crate::clock::{Clock, ManualClock};
     use crate::quota::{Enforced, Quota};
 
     fn array(size: Size, promised: u64) -> Array {
@@ -481,7 +485,14 @@ mod tests {
         let quota = Quota::per_second(1);
         let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
         let permit = Permit::take(&Memory::new(1 << 20), Array::bytes_of(size)).unwrap();
-        Array::new(size, promised, Dawn::first(), Rules::new(Enforced { rule, quota }), permit).unwrap()
+        Array::new(
+            size,
+            promised,
+            Dawn::first(),
+            Rules::new(Enforced { rule, quota }, Clock::from(ManualClock::new())),
+            permit,
+        )
+        .unwrap()
     }
 
     #[test]

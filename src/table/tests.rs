@@ -2,28 +2,37 @@
 
 use super::array::{Array, Dawn, Place};
 use super::memory::{self, Memory, Permit};
-use super::rules::Rules;
+use super::rules::{Changed, Rules};
 use super::size::Size;
 use super::turnover::{LEAST_MEMORY, TRIES, Table, limit_after};
 use super::*;
 use crate::algorithm::Algorithm;
+use crate::clock::{Clock, ManualClock};
 use crate::growth;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::under_guard;
 use crate::rule::AnyRule;
+use crate::state::Since;
 use crate::time::Tick;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 fn rule() -> Enforced<AnyRule> {
-    let quota = Quota::per_second(1);
+    rule_of(Quota::per_second(1))
+}
+
+fn rule_of(quota: Quota) -> Enforced<AnyRule> {
     let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
     Enforced { rule, quota }
 }
 
+fn clock() -> Clock {
+    Clock::from(ManualClock::new())
+}
+
 fn table() -> Table {
-    Table::new(1_000, Duration::ZERO, rule()).unwrap()
+    Table::new(1_000, Duration::ZERO, rule(), clock()).unwrap()
 }
 
 fn insert(table: &Table, key: Fingerprint, now: Tick) {
@@ -39,7 +48,7 @@ fn place(table: &Table) -> Place {
 fn root(limit: u64, survivors: u64) -> Array {
     let size = Size::first(limit);
     let permit = Permit::take(&Memory::new(LEAST_MEMORY), Array::bytes_of(size)).unwrap();
-    Array::new(size, survivors, Dawn::first(), Rules::new(rule()), permit).unwrap()
+    Array::new(size, survivors, Dawn::first(), Rules::new(rule(), clock()), permit).unwrap()
 }
 
 #[test]
@@ -68,7 +77,7 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     let changed = table.change(Tick::ZERO, |_, _| {
         tries.set(tries.get() + 1);
         assert!(tries.get() <= TRIES, "it does not give up");
-        None
+        Changed::NotPermitted
     });
     assert_eq!((changed, tries.get()), (false, TRIES));
     assert_eq!(table.with_rules(Rules::changes), 0);
@@ -134,7 +143,9 @@ fn a_change_while_the_root_is_full_makes_it_larger() {
     }
     let full = usize::try_from(growth::FIRST).unwrap();
     assert_eq!((table.len(), table.stats().room), (full, full));
-    let changed = |rules: &Rules, memory: &Arc<Memory>| rules.changed(Tick::ZERO, Some(rule()), &[], memory);
+    let quota = Quota::per_second(2);
+    let changed =
+        |rules: &Rules, memory: &Arc<Memory>| rules.changed(Since::START, Some(rule_of(quota)), &[], memory);
     assert!(table.change(Tick::ZERO, changed));
     assert_eq!((table.len(), table.stats().room), (full, 4 * full));
 }

@@ -2,10 +2,11 @@
 
 use super::array::{Array, CHUNK, Dawn};
 use super::memory::{Memory, Permit};
-use super::rules::Rules;
+use super::rules::{Changed, Rules};
 use super::size::Size;
 use super::space::{Fingerprint, Probe, SLOTS};
 use super::step::{Step, reach};
+use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::forgetting::Sweep;
@@ -72,7 +73,12 @@ impl Table {
     /// The maximum number of slots closed by one step of a turnover.
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
-    pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
+    pub(crate) fn new(
+        max_keys: usize,
+        grace: Duration,
+        rule: Enforced<AnyRule>,
+        clock: Clock,
+    ) -> Result<Self, Refused> {
         // The number of keys and the number of chunks must each fit into half a word: see `chunks`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -82,7 +88,7 @@ impl Table {
         let memory = Memory::new((ARRAYS_AT_CAP * Array::bytes_of(Size::first(max_keys))).max(LEAST_MEMORY));
         let size = Size::first(growth::FIRST.min(max_keys));
         let first = Permit::take(&memory, Array::bytes_of(size))
-            .and_then(|permit| Array::new(size, 0, Dawn::first(), Rules::new(rule), permit));
+            .and_then(|permit| Array::new(size, 0, Dawn::first(), Rules::new(rule, clock), permit));
         let Some(first) = first else {
             return Err(Refused::OutOfMemory { bytes: Array::bytes_of(size) });
         };
@@ -93,7 +99,8 @@ impl Table {
 
     /// Creates an empty table for the same number of keys, with the given rule.
     pub(crate) fn beside(&self, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
-        Self::new(size(self.max_keys), self.grace, rule)
+        let clock = self.with_rules(|rules| rules.clock().clone());
+        Self::new(size(self.max_keys), self.grace, rule, clock)
     }
 
     /// Calls `visit` with the state of `key`, if the key is in the table and has been charged.
@@ -219,7 +226,9 @@ impl Table {
         let mut array = |limit: u64| {
             let size = self.size_after(root, used, limit);
             let permit = permit.take().or_else(|| Permit::take(&self.memory, Array::bytes_of(size)))?;
-            Array::new(size, used, Dawn::after(root, now), rules.clone(), permit)
+            let dawn = Dawn::after(root, now);
+            let rules = rules.at(dawn.believed);
+            Array::new(size, used, dawn, rules, permit)
         };
         // The system may have less memory than is permitted. In that case, try an array that is
         // just large enough for the keys in the root.
@@ -327,7 +336,7 @@ impl Table {
 
     /// Returns the decision on a request for a key that is not in the table.
     pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64) -> Decision {
-        self.with_last(|last| last.rules.of(key).fresh(now, last.forgotten.get(), cost))
+        self.with_last(|last| last.rules.of(key).enforced.rule.fresh(now, last.forgotten.get(), cost))
     }
 
     /// Calls `look` with the rules of the latest array, into which new keys are inserted.
@@ -335,15 +344,15 @@ impl Table {
         self.with_last(|last| look(&last.rules))
     }
 
-    /// Replaces the rules with the result of `change`. When this call returns, the new rules apply
-    /// to all keys. The change requires a turnover: a word can be interpreted only by the rule that
+    /// Replaces the rules with the result of `change`, unless nothing changes. When this call
+    /// returns, the new rules apply to all keys. The change requires a turnover: a word can be interpreted only by the rule that
     /// made it, so the rules belong to the array.
     ///
     /// Returns false, and changes nothing, if no memory is granted within a tenth of a second
     /// because a stopped thread withholds retired arrays. Apart from that wait, the call is
     /// lock-free. It starts over only if another turnover was under way, and completes that
     /// turnover first.
-    pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
+    pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Changed) -> bool {
         let mut tries = 0;
         let ours = loop {
             match self.try_change(now, &change) {
@@ -373,7 +382,7 @@ impl Table {
     fn try_change(
         &self,
         now: Tick,
-        change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>,
+        change: impl Fn(&Rules, &Arc<Memory>) -> Changed,
     ) -> Result<u64, NotBegun> {
         under_guard(|guard| {
             let (root, next) = self.arrays(guard)?;
@@ -381,11 +390,14 @@ impl Table {
                 self.turn(root, next, guard);
                 return Ok(Err(NotBegun::Preceded));
             }
-            let Some(rules) = change(&root.rules, &self.rules) else {
-                self.done.retired.collect();
-                return Ok(Err(NotBegun::NotPermitted));
-            };
-            Ok(self.begin_under(&rules, root, now, guard).map(|()| rules.changes()))
+            Ok(match change(&root.rules, &self.rules) {
+                Changed::To(rules) => self.begin_under(&rules, root, now, guard).map(|()| rules.changes()),
+                Changed::Nothing => Ok(root.rules.changes()),
+                Changed::NotPermitted => {
+                    self.done.retired.collect();
+                    Err(NotBegun::NotPermitted)
+                }
+            })
         })
     }
 

@@ -13,7 +13,7 @@ use super::array::Array;
 use super::space::{Fingerprint, Line, Miss, Vacant};
 use super::step::{Step, reach};
 use super::turnover::Table;
-use crate::decision::Decision;
+use crate::decision::{Decision, Stamp};
 use crate::reclaim::{Guard, Retry};
 use crate::rule::{Gcra, Updated, Word, begin, take, try_update};
 use crate::state::State;
@@ -79,6 +79,12 @@ impl<'g> View<'g> {
         self.0.rules.bucket
     }
 
+    /// Returns the stamp of charges by [`bucket`](Self::bucket).
+    #[inline(always)]
+    pub(crate) fn stamp(self) -> Stamp {
+        self.0.rules.default_stamp()
+    }
+
     /// Returns the state of a key if the key has a slot in the root. The key's word may be fresh or
     /// frozen.
     #[inline(always)]
@@ -105,19 +111,22 @@ impl<'g> View<'g> {
         let Some(bucket) = self.bucket() else {
             return self.0.state(key, found.ok()?).charge(now, cost);
         };
-        match found {
-            Ok(word) => take(bucket, word, now, cost),
+        let (decision, is_charged) = match found {
+            Ok(word) => take(bucket, word, now, cost)?,
             Err(Miss::New(vacant)) => {
                 let to = self.insert(vacant, bucket, key, now, cost)?;
-                Some((bucket.answer_after(Word::FRESH, Some(to), now, cost), true))
+                (bucket.answer_after(Word::FRESH, Some(to), now, cost), true)
             }
             Err(Miss::Further) => {
                 let (from, to) = self.take_or_insert_further(key, now, cost);
                 let is_charged = from != to;
-                (is_charged || from.is_live())
-                    .then(|| (bucket.answer_after(from, is_charged.then_some(to), now, cost), is_charged))
+                if !is_charged && !from.is_live() {
+                    return None;
+                }
+                (bucket.answer_after(from, is_charged.then_some(to), now, cost), is_charged)
             }
-        }
+        };
+        Some((decision.stamped(self.stamp()), is_charged))
     }
 
     /// Charges or inserts a key whose first line is full of other keys. Returns the key's word

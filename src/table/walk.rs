@@ -174,7 +174,7 @@ impl<'g> Walk<'g> {
     #[inline]
     fn is_refused_under(&mut self, latest: &Array) -> bool {
         let Request { key, now, cost, .. } = *self.request;
-        let rule = latest.rules.of(key);
+        let rule = &latest.rules.of(key).enforced.rule;
         if rule.next(Word::FRESH, now, cost) == Word::FRESH {
             self.answer(rule.fresh(now, latest.forgotten.get(), cost), false);
             return true;

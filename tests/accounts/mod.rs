@@ -104,7 +104,7 @@ pub(crate) struct World<S: Accepts<u64>> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Tokens {
     kept: i64,
-    /// Refunded tokens that a sliding log may have lost because its quota changed at the same time.
+    /// Tokens whose refund may have been void, because the quota may have changed since the charge.
     doubtful: i64,
 }
 
@@ -338,7 +338,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
     }
 
     fn note_refund(&mut self, at: (usize, u64), tokens: u64) {
-        let is_doubtful = self.world.algorithm == Algorithm::SlidingLog && self.world.does.changes;
+        let is_doubtful = self.world.does.changes;
         self.account.note_refund(at, tokens, is_doubtful);
     }
 

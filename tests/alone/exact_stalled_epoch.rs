@@ -40,6 +40,93 @@ fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     assert!(admitted.count() > 90_000);
 }
 
+fn limiter() -> Gate<u64> {
+    Limiter::builder(Quota::per_second(10)).max_keys(100).clock(ManualClock::new()).gate()
+}
+
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    4096 * pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+}
+
+/// Terms of a quota are replaced in place, so nothing waits for scc.
+#[test]
+fn quotas_that_come_and_go_beside_a_stalled_lookup_stay_small() {
+    let _alone = crate::alone();
+    let limiter = limiter();
+    let change = |times: u64| {
+        for n in 0..times {
+            limiter.set_key_quota(&(n % 10), Quota::per_second(11)).unwrap();
+            limiter.set_key_quota(&(n % 10), None).unwrap();
+        }
+    };
+    change(1_000);
+    let before = limiter.stats().bytes;
+    let stalled = scc::Guard::new();
+    change(100_000);
+    drop(stalled);
+    let stats = limiter.stats();
+    assert_eq!(stats.own_quotas, 0);
+    assert!(stats.bytes < before + 100_000, "{before} bytes, then {}", stats.bytes);
+}
+
+/// Each of a million keys gets a quota and loses it. Few entries without a quota stay.
+#[test]
+fn a_million_keys_that_get_and_lose_a_quota_leave_nothing_behind() {
+    let _alone = crate::alone();
+    let limiter = limiter();
+    let mut most = 0;
+    let mut before = 0;
+    for key in 0..1_000_000 {
+        limiter.set_key_quota(&key, Quota::per_second(11)).unwrap();
+        limiter.set_key_quota(&key, None).unwrap();
+        if key == 100_000 {
+            before = resident();
+        }
+        if key % 10_000 == 0 {
+            most = most.max(limiter.stats().bytes);
+        }
+    }
+    let after = resident();
+    println!("{most} bytes at the most, resident {before}, then {after}");
+    assert!(most < 1_000_000, "{most} bytes");
+    assert!(after < before + 4_000_000, "resident {before}, then {after}");
+}
+
+/// Entries of keys that have lost their quotas are not freed meanwhile, so their number has a bound.
+#[test]
+fn quotas_of_ever_new_keys_beside_a_stalled_lookup_are_refused_at_a_bound() {
+    let _alone = crate::alone();
+    let limiter = limiter();
+    limiter.set_key_quota(&u64::MAX, Quota::per_second(12)).unwrap();
+    let stalled = scc::Guard::new();
+    let mut set = 0;
+    let refused = loop {
+        if let Err(error) = limiter.set_key_quota(&set, Quota::per_second(11)) {
+            break error;
+        }
+        limiter.set_key_quota(&set, None).unwrap();
+        set += 1;
+        assert!(set < 1_000_000, "it is never refused");
+    };
+    assert!(refused.is_temporary(), "{refused}");
+    let stats = limiter.stats();
+    println!("{set} keys, {} bytes", stats.bytes);
+    // The bound allows 65,540 entries, of which one has a rule, and the last of the terms waits.
+    assert!((65_000..66_000).contains(&set), "{set}");
+    assert!(stats.bytes < 200 * 65_540, "{} bytes", stats.bytes);
+    // A quota of a key that has one may change, and lose it.
+    limiter.set_key_quota(&u64::MAX, Quota::per_second(13)).unwrap();
+    drop(stalled);
+    for key in 0..100_000 {
+        // The first calls may free too little.
+        let _ = limiter.set_key_quota(&key, Quota::per_second(11));
+        limiter.set_key_quota(&key, None).unwrap();
+    }
+    limiter.set_key_quota(&1, Quota::per_second(11)).unwrap();
+    assert!(limiter.stats().bytes < 2_000_000, "{} bytes", limiter.stats().bytes);
+}
+
 /// One thread inserts all keys while another stalls, and then rests. The memory that scc has retired
 /// belongs to the resting thread, which never frees it. Other threads still insert keys.
 #[test]

@@ -150,6 +150,7 @@ fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), Test
                 log.reset();
                 oracle.reset();
                 charges.clear();
+                latest = 0;
             }
         }
         figures(&log.at(tick).peek(), &oracle, now)?;

@@ -94,19 +94,19 @@ proptest! {
     ) {
         let Some(pair) = Pair::new(algorithm, first, debt) else { return Ok(()) };
         let mut now = Tick::from_nanos(start);
-        let mut charges: Vec<(u64, [Decision; 2])> = Vec::new();
-        // The time at which a key's quota was last removed. After that, a table takes the past of
-        // this quota into account for all keys, and exact keys do so for fewer keys. Refunds of
-        // charges made before the removal may therefore differ.
-        let mut removed = None;
+        // The charges, each with the tokens that were not given back yet.
+        let mut charges: Vec<(u64, [Decision; 2], u64)> = Vec::new();
+        // The keys that have lost their own quotas since the limiter's quota last changed. A table
+        // voids refunds of such a key once more when it forgets that the key had a quota.
+        let mut former: Vec<u64> = Vec::new();
         for (pause, key, call) in calls {
             now = now + Duration::from_nanos(pause);
             match call {
                 Call::Check { cost } => {
                     let decisions = [pair.table.at(now).check_n(&key, cost), pair.exact.at(now).check_n(&key, cost)];
                     prop_assert_eq!(decisions[0], decisions[1], "{}", algorithm);
-                    if removed < Some(now) {
-                        charges.push((key, decisions));
+                    if !former.contains(&key) {
+                        charges.push((key, decisions, decisions[0].charged()));
                     }
                 }
                 Call::Force { tokens } => {
@@ -114,18 +114,26 @@ proptest! {
                     prop_assert_eq!(charged[0], charged[1], "{}", algorithm);
                 }
                 Call::Refund { charge, tokens } => {
-                    if let Some((key, [of_table, of_exact])) = charges.get(charge % charges.len().max(1)) {
+                    // No token may be given back twice.
+                    let charge = charge % charges.len().max(1);
+                    if let Some((key, [of_table, of_exact], left)) = charges.get_mut(charge) {
+                        let tokens = tokens.min(*left);
+                        *left -= tokens;
                         pair.table.at(now).refund_n(key, of_table, tokens);
                         pair.exact.at(now).refund_n(key, of_exact, tokens);
                     }
                 }
                 Call::SetQuota(quota) => {
-                    pair.set(None, Some(quota), now);
+                    let before = pair.table.quota();
+                    if pair.set(None, Some(quota), now) && quota != before {
+                        former.clear();
+                    }
                 }
                 Call::SetKeyQuota(quota) => {
-                    if pair.set(Some(key), quota, now) && quota.is_none() {
-                        charges.clear();
-                        removed = Some(now);
+                    let had_own = pair.table.key_quota(&key).is_some();
+                    if pair.set(Some(key), quota, now) && had_own {
+                        former.push(key);
+                        charges.retain(|(charged, ..)| *charged != key);
                     }
                 }
                 Call::SweepTable => while pair.table.at(now).sweep(4_096) {},

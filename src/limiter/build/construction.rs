@@ -60,8 +60,9 @@ impl Chosen {
         hash: S::Hash,
     ) -> Result<Limiter<K, S>, Refused> {
         let &Self { grace, count_denials, when_full, .. } = self;
-        let store = S::empty(Settings { quota, method, max_keys, grace, count_denials }, hash)?;
-        Ok(Limiter::new(method, self.clock.clone(), store, when_full))
+        let clock = self.clock.clone();
+        let settings = Settings { quota, method, max_keys, grace, count_denials, clock: clock.clone() };
+        Ok(Limiter::new(method, clock, S::empty(settings, hash)?, when_full))
     }
 }
 

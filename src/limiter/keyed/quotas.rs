@@ -4,7 +4,7 @@ use super::limiter::Limiter;
 use crate::error::QuotaError;
 use crate::limiter::store::interface::{Accepts, Store};
 use crate::quota::Quota;
-use crate::time::Tick;
+use crate::state::Since;
 use equivalent::Equivalent;
 use std::hash::Hash;
 
@@ -26,21 +26,20 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// If the number of missing tokens exceeds the new capacity, the key has no tokens left, and
     /// the excess is forgotten. For this reason, avoid lowering and raising a quota repeatedly.
-    /// After a change that forgets tokens, the refund of an earlier charge may return too many
-    /// tokens. The surplus is at most the number of forgotten tokens.
     ///
-    /// The change takes effect at the time of the clock. If that time is ahead of the times of
-    /// later requests (because the clock is set back, for example), it delays known keys, at most
-    /// until that time.
+    /// Charges from before the change can't be refunded: reservations that are open during the
+    /// change return nothing, unless the algorithm is a sliding log. If the quota is the same as
+    /// before, the call changes nothing.
     ///
-    /// Charges from before the change can still be refunded. In a bucket, the refund is computed as
-    /// if the bucket had always refilled at the fastest rate that the key has had. An early refund
-    /// therefore returns the whole charge. A later refund returns less if the key has had a faster
-    /// rate.
+    /// The change takes effect for each key at some time between the call and its return, according
+    /// to the clock. [`at`](Self::at) makes the change at a given time. If that time is ahead of the
+    /// times of later requests (because the clock was set back, for example), it delays the known
+    /// keys whose quota changes, at most until that time. If the time is stale, earlier requests may
+    /// be later than the change. A key may then use more than stated above, by what the new rate
+    /// refills in the time by which it is stale, and at most by one capacity.
     ///
     /// If the window length stays the same, the window keeps its counts. If the length changes, the
     /// tokens that count now also count in the new window, which may end later than the old window.
-    /// Charges from before such a change can't be refunded, even if the length changes back.
     ///
     /// # Errors
     ///
@@ -74,12 +73,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
-        self.set_quota_at(quota, self.clock.now())
+        self.set_quota_since(quota, Since::by(&self.clock))
     }
 
-    /// Replaces the quota like [`set_quota`](Self::set_quota), at the time `now`.
-    pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
-        self.store.set_quota(quota, now)?;
+    /// Replaces the quota like [`set_quota`](Self::set_quota), at the time `since`.
+    pub(crate) fn set_quota_since(&self, quota: Quota, since: Since) -> Result<(), QuotaError> {
+        self.store.set_quota(quota, since)?;
         // The shared state of keys without a slot changes with the default quota.
         self.beyond.overflow.adopt(self.store.changes(), || self.store.default_rule());
         Ok(())
@@ -90,27 +89,30 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// again.
     ///
     /// The quota of a key applies even while the key is not tracked. The number of tokens that the
-    /// key has used does not change, as described for [`set_quota`](Self::set_quota). After a
-    /// removal, the limiter does not remember which key had the quota. The refund of an earlier
-    /// charge of any key is therefore computed with the fastest rate that the changed key has had.
-    /// With an algorithm with windows, if the removed quota had another period than the limiter's
-    /// quota, the refund of an earlier charge of any key has no effect. (With
-    /// [`ExactKeys`](crate::store::ExactKeys), a removal affects the refunds of another key only
-    /// once the quota of that key changes again.)
+    /// key has used does not change, as described for [`set_quota`](Self::set_quota). Charges of
+    /// this key from before the change can't be refunded. Other keys are not affected.
     ///
     /// With [`Fingerprints`](crate::store::Fingerprints), this call costs as much as `set_quota`.
     /// To change many keys at once, use [`set_key_quotas`](Self::set_key_quotas). With
     /// [`ExactKeys`](crate::store::ExactKeys), this call visits only this key. Setting a key's
-    /// first quota locks one bucket of an index, and so does removing the quota.
+    /// first quota locks one bucket of an index, and so may removing the quota.
     ///
     /// As long as any key has a quota of its own, every check with `Fingerprints` must look for
-    /// such a quota. With `ExactKeys`, only the first check of a key after a quota change does so.
-    /// A key's own quota requires about 180 bytes with `Fingerprints`, and about 330 bytes plus the
-    /// key with `ExactKeys`.
+    /// such a quota. The same holds after the last own quota was removed, for as long as an earlier
+    /// charge of its key may be held under the limiter's quota: at most as long as a bucket takes to
+    /// refill, or a window counts. With `ExactKeys`, only the first check of a key after a quota
+    /// change does so. A key's own quota requires 150 to 300 bytes with `Fingerprints`. With
+    /// `ExactKeys`, it requires about 400 bytes plus the key, and the allocator's overhead.
     ///
     /// # Errors
     ///
-    /// Same as [`set_quota`](Self::set_quota).
+    /// Returns the errors of [`set_quota`](Self::set_quota). The temporary error also occurs if too
+    /// many keys have lost their own quotas: with `Fingerprints`, the limiter remembers such a key
+    /// for the time stated above, and with `ExactKeys`, while a thread is stopped in a lookup of any
+    /// [`scc`](https://docs.rs/scc) container. All own quotas, present and former, require at most
+    /// four times the memory of the largest set of own quotas so far, or a megabyte if that is more,
+    /// with `Fingerprints`. With `ExactKeys`, there are at most 65,536 former ones, in addition to
+    /// three for each own quota.
     ///
     /// # Progress
     ///
@@ -212,14 +214,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
-        self.set_key_quotas_at(quotas, self.clock.now())
+        self.set_key_quotas_since(quotas, Since::by(&self.clock))
     }
 
-    /// Sets or removes quotas like [`set_key_quotas`](Self::set_key_quotas), at the time `now`.
-    pub(crate) fn set_key_quotas_at<'k, Q: ?Sized + 'k>(
+    /// Sets or removes quotas like [`set_key_quotas`](Self::set_key_quotas), at the time `since`.
+    pub(crate) fn set_key_quotas_since<'k, Q: ?Sized + 'k>(
         &self,
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
-        now: Tick,
+        since: Since,
     ) -> Result<(), QuotaError>
     where
         S: Accepts<Q>,
@@ -228,6 +230,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if quotas.is_empty() {
             return Ok(());
         }
-        Ok(self.store.set_own_quotas(&quotas, now)?)
+        Ok(self.store.set_own_quotas(&quotas, since)?)
     }
 }

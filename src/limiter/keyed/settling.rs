@@ -23,25 +23,29 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// the decision charged nothing, the refund has no effect. The caller must refund each charge
     /// at most once, and under the same key.
     ///
-    /// A late refund takes no tokens from other requests, with two exceptions:
-    ///
-    /// - In a bucket, refunds are exact if they are made in the reverse order of their charges. If
-    ///   earlier charges are refunded while a later charge is held, the tokens of the later charge
-    ///   refill sooner than the bucket can tell. The refund of the later charge may then take
-    ///   tokens from other requests. It takes at most as many tokens as the earlier charges have
-    ///   returned (through refunds, through settled reservations, or through a [`check_all`] in
-    ///   which a limit refused).
-    /// - After a quota change that lowers the capacity, a refund may take tokens from other
-    ///   requests, but at most as many as [`set_quota`](Self::set_quota) has forgotten.
+    /// A late refund takes no tokens from other requests, with one exception. In a bucket, refunds
+    /// are exact if they are made in the reverse order of their charges. If earlier charges are
+    /// refunded while a later charge is held, the tokens of the later charge refill sooner than the
+    /// bucket can tell. The refund of the later charge may then take tokens from other requests. It
+    /// takes at most as many tokens as the earlier charges have returned (through refunds, through
+    /// settled reservations, or through a [`check_all`] in which a limit refused).
     ///
     /// In any interval, the tokens charged minus the tokens returned stay within the algorithm's
     /// bound.
     ///
-    /// A refund has no effect if its charge was made by another limiter, or was made before the
-    /// last [`clear`](Self::clear) or the last [`reset`](Self::reset) of any key. The limiter
-    /// counts all its resets with a single number, and each decision contains that number. A reset
-    /// of one key therefore also voids the outstanding refunds of other keys; their tokens return
-    /// as time passes.
+    /// A refund has no effect in three cases. The tokens of such a charge return as time passes:
+    ///
+    /// - Another limiter made the charge.
+    /// - The charge was made before the last change of the key's quota: a
+    ///   [`set_quota`](Self::set_quota), unless the key has a quota of its own, or a
+    ///   [`set_key_quota`](Self::set_key_quota) of this key. A quota that is set again is no change.
+    ///   A sliding log is an exception, because it finds each charge by its time. With
+    ///   [`Fingerprints`](crate::store::Fingerprints), a key that has lost its own quota has a
+    ///   separate state for a while; charges from that time may lose their refunds when it ends.
+    /// - The charge was made before the last [`clear`](Self::clear) or the last
+    ///   [`reset`](Self::reset) of any key. The limiter counts all its resets with a single number,
+    ///   and each decision contains that number. A reset of one key therefore also voids the
+    ///   outstanding refunds of other keys.
     ///
     /// [`check_all`]: crate::check_all
     ///
@@ -110,7 +114,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     {
         // The store calls this closure once the state is known. Any later reset takes effect after
         // this refund.
-        let is_current = || self.resets.are_before(charge);
+        let is_current = |rule| self.resets.are_before(charge, rule);
         let refund = |state: AnyState<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
             DecisionSource::Key => _ = self.store.known(key, refund),

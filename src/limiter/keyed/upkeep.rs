@@ -85,9 +85,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// After the call, a [`refund`](Self::refund) of a charge made before or during the call has no
     /// effect.
     ///
-    /// Keys in a window that started less than a [`grace`](crate::Builder::grace) ago are reset now
-    /// and forgotten later. If there is no memory for a turnover, this applies to all keys. The
-    /// table does not shrink until it has been nearly unused for a while.
+    /// If there is no memory for a turnover, the keys are reset now and forgotten later. The table
+    /// does not shrink until it has been nearly unused for a while.
     ///
     /// # Progress
     ///

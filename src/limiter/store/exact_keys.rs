@@ -8,7 +8,7 @@ use crate::exact::{Asked, ExactStore, StoreFull, spread};
 use crate::limiter::build::method::Method;
 use crate::limiter::resets::Resets;
 use crate::quota::Quota;
-use crate::state::{AnyState, Wanted};
+use crate::state::{AnyState, Since, Wanted};
 use crate::stats::Stats;
 use crate::table::is_turn;
 use crate::time::Tick;
@@ -89,8 +89,8 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
     type Hash = H;
 
     fn empty(settings: Settings, hash: H) -> Result<Self, Refused> {
-        let Settings { quota, method, max_keys, grace, count_denials } = settings;
-        let store = ExactStore::new(max_keys, grace, method.any(quota)?)?;
+        let Settings { quota, method, max_keys, grace, count_denials, clock } = settings;
+        let store = ExactStore::new(max_keys, grace, method.any(quota)?, clock)?;
         Ok(Self { store, method, counts_denials: count_denials, hash })
     }
 
@@ -116,8 +116,8 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
         self.store.default_rule().rule.quota
     }
 
-    fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), Refused> {
-        self.store.set_default_rule(self.method.any(quota)?, now);
+    fn set_quota(&self, quota: Quota, since: Since) -> Result<(), Refused> {
+        self.store.set_default_rule(self.method.any(quota)?, since);
         Ok(())
     }
 
@@ -166,7 +166,7 @@ where
             }
             None => self.insert_and_charge(asked, now, request),
         };
-        Decision { stamp, ..decision }
+        decision.stamped(stamp)
     }
 
     fn check_batch(
@@ -207,15 +207,20 @@ where
         self.store.own_quota(self.asked(key))
     }
 
-    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<(), Refused> {
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], since: Since) -> Result<(), Refused> {
         let rule = |quota| self.method.any(quota);
         let rules = quotas.iter().map(|&(key, quota)| Ok((key, quota.map(rule).transpose()?)));
         let rules = rules.collect::<Result<Vec<_>, Refused>>()?;
+        let is_new = |key| self.store.own_quota(self.asked(key)).is_none();
+        let new = rules.iter().filter(|&&(key, rule)| rule.is_some() && is_new(key)).count();
+        if new > 0 && !self.store.has_room_for_rules(new) {
+            return Err(Refused::QuotaNotChanged { bytes: self.store.stats().bytes });
+        }
         for (key, rule) in rules {
             let asked = self.asked(key);
             match rule {
-                Some(rule) => self.store.set_rule(asked, key.to_key(), rule, now),
-                None => self.store.remove_rule(asked, now),
+                Some(rule) => self.store.set_rule(asked, key.to_key(), rule, since),
+                None => self.store.remove_rule(asked, since),
             }
         }
         Ok(())

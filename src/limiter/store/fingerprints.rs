@@ -11,7 +11,7 @@ use crate::limiter::together::look::Look;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::pin;
 use crate::rule::{AnyRule, take};
-use crate::state::{AnyState, Counts, SharedRule, State, StateRule, Versioned, Wanted};
+use crate::state::{AnyState, Counts, SharedRule, Since, State, StateRule, Versioned, Wanted};
 use crate::stats::Stats;
 use crate::table::{Fingerprint, Line, Rules, Table, View, is_turn};
 use crate::time::Tick;
@@ -77,15 +77,16 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
     type Hash = H;
 
     fn empty(settings: Settings, hash: H) -> Result<Self, Refused> {
-        let Settings { quota, method, max_keys, grace, .. } = settings;
-        let table = Table::new(max_keys, grace, method.packed(quota)?)?;
-        Ok(Self { table, method, hash, shared: Counts::new() })
+        let Settings { quota, method, max_keys, grace, clock, .. } = settings;
+        let table = Table::new(max_keys, grace, method.packed(quota)?, clock.clone())?;
+        Ok(Self { table, method, hash, shared: Counts::new(clock) })
     }
 
     fn of_times(&self) -> Result<Self, Refused> {
         let (method, quota) = Method::of_times();
         let table = self.table.beside(method.packed(quota)?)?;
-        Ok(Self { table, method, hash: H::default(), shared: Counts::new() })
+        let shared = Counts::new(self.shared.clock().clone());
+        Ok(Self { table, method, hash: H::default(), shared })
     }
 
     fn another(_: &H) -> H {
@@ -100,7 +101,7 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
         self.table.with_rules(|rules| {
             let Enforced { rule, quota } = *rules.default();
             let rule = SharedRule::new(Enforced { rule: StateRule::Packed(rule), quota }, &self.shared);
-            Wanted { rule, changes: rules.changes(), since: rules.since() }
+            Wanted { rule, changes: rules.changes(), since: rules.default_since() }
         })
     }
 
@@ -108,8 +109,8 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
         self.table.with_rules(|rules| rules.default().quota)
     }
 
-    fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), Refused> {
-        self.change(now, Some(self.method.packed(quota)?), &[])
+    fn set_quota(&self, quota: Quota, since: Since) -> Result<(), Refused> {
+        self.change(since, Some(self.method.packed(quota)?), &[])
     }
 
     fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool {
@@ -239,15 +240,12 @@ where
         self.table.with_rules(|rules| rules.own_quota(key))
     }
 
-    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<(), Refused> {
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], since: Since) -> Result<(), Refused> {
         let rule = |quota| self.method.packed(quota);
         let rules =
             quotas.iter().map(|&(key, quota)| Ok((self.fingerprint(key), quota.map(rule).transpose()?)));
         let rules = rules.collect::<Result<Vec<_>, Refused>>()?;
-        let nothing_changes = self.table.with_rules(|own| {
-            rules.iter().all(|&(key, rule)| rule.is_none() && own.own_quota(key).is_none())
-        });
-        if nothing_changes { Ok(()) } else { self.change(now, None, &rules) }
+        self.change(since, None, &rules)
     }
 }
 
@@ -274,7 +272,7 @@ impl<H> Fingerprints<H> {
             return self.check_everywhere(key, now, request).0;
         };
         self.table.tend_in_turn(is_charged, key, now);
-        Decision { stamp, ..decision }
+        decision.stamped(stamp)
     }
 
     /// The slow path of a check. Finds the key in any array of the table. If the key is missing and
@@ -295,7 +293,7 @@ impl<H> Fingerprints<H> {
             }
             None => (request.refuse)(cost, now, self.table.fresh(key, now, cost)),
         };
-        Decision { stamp, ..decision }.into()
+        decision.stamped(stamp).into()
     }
 
     /// Checks the keys of a batch. This method prefetches all lines before it reads the clock, and
@@ -322,13 +320,13 @@ impl<H> Fingerprints<H> {
         for ((found, line), &key) in found.iter_mut().zip(&lines).zip(keys) {
             *found = line.find_or_prefetch(key);
         }
-        let (bucket, stamp) = (view.bucket(), request.resets.stamp());
+        let (bucket, stamp) = (view.bucket(), view.stamp().plus(request.resets.stamp()));
         for (&key, &found) in keys.iter().zip(&found) {
             if let (Some(bucket), Some(word)) = (bucket, found)
                 && let Some((decision, is_charged)) = take(bucket, word, now, 1)
             {
                 self.table.tend_in_turn(is_charged, key, now);
-                decisions.push(Decision { stamp, ..decision });
+                decisions.push(decision.stamped(stamp));
             } else {
                 decisions.push(self.check_again(view, key, now, request).0);
             }
@@ -347,17 +345,18 @@ impl<H> Fingerprints<H> {
         self.check_in(view, view.first_line(key), key, now, request).into()
     }
 
-    /// Replaces the default rule and the rules for individual keys. Returns an error if the change
-    /// could not be made.
+    /// Replaces the default rule and the rules for individual keys, unless all quotas stay the same.
+    /// Returns an error if the change could not be made.
     fn change(
         &self,
-        now: Tick,
+        since: Since,
         default: Option<Enforced<AnyRule>>,
         keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
     ) -> Result<(), Refused> {
         // The closure reads the rules at the moment of the change, because another thread may have
         // changed them first.
-        let changed = self.table.change(now, |rules, memory| rules.changed(now, default, keys, memory));
+        let change = |rules: &Rules, memory: &_| rules.changed(since, default, keys, memory);
+        let changed = self.table.change(since.requested(), change);
         if changed { Ok(()) } else { Err(Refused::QuotaNotChanged { bytes: self.table.bytes() }) }
     }
 }

@@ -214,7 +214,8 @@ impl fmt::Debug for Charge<'_> {
 /// refund these charges.
 ///
 /// A limiter never admits more than it would alone. If requests race, one request may be denied
-/// because another request holds tokens that it is about to return.
+/// because another request holds tokens that it is about to return. If the quota of a limiter
+/// changes, or the limiter is reset, just before such tokens return, they return as time passes.
 ///
 /// # Errors
 ///

@@ -132,7 +132,7 @@ impl<'m> Look<'m> {
     #[inline(always)]
     pub(crate) fn commit(&self) -> Option<Stamp> {
         let Seen { state, from, to, resets, .. } = self.seen.as_ref()?;
-        let stamp = resets.stamp();
+        let stamp = state.stamp.plus(resets.stamp());
         swap(state.word, *from, *to).then_some(stamp)
     }
 
@@ -144,7 +144,7 @@ impl<'m> Look<'m> {
         match seen.state.rule.as_gcra() {
             Some(gcra) => {
                 let charged = gcra.answer_after(seen.from, Some(seen.to), seen.now, seen.cost);
-                *answer = Some(Decision { stamp, ..charged });
+                *answer = Some(charged.stamped(stamp));
             }
             None => seen.answer_otherwise(stamp, answer),
         }
@@ -162,7 +162,7 @@ impl Seen<'_> {
     #[inline(never)]
     fn answer_otherwise(&self, stamp: Stamp, answer: &mut Option<Decision>) {
         let charged = self.state.rule.answer(self.from, self.now, self.cost);
-        *answer = Some(Decision { stamp, ..charged });
+        *answer = Some(charged.stamped(stamp));
     }
 }
 

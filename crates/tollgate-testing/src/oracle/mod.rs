@@ -191,13 +191,9 @@ impl Oracle {
         charge.cost = charge.cost.saturating_sub(tokens);
     }
 
-    /// Removes all charges. The latest window does not change, nor does the latest time of a log.
+    /// Forgets all charges, and their times.
     pub fn reset(&mut self) {
-        if self.algorithm.has_burst() {
-            self.charges.clear();
-        } else {
-            self.charges.iter_mut().for_each(|charge| charge.cost = 0);
-        }
+        self.charges.clear();
     }
 
     pub fn charges(&self) -> usize {
