@@ -324,3 +324,190 @@ fn change_of_one_limiter_races_charges_and_counts_each() {
         seen.expect(&["2", "3"]);
     }
 }
+
+/// A change to a faster quota is requested, and the clock goes on before the change binds a key. The
+/// key is charged meanwhile under the slower quota; the faster quota must not refill this charge
+/// from the time of the request. `helpers` further threads ask for the key, and may install its
+/// translation.
+fn change_binds_late<S: Built>(way: Way, helpers: usize, bound: Bound) {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(bound, Atomics::Plain, move |threads| {
+        let clock = ManualClock::new();
+        clock.set(NOW);
+        let slow = Quota::new(2, Duration::from_secs(1_000));
+        let builder = Limiter::builder(slow).max_keys(4).grace(GRACE).clock(&clock);
+        let gate = Arc::new(S::build(builder));
+        assert!(gate.check_n(&1, 2).is_allowed());
+        // The bucket is full again.
+        clock.set(NOW + Duration::from_secs(2_000));
+        let changer = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                let fast = per_second(2);
+                match way {
+                    Way::Default => gate.set_quota(fast).unwrap(),
+                    Way::Own => gate.set_key_quota(&1, fast).unwrap(),
+                }
+            }
+        });
+        let helpers: Vec<_> = (0..helpers)
+            .map(|_| {
+                let gate = Arc::clone(&gate);
+                threads.spawn(move || gate.check_n(&1, 2).charged())
+            })
+            .collect();
+        clock.advance(Duration::from_secs(2));
+        // A charge of the whole bucket would show its time, because it must have fitted.
+        let first = gate.check(&1).charged();
+        let second = gate.check_n(&1, 2).charged();
+        changer.join().unwrap();
+        let others: u64 = helpers.into_iter().map(|helper| helper.join().unwrap()).sum();
+        assert!(first + second <= 2, "{first} and {second} at one instant");
+        // Two seconds at the faster rate refill the bucket: a helper may be charged before them.
+        assert!(first + second + others <= 4, "{first}, {second} and {others}");
+        note.note(first + second);
+    });
+    seen.expect_among(&["1"]);
+}
+
+#[test]
+fn change_binds_late_and_refills_no_charge_from_before() {
+    for way in [Way::Default, Way::Own] {
+        change_binds_late::<Fingerprints>(way, 0, Bound::Preemptions(2));
+        change_binds_late::<ExactKeys<u64>>(way, 0, Bound::Preemptions(2));
+        change_binds_late::<ExactKeys<u64>>(way, 1, Bound::Preemptions(1));
+    }
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn change_binds_late_beside_a_helper_deeply() {
+    change_binds_late::<Fingerprints>(Way::Default, 1, Bound::Preemptions(1));
+}
+
+/// A charge of two tokens is refunded while the quota becomes faster and slower again. The faster
+/// quota has refilled the charge, and another request has spent the tokens: the refund came before
+/// the first change, or is void.
+fn refund_meets_changes<S: Built>(way: Way, bound: Bound) {
+    explore(bound, Atomics::Plain, move |threads| {
+        let slow = Quota::per_hour(2);
+        // The key is not evicted, so it needs no new place.
+        let builder = Limiter::builder(slow).max_keys(4).grace(Duration::from_secs(1_000));
+        let gate = Arc::new(S::build(builder.clock(ManualClock::new())));
+        let charge = gate.at(NOW).check_n(&1, 2);
+        assert!(charge.is_allowed());
+        let changer = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                change(&gate, way, 2, NOW);
+                match way {
+                    Way::Default => gate.at(LATER).set_quota(slow).unwrap(),
+                    Way::Own => gate.at(LATER).set_key_quotas([(&1, None)]).unwrap(),
+                }
+                gate.at(LATER).check_n(&1, 2)
+            }
+        });
+        gate.at(LATER).refund(&1, &charge);
+        let later = changer.join().unwrap();
+        assert_eq!(later.charged(), 2, "four seconds refill two tokens: {later:?}");
+        assert_eq!(gate.at(LATER).peek(&1).remaining(), 0);
+    });
+}
+
+#[test]
+fn refund_races_changes_and_gives_back_nothing_of_others() {
+    for way in [Way::Default, Way::Own] {
+        refund_meets_changes::<Fingerprints>(way, Bound::Preemptions(1));
+        refund_meets_changes::<ExactKeys<u64>>(way, Bound::Preemptions(2));
+    }
+}
+
+/// A key loses its own quota while another thread gives it another one.
+fn removal_meets_change<S: Built>(bound: Bound) {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(bound, Atomics::Plain, move |threads| {
+        let gate = with_keys::<S>(1);
+        change(&gate, Way::Own, 3, NOW);
+        let changer = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || change(&gate, Way::Own, 4, NOW)
+        });
+        gate.at(NOW).set_key_quotas([(&1, None)]).unwrap();
+        changer.join().unwrap();
+        let own = gate.key_quota(&1);
+        assert!(own.is_none_or(|own| own == per_second(4)));
+        assert_eq!(gate.stats().own_quotas, usize::from(own.is_some()));
+        let limit = own.map_or(2, Quota::tokens);
+        holds(&gate, limit, 1, NOW);
+        note.note(limit);
+    });
+    seen.expect(&["2", "4"]);
+}
+
+#[test]
+fn removal_races_quota_swap_and_one_of_them_holds() {
+    removal_meets_change::<Fingerprints>(Bound::Preemptions(1));
+    removal_meets_change::<ExactKeys<u64>>(Bound::Preemptions(2));
+}
+
+/// A key is charged while it loses its own quota.
+fn removal_meets_charge<S: Built>(bound: Bound, atomics: Atomics) {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(bound, atomics, move |threads| {
+        let gate = with_keys::<S>(1);
+        change(&gate, Way::Own, 3, NOW);
+        let remover = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.at(NOW).set_key_quotas([(&1, None)]).unwrap()
+        });
+        let charged = gate.at(NOW).check(&1).charged() + gate.at(NOW).check(&1).charged();
+        remover.join().unwrap();
+        assert!(charged >= 1);
+        // A token beyond the smaller capacity is forgotten.
+        holds(&gate, 2, 2, NOW);
+        note.note(charged);
+    });
+    seen.expect(&["1", "2"]);
+}
+
+#[test]
+fn removal_races_charge_and_none_is_lost() {
+    removal_meets_charge::<Fingerprints>(Bound::Preemptions(2), Atomics::Plain);
+    removal_meets_charge::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Plain);
+    removal_meets_charge::<ExactKeys<u64>>(Bound::Preemptions(1), Atomics::Touched);
+}
+
+/// A key is inserted. Meanwhile another request charges it, the quota becomes faster, the key is
+/// evicted, and the quota becomes slower again. The earlier charge is void for the new cell, which
+/// may have been created before all this.
+#[test]
+fn changes_race_insert_and_void_earlier_charges() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(1), Atomics::Plain, move |threads| {
+        let slow = Quota::per_hour(2);
+        let builder = Limiter::builder(slow).max_keys(4).grace(GRACE).clock(ManualClock::new());
+        let gate = Arc::new(ExactKeys::build(builder));
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                let charge = gate.at(NOW).check_n(&1, 2);
+                gate.at(NOW).set_quota(per_second(2)).unwrap();
+                while gate.at(LATER).sweep(1) {}
+                gate.at(LATER).set_quota(slow).unwrap();
+                charge
+            }
+        });
+        let charged = gate.at(LATER).check(&1).charged();
+        let charge = other.join().unwrap();
+        if charge.charged() > 0 && charged > 0 {
+            gate.at(LATER).refund(&1, &charge);
+            assert_eq!(gate.at(LATER).peek(&1).remaining(), 1);
+        }
+        note.note((charge.charged(), charged));
+    });
+    seen.expect_among(&["(2, 1)"]);
+}
