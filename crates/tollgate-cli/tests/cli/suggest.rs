@@ -200,7 +200,7 @@ fn a_log_out_of_order_is_suggested_for_in_order_of_time() {
     }
     let report = text(&suggest_stdin(&[], &out_of_order));
     let limit = reports[1]["suggested"]["limit"].as_str().expect("a limit");
-    assert!(report.contains(&format!("tollgate replay - --limit {limit} --sort --html")), "{report}");
+    assert!(report.contains(&format!("tollgate replay - --limit {limit} --sort")), "{report}");
     assert!(!text(&suggest_stdin(&[], &in_order)).contains("--sort"));
     let replayed =
         json(&replay_stdin(&["--limit", limit, "--sort", "--format", "json"], out_of_order.as_bytes()));
