@@ -83,9 +83,10 @@
 //! thread, a limiter keeps at most the memory that it used at one moment.
 //!
 //! During a call, a thread holds at most four guards: one for `check_all`, one for the limiter, one
-//! for a walk, and one for an inner walk. (An inner walk follows, for example, the log of a key that
-//! has had several quotas.) Between calls, a thread holds no guard. A walk that starts again does so
-//! under a new guard, so a call that is delayed repeatedly keeps no more memory than any other call.
+//! for a walk, and one for an inner walk. (An inner walk follows, for example, the log of a key
+//! that has had several quotas.) Between calls, a thread holds no guard. A walk that starts again
+//! does so under a new guard, so a call that is delayed repeatedly keeps no more memory than any
+//! other call.
 //!
 //! In addition, 32 KiB may wait for the next collection and 32 KiB for the one after that, or more
 //! if the values retired last are larger. A collection examines at most 256 values or 64 KiB of

@@ -41,8 +41,8 @@
 //!
 //! # When a change takes effect
 //!
-//! A change takes effect when it binds a state: a thread freezes the word, reads the limiter's clock
-//! again, and translates the word for that time (`Since::binding`). The time of the call that
+//! A change takes effect when it binds a state: a thread freezes the word, reads the limiter's
+//! clock again, and translates the word for that time (`Since::binding`). The time of the call that
 //! changed the quota would be too early: a charge under the old rule may be later than that time,
 //! and the new rule would refill the charged tokens from before the charge. Several threads may
 //! read different times; the first installation wins, and each of these times is right, because it

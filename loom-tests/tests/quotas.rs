@@ -325,10 +325,10 @@ fn change_of_one_limiter_races_charges_and_counts_each() {
     }
 }
 
-/// A change to a faster quota is requested, and the clock goes on before the change binds a key. The
-/// key is charged meanwhile under the slower quota; the faster quota must not refill this charge
-/// from the time of the request. `helpers` further threads ask for the key, and may install its
-/// translation.
+/// A change to a faster quota is requested, and the clock goes on before the change binds a key.
+/// The key is charged meanwhile under the slower quota; the faster quota must not refill this
+/// charge from the time of the request. `helpers` further threads ask for the key, and may install
+/// its translation.
 fn change_binds_late<S: Built>(way: Way, helpers: usize, bound: Bound) {
     let seen = Seen::default();
     let note = seen.clone();

@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 
 /// Identifies the period of time in which the charge of a decision may be refunded: the sum of the
 /// limiter's number of resets and the stamp of the rule that made the charge (see
-/// `limiter/resets.rs`). The stamp is not part of the answer: two decisions are equal if they differ
-/// only in their stamps.
+/// `limiter/resets.rs`). The stamp is not part of the answer: two decisions are equal if they
+/// differ only in their stamps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp(u32);
 
@@ -26,8 +26,8 @@ impl Stamp {
     /// Returns the stamp of the rule that the change with this number has put in force.
     ///
     /// The factor is 2^32 divided by the golden ratio, whose multiples are evenly spread. After `n`
-    /// further changes and `k` further resets, the sum is an earlier sum again only if `n * k` is at
-    /// least 333 million (found by trying all), or if either number is a multiple of 2^31.
+    /// further changes and `k` further resets, the sum is an earlier sum again only if `n * k` is
+    /// at least 333 million (found by trying all), or if either number is a multiple of 2^31.
     #[inline]
     pub(crate) const fn of_change(number: u64) -> Self {
         Self(Self::of_resets(number).0.wrapping_mul(0x9E37_79B9))

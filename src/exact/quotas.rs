@@ -345,8 +345,8 @@ impl Terms {
         })
     }
 
-    /// Appends a term if `is_due` returns true for the last term. Returns the ruling of the replaced
-    /// term.
+    /// Appends a term if `is_due` returns true for the last term. Returns the ruling of the
+    /// replaced term.
     fn replace(
         &self,
         new: impl Fn() -> Ruling,

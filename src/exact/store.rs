@@ -327,8 +327,8 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
         }
     }
 
-    /// Returns whether `keys` more keys may get their own rules. If there are too many entries that are
-    /// not freed yet, a key may get its rule only if scc's epoch has advanced: see
+    /// Returns whether `keys` more keys may get their own rules. If there are too many entries that
+    /// are not freed yet, a key may get its rule only if scc's epoch has advanced: see
     /// [`has_epoch_moved`](Self::has_epoch_moved).
     pub(crate) fn has_room_for_rules(&self, keys: usize) -> bool {
         self.quotas.has_room(keys) || self.has_epoch_moved()

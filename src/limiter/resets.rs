@@ -6,6 +6,10 @@
 //! one number for all its keys. Every reset, of whichever key, raises the number twice: before and
 //! after the reset itself. A refund has no effect if its decision contains a different number.
 //!
+//! A change of a key's quota voids the key's earlier charges, too. Each rule has a stamp of its own
+//! (see `state` and `table/rules.rs`), and a decision contains the sum of this stamp and the number
+//! of resets, because it has room for one number. A refund compares this sum.
+//!
 //! Why not a number for each key? The number would have to be stored in the key's word, or next to
 //! the word. A single number has a price: the reset of one key also voids the refunds of other
 //! keys' earlier charges. Permits in flight do have a number in each word (see `rule/permits.rs`),

@@ -60,12 +60,12 @@ pub trait Rule: Sealed {
     /// After a refund, the limit admits no more than if the refunded tokens had never been charged.
     /// There is one exception. In a bucket, a charge refills sooner than its decision states if
     /// earlier charges are given back while the charge is held. The refund of the charge may then
-    /// give back tokens of other charges, but no more than were given back from the earlier charges.
-    /// The same is true for the second of two refunds of one charge. Refunds in the reverse order of
-    /// their charges are exact. [`Gcra`] contains the proof.
+    /// give back tokens of other charges, but no more than were given back from the earlier
+    /// charges. The same is true for the second of two refunds of one charge. Refunds in the
+    /// reverse order of their charges are exact. [`Gcra`] contains the proof.
     ///
-    /// This bound holds if the key was neither reset nor given another rule since the charge, if its
-    /// charges happened in the order of their times, and if `now` is not before these times. (A
+    /// This bound holds if the key was neither reset nor given another rule since the charge, if
+    /// its charges happened in the order of their times, and if `now` is not before these times. (A
     /// limiter gives nothing back after a reset or a change of the rule.)
     ///
     /// [`Gcra`]: crate::rule::Gcra

@@ -130,8 +130,8 @@ impl<'s> AnyState<'s> {
 
     /// Gives back at most `tokens` of the tokens that `charge` took. After reading the state, this
     /// method calls `is_current` with the stamp of the rule, which returns whether the charge may
-    /// still be refunded. A log identifies a charge by its time, whatever the earlier rules were, so
-    /// the rules of a log have no stamp.
+    /// still be refunded. A log identifies a charge by its time, whatever the earlier rules were,
+    /// so the rules of a log have no stamp.
     #[inline]
     pub(crate) fn refund(
         self,
@@ -159,8 +159,8 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Does nothing. A call that changes rules visits a state with this method: the visit ends under
-    /// the state's last rule, because the method returns `None` under an earlier one.
+    /// Does nothing. A call that changes rules visits a state with this method: the visit ends
+    /// under the state's last rule, because the method returns `None` under an earlier one.
     pub(crate) fn touch(self) -> Option<()> {
         match self.form {
             Form::Packed(state) => (!load(state.word).is_frozen()).then_some(()),

@@ -168,8 +168,8 @@ impl Rules {
         self.changes == others.changes
     }
 
-    /// Returns these rules for an array that is created at `now`, without the entries of former keys
-    /// if no other entries are left and none of them is needed any more.
+    /// Returns these rules for an array that is created at `now`, without the entries of former
+    /// keys if no other entries are left and none of them is needed any more.
     pub(super) fn at(&self, now: Tick) -> Self {
         match &self.own {
             Some(own) if own.count == 0 && own.until < now => {
@@ -405,7 +405,8 @@ mod tests {
         assert!(lost.own.is_none() && stamp(&lost).is(Stamp::NONE));
     }
 
-    /// While the key's own quota is equal to the default, its charges have the stamp of the default.
+    /// While the key's own quota is equal to the default, its charges have the stamp of the
+    /// default.
     #[test]
     fn a_quota_equal_to_the_default_does_not_shorten_the_time_of_an_entry() {
         let memory = Memory::new(1 << 20);

@@ -345,8 +345,8 @@ impl Table {
     }
 
     /// Replaces the rules with the result of `change`, unless nothing changes. When this call
-    /// returns, the new rules apply to all keys. The change requires a turnover: a word can be interpreted only by the rule that
-    /// made it, so the rules belong to the array.
+    /// returns, the new rules apply to all keys. The change requires a turnover: a word can be
+    /// interpreted only by the rule that made it, so the rules belong to the array.
     ///
     /// Returns false, and changes nothing, if no memory is granted within a tenth of a second
     /// because a stopped thread withholds retired arrays. Apart from that wait, the call is

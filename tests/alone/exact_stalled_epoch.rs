@@ -93,7 +93,8 @@ fn a_million_keys_that_get_and_lose_a_quota_leave_nothing_behind() {
     assert!(after < before + 4_000_000, "resident {before}, then {after}");
 }
 
-/// Entries of keys that have lost their quotas are not freed meanwhile, so their number has a bound.
+/// Entries of keys that have lost their quotas are not freed meanwhile, so their number has a
+/// bound.
 #[test]
 fn quotas_of_ever_new_keys_beside_a_stalled_lookup_are_refused_at_a_bound() {
     let _alone = crate::alone();
@@ -127,8 +128,8 @@ fn quotas_of_ever_new_keys_beside_a_stalled_lookup_are_refused_at_a_bound() {
     assert!(limiter.stats().bytes < 2_000_000, "{} bytes", limiter.stats().bytes);
 }
 
-/// One thread inserts all keys while another stalls, and then rests. The memory that scc has retired
-/// belongs to the resting thread, which never frees it. Other threads still insert keys.
+/// One thread inserts all keys while another stalls, and then rests. The memory that scc has
+/// retired belongs to the resting thread, which never frees it. Other threads still insert keys.
 #[test]
 fn a_thread_that_rests_after_a_stall_locks_out_no_other() {
     let _alone = crate::alone();

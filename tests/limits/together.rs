@@ -403,8 +403,9 @@ fn a_full_table_makes_room_for_new_keys_of_several_limits() {
     assert!(refused <= 8_192 / 64 + 8, "{refused}");
 }
 
-/// The keys of a full limiter stay the same for a month, and then new keys arrive. Only an insertion
-/// finds out that the old keys may be evicted, because a single time so far ahead is not believed.
+/// The keys of a full limiter stay the same for a month, and then new keys arrive. Only an
+/// insertion finds out that the old keys may be evicted, because a single time so far ahead is not
+/// believed.
 #[test]
 fn new_keys_replace_old_ones_after_a_month_in_check_all() {
     const KEYS: usize = 100;

@@ -129,8 +129,9 @@ impl<'a> RequestHead<'a> {
     }
 
     /// Returns the URI, which may be in an extension: see
-    /// [`uri_from`](crate::RateLimitBuilder::uri_from). Over HTTP/2 the URI contains a host; over HTTP/1.1 it usually does not.
-    /// [`header("host")`](Self::header) returns the host in both cases.
+    /// [`uri_from`](crate::RateLimitBuilder::uri_from). Over HTTP/2 the URI contains a host; over
+    /// HTTP/1.1 it usually does not. [`header("host")`](Self::header) returns the host in both
+    /// cases.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }

@@ -177,8 +177,8 @@ pub fn headers_of_scope(scope: &Scope) -> impl Iterator<Item = &HeaderName> {
     scope.headers()
 }
 
-/// Returns whether a method equals a registered method except for its case. Some servers handle such
-/// a request as one of the registered method, and others do not know the method.
+/// Returns whether a method equals a registered method except for its case. Some servers handle
+/// such a request as one of the registered method, and others do not know the method.
 pub fn is_respelled(method: &Method) -> bool {
     counted(method) != method.as_str()
 }

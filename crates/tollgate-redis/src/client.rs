@@ -166,10 +166,11 @@ impl Client {
     ///
     /// Returns the first problem that would prevent the store from answering checks: there is no
     /// [connection](StoreProblem::is_unreachable), the user lacks permission for a command or for
-    /// the keys, the server's memory is full, or the server is a read-only replica. The client stays usable: a task keeps trying
-    /// to connect, and [`WhenUnavailable`](crate::WhenUnavailable) answers checks until the store
-    /// can answer them. If some, but not all, primaries of a cluster can be reached, this method
-    /// returns `Ok`, and `problems` names the others.
+    /// the keys, the server's memory is full, or the server is a read-only replica. The client
+    /// stays usable: a task keeps trying to connect, and
+    /// [`WhenUnavailable`](crate::WhenUnavailable) answers checks until the store can answer them.
+    /// If some, but not all, primaries of a cluster can be reached, this method returns `Ok`, and
+    /// `problems` names the others.
     pub async fn connect(&self) -> Result<(), StoreProblem> {
         let network = &self.network;
         network.connect().await.map_err(StoreProblem)?;

@@ -75,8 +75,8 @@ impl Core {
         self.answer(answered, op)
     }
 
-    /// Gives back tokens by the operations `refunds`, and then asks the store, in one round trip. For
-    /// each refund, also returns whether the store certainly has not executed it.
+    /// Gives back tokens by the operations `refunds`, and then asks the store, in one round trip.
+    /// For each refund, also returns whether the store certainly has not executed it.
     pub(crate) async fn refund_and_ask(
         &self,
         deadline: Instant,

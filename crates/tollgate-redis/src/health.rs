@@ -43,8 +43,8 @@ impl StoreProblem {
         )
     }
 
-    /// Returns true if the store answers checks despite this problem. This is the case if the server
-    /// may forget states when its memory is full.
+    /// Returns true if the store answers checks despite this problem. This is the case if the
+    /// server may forget states when its memory is full.
     pub fn is_warning(&self) -> bool {
         self.0.is_warning()
     }

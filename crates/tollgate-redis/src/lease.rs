@@ -364,8 +364,8 @@ impl Cell {
         }
     }
 
-    /// Removes the leased tokens, and returns the refunds that give them back to the store, with the
-    /// end of each lease. Requires the right to ask.
+    /// Removes the leased tokens, and returns the refunds that give them back to the store, with
+    /// the end of each lease. Requires the right to ask.
     fn take_back(&self, now: u64) -> Vec<(u64, Op)> {
         let taken = self.pool.take_all(now).into_iter().zip(&self.charges);
         let refund = |((until, tokens), charge): ((u64, u64), &AtomicU64)| {

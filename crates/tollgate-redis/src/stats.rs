@@ -26,7 +26,8 @@ pub struct ClientStats {
     pub breaker_trips: u64,
     /// The known problems of the servers. A server is listed if the last attempt to connect to it
     /// failed, or if its connection was lost during a request. The list also contains the results
-    /// of the most recent trials, which an answer with an error starts. A connection that ended while it was idle is not a problem.
+    /// of the most recent trials, which an answer with an error starts. A connection that ended
+    /// while it was idle is not a problem.
     pub problems: Vec<StoreProblem>,
 }
 

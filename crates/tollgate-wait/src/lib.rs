@@ -117,8 +117,8 @@
 //! With the feature `tower`, `WaitLayer` is a layer for HTTP clients such as those of hyper and
 //! reqwest. Each request waits for its turn among the requests with the same key, which is usually
 //! the host. The layer reads the server's limits from each response, and pauses a key that the
-//! server refuses. It can also resend a refused request if that is safe, and hold a request's permit
-//! until the body of the response ends.
+//! server refuses. It can also resend a refused request if that is safe, and hold a request's
+//! permit until the body of the response ends.
 //!
 //! The feature `http` provides `Paced`, the limiter below the layer, for other clients and for
 //! threads. It also provides `Answer`, which parses a response's fields.

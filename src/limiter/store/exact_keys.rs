@@ -29,12 +29,12 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// Checks of known keys are lock-free. Like those with
 /// [`Fingerprints`](crate::store::Fingerprints), they do not allocate, except with a [sliding
-/// log](crate::Algorithm::SlidingLog). Inserting a key allocates, and locks one bucket of
-/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also locks its bucket.
-/// Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of known
-/// keys. A check of a known key that was idle may also lock the bucket, if another thread is
-/// forgetting the key at that moment: the check then forgets the key itself and inserts it again. If
-/// a thread is stopped while it holds such a lock, these calls are blocked in that bucket.
+/// log](crate::Algorithm::SlidingLog). Inserting a key allocates, and locks one bucket of the index
+/// (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also locks its bucket. Keys are
+/// forgotten in calls that insert keys, in sweeps, and occasionally in charges of known keys. A
+/// check of a known key that was idle may also lock the bucket, if another thread is forgetting the
+/// key at that moment: the check then forgets the key itself and inserts it again. If a thread is
+/// stopped while it holds such a lock, these calls are blocked in that bucket.
 ///
 /// # The code of a key
 ///

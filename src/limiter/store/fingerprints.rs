@@ -345,8 +345,8 @@ impl<H> Fingerprints<H> {
         self.check_in(view, view.first_line(key), key, now, request).into()
     }
 
-    /// Replaces the default rule and the rules for individual keys, unless all quotas stay the same.
-    /// Returns an error if the change could not be made.
+    /// Replaces the default rule and the rules for individual keys, unless all quotas stay the
+    /// same. Returns an error if the change could not be made.
     fn change(
         &self,
         since: Since,

@@ -136,8 +136,8 @@ impl Served {
     }
 }
 
-/// Returns the number of a request's fields. HTTP/2 may send each cookie in its own field, and HTTP/1
-/// sends all of them in one.
+/// Returns the number of a request's fields. HTTP/2 may send each cookie in its own field, and
+/// HTTP/1 sends all of them in one.
 fn fields(headers: &HeaderMap) -> usize {
     let cookies = headers.get_all(COOKIE).iter().count();
     headers.len() - cookies.saturating_sub(1)

@@ -5,9 +5,9 @@ use std::fs;
 use crate::host::{Asked, Module, get};
 use tollgate_testing::spellings::{KNOWN, SPELLED, Sent};
 
-/// Returns a request as Envoy passes it to a filter: an absolute target takes the place of the host,
-/// names are in lower case, and there is one host. Returns `None` for two different hosts, because
-/// Envoy passes on the one in the target.
+/// Returns a request as Envoy passes it to a filter: an absolute target takes the place of the
+/// host, names are in lower case, and there is one host. Returns `None` for two different hosts,
+/// because Envoy passes on the one in the target.
 fn asked(sent: &Sent) -> Option<Asked> {
     let host = sent.hosts().join(",");
     let (authority, path) = match sent.target.strip_prefix("http://") {

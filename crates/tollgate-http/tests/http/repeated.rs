@@ -1,5 +1,5 @@
-//! Tests layers inside of axum's nested routers: which URI they see, and that a layer that a request
-//! passes twice charges it once.
+//! Tests layers inside of axum's nested routers: which URI they see, and that a layer that a
+//! request passes twice charges it once.
 
 use super::site::{from, site};
 use axum::Router;

@@ -116,8 +116,8 @@ fn shared_limits_are_checked_when_the_layer_is_built_and_are_not_asked() {
     assert_eq!(site.send(with(&[])).items("ratelimit"), ["one r=4 t=720", "other r=4 t=720"]);
 }
 
-/// The local limiter is full for a month, and then new keys arrive. Only an insertion finds out that
-/// the old keys may be evicted.
+/// The local limiter is full for a month, and then new keys arrive. Only an insertion finds out
+/// that the old keys may be evicted.
 #[test]
 fn new_keys_replace_old_ones_after_a_month_beside_a_shared_limit() {
     let day = Duration::from_secs(24 * 3_600);

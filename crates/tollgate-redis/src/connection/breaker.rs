@@ -21,8 +21,8 @@
 //! but no requests is therefore probed less and less often.
 //!
 //! If a stalled server resumes, it answers the PING that waits on its old connection, and this
-//! answer ends the pause or the attempt to connect. Many machines may then return at the same moment, but they do not send
-//! more requests than before the stall.
+//! answer ends the pause or the attempt to connect. Many machines may then return at the same
+//! moment, but they do not send more requests than before the stall.
 
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use std::time::Duration;

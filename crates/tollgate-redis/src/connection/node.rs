@@ -81,7 +81,8 @@ impl Node {
         self.connection.load_full()
     }
 
-    /// Records that an answer did not arrive in time. Returns whether the breaker opened as a result.
+    /// Records that an answer did not arrive in time. Returns whether the breaker opened as a
+    /// result.
     pub(crate) fn late(&self) -> bool {
         let opened = self.breaker.late();
         if opened {
@@ -132,7 +133,8 @@ impl Node {
         self.trying.store(false, Relaxed);
     }
 
-    /// Returns true if the last trial found a problem that prevents the store from answering checks.
+    /// Returns true if the last trial found a problem that prevents the store from answering
+    /// checks.
     pub(crate) fn has_failed(&self) -> bool {
         self.findings.load().problems.iter().any(|problem| !problem.is_warning())
     }

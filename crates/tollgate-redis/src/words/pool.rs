@@ -96,8 +96,8 @@ impl TokenPool {
         None
     }
 
-    /// Removes all tokens that can be spent at `now`. Returns the end of each place's lease, and the
-    /// number of tokens removed from it.
+    /// Removes all tokens that can be spent at `now`. Returns the end of each place's lease, and
+    /// the number of tokens removed from it.
     pub fn take_all(&self, now: u64) -> [(u64, u64); 2] {
         [0, 1].map(|index| {
             // ORDERING: relaxed, as in `spend`.
@@ -153,8 +153,8 @@ impl TokenPool {
         self.both(Relaxed).iter().any(|lease| lease.at(now) == 0)
     }
 
-    /// Adds a lease. Returns its place, or `None` if its tokens were added to another lease. Requires
-    /// the right to ask.
+    /// Adds a lease. Returns its place, or `None` if its tokens were added to another lease.
+    /// Requires the right to ask.
     ///
     /// Until the new lease is stored, tokens of the replaced lease may be spent, even after the
     /// time of this call. The arrival time is therefore read again after the new lease has been

@@ -61,8 +61,8 @@ pub(crate) struct Pace {
     /// `admitted + asking` at the time when the latest refusal was counted. A response to a request
     /// up to this number neither ends nor extends the series of refusals.
     counted: Number,
-    /// The number of the request whose success has ended the last series of refusals, and the length
-    /// of this series. The body of this success may still turn out to be a refusal.
+    /// The number of the request whose success has ended the last series of refusals, and the
+    /// length of this series. The body of this success may still turn out to be a refusal.
     ended: (Number, u32),
     limits: Vec<Known>,
 }

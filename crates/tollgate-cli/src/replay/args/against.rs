@@ -74,8 +74,8 @@ impl AgainstArgs {
     }
 
     /// Returns the limits to compare with `layer`. The option `--against` replaces only the limits
-    /// and keeps all other settings of `layer`. `key` returns the key of a quota without a name. The
-    /// option `--against-config` replaces everything.
+    /// and keeps all other settings of `layer`. `key` returns the key of a quota without a name.
+    /// The option `--against-config` replaces everything.
     ///
     /// # Errors
     ///

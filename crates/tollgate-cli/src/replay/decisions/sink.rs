@@ -2,8 +2,8 @@
 //! device, a pipe, or a file. A file is replaced only by a complete file.
 //!
 //! Data is written to a file without a name, which the system removes when the program ends. If
-//! Ctrl-C stops the replay, for example, no file is left behind. After the replay has succeeded, the
-//! data is copied to a temporary file in the target's folder, and this file is renamed. If the
+//! Ctrl-C stops the replay, for example, no file is left behind. After the replay has succeeded,
+//! the data is copied to a temporary file in the target's folder, and this file is renamed. If the
 //! replay fails, an earlier file with the target's name is unchanged, and an incomplete file never
 //! has that name.
 

@@ -1,7 +1,7 @@
 //! Splits a log, either plain or compressed with gzip, into lines. Memory is bounded.
 //!
-//! A line ends with a line feed. If a log has no line feed where its first line could end, its lines
-//! end with carriage returns.
+//! A line ends with a line feed. If a log has no line feed where its first line could end, its
+//! lines end with carriage returns.
 //!
 //! A log may have holes, which are read as NUL bytes. Two causes are common:
 //!

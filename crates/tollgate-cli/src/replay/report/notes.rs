@@ -8,8 +8,8 @@ use tollgate::Quota;
 use super::quantity::{duration, grouped, plural};
 use crate::replay::log::summary::{FileSummary, LogSummary};
 
-/// Returns all notes on the logs. `quota` is the only quota, if there is only one. For `shifted`, see
-/// [`on_order`].
+/// Returns all notes on the logs. `quota` is the only quota, if there is only one. For `shifted`,
+/// see [`on_order`].
 pub(crate) fn on_log(log: &LogSummary, is_sorted: bool, shifted: &str, quota: Option<Quota>) -> Vec<String> {
     on_holes(log)
         .chain(on_last_lines(log))

@@ -180,8 +180,8 @@ async fn a_request_of_http2_has_at_most_a_hundred_fields() {
         let request = (2..fields).fold(request, |request, _| request.header("x-b", "1"));
         request.body(Empty::new()).unwrap()
     };
-    // The upstream also allows a hundred fields, and the proxy adds some. The request that is too large
-    // is not charged.
+    // The upstream also allows a hundred fields, and the proxy adds some. The request that is too
+    // large is not charged.
     for (fields, status) in [(90, 200), (101, 431), (90, 200), (90, 429)] {
         let response = within(client.send_request(request(fields))).await.unwrap();
         assert_eq!(response.status(), status, "{fields}");

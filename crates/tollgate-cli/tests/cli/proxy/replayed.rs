@@ -138,8 +138,8 @@ impl Picks {
 
 /// Returns the line numbers of all requests in the proxy's log, and whether the request passed.
 ///
-/// Which of several limits a refusal names depends on nanoseconds if the limits have equal waits, so
-/// the names are not compared.
+/// Which of several limits a refusal names depends on nanoseconds if the limits have equal waits,
+/// so the names are not compared.
 fn passed(log: &str) -> Vec<(usize, bool)> {
     let lines = fs::read_to_string(log).unwrap();
     let line = |(number, line): (usize, &str)| {
