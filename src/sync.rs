@@ -317,26 +317,27 @@ mod shim {
         }
     }
 
-    impl Atomic<u64> {
+    // These methods suit integers, if no result overflows.
+    impl<T: Pod> Atomic<T> {
         /// Sets the bits of `value`. Returns the old value.
-        pub fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        pub fn fetch_or(&self, value: T, order: Ordering) -> T {
             self.touch.conflict();
             // ORDERING: given by the caller.
-            self.value.fetch_or(value, order)
+            typed(self.value.fetch_or(bits(value), order))
         }
 
         /// Adds `value`. Returns the old value.
-        pub fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        pub fn fetch_add(&self, value: T, order: Ordering) -> T {
             self.touch.conflict();
             // ORDERING: given by the caller.
-            self.value.fetch_add(value, order)
+            typed(self.value.fetch_add(bits(value), order))
         }
 
         /// Subtracts `value`. Returns the old value.
-        pub fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        pub fn fetch_sub(&self, value: T, order: Ordering) -> T {
             self.touch.conflict();
             // ORDERING: given by the caller.
-            self.value.fetch_sub(value, order)
+            typed(self.value.fetch_sub(bits(value), order))
         }
     }
 

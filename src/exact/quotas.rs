@@ -46,7 +46,6 @@
 
 use super::entry::Asked;
 use super::undo::Undo;
-use crate::clock::Clock;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
 use crate::state::{Counts, SharedRule, Since, StateRule, Versioned, Wanted};
@@ -114,12 +113,12 @@ enum Ruling {
 }
 
 impl<K: Eq + Send + Sync + 'static> Quotas<K> {
-    pub(super) fn new(default: Enforced<StateRule>, clock: Clock) -> Self {
-        let counts = Counts::new(clock);
+    pub(super) fn new(default: Enforced<StateRule>) -> Self {
+        let counts = Counts::new();
         let default = Ruling::Rule(SharedRule::new(default, &counts));
         Self {
             changes: Atomic::new(0),
-            default: Terms::new(default, Since::START),
+            default: Terms::new(default, &Since::START),
             counts,
             retired: Bag::new(),
             own: Index::new(),
@@ -216,7 +215,7 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
     }
 
     /// Replaces the default rule. Returns false, and changes nothing, if the quota is the same.
-    pub(super) fn set_default(&self, rule: Enforced<StateRule>, since: Since) -> bool {
+    pub(super) fn set_default(&self, rule: Enforced<StateRule>, since: &Since) -> bool {
         let is_new = |last: &Ruling| !last.has_quota_of(rule);
         let replaced = self.default.replace(|| self.rule(rule), since, is_new, &self.retired);
         if replaced.is_some() {
@@ -231,7 +230,7 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
 
     /// Sets or replaces a key's own rule. Returns false, and changes nothing, if the key already
     /// has this quota of its own.
-    pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, since: Since) -> bool {
+    pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, since: &Since) -> bool {
         // ORDERING: relaxed, because the count of changes publishes this value.
         self.count.fetch_add(1, Relaxed);
         // ORDERING: relaxed, like the increment. The increment is undone if the key already has an
@@ -269,7 +268,7 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
     pub(super) fn remove<Q: Equivalent<K> + ?Sized>(
         &self,
         key: Asked<'_, Q>,
-        since: Since,
+        since: &Since,
         visit: impl Fn(),
     ) {
         let Some(own) = self.own.find(key.hash, |own| key.is(own), Arc::clone) else { return };
@@ -334,14 +333,14 @@ impl Ruling {
 }
 
 impl Terms {
-    fn new(ruling: Ruling, since: Since) -> Self {
-        Self(Root::to(Term { ruling, since, next: Link::null() }))
+    fn new(ruling: Ruling, since: &Since) -> Self {
+        Self(Root::to(Term { ruling, since: since.clone(), next: Link::null() }))
     }
 
     fn latest(&self, retired: &Bag) -> (Ruling, Since) {
         under_guard(|guard| {
             let Term { ruling, since, .. } = self.last(guard, retired)?;
-            Ok((ruling.clone(), *since))
+            Ok((ruling.clone(), since.clone()))
         })
     }
 
@@ -350,7 +349,7 @@ impl Terms {
     fn replace(
         &self,
         new: impl Fn() -> Ruling,
-        since: Since,
+        since: &Since,
         is_due: impl Fn(&Ruling) -> bool,
         retired: &Bag,
     ) -> Option<Ruling> {
@@ -359,7 +358,7 @@ impl Terms {
             if !is_due(&last.ruling) {
                 return Ok(None);
             }
-            let new = Term { ruling: new(), since, next: Link::null() };
+            let new = Term { ruling: new(), since: since.clone(), next: Link::null() };
             let installed = last.next.install(new, guard);
             installed.map(|_| Some(last.ruling.clone())).map_err(|_| Retry)
         });

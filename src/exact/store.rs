@@ -22,7 +22,6 @@ use super::places::Places;
 use super::quotas::Quotas;
 use super::rounds::{self, Rounds};
 use super::undo::Undo;
-use crate::clock::Clock;
 use crate::decision::{Decision, Stamp};
 use crate::error::Refused;
 use crate::forgetting::Sweep;
@@ -81,12 +80,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
     /// The maximum number of places visited by one step of a round.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
-    pub(crate) fn new(
-        max_keys: usize,
-        grace: Duration,
-        rule: Enforced<StateRule>,
-        clock: Clock,
-    ) -> Result<Self, Refused> {
+    pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<StateRule>) -> Result<Self, Refused> {
         // `u32::MAX` is reserved for "no place".
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -95,7 +89,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
         let max_keys = max_keys as u64;
         Ok(Self {
             index: Index::new(),
-            quotas: Quotas::new(rule, clock),
+            quotas: Quotas::new(rule),
             places: Places::new(max_keys),
             rounds: Rounds::new(max_keys, grace),
             max_keys,
@@ -106,8 +100,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
 
     /// Creates an empty store for the same number of keys, with the given rule.
     pub(crate) fn beside(&self, rule: Enforced<StateRule>) -> Result<Self, Refused> {
-        let clock = self.quotas.counts().clock().clone();
-        Self::new(size(self.max_keys), self.rounds.grace(), rule, clock)
+        Self::new(size(self.max_keys), self.rounds.grace(), rule)
     }
 
     /// Passes the state of `key` to `visit`. Returns `None` if the key is not in the store. `visit`
@@ -308,7 +301,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
 
     /// Replaces the rule for all keys without a rule of their own, and visits every key. Does
     /// nothing if the quota is the same. This method is lock-free.
-    pub(crate) fn set_default_rule(&self, rule: Enforced<StateRule>, since: Since) {
+    pub(crate) fn set_default_rule(&self, rule: Enforced<StateRule>, since: &Since) {
         if !self.quotas.set_default(rule, since) {
             return;
         }
@@ -335,7 +328,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
     }
 
     /// Gives a key its own rule. Does nothing if the key already has this quota of its own.
-    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<StateRule>, since: Since)
+    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<StateRule>, since: &Since)
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -346,7 +339,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
     }
 
     /// Removes a key's own rule, if it has one.
-    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, since: Since)
+    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, since: &Since)
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -507,12 +500,7 @@ impl<K> fmt::Debug for ExactStore<K> {
 mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
-    use crate::clock::ManualClock;
     use crate::rule::AnyRule;
-
-    fn clock() -> Clock {
-        Clock::from(ManualClock::new())
-    }
 
     /// Two keys with the same hash differ only in their places. The index may find either key
     /// first, so the test runs once with each of them as the busy key.
@@ -521,7 +509,7 @@ mod tests {
         let quota = Quota::per_second(10);
         let rule = StateRule::Packed(AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap());
         for busy in [1_u64, 2] {
-            let store = ExactStore::new(10, Duration::ZERO, Enforced { rule, quota }, clock()).unwrap();
+            let store = ExactStore::new(10, Duration::ZERO, Enforced { rule, quota }).unwrap();
             for key in &[1, 2] {
                 let cost = if *key == busy { 10 } else { 1 };
                 let charge = |state: AnyState<'_>| state.charge(Tick::ZERO, cost);
@@ -544,16 +532,16 @@ mod tests {
             Enforced { rule: StateRule::Packed(rule), quota }
         };
         let (fast, slow) = (Quota::per_second(10), Quota::per_hour(10));
-        let store = ExactStore::new(10, Duration::ZERO, enforced(fast), clock()).unwrap();
+        let store = ExactStore::new(10, Duration::ZERO, enforced(fast)).unwrap();
         let asked = Asked { hash: 1 << 40, key: &1_u64 };
         let to_key = || {
-            store.set_default_rule(enforced(slow), Since::START);
+            store.set_default_rule(enforced(slow), &Since::START);
             1
         };
         let charge = |state: AnyState<'_>| state.charge(Tick::ZERO, 10);
         assert!(store.insert(asked, to_key, Tick::ZERO, charge).unwrap().0.is_allowed());
         let later = Tick::ZERO + Duration::from_secs(1);
-        store.set_default_rule(enforced(fast), Since::at(later));
+        store.set_default_rule(enforced(fast), &Since::at(later));
         let left = store.known(asked, |state| Some(state.peek(later, 1)?.remaining()));
         assert_eq!(left, Some(0), "no tokens were refilled under the first quota");
     }

@@ -53,7 +53,7 @@ impl SingleLimiter {
     /// Creates a limiter whose state has never been charged.
     pub(crate) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
         let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
-        let rule = SharedRule::new(Enforced { rule, quota }, &Counts::new(clock.clone()));
+        let rule = SharedRule::new(Enforced { rule, quota }, &Counts::new());
         let state = Apart(Standalone::idle(Wanted { rule, changes: 0, since: Since::START }));
         Self { first, state, resets: Resets::none_yet(), method, clock }
     }
@@ -122,11 +122,11 @@ impl SingleLimiter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
-        self.set_quota_since(quota, Since::by(&self.clock))
+        self.set_quota_since(quota, &Since::by(&self.clock))
     }
 
     /// Replaces the quota like [`set_quota`](Self::set_quota), at the time `now`.
-    pub(crate) fn set_quota_since(&self, quota: Quota, since: Since) -> Result<(), QuotaError> {
+    pub(crate) fn set_quota_since(&self, quota: Quota, since: &Since) -> Result<(), QuotaError> {
         self.state.0.replace(self.method.any(quota)?, since);
         Ok(())
     }
@@ -544,7 +544,7 @@ impl At<'_, SingleLimiter> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
-        self.limiter.set_quota_since(quota, Since::at(self.now))
+        self.limiter.set_quota_since(quota, &Since::at(self.now))
     }
 }
 

@@ -4,7 +4,6 @@ use super::any_state::AnyState;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
 use super::since::Since;
 use super::versions::Versioned;
-use crate::clock::{Clock, ManualClock};
 use crate::decision::{Decision, Stamp};
 use crate::error::Refused;
 use crate::forgetting::Mark;
@@ -29,7 +28,7 @@ impl ModelLog {
     ///
     /// Returns the same errors as any limiter with a sliding log.
     pub fn new(quota: Quota) -> Result<Self, Refused> {
-        let counts = Counts::new(Clock::from(ManualClock::new()));
+        let counts = Counts::new();
         let rule = SharedRule::new(Self::enforced(quota)?, &counts);
         let state = Versioned::fresh(Wanted { rule, changes: 0, since: Since::START }, Stamp::NONE);
         Ok(Self { state, retired: Bag::new(), mark: Mark::at(Tick::ZERO) })
@@ -70,7 +69,7 @@ impl ModelLog {
     ///
     /// Returns the same errors as any limiter with a sliding log.
     pub fn replace(&self, quota: Quota, now: Tick) -> Result<(), Refused> {
-        self.state.replace(Self::enforced(quota)?, Since::at(now), &self.retired);
+        self.state.replace(Self::enforced(quota)?, &Since::at(now), &self.retired);
         Ok(())
     }
 

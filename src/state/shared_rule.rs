@@ -1,7 +1,6 @@
 //! The rule shared by many keys, and the rule wanted for a key's state.
 
 use super::since::Since;
-use crate::clock::Clock;
 use crate::decision::{Decision, Stamp};
 use crate::log::{Log, SlidingLog};
 use crate::quota::{Enforced, Quota};
@@ -58,8 +57,7 @@ impl Drop for SharedRule {
     }
 }
 
-/// Counts of a store's allocations that have not been freed yet, and what all states of the store
-/// share.
+/// Counts of a store's allocations that have not been freed yet, and of the stamps of its versions.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// The number of cells, including unlinked cells.
@@ -67,23 +65,21 @@ pub(crate) struct Counts {
     /// The number of rules, including rules that were replaced but that a version still uses.
     rules: Counter,
     /// The number of versions created by changes, including versions that were already replaced.
-    pub(crate) later: Atomic<u64>,
+    pub(crate) later: Atomic<u32>,
     /// The number of stamps that were drawn for versions that follow another.
-    stamps: Atomic<u64>,
-    /// The clock of the limiter, which dates the move of a state to another rule.
-    clock: Clock,
+    stamps: Atomic<u32>,
 }
 
 impl Counts {
-    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let (cells, later, stamps) = (Atomic::new(0), Atomic::new(0), Atomic::new(0));
-        Arc::new(Self { cells, rules: Counter::new(), later, stamps, clock })
+        Arc::new(Self { cells, rules: Counter::new(), later, stamps })
     }
 
     /// Returns a stamp for a version that follows another. No other version of the store has it.
     pub(super) fn draw_stamp(&self) -> Stamp {
         // ORDERING: relaxed, because each number is drawn once, and the stamp publishes nothing.
-        Stamp::of_change(2 * self.stamps.fetch_add(1, Relaxed) + 1)
+        Stamp::of_change(2 * u64::from(self.stamps.fetch_add(1, Relaxed)) + 1)
     }
 
     /// Returns the stamp of a state that is created after this number of changes.
@@ -91,15 +87,10 @@ impl Counts {
         Stamp::of_change(2 * changes)
     }
 
-    /// Returns the limiter's clock.
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
     /// Returns the number of versions created by changes.
     pub(crate) fn later(&self) -> usize {
         // ORDERING: relaxed; a count.
-        size(self.later.load(Relaxed))
+        self.later.load(Relaxed) as usize
     }
 
     /// Returns the total size in bytes of the rules and the counts.

@@ -50,7 +50,7 @@ impl Standalone {
 
     /// Replaces the state's rule, unless the quota is the same. Decisions made after this call
     /// returns use the new rule or a later one.
-    pub(crate) fn replace(&self, rule: Enforced<StateRule>, since: Since) {
+    pub(crate) fn replace(&self, rule: Enforced<StateRule>, since: &Since) {
         self.state.replace(rule, since, &self.retired);
         self.retired.tidy();
     }

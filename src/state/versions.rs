@@ -55,7 +55,7 @@ struct Later {
 }
 
 /// What the state before a change means to the rule after the change.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Change {
     /// The word is translated; this is the time of the change.
     Word(Since),
@@ -191,14 +191,14 @@ impl Versioned {
     /// Replaces the state's rule, unless the quota is the same. Decisions made after this call
     /// returns use the new rule or a later one. The state must belong to no store, so that it is
     /// never sealed.
-    pub(crate) fn replace(&self, new: Enforced<StateRule>, since: Since, retired: &Bag) {
+    pub(crate) fn replace(&self, new: Enforced<StateRule>, since: &Since, retired: &Bag) {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(()) };
             if last.version.rule.quota == new.quota {
                 return Ok(());
             }
             let rule = SharedRule::new(new, &last.version.rule.counts);
-            self.install_behind(last, Wanted { rule, changes: 0, since }, guard)
+            self.install_behind(last, Wanted { rule, changes: 0, since: since.clone() }, guard)
         });
         // Freeze the words of the earlier versions, and install their translations.
         under_guard(|guard| self.last(guard, retired).map(|_| ()));
@@ -268,7 +268,7 @@ impl Versioned {
     fn install_behind(&self, last: Last<'_>, wanted: Wanted, guard: &Guard) -> Result<(), Retry> {
         let Version { rule: before, stamp, .. } = last.version;
         let change = match &before.rule {
-            StateRule::Packed(_) => Change::Word(wanted.since),
+            StateRule::Packed(_) => Change::Word(wanted.since.clone()),
             StateRule::Log(rule) => {
                 let now = wanted.since.requested();
                 Change::Log(self.log.past(&last.rule_of_log(rule), now, guard)?)
@@ -303,7 +303,7 @@ impl Versioned {
                 return Ok((!is_sealed).then_some(Last { at, version }));
             };
             let next = &later.version;
-            match (&version.rule.rule, &next.rule.rule, later.change) {
+            match (&version.rule.rule, &next.rule.rule, &later.change) {
                 (StateRule::Packed(old), StateRule::Packed(new), Change::Word(since)) => {
                     let frozen =
                         update(&version.word, |word| if word.is_frozen() { word } else { word.frozen() }).to;
@@ -311,7 +311,7 @@ impl Versioned {
                         return Ok(None);
                     }
                     if load(&next.word).is_fresh() {
-                        let now = since.binding(next.rule.counts.clock());
+                        let now = since.binding();
                         begin(&next.word, new.adopt(old, frozen.thawed(), now));
                     }
                 }
@@ -380,8 +380,8 @@ impl Last<'_> {
     /// Returns the rule of a log, with the log's past.
     #[inline]
     fn rule_of_log(self, rule: &SlidingLog) -> SlidingLog {
-        match self.at.map(|later| later.change) {
-            Some(Change::Log(past)) => rule.with_past(past),
+        match self.at.map(|later| &later.get().change) {
+            Some(Change::Log(past)) => rule.with_past(*past),
             _ => *rule,
         }
     }
@@ -411,7 +411,6 @@ impl Drop for Later {
 mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
-    use crate::clock::{Clock, ManualClock};
     use crate::quota::Quota;
     use crate::rule::AnyRule;
     use std::cell::Cell;
@@ -428,14 +427,14 @@ mod tests {
     #[test]
     fn a_call_that_is_held_up_in_many_eras_keeps_few_versions() {
         const TIMES: u64 = 500;
-        let counts = Counts::new(Clock::from(ManualClock::new()));
+        let counts = Counts::new();
         let (retired, times) = (Bag::new(), Cell::new(0));
         let rule = SharedRule::new(enforced(1), &counts);
         let state = Versioned::idle(Wanted { rule, changes: 0, since: Since::START });
         let found = state.visit_as_is(&retired, |_| {
             (times.get() == TIMES).then_some(()).or_else(|| {
                 times.set(times.get() + 1);
-                state.replace(enforced(1 + times.get()), Since::START, &retired);
+                state.replace(enforced(1 + times.get()), &Since::START, &retired);
                 retired.collect();
                 // Guards of other tests may delay this for a while.
                 let end = Instant::now() + Duration::from_secs(60);

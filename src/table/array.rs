@@ -474,7 +474,6 @@ mod tests {
     use super::super::memory::Memory;
     use super::*;
     use crate::algorithm::Algorithm;
-    use crate::clock::{Clock, ManualClock};
     use crate::quota::{Enforced, Quota};
 
     fn array(size: Size, promised: u64) -> Array {
@@ -485,14 +484,7 @@ mod tests {
         let quota = Quota::per_second(1);
         let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
         let permit = Permit::take(&Memory::new(1 << 20), Array::bytes_of(size)).unwrap();
-        Array::new(
-            size,
-            promised,
-            Dawn::first(),
-            Rules::new(Enforced { rule, quota }, Clock::from(ManualClock::new())),
-            permit,
-        )
-        .unwrap()
+        Array::new(size, promised, Dawn::first(), Rules::new(Enforced { rule, quota }), permit).unwrap()
     }
 
     #[test]

@@ -19,7 +19,6 @@
 
 use super::memory::{Memory, Permit};
 use super::space::Fingerprint;
-use crate::clock::Clock;
 use crate::decision::Stamp;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Gcra};
@@ -47,7 +46,6 @@ pub(crate) struct Rules {
     changes: u64,
     /// The time of the latest change.
     since: Since,
-    clock: Clock,
 }
 
 /// A rule, and the stamp of charges under the rule.
@@ -98,11 +96,11 @@ pub(crate) enum Changed {
 type Map = HashMap<Fingerprint, Entry, BuildHasherDefault<Given>>;
 
 impl Rules {
-    pub(super) fn new(default: Enforced<AnyRule>, clock: Clock) -> Self {
+    pub(super) fn new(default: Enforced<AnyRule>) -> Self {
         let default = Stamped { enforced: default, stamp: Stamp::NONE };
-        let since = Since::START;
+        let [default_since, since] = [Since::START; 2];
         let bucket = default.enforced.rule.as_gcra();
-        Self { bucket, default, default_since: since, own: None, largest: 0, changes: 0, since, clock }
+        Self { bucket, default, default_since, own: None, largest: 0, changes: 0, since }
     }
 
     /// Returns the rule for a key.
@@ -127,7 +125,7 @@ impl Rules {
 
     /// Returns the time of the latest change of the default.
     pub(crate) fn default_since(&self) -> Since {
-        self.default_since
+        self.default_since.clone()
     }
 
     /// Returns the stamp of charges under the default.
@@ -149,11 +147,7 @@ impl Rules {
 
     /// Returns the time for which a word is translated to these rules. The word must be frozen.
     pub(super) fn binding(&self) -> Tick {
-        self.since.binding(&self.clock)
-    }
-
-    pub(super) fn clock(&self) -> &Clock {
-        &self.clock
+        self.since.binding()
     }
 
     /// Returns the number of keys that have their own rule.
@@ -185,7 +179,7 @@ impl Rules {
     /// keep the largest rules.
     pub(crate) fn changed(
         &self,
-        since: Since,
+        since: &Since,
         default: Option<Enforced<AnyRule>>,
         keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
         memory: &Arc<Memory>,
@@ -200,8 +194,8 @@ impl Rules {
         let default = default.filter(|default| default.quota != self.default.enforced.quota);
         let mut is_changed = default.is_some();
         let (default, default_since) = match default {
-            Some(new) => (replaced(new, &self.default), since),
-            None => (self.default, self.default_since),
+            Some(new) => (replaced(new, &self.default), since.clone()),
+            None => (self.default, self.default_since.clone()),
         };
         let mut entries = self.own.as_ref().map(|own| own.entries.clone()).unwrap_or_default();
         let has_new_stamp = !default.stamp.is(self.default.stamp);
@@ -255,8 +249,7 @@ impl Rules {
             },
         };
         let bucket = if own.is_none() { default.enforced.rule.as_gcra() } else { None };
-        let clock = self.clock.clone();
-        Changed::To(Self { bucket, default, default_since, own, largest, changes, since, clock })
+        Changed::To(Self { bucket, default, default_since, own, largest, changes, since: since.clone() })
     }
 }
 
@@ -272,7 +265,6 @@ fn bytes_of(count: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
-    use crate::clock::ManualClock;
     use std::hash::BuildHasher;
     use std::time::Duration;
 
@@ -292,11 +284,11 @@ mod tests {
     }
 
     fn first(quota: Quota) -> Rules {
-        Rules::new(rule(quota), Clock::from(ManualClock::new()))
+        Rules::new(rule(quota))
     }
 
     fn changed_at(rules: &Rules, now: Tick, keys: &Changes, memory: &Arc<Memory>) -> Option<Rules> {
-        match rules.changed(Since::at(now), None, keys, memory) {
+        match rules.changed(&Since::at(now), None, keys, memory) {
             Changed::To(rules) => Some(rules),
             Changed::Nothing => panic!("something changes"),
             Changed::NotPermitted => None,
@@ -339,7 +331,7 @@ mod tests {
         assert!(last.are(&last.clone()) && !last.are(&kept[3]));
         // If only the default changes, the existing rules for individual keys are kept, so the
         // change costs no memory.
-        let default = last.changed(Since::START, Some(rule(FAST)), &[], &memory);
+        let default = last.changed(&Since::START, Some(rule(FAST)), &[], &memory);
         assert!(matches!(default, Changed::To(_)) && memory.bytes() == 4 * BYTES);
         // Once no key has its own rule, no memory is counted for rules.
         drop(kept);
@@ -371,7 +363,7 @@ mod tests {
         let memory = Memory::new(0);
         let own = changed_at(&first(SLOW), Tick::ZERO, &[(key(2), Some(rule(FAST)))], &memory).unwrap();
         let same = [(key(2), Some(rule(FAST))), (key(3), None)];
-        assert!(matches!(own.changed(Since::START, Some(rule(SLOW)), &same, &memory), Changed::Nothing));
+        assert!(matches!(own.changed(&Since::START, Some(rule(SLOW)), &same, &memory), Changed::Nothing));
     }
 
     /// The default refills a whole bucket in one second.
@@ -398,7 +390,7 @@ mod tests {
             let changed = changed_at(&lost, now, &other, &memory).unwrap();
             assert_eq!(changed.own.as_ref().unwrap().entries.len(), entries);
         }
-        let default = lost.changed(Since::at(secs(11)), Some(rule(FAST)), &[], &memory);
+        let default = lost.changed(&Since::at(secs(11)), Some(rule(FAST)), &[], &memory);
         assert!(matches!(default, Changed::To(rules) if rules.own.is_none()));
         // After that time, a removal needs no entry.
         let lost = changed_at(&own, secs(12), &[(key(2), None)], &memory).unwrap();

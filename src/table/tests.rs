@@ -7,7 +7,6 @@ use super::size::Size;
 use super::turnover::{LEAST_MEMORY, TRIES, Table, limit_after};
 use super::*;
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, ManualClock};
 use crate::growth;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::under_guard;
@@ -27,12 +26,8 @@ fn rule_of(quota: Quota) -> Enforced<AnyRule> {
     Enforced { rule, quota }
 }
 
-fn clock() -> Clock {
-    Clock::from(ManualClock::new())
-}
-
 fn table() -> Table {
-    Table::new(1_000, Duration::ZERO, rule(), clock()).unwrap()
+    Table::new(1_000, Duration::ZERO, rule()).unwrap()
 }
 
 fn insert(table: &Table, key: Fingerprint, now: Tick) {
@@ -48,7 +43,7 @@ fn place(table: &Table) -> Place {
 fn root(limit: u64, survivors: u64) -> Array {
     let size = Size::first(limit);
     let permit = Permit::take(&Memory::new(LEAST_MEMORY), Array::bytes_of(size)).unwrap();
-    Array::new(size, survivors, Dawn::first(), Rules::new(rule(), clock()), permit).unwrap()
+    Array::new(size, survivors, Dawn::first(), Rules::new(rule()), permit).unwrap()
 }
 
 #[test]
@@ -145,7 +140,7 @@ fn a_change_while_the_root_is_full_makes_it_larger() {
     assert_eq!((table.len(), table.stats().room), (full, full));
     let quota = Quota::per_second(2);
     let changed =
-        |rules: &Rules, memory: &Arc<Memory>| rules.changed(Since::START, Some(rule_of(quota)), &[], memory);
+        |rules: &Rules, memory: &Arc<Memory>| rules.changed(&Since::START, Some(rule_of(quota)), &[], memory);
     assert!(table.change(Tick::ZERO, changed));
     assert_eq!((table.len(), table.stats().room), (full, 4 * full));
 }

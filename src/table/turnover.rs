@@ -6,7 +6,6 @@ use super::rules::{Changed, Rules};
 use super::size::Size;
 use super::space::{Fingerprint, Probe, SLOTS};
 use super::step::{Step, reach};
-use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::forgetting::Sweep;
@@ -73,12 +72,7 @@ impl Table {
     /// The maximum number of slots closed by one step of a turnover.
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
-    pub(crate) fn new(
-        max_keys: usize,
-        grace: Duration,
-        rule: Enforced<AnyRule>,
-        clock: Clock,
-    ) -> Result<Self, Refused> {
+    pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
         // The number of keys and the number of chunks must each fit into half a word: see `chunks`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -88,7 +82,7 @@ impl Table {
         let memory = Memory::new((ARRAYS_AT_CAP * Array::bytes_of(Size::first(max_keys))).max(LEAST_MEMORY));
         let size = Size::first(growth::FIRST.min(max_keys));
         let first = Permit::take(&memory, Array::bytes_of(size))
-            .and_then(|permit| Array::new(size, 0, Dawn::first(), Rules::new(rule, clock), permit));
+            .and_then(|permit| Array::new(size, 0, Dawn::first(), Rules::new(rule), permit));
         let Some(first) = first else {
             return Err(Refused::OutOfMemory { bytes: Array::bytes_of(size) });
         };
@@ -99,8 +93,7 @@ impl Table {
 
     /// Creates an empty table for the same number of keys, with the given rule.
     pub(crate) fn beside(&self, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
-        let clock = self.with_rules(|rules| rules.clock().clone());
-        Self::new(size(self.max_keys), self.grace, rule, clock)
+        Self::new(size(self.max_keys), self.grace, rule)
     }
 
     /// Calls `visit` with the state of `key`, if the key is in the table and has been charged.

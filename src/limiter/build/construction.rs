@@ -60,9 +60,8 @@ impl Chosen {
         hash: S::Hash,
     ) -> Result<Limiter<K, S>, Refused> {
         let &Self { grace, count_denials, when_full, .. } = self;
-        let clock = self.clock.clone();
-        let settings = Settings { quota, method, max_keys, grace, count_denials, clock: clock.clone() };
-        Ok(Limiter::new(method, clock, S::empty(settings, hash)?, when_full))
+        let settings = Settings { quota, method, max_keys, grace, count_denials };
+        Ok(Limiter::new(method, self.clock.clone(), S::empty(settings, hash)?, when_full))
     }
 }
 

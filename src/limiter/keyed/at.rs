@@ -241,7 +241,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
-        self.limiter.set_quota_since(quota, Since::at(self.now))
+        self.limiter.set_quota_since(quota, &Since::at(self.now))
     }
 
     /// Sets or removes quotas of keys like [`Limiter::set_key_quotas`], at the time of this view.
@@ -270,7 +270,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
-        self.limiter.set_key_quotas_since(quotas, Since::at(self.now))
+        self.limiter.set_key_quotas_since(quotas, &Since::at(self.now))
     }
 
     /// Does upkeep like [`Limiter::sweep`], at the time of this view.

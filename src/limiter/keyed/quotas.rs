@@ -73,11 +73,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
-        self.set_quota_since(quota, Since::by(&self.clock))
+        self.set_quota_since(quota, &Since::by(&self.clock))
     }
 
     /// Replaces the quota like [`set_quota`](Self::set_quota), at the time `since`.
-    pub(crate) fn set_quota_since(&self, quota: Quota, since: Since) -> Result<(), QuotaError> {
+    pub(crate) fn set_quota_since(&self, quota: Quota, since: &Since) -> Result<(), QuotaError> {
         self.store.set_quota(quota, since)?;
         // The shared state of keys without a slot changes with the default quota.
         self.beyond.overflow.adopt(self.store.changes(), || self.store.default_rule());
@@ -214,14 +214,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
-        self.set_key_quotas_since(quotas, Since::by(&self.clock))
+        self.set_key_quotas_since(quotas, &Since::by(&self.clock))
     }
 
     /// Sets or removes quotas like [`set_key_quotas`](Self::set_key_quotas), at the time `since`.
     pub(crate) fn set_key_quotas_since<'k, Q: ?Sized + 'k>(
         &self,
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
-        since: Since,
+        since: &Since,
     ) -> Result<(), QuotaError>
     where
         S: Accepts<Q>,

@@ -89,8 +89,8 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
     type Hash = H;
 
     fn empty(settings: Settings, hash: H) -> Result<Self, Refused> {
-        let Settings { quota, method, max_keys, grace, count_denials, clock } = settings;
-        let store = ExactStore::new(max_keys, grace, method.any(quota)?, clock)?;
+        let Settings { quota, method, max_keys, grace, count_denials } = settings;
+        let store = ExactStore::new(max_keys, grace, method.any(quota)?)?;
         Ok(Self { store, method, counts_denials: count_denials, hash })
     }
 
@@ -116,7 +116,7 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
         self.store.default_rule().rule.quota
     }
 
-    fn set_quota(&self, quota: Quota, since: Since) -> Result<(), Refused> {
+    fn set_quota(&self, quota: Quota, since: &Since) -> Result<(), Refused> {
         self.store.set_default_rule(self.method.any(quota)?, since);
         Ok(())
     }
@@ -207,7 +207,7 @@ where
         self.store.own_quota(self.asked(key))
     }
 
-    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], since: Since) -> Result<(), Refused> {
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], since: &Since) -> Result<(), Refused> {
         let rule = |quota| self.method.any(quota);
         let rules = quotas.iter().map(|&(key, quota)| Ok((key, quota.map(rule).transpose()?)));
         let rules = rules.collect::<Result<Vec<_>, Refused>>()?;

@@ -77,15 +77,15 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
     type Hash = H;
 
     fn empty(settings: Settings, hash: H) -> Result<Self, Refused> {
-        let Settings { quota, method, max_keys, grace, clock, .. } = settings;
-        let table = Table::new(max_keys, grace, method.packed(quota)?, clock.clone())?;
-        Ok(Self { table, method, hash, shared: Counts::new(clock) })
+        let Settings { quota, method, max_keys, grace, .. } = settings;
+        let table = Table::new(max_keys, grace, method.packed(quota)?)?;
+        Ok(Self { table, method, hash, shared: Counts::new() })
     }
 
     fn of_times(&self) -> Result<Self, Refused> {
         let (method, quota) = Method::of_times();
         let table = self.table.beside(method.packed(quota)?)?;
-        let shared = Counts::new(self.shared.clock().clone());
+        let shared = Counts::new();
         Ok(Self { table, method, hash: H::default(), shared })
     }
 
@@ -109,7 +109,7 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
         self.table.with_rules(|rules| rules.default().quota)
     }
 
-    fn set_quota(&self, quota: Quota, since: Since) -> Result<(), Refused> {
+    fn set_quota(&self, quota: Quota, since: &Since) -> Result<(), Refused> {
         self.change(since, Some(self.method.packed(quota)?), &[])
     }
 
@@ -240,7 +240,7 @@ where
         self.table.with_rules(|rules| rules.own_quota(key))
     }
 
-    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], since: Since) -> Result<(), Refused> {
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], since: &Since) -> Result<(), Refused> {
         let rule = |quota| self.method.packed(quota);
         let rules =
             quotas.iter().map(|&(key, quota)| Ok((self.fingerprint(key), quota.map(rule).transpose()?)));
@@ -349,7 +349,7 @@ impl<H> Fingerprints<H> {
     /// same. Returns an error if the change could not be made.
     fn change(
         &self,
-        since: Since,
+        since: &Since,
         default: Option<Enforced<AnyRule>>,
         keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
     ) -> Result<(), Refused> {

@@ -5,7 +5,6 @@
 //! so the cost of one store does not affect the other. No other crate can implement the traits,
 //! because only this crate can name the types of their arguments.
 
-use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::forgetting::{Sweep, WITNESSES};
@@ -30,8 +29,6 @@ pub struct Settings {
     pub(crate) max_keys: usize,
     pub(crate) grace: Duration,
     pub(crate) count_denials: bool,
-    /// The clock of the limiter, which dates changes of quotas.
-    pub(crate) clock: Clock,
 }
 
 /// The parts of a charge that the store does not know.
@@ -86,7 +83,7 @@ pub trait Store: Sized + Send + Sync + 'static {
     fn default_quota(&self) -> Quota;
     /// Replaces the default quota, for keys that have no quota of their own.
     #[doc(hidden)]
-    fn set_quota(&self, quota: Quota, since: Since) -> Result<(), Refused>;
+    fn set_quota(&self, quota: Quota, since: &Since) -> Result<(), Refused>;
     /// Looks for idle keys in up to `places` slots, or does other upkeep. Returns true if more
     /// upkeep is left to do.
     #[doc(hidden)]
@@ -167,7 +164,7 @@ pub trait Accepts<Q: ?Sized>: Store {
     fn own_quota(&self, key: &Q) -> Option<Quota>;
     /// Sets or removes the separate quotas of keys.
     #[doc(hidden)]
-    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], since: Since) -> Result<(), Refused>;
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], since: &Since) -> Result<(), Refused>;
 }
 
 /// Passes the items to `each`, [`BATCH`] at a time.
