@@ -43,3 +43,30 @@ impl Since {
         Self { at: self.at.max(other.at), clock: self.clock.or(other.clock) }
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use std::time::Duration;
+
+    /// A clock that is set back may have timed charges up to the request.
+    #[test]
+    fn a_change_binds_at_the_present_time_and_not_before_its_request() {
+        let clock = ManualClock::new();
+        let at = |seconds| Tick::ZERO + Duration::from_secs(seconds);
+        let set = |seconds| clock.set(at(seconds));
+        set(5);
+        let since = Since::by(&Clock::from(&clock));
+        for (now, binding) in [(5, 5), (7, 7), (3, 5)] {
+            set(now);
+            assert_eq!((since.binding(), since.requested()), (at(binding), at(5)));
+        }
+        for later in [since.clone().later(Since::at(at(6))), Since::at(at(6)).later(since)] {
+            set(8);
+            assert_eq!((later.binding(), later.requested()), (at(8), at(6)));
+            set(3);
+            assert_eq!(later.binding(), at(6));
+        }
+    }
+}
