@@ -129,8 +129,8 @@ pub use error::{ConfigError, ParseError, PauseError, QuotaError};
 pub use limiter::Sweeper;
 pub use limiter::kind;
 pub use limiter::{
-    At, Builder, Charge, Chargeable, ClassLimiter, ClassSettings, InFlight, KeyState, Limiter, Permit,
-    Reservation, ReservationSet, Settlement, SingleLimiter, check_all, reserve_all,
+    At, Builder, Charge, Chargeable, ClassLimiter, ClassSettings, InFlight, KeyState, Limiter, Look,
+    Permit, Reservation, ReservationSet, Settlement, SingleLimiter, check_all, reserve_all,
 };
 pub use quota::Quota;
 /// Only the models use this.
@@ -141,12 +141,6 @@ pub use settings::{WhenFull, WindowAlign};
 pub use state::ModelLog;
 pub use stats::Stats;
 pub use time::Tick;
-
-/// Items that only the other crates of this project may use.
-#[doc(hidden)]
-pub mod __private {
-    pub use crate::limiter::Look;
-}
 
 /// The two stores for a limiter's keys, the hash functions, and the traits that keys implement.
 pub mod store {

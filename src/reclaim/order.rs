@@ -1,7 +1,7 @@
 //! The orderings of a link. Both the real link (`link`) and the models' link (`model`) use these
 //! constants. Weakening an ordering here therefore weakens it in both links.
 
-use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use crate::sync::Ordering::{self, Acquire, Relaxed, Release};
 
 // ORDERING: acquire side of *link*.
 pub(crate) const LOAD: Ordering = Acquire;

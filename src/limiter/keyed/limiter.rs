@@ -331,10 +331,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Looks at `key` before it is charged, like `Chargeable::look`. This method exists for types
-    /// in our other crates that implement [`Chargeable`](crate::Chargeable) by charging a key of
-    /// this limiter.
-    #[doc(hidden)]
+    /// Looks at `key` before it is charged, for types that implement
+    /// [`Chargeable::look`](crate::Chargeable::look) with a key of this limiter.
     #[inline]
     pub fn look<'m, Q>(&'m self, key: &Q, cost: u64, look: &mut Look<'m>)
     where
@@ -357,9 +355,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Counts a denial that a peek at `key` has returned, like `Chargeable::note_denial`. This
-    /// method exists for the same types as [`look`](Self::look).
-    #[doc(hidden)]
+    /// Counts a denial that a peek at `key` has returned, for types that implement
+    /// [`Chargeable::note_denial`](crate::Chargeable::note_denial) with a key of this limiter.
     pub fn note_denial<Q>(&self, key: &Q, denied: &Decision)
     where
         Q: ?Sized,

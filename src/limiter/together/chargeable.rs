@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// nothing, and `refund_n` must return the tokens that `check_n` has charged.
 ///
 /// ```
-/// use tollgate::{Chargeable, Decision, Quota, SingleLimiter};
+/// use tollgate::{Chargeable, Decision, Look, Quota, SingleLimiter};
 ///
 /// /// A limiter that counts in kilobytes. Its costs are given in bytes.
 /// struct Bytes(SingleLimiter);
@@ -33,6 +33,11 @@ use std::sync::Arc;
 ///
 ///     fn refund_n(&self, decision: &Decision, tokens: u64) {
 ///         self.0.refund_n(decision, tokens / 1_000);
+///     }
+///
+///     // With this method, `check_all` computes the charge only once.
+///     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+///         Chargeable::look(&self.0, cost.div_ceil(1_000), look);
 ///     }
 /// }
 ///
@@ -72,9 +77,10 @@ pub trait Chargeable {
     /// change the state. [`check_all`](crate::check_all) first looks at all limits, and then makes
     /// the recorded charges.
     ///
-    /// The default implementation records nothing. This is always correct but slower, because
-    /// `check_all` then calls [`peek_n`](Self::peek_n) and [`check_n`](Self::check_n).
-    #[doc(hidden)]
+    /// A type that wraps a limiter passes `look` on to the limiter, with the cost that
+    /// [`check_n`](Self::check_n) would charge. The default implementation records nothing. This is
+    /// always correct but slower, because `check_all` then calls [`peek_n`](Self::peek_n) and
+    /// [`check_n`](Self::check_n).
     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
         let _ = (cost, look);
     }
@@ -83,7 +89,6 @@ pub trait Chargeable {
     /// [`check_n`](Self::check_n), which counts its own denials.
     ///
     /// The default implementation counts nothing.
-    #[doc(hidden)]
     fn note_denial(&self, denied: &Decision) {
         let _ = denied;
     }

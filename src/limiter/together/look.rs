@@ -69,10 +69,10 @@ impl Moment {
     }
 }
 
-/// The state of a limit as seen by [`check_all`](crate::check_all) before it charges any limit.
-/// [`Chargeable::look`](crate::Chargeable::look) records the state.
+/// The state of a limit, as seen by [`check_all`](crate::check_all) before it charges any limit.
 ///
-/// Only the limiters of this crate record a state. Other types pass the look on to these limiters.
+/// Only the limiters of this crate can record a state. A type that wraps one of these limiters
+/// passes the look on to it: see [`Chargeable::look`](crate::Chargeable::look).
 #[derive(Clone, Copy)]
 pub struct Look<'m> {
     moment: &'m Moment,

@@ -9,8 +9,7 @@ use crate::figure::{self, ReadFigures};
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::__private::Look;
-use tollgate::{Chargeable, Decision, Outcome, Quota, SingleLimiter};
+use tollgate::{Chargeable, Decision, Look, Outcome, Quota, SingleLimiter};
 
 /// The limiter of a limit, or of one of its classes.
 pub(crate) enum AnyLimiter {

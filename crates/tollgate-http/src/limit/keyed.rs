@@ -3,9 +3,8 @@
 use super::permits::LocalPermit;
 use crate::key::parts::{Key, KeyRef};
 use std::time::Duration;
-use tollgate::__private::Look;
 use tollgate::store::{Accepts, ToKey};
-use tollgate::{Chargeable, Decision, InFlight, Limiter, Quota, Stats};
+use tollgate::{Chargeable, Decision, InFlight, Limiter, Look, Quota, Stats};
 
 /// A process-local limiter with a state for each key.
 pub(crate) trait Keyed: Send + Sync {
