@@ -102,7 +102,7 @@ NEEDS_CMAKE := $(SCRIPT)/need.sh cmake "which Pingora is built with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint lint-more api redis-server unit features first-command
-.PHONY: msrv package install-c c-tools bench-c proxies pingora envoy browser
+.PHONY: msrv package release-check install-c c-tools bench-c proxies pingora envoy browser
 .PHONY: instructions stress soak sanitize miri fuzz loom models-of-weaken loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound peers clean
@@ -231,6 +231,12 @@ msrv:
 #: make package    lists the files that each crate publishes, and the size of the package
 package:
 	$(SCRIPT)/package.sh $(CRATES)
+
+#: make release-check
+#:                 packages each crate in a clean checkout, builds the packages and their
+#:                 documentation, follows the links, and tries the oldest Rust (minutes)
+release-check:
+	@$(SCRIPT)/release-check.sh $(CRATES)
 
 # The load of the machine does not matter, because instructions are counted and not timed.
 #: make instructions

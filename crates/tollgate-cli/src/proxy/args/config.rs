@@ -235,11 +235,6 @@ fn unknown(option: &str, value: &DeValue<'_>, command: &Command) -> String {
             "unknown table `{shown}`: expected settings, and tables for limits only, as [[limit]]"
         );
     }
-    if option == "skip-path" {
-        return "unknown setting `skip-path`: expected `except`, which takes paths and other requests, as in except = \
-             [\"/health\", \"preflight\", \"from 10.0.0.0/8\"]"
-            .to_owned();
-    }
     let known = command.get_arguments().filter_map(|argument| argument.get_long());
     let known: Vec<&str> = known.filter(|option| !NOT_SETTINGS.contains(option)).collect();
     let letters = |name: &str| {
