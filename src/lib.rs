@@ -129,8 +129,8 @@ pub use error::{ConfigError, ParseError, PauseError, QuotaError};
 pub use limiter::Sweeper;
 pub use limiter::kind;
 pub use limiter::{
-    At, Builder, Charge, Chargeable, ClassLimiter, ClassSettings, InFlight, KeyState, Limiter, Look,
-    Permit, Reservation, ReservationSet, Settlement, SingleLimiter, check_all, reserve_all,
+    At, Builder, Charge, Chargeable, ClassLimiter, ClassSettings, InFlight, KeyState, Limiter, Look, Permit,
+    Reservation, ReservationSet, Settlement, SingleLimiter, check_all, reserve_all,
 };
 pub use quota::Quota;
 /// Only the models use this.
