@@ -81,11 +81,11 @@ use system::System;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone)]
-pub struct Clock(Reading);
+pub struct Clock(TimeSource);
 
 /// The time source.
 #[derive(Clone)]
-enum Reading {
+enum TimeSource {
     Counter(Counter),
     Manual(ManualClock),
     System(System),
@@ -149,7 +149,7 @@ impl Clock {
     /// ```
     pub fn counter() -> Self {
         match Counter::trusted() {
-            Some(counter) => Self(Reading::Counter(counter)),
+            Some(counter) => Self(TimeSource::Counter(counter)),
             None => Self::system(),
         }
     }
@@ -162,7 +162,7 @@ impl Clock {
     /// assert!(clock.now() <= clock.now());
     /// ```
     pub fn system() -> Self {
-        Self(Reading::System(System::monotonic()))
+        Self(TimeSource::System(System::monotonic()))
     }
 
     /// Returns a clock that may be late by up to `resolution`.
@@ -192,7 +192,7 @@ impl Clock {
     /// ```
     pub fn coarse(resolution: Duration) -> Self {
         match System::coarse(resolution) {
-            Some(coarse) => Self(Reading::System(coarse)),
+            Some(coarse) => Self(TimeSource::System(coarse)),
             None => Self::default(),
         }
     }
@@ -211,9 +211,9 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Tick {
         match &self.0 {
-            Reading::Counter(counter) => counter.now(),
-            Reading::Manual(manual) => manual.now(),
-            Reading::System(system) => system.now(),
+            TimeSource::Counter(counter) => counter.now(),
+            TimeSource::Manual(manual) => manual.now(),
+            TimeSource::System(system) => system.now(),
         }
     }
 
@@ -222,14 +222,14 @@ impl Clock {
     #[inline]
     pub(crate) fn shared(&self, SharedReading(read): &SharedReading) -> Tick {
         match &self.0 {
-            Reading::Counter(counter) => {
+            TimeSource::Counter(counter) => {
                 if read.get() == 0 {
                     read.set(Counter::read());
                 }
                 counter.since(read.get())
             }
-            Reading::Manual(manual) => manual.now(),
-            Reading::System(system) => system.now(),
+            TimeSource::Manual(manual) => manual.now(),
+            TimeSource::System(system) => system.now(),
         }
     }
 
@@ -241,17 +241,17 @@ impl Clock {
     /// ```
     pub fn kind(&self) -> ClockKind {
         match &self.0 {
-            Reading::Counter(_) => ClockKind::Counter,
-            Reading::Manual(_) => ClockKind::Manual,
-            Reading::System(system) if system.is_coarse() => ClockKind::Coarse,
-            Reading::System(_) => ClockKind::System,
+            TimeSource::Counter(_) => ClockKind::Counter,
+            TimeSource::Manual(_) => ClockKind::Manual,
+            TimeSource::System(system) if system.is_coarse() => ClockKind::Coarse,
+            TimeSource::System(_) => ClockKind::System,
         }
     }
 
     /// Returns true if this clock follows the time of day. A manual clock does not, so windows that
     /// use a manual clock are not aligned to the time of day.
     pub(crate) fn is_real(&self) -> bool {
-        !matches!(self.0, Reading::Manual(_))
+        !matches!(self.0, TimeSource::Manual(_))
     }
 
     /// Returns the time from the Unix epoch to tick 0, according to the current time of day.
@@ -278,7 +278,7 @@ impl Default for Clock {
 
 impl From<ManualClock> for Clock {
     fn from(clock: ManualClock) -> Self {
-        Self(Reading::Manual(clock))
+        Self(TimeSource::Manual(clock))
     }
 }
 

@@ -236,11 +236,11 @@ pub(crate) use window::{Past, SlidingLog};
 use crate::decision::Decision;
 use crate::reclaim::{Bag, Guard, Retry, Root, Walked, under_guard};
 use crate::time::Tick;
-use chunk::{Behind, Chunk, End, Start, Write};
-use request::Request;
-use slot::{EMPTY, Fields, Mark};
-use step::{Step, reach};
-use view::View;
+use chunk::{Behind, Chunk, ChunkEnd, Start, Write};
+use request::LogRequest;
+use slot::{EMPTY, LogMark, SlotFields};
+use step::{LogStep, reach};
+use view::LogView;
 
 /// The admissions of one key; see the module documentation.
 #[derive(Debug)]
@@ -275,14 +275,14 @@ impl Log {
         is_latest: impl Fn() -> bool,
     ) -> Option<Decision> {
         under_guard(|guard| {
-            let view = View::of(&self.root, rule, now, guard)?;
-            if view.as_ref().is_some_and(View::is_sealed) || !is_latest() {
+            let view = LogView::of(&self.root, rule, now, guard)?;
+            if view.as_ref().is_some_and(LogView::is_sealed) || !is_latest() {
                 return Ok(None);
             }
             let at = if view.is_some() { now } else { now.max(mark()) };
-            let decision = Request { now: at, cost, is_peek: false }.answer(rule, view.as_ref());
+            let decision = LogRequest { now: at, cost, is_peek: false }.answer(rule, view.as_ref());
             if decision.charged() > 0 {
-                reach(Step::Decided);
+                reach(LogStep::Decided);
                 let time = view.as_ref().map_or(at.as_nanos(), |view| view.time);
                 let first = self.admit(rule, view.as_ref(), time, cost, guard)?;
                 self.retire_before(first, guard, retired);
@@ -306,9 +306,9 @@ impl Log {
         is_latest: impl Fn() -> bool,
     ) -> Option<Decision> {
         under_guard(|guard| {
-            let view = View::of(&self.root, rule, now, guard)?;
-            let is_over = view.as_ref().is_some_and(View::is_sealed) || !is_latest();
-            let answer = || Request { now, cost, is_peek: true }.answer(rule, view.as_ref());
+            let view = LogView::of(&self.root, rule, now, guard)?;
+            let is_over = view.as_ref().is_some_and(LogView::is_sealed) || !is_latest();
+            let answer = || LogRequest { now, cost, is_peek: true }.answer(rule, view.as_ref());
             Ok((!is_over).then(answer))
         })
     }
@@ -354,7 +354,7 @@ impl Log {
     ) -> Option<()> {
         under_guard(|guard| {
             // These are the chunks since the last reset.
-            let Some(chunks) = View::walk(&self.root, None, guard)? else { return Ok(Some(())) };
+            let Some(chunks) = LogView::walk(&self.root, None, guard)? else { return Ok(Some(())) };
             if chunks.last().end().behind == Behind::Sealed {
                 return Ok(None);
             }
@@ -399,7 +399,7 @@ impl Log {
     /// rule's past. Returns `None` if the log is sealed. This method is lock-free.
     pub(crate) fn reset(&self, rule: &SlidingLog, retired: &Bag) -> Option<()> {
         under_guard(|guard| {
-            let Some(tail) = View::tail(&self.root, guard)? else { return Ok(Some(())) };
+            let Some(tail) = LogView::tail(&self.root, guard)? else { return Ok(Some(())) };
             let end = tail.end();
             if end.behind == Behind::Sealed {
                 return Ok(None);
@@ -426,13 +426,13 @@ impl Log {
     }
 
     fn is_idle_under(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> Result<bool, Retry> {
-        Ok(View::of(&self.root, rule, now, guard)?.is_none_or(|view| view.is_idle(now)))
+        Ok(LogView::of(&self.root, rule, now, guard)?.is_none_or(|view| view.is_idle(now)))
     }
 
     /// Returns a time from which the log is idle, unless it is charged again. If everything was
     /// given back, this is the time of the log's end. Otherwise it is the time at which the last
     /// admission leaves the window.
-    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Result<Tick, Retry> {
+    fn idle_from(&self, rule: &SlidingLog, view: &LogView<'_>, guard: &Guard) -> Result<Tick, Retry> {
         let last = view.end.last.time;
         let first = Tick::from_nanos(last.max(rule.past.until));
         let is_idle = self.is_idle_under(rule, first, guard)?;
@@ -457,7 +457,7 @@ impl Log {
     fn admit<'g>(
         &'g self,
         rule: &SlidingLog,
-        view: Option<&View<'g>>,
+        view: Option<&LogView<'g>>,
         time: u64,
         cost: u64,
         guard: &'g Guard,
@@ -468,7 +468,7 @@ impl Log {
         };
         let (tail, end) = (view.chunks.last(), &view.end);
         if end.behind == Behind::Empty {
-            let mark = Mark { time, tokens: end.last.tokens.wrapping_add(cost) };
+            let mark = LogMark { time, tokens: end.last.tokens.wrapping_add(cost) };
             // The large chunk of a burst is not reused once all admissions of the burst have left
             // the window.
             let is_too_large = view.live == 0 && tail.is_larger_than_the_smallest();
@@ -480,7 +480,7 @@ impl Log {
                 Write::Done => return Ok(view.chunks.first()),
                 Write::Lost => return Err(Retry),
                 Write::DoesNotFit if tail.close(end) == Write::Lost => return Err(Retry),
-                Write::DoesNotFit => reach(Step::Closed),
+                Write::DoesNotFit => reach(LogStep::Closed),
             }
         }
         let slots = Chunk::slots_behind(end, view.live);
@@ -494,16 +494,16 @@ impl Log {
     #[cold]
     fn chunk_of(start: Start, slots: usize, cost: u64) -> Chunk {
         // The fields were chosen so that `cost` fits.
-        let first = start.fields.pack(Mark { time: 0, tokens: cost }).unwrap_or(EMPTY);
+        let first = start.fields.pack(LogMark { time: 0, tokens: cost }).unwrap_or(EMPTY);
         Chunk::new(start, slots, first)
     }
 
     /// Returns the start of a chunk behind `tail`, with the same fields as `tail`.
-    fn start_behind(tail: &Chunk, end: &End, time: u64) -> Start {
+    fn start_behind(tail: &Chunk, end: &ChunkEnd, time: u64) -> Start {
         Start {
             number: tail.start.number + 1,
             admissions: tail.start.admissions + end.filled as u64,
-            mark: Mark { time, tokens: end.last.tokens },
+            mark: LogMark { time, tokens: end.last.tokens },
             before: tail.last_admission(end),
             anew: false,
             fields: tail.start.fields,
@@ -523,7 +523,7 @@ impl Log {
     fn try_retire_before(&self, first: u64, guard: &Guard, retired: &Bag) -> Result<(), Retry> {
         while let Some(root) = self.root.load(guard)?.filter(|root| root.start.number < first) {
             if self.root.advance(&root, guard, retired) {
-                reach(Step::Retired);
+                reach(LogStep::Retired);
             }
         }
         Ok(())
@@ -532,7 +532,7 @@ impl Log {
     /// Returns true if the log is sealed. A sealed log is never unsealed.
     pub(crate) fn is_sealed(&self) -> bool {
         let is_sealed = |tail: &Chunk| tail.end().behind == Behind::Sealed;
-        under_guard(|guard| Ok(View::tail(&self.root, guard)?.is_some_and(is_sealed)))
+        under_guard(|guard| Ok(LogView::tail(&self.root, guard)?.is_some_and(is_sealed)))
     }
 
     /// Seals the log if it is idle at `judged_at`, and releases most of its memory. Returns whether
@@ -547,7 +547,7 @@ impl Log {
         is_latest: impl Fn() -> bool,
     ) -> Option<bool> {
         under_guard(|guard| {
-            let Some(view) = View::of(&self.root, rule, judged_at, guard)? else {
+            let Some(view) = LogView::of(&self.root, rule, judged_at, guard)? else {
                 return if self.seal_unbegun(guard) { Ok(Some(true)) } else { Err(Retry) };
             };
             if view.is_sealed() {
@@ -566,7 +566,7 @@ impl Log {
                 let written = if holds_little { tail.seal(end) } else { tail.close(end) };
                 match written {
                     Write::Done if holds_little => return Ok(Some(true)),
-                    Write::Done => reach(Step::Closed),
+                    Write::Done => reach(LogStep::Closed),
                     _ => return Err(Retry),
                 }
             }
@@ -581,7 +581,7 @@ impl Log {
 
     /// Returns the past for the rule that replaces `old` at `now`.
     pub(crate) fn past(&self, old: &SlidingLog, now: Tick, guard: &Guard) -> Result<Past, Retry> {
-        let Some(view) = View::of(&self.root, old, now, guard)? else { return Ok(old.past) };
+        let Some(view) = LogView::of(&self.root, old, now, guard)? else { return Ok(old.past) };
         // If this admission has not left the window at `view.time`, it was made before a reset.
         let out = view.last_out().filter(|out| out + old.period <= view.time);
         let until = |out: u64| (out + old.period).max(old.past.until);
@@ -594,14 +594,14 @@ impl Log {
     /// already sealed. `is_due` returns false once the change is done. This method is lock-free.
     pub(crate) fn change(&self, is_due: impl Fn() -> bool) {
         under_guard(|guard| {
-            let Some(tail) = View::tail(&self.root, guard)? else {
+            let Some(tail) = LogView::tail(&self.root, guard)? else {
                 return if self.seal_unbegun(guard) { Ok(()) } else { Err(Retry) };
             };
             let end = tail.end();
             if end.behind == Behind::Sealed || !is_due() {
                 return Ok(());
             }
-            reach(Step::Decided);
+            reach(LogStep::Decided);
             let is_done = match end.behind {
                 Behind::Empty => tail.change(&end) == Write::Done,
                 _ => {
@@ -615,7 +615,7 @@ impl Log {
 
     /// Seals a log that has not begun. Returns false if another thread has begun the log first.
     fn seal_unbegun(&self, guard: &Guard) -> bool {
-        let start = Start::first(0, Fields::of_tokens(1));
+        let start = Start::first(0, SlotFields::of_tokens(1));
         self.root.install(Chunk::sealed(start), guard).is_ok()
     }
 }
@@ -623,6 +623,6 @@ impl Log {
 /// Returns the chunk if this thread has linked it.
 fn linked(installed: Result<&Chunk, Chunk>) -> Result<&Chunk, Retry> {
     let chunk = installed.map_err(|_| Retry)?;
-    reach(Step::Linked);
+    reach(LogStep::Linked);
     Ok(chunk)
 }

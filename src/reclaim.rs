@@ -56,10 +56,10 @@
 //! 4. A root only moves forward along its chain, one value at a time. The link from a value to the
 //!    next one is final.
 //! 5. A walk follows the link of a root, or of a value that the walk has reached under the same
-//!    guard ([`At`]). If the guard's era has ended, the result is [`Retry`], and the thread starts
-//!    again at the root, under a new guard ([`under_guard`]). Because links are final, a walk may
-//!    return to values that it has already reached, by following the same links under the same
-//!    guard ([`Walked`]).
+//!    guard ([`Followed`]). If the guard's era has ended, the result is [`Retry`], and the thread
+//!    starts again at the root, under a new guard ([`under_guard`]). Because links are final, a
+//!    walk may return to values that it has already reached, by following the same links under the
+//!    same guard ([`Walked`]).
 //!
 //! # Why nothing is freed under a guard
 //!
@@ -159,7 +159,7 @@ mod order;
 mod tests;
 
 pub(crate) use bag::{Bag, Retire};
-pub(crate) use chain::{At, Chained, Root, Walked, under_guard};
+pub(crate) use chain::{Chained, Followed, Root, Walked, under_guard};
 #[cfg(any(test, tollgate_loom))]
 #[cfg_attr(test, allow(unreachable_pub))]
 pub use coin::toss;

@@ -45,7 +45,7 @@ mod order;
 
 use bag::{Bag, Retire};
 use barrier::Halves;
-use chain::{At, Chained, Root, under_guard};
+use chain::{Followed, Chained, Root, under_guard};
 use guard::{GUARDS, Guard, Retry, pin};
 use link::Link;
 use loom::cell::UnsafeCell;
@@ -139,12 +139,12 @@ impl Chain {
         self.touch.fetch_add(0, Relaxed);
     }
 
-    fn load<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Node>, Retry> {
+    fn load<'g>(&'g self, guard: &'g Guard) -> Result<Followed<'g, Node>, Retry> {
         self.touch();
         self.root.load(guard).map(Option::unwrap)
     }
 
-    fn next<'g>(&self, node: At<'g, Node>) -> Result<Option<At<'g, Node>>, Retry> {
+    fn next<'g>(&self, node: Followed<'g, Node>) -> Result<Option<Followed<'g, Node>>, Retry> {
         self.touch();
         node.next()
     }

@@ -1,11 +1,11 @@
 //! Converts counts of the processor's counter to readings of the system clock. The counter is
 //! trusted for only a millisecond at a time.
 //!
-//! A [`Reader`] keeps an *anchor*, which is a count and the system time at that count. A reading
-//! computes the time that the counter has measured since the anchor. If this time is between 0 and
-//! a millisecond, the reader adds it to the anchor's time. Otherwise the reader reads the system
-//! clock and creates a new anchor. The counter thus only interpolates, and the system clock
-//! determines the rate and the time.
+//! A [`CounterReader`] keeps an *anchor*, which is a count and the system time at that count. A
+//! reading computes the time that the counter has measured since the anchor. If this time is
+//! between 0 and a millisecond, the reader adds it to the anchor's time. Otherwise the reader reads
+//! the system clock and creates a new anchor. The counter thus only interpolates, and the system
+//! clock determines the rate and the time.
 //!
 //! # The rate
 //!
@@ -76,7 +76,7 @@ const RATE_BITS: u32 = 32;
 const FASTEST: u64 = 1 << (RATE_BITS - 6);
 const SLOWEST: u64 = 1 << (RATE_BITS + 12);
 
-/// The clocks that a [`Reader`] reads.
+/// The clocks that a [`CounterReader`] reads.
 pub(super) trait Source {
     /// The counter.
     fn count(&self) -> u64;
@@ -141,13 +141,13 @@ fn spanning(rate: u64) -> u64 {
 
 /// The state of one thread that reads a guarded counter.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct CounterReader {
     anchor: Cell<Anchor>,
     /// The latest time that `now` has returned.
     latest: Cell<u64>,
 }
 
-impl Reader {
+impl CounterReader {
     pub(super) const fn new() -> Self {
         Self { anchor: Cell::new(Anchor::NONE), latest: Cell::new(0) }
     }
@@ -227,15 +227,15 @@ mod tests {
         }
 
         /// Returns a reader that has measured the rate.
-        fn settled(&self) -> Reader {
-            let reader = Reader::new();
+        fn settled(&self) -> CounterReader {
+            let reader = CounterReader::new();
             self.watch(&reader, 3 * MILLISECOND, 10_000);
             assert!(reader.anchor.get().span > 0);
             reader
         }
 
         /// Reads the clock every `every` nanoseconds, for `long` nanoseconds.
-        fn watch(&self, reader: &Reader, long: u64, every: u64) {
+        fn watch(&self, reader: &CounterReader, long: u64, every: u64) {
             for _ in 0..long / every {
                 self.pass(every);
                 reader.now(self);
@@ -302,7 +302,7 @@ mod tests {
         }
 
         /// Checks both limiters twice for each token.
-        fn ask(&mut self, fake: &Fake, reader: &Reader, long: u64) {
+        fn ask(&mut self, fake: &Fake, reader: &CounterReader, long: u64) {
             for _ in 0..long / 500 {
                 fake.pass(500);
                 let time = reader.now(fake);
@@ -440,7 +440,7 @@ mod tests {
             let fake = Fake::new();
             fake.jitter.set(1_900);
             fake.chance.set(seed);
-            let reader = Reader::new();
+            let reader = CounterReader::new();
             for _ in 0..3_000 {
                 fake.pass(300);
                 let before = fake.now.get();
@@ -480,7 +480,7 @@ mod tests {
     #[test]
     fn a_new_thread_asks_the_system_for_two_milliseconds_at_most() {
         let fake = Fake::new();
-        let reader = Reader::new();
+        let reader = CounterReader::new();
         fake.watch(&reader, 2 * MILLISECOND, 1_000);
         fake.asked.set(0);
         fake.watch(&reader, MILLISECOND / 2, 1_000);
@@ -493,7 +493,7 @@ mod tests {
         for rate in [1_000, 24_000, 1_000_000, 6_000_000, 60_000_000] {
             let fake = Fake::new();
             fake.rate.set(rate);
-            let reader = Reader::new();
+            let reader = CounterReader::new();
             fake.watch(&reader, 3 * MILLISECOND, 10_000);
             fake.asked.set(0);
             for _ in 0..10_000 {
@@ -512,7 +512,7 @@ mod tests {
     fn a_counter_that_slows_down_is_late_until_its_last_anchor_ends() {
         let fake = Fake::new();
         fake.rate.set(8 * Fake::RATE);
-        let reader = Reader::new();
+        let reader = CounterReader::new();
         fake.watch(&reader, 3 * MILLISECOND, 10_000);
         let anchored = reader.anchor.get().time;
         while reader.anchor.get().time == anchored {
@@ -532,7 +532,7 @@ mod tests {
         for rate in [0, 1, 100, 100_000_000] {
             let fake = Fake::new();
             fake.rate.set(rate);
-            let reader = Reader::new();
+            let reader = CounterReader::new();
             for _ in 0..10_000 {
                 fake.pass(1_000);
                 assert_eq!(reader.now(&fake), fake.now.get());
@@ -543,7 +543,7 @@ mod tests {
     #[test]
     fn threads_on_cores_in_step_are_less_than_0_1_ms_apart() {
         let fake = Fake::new();
-        let readers = [fake.settled(), Reader::new(), fake.settled()];
+        let readers = [fake.settled(), CounterReader::new(), fake.settled()];
         let mut latest = 0;
         for step in 0..30_000 {
             fake.pass(700);

@@ -21,7 +21,7 @@
 //! compute the same answer, and the flag publishes no other data. Each thread has its own reader of
 //! the counter.
 
-use super::anchor::{Reader, Source};
+use super::anchor::{CounterReader, Source};
 use super::system;
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
@@ -30,7 +30,7 @@ use std::io::Read;
 
 thread_local! {
     /// The reader that all clocks on this thread share. Each clock subtracts its own origin.
-    static READER: Reader = const { Reader::new() };
+    static READER: CounterReader = const { CounterReader::new() };
 }
 
 /// A clock that reads the guarded counter.

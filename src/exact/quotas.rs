@@ -70,7 +70,7 @@ pub(super) struct Quotas<K: 'static> {
     /// Terms that were replaced but may not be freed yet.
     retired: Bag,
     default: Terms,
-    own: Index<Arc<Own<K>>>,
+    own: Index<Arc<OwnQuota<K>>>,
     /// The number of keys that have their own rule, or are about to get one.
     count: Atomic<u64>,
     /// The number of entries in the index whose key has no own rule.
@@ -81,7 +81,7 @@ pub(super) struct Quotas<K: 'static> {
 
 /// The entry of a key that has its own rule, or had one until recently.
 #[derive(Debug)]
-pub(super) struct Own<K> {
+pub(super) struct OwnQuota<K> {
     hash: u64,
     key: K,
     terms: Terms,
@@ -206,11 +206,11 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         const TERM: usize = Link::<Term>::BYTES;
-        let each = COUNTS + size_of::<Own<K>>() + TERM;
+        let each = COUNTS + size_of::<OwnQuota<K>>() + TERM;
         Versioned::version_bytes(&self.counts)
             + TERM
             + size(self.unfreed.get()) * each
-            + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
+            + self.own.capacity() * Index::<Arc<OwnQuota<K>>>::ITEM_BYTES
             + self.retired.bytes()
     }
 
@@ -237,7 +237,7 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
         // own rule, or if a comparison of keys panics.
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let (terms, counted) = (Terms::new(self.rule(rule), since), Counted::new(&self.unfreed));
-        let mut new = Arc::new(Own { hash, key, terms, _counted: counted });
+        let mut new = Arc::new(OwnQuota { hash, key, terms, _counted: counted });
         loop {
             let Err(refused) = self.own.insert(new) else {
                 uncount.done();
@@ -295,7 +295,7 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
 
     /// Removes an entry from the index, unless another thread has already removed it. Its last term
     /// must be [`Ruling::Over`].
-    fn unlink(&self, own: &Arc<Own<K>>) {
+    fn unlink(&self, own: &Arc<OwnQuota<K>>) {
         self.own.remove(own.hash, |other| Arc::ptr_eq(other, own));
     }
 
@@ -307,7 +307,7 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
     }
 }
 
-impl<K> Own<K> {
+impl<K> OwnQuota<K> {
     fn is_over(&self, retired: &Bag) -> bool {
         matches!(self.terms.latest(retired).0, Ruling::Over)
     }
@@ -391,7 +391,7 @@ impl Retire for Term {
     }
 }
 
-impl<K: Eq> Item for Arc<Own<K>> {
+impl<K: Eq> Item for Arc<OwnQuota<K>> {
     type Key = K;
 
     fn hash(&self) -> u64 {

@@ -1,8 +1,8 @@
 //! A part of a log: a row of slots that are filled in order, and a link to the next part.
 
 use super::refunds::Refunds;
-use super::slot::{CHANGE, CLOSED, EMPTY, Fields, Mark, SEALED};
-use super::step::{Step, reach};
+use super::slot::{CHANGE, CLOSED, EMPTY, LogMark, SEALED, SlotFields};
+use super::step::{LogStep, reach};
 use crate::reclaim::{Chained, Link, OnceLink, Retire};
 use crate::sync::{
     Atomic,
@@ -29,20 +29,20 @@ pub(super) struct Start {
     pub(super) admissions: u64,
     /// The time at the start, and the tokens admitted before this chunk. Slots count from this
     /// mark.
-    pub(super) mark: Mark,
+    pub(super) mark: LogMark,
     /// The time of the last admission before this chunk, or `None` if a reset has wiped that
     /// admission.
     pub(super) before: Option<u64>,
     /// True if no admission before this chunk counts any more.
     pub(super) anew: bool,
     /// How the bits of a slot in this chunk are divided.
-    pub(super) fields: Fields,
+    pub(super) fields: SlotFields,
 }
 
 impl Start {
     /// Creates the start of a log's first chunk.
-    pub(super) fn first(time: u64, fields: Fields) -> Self {
-        Self { number: 0, admissions: 0, mark: Mark { time, tokens: 0 }, before: None, anew: true, fields }
+    pub(super) fn first(time: u64, fields: SlotFields) -> Self {
+        Self { number: 0, admissions: 0, mark: LogMark { time, tokens: 0 }, before: None, anew: true, fields }
     }
 }
 
@@ -59,10 +59,10 @@ pub(super) enum Behind {
 
 /// Where the filled slots of a chunk end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
+pub(super) struct ChunkEnd {
     pub(super) filled: usize,
     /// The last admission or, if there is none, the chunk's start.
-    pub(super) last: Mark,
+    pub(super) last: LogMark,
     pub(super) behind: Behind,
     /// The value of the slot after the filled slots, or `EMPTY` if there is no such slot.
     slot: u64,
@@ -120,7 +120,7 @@ impl Chunk {
     /// Returns the number of slots for the next chunk when `live` admissions count. The number is
     /// `live`, but at most twice the number of slots used in this row. This upper bound keeps rows
     /// small if admissions are sparse and end their rows early.
-    pub(super) fn slots_behind(end: &End, live: u64) -> usize {
+    pub(super) fn slots_behind(end: &ChunkEnd, live: u64) -> usize {
         usize::try_from(live).unwrap_or(MOST).min(2 * end.filled).clamp(FEWEST, MOST)
     }
 
@@ -133,19 +133,19 @@ impl Chunk {
     /// admission would occupy a whole chunk.
     pub(super) fn fields_behind(
         &self,
-        end: &End,
+        end: &ChunkEnd,
         slots: usize,
-        widest: Fields,
+        widest: SlotFields,
         time: u64,
         cost: u64,
-    ) -> Fields {
+    ) -> SlotFields {
         let own = self.start.fields;
         if own == widest && own.has_time(time - self.start.mark.time) {
             return widest;
         }
         let admitted = end.last.tokens.wrapping_sub(self.start.mark.tokens);
         let each = admitted.div_ceil(end.filled.max(1) as u64).max(cost);
-        Fields::of_tokens(2 * slots as u64 * each).min(widest)
+        SlotFields::of_tokens(2 * slots as u64 * each).min(widest)
     }
 
     pub(super) fn is_larger_than_the_smallest(&self) -> bool {
@@ -165,9 +165,9 @@ impl Chunk {
 
     /// Returns the admission in a slot, with its absolute time and the sum since the log began.
     #[inline]
-    fn mark(&self, at: usize) -> Option<Mark> {
+    fn mark(&self, at: usize) -> Option<LogMark> {
         let mark = self.start.fields.unpack(self.slot(at))?;
-        Some(Mark {
+        Some(LogMark {
             time: self.start.mark.time + mark.time,
             tokens: self.start.mark.tokens.wrapping_add(mark.tokens),
         })
@@ -176,7 +176,7 @@ impl Chunk {
     /// Returns the time and the sum of tokens just before a slot. All preceding slots must be
     /// filled.
     #[inline]
-    pub(super) fn mark_before(&self, at: usize) -> Mark {
+    pub(super) fn mark_before(&self, at: usize) -> LogMark {
         let mark = at.checked_sub(1).and_then(|last| self.mark(last));
         mark.unwrap_or(self.start.mark)
     }
@@ -194,7 +194,7 @@ impl Chunk {
 
     /// Returns the current end of the filled slots.
     #[inline]
-    pub(super) fn end(&self) -> End {
+    pub(super) fn end(&self) -> ChunkEnd {
         let is_filled = |at: usize| self.start.fields.unpack(self.slot(at)).is_some();
         // ORDERING: relaxed; this is only a hint.
         let noted = self.noted.load(Relaxed);
@@ -229,12 +229,12 @@ impl Chunk {
             // Another thread has filled the slot in the meantime.
             filled += 1;
         }
-        End { filled, last: self.mark_before(filled), behind, slot: seen }
+        ChunkEnd { filled, last: self.mark_before(filled), behind, slot: seen }
     }
 
     /// Returns the time of the last admission up to `end`. The time of `end` itself may be later.
     #[inline]
-    pub(super) fn last_admission(&self, end: &End) -> Option<u64> {
+    pub(super) fn last_admission(&self, end: &ChunkEnd) -> Option<u64> {
         if end.filled > 0 { Some(end.last.time) } else { self.start.before }
     }
 
@@ -277,7 +277,7 @@ impl Chunk {
     /// admission. Returns how many tokens were given back, or `None` if all admissions in this
     /// chunk are older than `time`.
     pub(super) fn give_back(&self, time: u64, tokens: u64) -> Option<u64> {
-        let End { filled, last, .. } = self.end();
+        let ChunkEnd { filled, last, .. } = self.end();
         if filled > 0 && last.time < time {
             return None;
         }
@@ -299,15 +299,15 @@ impl Chunk {
 
     /// Writes an admission at the observed end. This fails if another thread gets there first, or
     /// if the admission does not fit.
-    pub(super) fn append(&self, end: &End, mark: Mark) -> Write {
-        let from_start = Mark {
+    pub(super) fn append(&self, end: &ChunkEnd, mark: LogMark) -> Write {
+        let from_start = LogMark {
             time: mark.time - self.start.mark.time,
             tokens: mark.tokens.wrapping_sub(self.start.mark.tokens),
         };
         let Some(slot) = self.start.fields.pack(from_start) else { return Write::DoesNotFit };
         let written = self.write(end, slot);
         if written == Write::Done {
-            reach(Step::Appended);
+            reach(LogStep::Appended);
             if (end.filled + 1).is_multiple_of(NOTED) {
                 // ORDERING: relaxed; this is only a hint.
                 self.noted.store(end.filled as u64 + 1, Relaxed);
@@ -317,21 +317,21 @@ impl Chunk {
     }
 
     /// Closes the chunk at the observed end, so that the log continues in the next chunk.
-    pub(super) fn close(&self, end: &End) -> Write {
+    pub(super) fn close(&self, end: &ChunkEnd) -> Write {
         self.write(end, CLOSED)
     }
 
     /// Seals the log at the observed end.
-    pub(super) fn seal(&self, end: &End) -> Write {
+    pub(super) fn seal(&self, end: &ChunkEnd) -> Write {
         self.write(end, SEALED)
     }
 
     /// Writes another empty value into the slot at the observed end.
-    pub(super) fn change(&self, end: &End) -> Write {
+    pub(super) fn change(&self, end: &ChunkEnd) -> Write {
         self.write(end, end.slot + CHANGE)
     }
 
-    fn write(&self, end: &End, slot: u64) -> Write {
+    fn write(&self, end: &ChunkEnd, slot: u64) -> Write {
         // ORDERING: this is the release side of *row*. It publishes the preceding slots, which this
         // thread saw filled, and, for a change of quota, the linked version.
         match self.slots[end.filled].compare_exchange(end.slot, slot, Release, Relaxed) {

@@ -11,7 +11,7 @@
 //! If a thread stops forever on its way up the tree, some readers see its refund and others do not.
 //! This delays requests, but never admits too much.
 
-use super::step::{Step, reach};
+use super::step::{LogStep, reach};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ impl Refunds {
         // refund sees it later.
         let Ok(before) = self.sums[leaf].fetch_update(Relaxed, Relaxed, more) else { return 0 };
         let given = tokens.min(admitted - before);
-        reach(Step::Given);
+        reach(LogStep::Given);
         let mut node = leaf / 2;
         while node > 0 {
             // ORDERING: relaxed; this is a count, like the leaf.

@@ -1,19 +1,19 @@
 //! A request to a log, and the function that answers it.
 
-use super::view::View;
+use super::view::LogView;
 use super::window::SlidingLog;
 use crate::decision::{Decision, Figures, NEVER, Outcome};
 use crate::time::Tick;
 
 /// A request to a log.
-pub(super) struct Request {
+pub(super) struct LogRequest {
     pub(super) now: Tick,
     pub(super) cost: u64,
     pub(super) is_peek: bool,
 }
 
-impl Request {
-    pub(super) fn answer(&self, rule: &SlidingLog, view: Option<&View<'_>>) -> Decision {
+impl LogRequest {
+    pub(super) fn answer(&self, rule: &SlidingLog, view: Option<&LogView<'_>>) -> Decision {
         let held = view.map_or(0, |view| view.held);
         let free = rule.limit.saturating_sub(held);
         let reset = || view.map_or(0, |view| view.reset(rule, self.now));

@@ -31,7 +31,7 @@ const ADMITTED: u64 = 1 << 63;
 /// A time and the number of tokens admitted until then. Both are counted from a starting point that
 /// depends on the context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mark {
+pub(super) struct LogMark {
     pub(super) time: u64,
     pub(super) tokens: u64,
 }
@@ -39,11 +39,11 @@ pub(super) struct Mark {
 /// How the bits of a slot are divided into fields. A smaller value means fewer bits for tokens and
 /// more bits for the time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Fields {
+pub(super) struct SlotFields {
     token_bits: u32,
 }
 
-impl Fields {
+impl SlotFields {
     /// Creates the fields of a row for up to `tokens` tokens, from 1 to 2^62.
     pub(super) const fn of_tokens(tokens: u64) -> Self {
         Self { token_bits: u64::BITS - tokens.leading_zeros() }
@@ -63,19 +63,19 @@ impl Fields {
 
     /// Returns a slot with this admission, or `None` if the admission does not fit.
     #[inline]
-    pub(super) const fn pack(self, mark: Mark) -> Option<u64> {
+    pub(super) const fn pack(self, mark: LogMark) -> Option<u64> {
         let fits = self.has_tokens(mark.tokens) && self.has_time(mark.time);
         if fits { Some(ADMITTED | mark.time << self.token_bits | mark.tokens) } else { None }
     }
 
     /// Returns the admission in a slot, or `None` if the slot contains none.
     #[inline]
-    pub(super) const fn unpack(self, slot: u64) -> Option<Mark> {
+    pub(super) const fn unpack(self, slot: u64) -> Option<LogMark> {
         if slot & ADMITTED == 0 {
             return None;
         }
         let tokens = slot & ((1 << self.token_bits) - 1);
-        Some(Mark { time: (slot & !ADMITTED) >> self.token_bits, tokens })
+        Some(LogMark { time: (slot & !ADMITTED) >> self.token_bits, tokens })
     }
 }
 
@@ -86,18 +86,21 @@ mod tests {
     #[test]
     fn the_fields_fill_the_slot_and_overlap_nowhere() {
         for limit in [1, 2, 3, 1_000, 1_000_000] {
-            let fields = Fields::of_tokens(limit);
+            let fields = SlotFields::of_tokens(limit);
             let most =
-                Mark { time: (1 << (63 - fields.token_bits)) - 1, tokens: (1 << fields.token_bits) - 1 };
+                LogMark { time: (1 << (63 - fields.token_bits)) - 1, tokens: (1 << fields.token_bits) - 1 };
             assert!(most.tokens >= limit);
             assert_eq!(fields.pack(most), Some(u64::MAX));
-            for mark in
-                [most, Mark { time: 0, ..most }, Mark { tokens: 0, ..most }, Mark { time: 0, tokens: 0 }]
-            {
+            for mark in [
+                most,
+                LogMark { time: 0, ..most },
+                LogMark { tokens: 0, ..most },
+                LogMark { time: 0, tokens: 0 },
+            ] {
                 assert_eq!(fields.unpack(fields.pack(mark).unwrap()), Some(mark));
             }
-            assert_eq!(fields.pack(Mark { time: most.time + 1, ..most }), None);
-            assert_eq!(fields.pack(Mark { tokens: most.tokens + 1, ..most }), None);
+            assert_eq!(fields.pack(LogMark { time: most.time + 1, ..most }), None);
+            assert_eq!(fields.pack(LogMark { tokens: most.tokens + 1, ..most }), None);
             assert_eq!([EMPTY, CLOSED, SEALED].map(|slot| fields.unpack(slot)), [None; 3]);
         }
     }

@@ -4,7 +4,7 @@
 /// The step that a thread has just completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
-pub(super) enum Step {
+pub(super) enum LogStep {
     /// The thread has reached a chunk behind the root, but has not checked whether another chunk
     /// follows.
     Followed,
@@ -25,7 +25,7 @@ pub(super) enum Step {
 
 #[cfg(not(test))]
 #[inline(always)]
-pub(super) const fn reach(_: Step) {}
+pub(super) const fn reach(_: LogStep) {}
 
 #[cfg(test)]
 pub(super) use crate::sync::stop::reach;
@@ -33,7 +33,7 @@ pub(super) use crate::sync::stop::reach;
 #[cfg(test)]
 mod tests {
     use super::super::{Log, SlidingLog};
-    use super::Step;
+    use super::LogStep;
     use crate::quota::Quota;
     use crate::reclaim::Bag;
     use crate::sync::stop::stop_at;
@@ -44,14 +44,14 @@ mod tests {
 
     /// The steps of a charge or a refund. Each step is listed with the minimum and maximum number
     /// of tokens that a thread has charged if it stops there.
-    const STEPS: [(Step, u64, u64); 6] = [
-        (Step::Decided, 0, 0),
-        (Step::Closed, 0, 0),
-        (Step::Linked, 1, 1),
-        (Step::Retired, 1, 1),
-        (Step::Appended, 2, 2),
+    const STEPS: [(LogStep, u64, u64); 6] = [
+        (LogStep::Decided, 0, 0),
+        (LogStep::Closed, 0, 0),
+        (LogStep::Linked, 1, 1),
+        (LogStep::Retired, 1, 1),
+        (LogStep::Appended, 2, 2),
         // Other threads may or may not see the refund.
-        (Step::Given, 20, 21),
+        (LogStep::Given, 20, 21),
     ];
 
     const LIMIT: u64 = 1_000;
@@ -60,7 +60,7 @@ mod tests {
     /// Stops a thread, with its guard, at `step`. Other threads then charge the remaining tokens,
     /// refund, reset, and continue for some periods. The stopped thread's charges count until the
     /// end of their window, and no other thread waits.
-    fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
+    fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (LogStep, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let (log, retired) = (Log::new(), Bag::new());
         let charge = |cost, now| log.check(|| Tick::ZERO, &rule, now, cost, &retired, || true).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     fn a_thread_that_stops_while_it_evicts_stops_neither_charges_nor_evictions() {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let later = Tick::ZERO + PERIOD;
-        for step in [Step::Closed, Step::Linked] {
+        for step in [LogStep::Closed, LogStep::Linked] {
             let retired = Bag::new();
             let log = idle(&rule, &retired);
             let seal = |now| log.seal_if_idle(&rule, now, &retired, |_| (), || true).unwrap();
@@ -128,7 +128,7 @@ mod tests {
             thread::scope(|scope| {
                 // When the thread resumes, this or another thread has sealed the log.
                 let _stopped = stop_at(scope, step, || assert!(seal(later)));
-                if step == Step::Closed {
+                if step == LogStep::Closed {
                     assert_eq!(check().unwrap().remaining(), LIMIT - 1);
                     assert!(!seal(later));
                 }
@@ -147,7 +147,7 @@ mod tests {
             let retired = Bag::new();
             let (log, other) = (idle(&rule, &retired), idle(&rule, &retired));
             thread::scope(|scope| {
-                let _stopped = stop_at(scope, Step::Followed, || {
+                let _stopped = stop_at(scope, LogStep::Followed, || {
                     let peek = log.peek(&rule, Tick::ZERO, 1, || true).unwrap();
                     assert_eq!(peek.remaining(), remaining);
                 });
@@ -168,7 +168,7 @@ mod tests {
         let change = || log.change(|| is_due.load(SeqCst));
         let charge = || log.check(|| Tick::ZERO, &new, Tick::ZERO, 1, &retired, || true).unwrap();
         thread::scope(|scope| {
-            let _stopped = stop_at(scope, Step::Decided, change);
+            let _stopped = stop_at(scope, LogStep::Decided, change);
             change();
             is_due.store(false, SeqCst);
             assert_eq!(charge().remaining(), 2 * LIMIT - 101);

@@ -312,7 +312,7 @@ fn sparse_admissions_take_neither_large_chunks_nor_many() {
 
 #[test]
 fn a_long_chain_is_freed_without_deep_recursion() {
-    let fields = Fields::of_tokens(1);
+    let fields = SlotFields::of_tokens(1);
     let chunk = |next| Chunk::with_row(Start::first(0, fields), vec![EMPTY], next);
     let next = (0..1_000_000).fold(Link::null(), |next, _| Link::to(chunk(next)));
     drop(Log { root: Root::to(chunk(next)) });

@@ -1,7 +1,7 @@
 //! A view of a log: the window that ends at the key's time, and the place where the log can grow.
 
-use super::chunk::{Behind, Chunk, End};
-use super::step::{Step, reach};
+use super::chunk::{Behind, Chunk, ChunkEnd};
+use super::step::{LogStep, reach};
 use super::window::SlidingLog;
 use crate::reclaim::{Guard, Retry, Root, Walked};
 use crate::time::Tick;
@@ -14,7 +14,7 @@ pub(super) struct Part<'g> {
 }
 
 /// The state of a log as observed by a check.
-pub(super) struct View<'g> {
+pub(super) struct LogView<'g> {
     /// The key's time: the latest of `now`, the time of the log's end, and the time of the rule's
     /// past.
     pub(super) time: u64,
@@ -22,7 +22,7 @@ pub(super) struct View<'g> {
     /// are before the window.
     pub(super) chunks: Walked<'g, Chunk>,
     skipped: usize,
-    pub(super) end: End,
+    pub(super) end: ChunkEnd,
     /// The number of admissions in the window.
     pub(super) live: u64,
     /// The tokens in the window, excluding those given back.
@@ -30,7 +30,7 @@ pub(super) struct View<'g> {
     is_refunded: bool,
 }
 
-impl<'g> View<'g> {
+impl<'g> LogView<'g> {
     /// Creates a view of the log that starts at `root`. Returns `None` if the log has not begun.
     #[inline]
     pub(super) fn of(
@@ -68,7 +68,7 @@ impl<'g> View<'g> {
         let Some(root) = root.load(guard)? else { return Ok(None) };
         let mut chunks = Walked::from(root);
         while let Some(next) = chunks.go_on()? {
-            reach(Step::Followed);
+            reach(LogStep::Followed);
             if Self::begins_at(next, out) {
                 chunks.begin_at_last();
             }

@@ -1,6 +1,6 @@
 //! The rule of a sliding log: the limit, and how long admissions count.
 
-use super::slot::Fields;
+use super::slot::SlotFields;
 use crate::algorithm::Algorithm;
 use crate::decision::NEVER;
 use crate::error::Refused;
@@ -13,7 +13,7 @@ pub(crate) struct SlidingLog {
     pub(super) limit: u64,
     pub(super) period: u64,
     /// The fields of a chunk whose row may contain the whole limit.
-    pub(super) fields: Fields,
+    pub(super) fields: SlotFields,
     pub(super) past: Past,
 }
 
@@ -51,7 +51,7 @@ impl SlidingLog {
         if limit > Self::MOST {
             return Err(Refused::LogTooLarge { tokens: limit, most: Self::MOST });
         }
-        Ok(Self { limit, period, fields: Fields::of_tokens(limit), past: Past::NONE })
+        Ok(Self { limit, period, fields: SlotFields::of_tokens(limit), past: Past::NONE })
     }
 
     /// Returns this rule for a log with the given past.

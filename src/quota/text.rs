@@ -36,7 +36,7 @@ impl Parts {
 
 /// Parses exactly one quota.
 pub(super) fn parse(text: &str) -> Result<Parts, Refused> {
-    let mut rest = Reader { text, offset: 0, quota: None };
+    let mut rest = QuotaReader { text, offset: 0, quota: None };
     let parts = rest.parts()?;
     match rest.peek() {
         None => Ok(parts),
@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Result<Parts, Refused> {
 
 /// Parses one or more quotas, separated by commas.
 pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, Refused> {
-    let mut rest = Reader { text, offset: 0, quota: Some(1) };
+    let mut rest = QuotaReader { text, offset: 0, quota: Some(1) };
     let mut list = vec![rest.parts()?];
     while let Some(next) = rest.peek() {
         if next != ',' {
@@ -60,14 +60,14 @@ pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, Refused> {
 }
 
 /// A text, and the offset of the first unread character.
-struct Reader<'t> {
+struct QuotaReader<'t> {
     text: &'t str,
     offset: usize,
     /// The number of the current quota in a list, from 1; `None` if the text is a single quota.
     quota: Option<usize>,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> QuotaReader<'t> {
     /// Skips spaces and returns the next character without consuming it.
     fn peek(&mut self) -> Option<char> {
         let rest = &self.text[self.offset..];

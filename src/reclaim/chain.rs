@@ -19,7 +19,7 @@ pub(crate) struct Root<T: Chained>(Link<T>);
 
 /// A value in a chain, reached by a walk from the root under a guard.
 #[derive(Debug)]
-pub(crate) struct At<'g, T> {
+pub(crate) struct Followed<'g, T> {
     value: &'g T,
     guard: &'g Guard,
 }
@@ -28,8 +28,8 @@ pub(crate) struct At<'g, T> {
 /// these values again under the same guard, even if the chain has changed since.
 #[derive(Debug)]
 pub(crate) struct Walked<'g, T> {
-    first: At<'g, T>,
-    last: At<'g, T>,
+    first: Followed<'g, T>,
+    last: Followed<'g, T>,
 }
 
 /// Calls `attempt`, each time under a new guard, until it returns something other than [`Retry`].
@@ -60,8 +60,8 @@ impl<T: Chained> Root<T> {
 
     /// Returns the first value, if there is one. Returns [`Retry`] if the guard's era has ended.
     #[inline(always)]
-    pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Result<Option<At<'g, T>>, Retry> {
-        Ok(self.0.follow(guard)?.map(|value| At { value, guard }))
+    pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Result<Option<Followed<'g, T>>, Retry> {
+        Ok(self.0.follow(guard)?.map(|value| Followed { value, guard }))
     }
 
     /// Returns whether the root has a value. A root that has a value never becomes null again.
@@ -92,13 +92,13 @@ impl<T: Chained> Drop for Root<T> {
     }
 }
 
-impl<T> Clone for At<'_, T> {
+impl<T> Clone for Followed<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for At<'_, T> {}
+impl<T> Copy for Followed<'_, T> {}
 
 impl<T> Clone for Walked<'_, T> {
     fn clone(&self) -> Self {
@@ -108,7 +108,7 @@ impl<T> Clone for Walked<'_, T> {
 
 impl<T> Copy for Walked<'_, T> {}
 
-impl<T> Deref for At<'_, T> {
+impl<T> Deref for Followed<'_, T> {
     type Target = T;
 
     #[inline(always)]
@@ -117,14 +117,14 @@ impl<T> Deref for At<'_, T> {
     }
 }
 
-impl<'g, T> At<'g, T> {
+impl<'g, T> Followed<'g, T> {
     #[inline(always)]
     pub(crate) fn get(self) -> &'g T {
         self.value
     }
 }
 
-impl<T: Chained> At<'_, T> {
+impl<T: Chained> Followed<'_, T> {
     /// Returns the next value in the chain, if there is one. Returns [`Retry`] if the guard's era
     /// has ended.
     #[inline]
@@ -136,7 +136,7 @@ impl<T: Chained> At<'_, T> {
 
 impl<'g, T: Chained> Walked<'g, T> {
     /// Starts a walk at one value.
-    pub(crate) fn from(first: At<'g, T>) -> Self {
+    pub(crate) fn from(first: Followed<'g, T>) -> Self {
         Self { first, last: first }
     }
 
@@ -156,7 +156,7 @@ impl<'g, T: Chained> Walked<'g, T> {
     pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Retry> {
         let next = self.last.next()?;
         self.last = next.unwrap_or(self.last);
-        Ok(next.map(At::get))
+        Ok(next.map(Followed::get))
     }
 
     /// Removes all values except the last from the range.
@@ -176,7 +176,7 @@ impl<'g, T: Chained> Walked<'g, T> {
         // followed this link under this guard.
         #[allow(unsafe_code)]
         let value = unsafe { self.first.value.next().follow_again(guard) };
-        Some(Self { first: At { value, guard }, ..self })
+        Some(Self { first: Followed { value, guard }, ..self })
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = &'g T> {

@@ -36,9 +36,9 @@ pub(super) const GUARDS: usize = 4;
 
 /// The participants of a thread. Most calls need only one guard, which uses the first participant.
 /// All participants are handed on when the thread ends.
-struct Own([Cell<Option<&'static Participant>>; GUARDS]);
+struct OwnParticipants([Cell<Option<&'static Participant>>; GUARDS]);
 
-impl Own {
+impl OwnParticipants {
     const fn new() -> Self {
         Self([const { Cell::new(None) }; GUARDS])
     }
@@ -55,7 +55,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnParticipants {
     fn drop(&mut self) {
         set_mine([None; GUARDS]);
         self.0.iter().filter_map(Cell::take).for_each(Participant::leave);
@@ -75,13 +75,13 @@ thread_local! {
     /// refer to a static with atomics.)
     static MINE: [Cell<*const Participant>; GUARDS] = const { [const { Cell::new(&raw const MISSING) }; GUARDS] };
     /// This is separate from `MINE`, because a thread-local with a destructor takes longer to read.
-    static OWN: Own = const { Own::new() };
+    static OWN: OwnParticipants = const { OwnParticipants::new() };
 }
 
 #[cfg(tollgate_loom)]
 loom::thread_local! {
     static MINE: [Cell<Option<&'static Participant>>; GUARDS] = [const { Cell::new(None) }; GUARDS];
-    static OWN: Own = Own::new();
+    static OWN: OwnParticipants = OwnParticipants::new();
 }
 
 /// The fast path: creates a guard in the thread's participant `nth`. Returns `None` if the thread

@@ -69,7 +69,7 @@ impl Chain {
     }
 
     /// Calls `test` with the first value, and with the guard under which the value was found.
-    fn under_guard(&self, test: impl Fn(At<'_, Value>, &Guard)) {
+    fn under_guard(&self, test: impl Fn(Followed<'_, Value>, &Guard)) {
         under_guard(|guard| {
             let first = self.root.load(guard)?.expect("it is never null");
             test(first, guard);

@@ -50,7 +50,7 @@ pub struct FixedWindow {
 
 /// The fields of the word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Fields {
+struct WindowFields {
     number: u64,
     count: u64,
 }
@@ -78,15 +78,15 @@ impl FixedWindow {
     }
 
     #[inline]
-    fn unpack(&self, word: Word) -> Fields {
-        Fields {
+    fn unpack(&self, word: Word) -> WindowFields {
+        WindowFields {
             number: word.value() >> self.windows.count_bits,
             count: word.value() & ((1 << self.windows.count_bits) - 1),
         }
     }
 
     #[inline]
-    fn pack(&self, Fields { number, count }: Fields) -> Word {
+    fn pack(&self, WindowFields { number, count }: WindowFields) -> Word {
         Word::of(number << self.windows.count_bits | count)
     }
 
@@ -96,7 +96,7 @@ impl FixedWindow {
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let now = before.windows.not_before(before.unpack(word).number, now);
         let count = before.roll(word, now).count;
-        self.pack(Fields { number: self.windows.number(now), count: count.min(self.windows.most) })
+        self.pack(WindowFields { number: self.windows.number(now), count: count.min(self.windows.most) })
     }
 
     /// Implements [`AnyRule::longest_hold`](super::AnyRule).
@@ -106,18 +106,18 @@ impl FixedWindow {
 
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
     pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
-        let Fields { number, count } = self.unpack(word);
+        let WindowFields { number, count } = self.unpack(word);
         if word.is_fresh() { Some(Tick::ZERO) } else { self.windows.tick(number + u64::from(count > 0), 0) }
     }
 
     /// Returns the fields as of `now`, or as of the word's window if `now` is before that window.
     #[inline]
-    fn roll(&self, word: Word, now: Tick) -> Fields {
+    fn roll(&self, word: Word, now: Tick) -> WindowFields {
         let fields = self.unpack(word);
         if self.windows.lasts(fields.number, now) {
             return fields;
         }
-        Fields { number: self.windows.number(now), count: 0 }
+        WindowFields { number: self.windows.number(now), count: 0 }
     }
 }
 
@@ -128,12 +128,12 @@ impl Rule for FixedWindow {
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let fields = self.roll(word, now);
         let charged = cost > 0 && cost <= self.windows.limit.saturating_sub(fields.count);
-        if charged { self.pack(Fields { count: fields.count + cost, ..fields }) } else { word }
+        if charged { self.pack(WindowFields { count: fields.count + cost, ..fields }) } else { word }
     }
 
     #[inline(never)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
-        let Fields { number, count } = self.roll(word, now);
+        let WindowFields { number, count } = self.roll(word, now);
         let free = self.windows.limit.saturating_sub(count);
         let next = || self.windows.tick(number + 1, 0);
         let reset = || if count == 0 { Some(now) } else { next() };
@@ -145,7 +145,7 @@ impl Rule for FixedWindow {
         let fields = self.roll(word, now);
         match tokens.min(self.windows.most - fields.count) {
             0 => (word, 0),
-            charged => (self.pack(Fields { count: fields.count + charged, ..fields }), charged),
+            charged => (self.pack(WindowFields { count: fields.count + charged, ..fields }), charged),
         }
     }
 
@@ -159,13 +159,13 @@ impl Rule for FixedWindow {
         if tokens == 0 || self.windows.holder(charge) != Some(fields.number) {
             return word;
         }
-        self.pack(Fields { count: fields.count.saturating_sub(tokens), ..fields })
+        self.pack(WindowFields { count: fields.count.saturating_sub(tokens), ..fields })
     }
 
     #[inline]
     fn reset(&self, word: Word) -> Word {
         // Window 1 is past or present at all times, even if the word is ahead of the clock.
-        if word.is_fresh() { word } else { self.pack(Fields { number: 1, count: 0 }) }
+        if word.is_fresh() { word } else { self.pack(WindowFields { number: 1, count: 0 }) }
     }
 
     #[inline]
@@ -186,7 +186,7 @@ mod tests {
         for (limit, length) in [(1, 2), (1_250_000_000, 1_000_000_000), (7, 60_000_000_000)] {
             let quota = Quota::new(limit, Duration::from_nanos(length));
             let rule = FixedWindow::new(quota, Duration::from_nanos(length - 1)).unwrap();
-            let fields = Fields { number: rule.windows.number(Tick::MAX), count: limit };
+            let fields = WindowFields { number: rule.windows.number(Tick::MAX), count: limit };
             assert_eq!(rule.unpack(rule.pack(fields)), fields);
         }
     }

@@ -70,7 +70,7 @@ pub struct Permits {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fields {
+struct PermitFields {
     generation: u64,
     out: u64,
 }
@@ -96,20 +96,20 @@ impl Permits {
 
     /// Extracts the fields of a word. For a fresh word, the generation is derived from `now`.
     #[inline]
-    fn unpack(word: Word, now: Tick) -> Fields {
+    fn unpack(word: Word, now: Tick) -> PermitFields {
         if word.is_fresh() {
-            return Fields { generation: (now.as_nanos() >> STEP_BITS) + 1, out: 0 };
+            return PermitFields { generation: (now.as_nanos() >> STEP_BITS) + 1, out: 0 };
         }
-        Fields { generation: word.value() >> OUT_BITS, out: word.value() & ((1 << OUT_BITS) - 1) }
+        PermitFields { generation: word.value() >> OUT_BITS, out: word.value() & ((1 << OUT_BITS) - 1) }
     }
 
     #[inline]
-    fn pack(Fields { generation, out }: Fields) -> Word {
+    fn pack(PermitFields { generation, out }: PermitFields) -> Word {
         Word::of(generation << OUT_BITS | out)
     }
 
     #[inline]
-    fn free(self, fields: Fields) -> u64 {
+    fn free(self, fields: PermitFields) -> u64 {
         self.limit.saturating_sub(fields.out)
     }
 
@@ -121,7 +121,7 @@ impl Permits {
 
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
     pub(super) fn idle_from(word: Word) -> Option<Tick> {
-        let Fields { generation, out } = Self::unpack(word, Tick::ZERO);
+        let PermitFields { generation, out } = Self::unpack(word, Tick::ZERO);
         let from = (generation - 1) << STEP_BITS;
         (out == 0 && from <= Tick::MAX.as_nanos()).then(|| Tick::from_nanos(from))
     }
@@ -134,7 +134,7 @@ impl Rule for Permits {
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let fields = Self::unpack(word, now);
         let charged = cost > 0 && cost <= self.free(fields);
-        if charged { Self::pack(Fields { out: fields.out + cost, ..fields }) } else { word }
+        if charged { Self::pack(PermitFields { out: fields.out + cost, ..fields }) } else { word }
     }
 
     #[inline(never)]
@@ -159,7 +159,7 @@ impl Rule for Permits {
         match charge.figures {
             Figures::Permits { generation, .. } if generation == fields.generation && !word.is_fresh() => {
                 let back = tokens.min(charge.charged());
-                Self::pack(Fields { out: fields.out.saturating_sub(back), ..fields })
+                Self::pack(PermitFields { out: fields.out.saturating_sub(back), ..fields })
             }
             _ => word,
         }
@@ -167,12 +167,12 @@ impl Rule for Permits {
 
     #[inline]
     fn reset(&self, word: Word) -> Word {
-        let Fields { generation, out } = Self::unpack(word, Tick::ZERO);
+        let PermitFields { generation, out } = Self::unpack(word, Tick::ZERO);
         // If no permit is in use, none can be returned.
         if word.is_fresh() || out == 0 {
             return word;
         }
-        Self::pack(Fields { generation: (generation + 1).min(LAST_GENERATION), out: 0 })
+        Self::pack(PermitFields { generation: (generation + 1).min(LAST_GENERATION), out: 0 })
     }
 
     #[inline]
@@ -187,12 +187,12 @@ mod tests {
 
     #[test]
     fn the_fields_fill_the_word_and_overlap_nowhere() {
-        let last = Fields { generation: LAST_GENERATION, out: MOST };
+        let last = PermitFields { generation: LAST_GENERATION, out: MOST };
         let first = Permits::unpack(Word::FRESH, Tick::ZERO);
-        for fields in [last, first, Fields { out: 1, ..first }, Fields { out: 0, ..last }] {
+        for fields in [last, first, PermitFields { out: 1, ..first }, PermitFields { out: 0, ..last }] {
             assert_eq!(Permits::unpack(Permits::pack(fields), Tick::MAX), fields);
         }
-        assert_eq!(first, Fields { generation: 1, out: 0 });
+        assert_eq!(first, PermitFields { generation: 1, out: 0 });
     }
 
     /// A key that returns after it was forgotten does not receive any of its earlier generations.
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn the_last_generation_is_followed_by_none() {
         let rule = Permits::new(3).unwrap();
-        let last = Permits::pack(Fields { generation: LAST_GENERATION, out: 3 });
+        let last = Permits::pack(PermitFields { generation: LAST_GENERATION, out: 3 });
         assert_eq!(Permits::unpack(rule.reset(last), Tick::ZERO).generation, LAST_GENERATION);
         assert_eq!(Permits::idle_from(rule.reset(last)), None);
     }

@@ -8,7 +8,7 @@ use super::since::Since;
 use crate::decision::Stamp;
 use crate::log::{Log, Past, SlidingLog};
 use crate::quota::Enforced;
-use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
+use crate::reclaim::{Bag, Chained, Followed, Guard, Link, Retire, Retry, Root, under_guard};
 use crate::rule::{Rule, Word, begin, load, update};
 use crate::sync::{
     Atomic,
@@ -66,7 +66,7 @@ enum Change {
 /// The last version, with its position in the chain if it is not the first version.
 #[derive(Clone, Copy)]
 struct Last<'g> {
-    at: Option<At<'g, Later>>,
+    at: Option<Followed<'g, Later>>,
     version: &'g Version,
 }
 
@@ -286,14 +286,14 @@ impl Versioned {
 
     /// Returns the last version after installing its word, or `None` if the state is sealed.
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Retry> {
-        let mut at = None::<At<'g, Later>>;
+        let mut at = None::<Followed<'g, Later>>;
         loop {
             let version = at.map_or(&self.first, |later| &later.get().version);
             // ORDERING: acquire side of *replaced*. A thread that finds the word frozen also finds
             // the next version.
             let word = version.word.load(Acquire);
-            let following = at.map_or_else(|| self.later.load(guard), At::next)?;
-            let Some(later) = following.map(At::get) else {
+            let following = at.map_or_else(|| self.later.load(guard), Followed::next)?;
+            let Some(later) = following.map(Followed::get) else {
                 let is_sealed = match version.rule.rule {
                     StateRule::Packed(_) => word == SEALED,
                     StateRule::Log(_) => self.log.is_sealed(),

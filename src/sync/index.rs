@@ -58,13 +58,13 @@ enum Scc {
 thread_local! {
     /// This variable has no destructor, so it can be read until the thread has ended.
     static SCC: Cell<Scc> = const { Cell::new(Scc::Unknown) };
-    static END: End = const { End };
+    static END: ThreadEnd = const { ThreadEnd };
 }
 
 /// Records the end of its thread when dropped.
-struct End;
+struct ThreadEnd;
 
-impl Drop for End {
+impl Drop for ThreadEnd {
     fn drop(&mut self) {
         SCC.set(Scc::Gone);
     }
@@ -85,7 +85,7 @@ fn is_here_from_now_on() -> bool {
     // Thread-local variables are destroyed in the reverse order of their first use, so `END` is
     // destroyed before scc's variable.
     drop(scc::Guard::new());
-    END.with(|End| SCC.set(Scc::Here));
+    END.with(|ThreadEnd| SCC.set(Scc::Here));
     true
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct Index<T> {
     drop: fn(Items<T>),
 }
 
-type Items<T> = HashIndex<Entry<T>, (), BuildHasherDefault<Given>>;
+type Items<T> = HashIndex<IndexEntry<T>, (), BuildHasherDefault<Given>>;
 
 impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
     /// How many bytes an item occupies in scc's array: the item itself, and one byte of the item's
@@ -158,7 +158,7 @@ impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
 
     /// Adds an item. Returns the item as an error if the set already contains an equal item.
     pub(crate) fn insert(&self, item: T) -> Result<(), T> {
-        let insert = || self.items.insert_sync(Entry(item), ()).map_err(|(item, ())| item.0);
+        let insert = || self.items.insert_sync(IndexEntry(item), ()).map_err(|(item, ())| item.0);
         if is_here() { insert() } else { elsewhere(insert) }
     }
 
@@ -208,21 +208,21 @@ impl<T> Drop for Index<T> {
 }
 
 /// An item that serves as scc's key.
-struct Entry<T>(T);
+struct IndexEntry<T>(T);
 
-impl<T: Item> Hash for Entry<T> {
+impl<T: Item> Hash for IndexEntry<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0.hash());
     }
 }
 
-impl<T: Item> PartialEq for Entry<T> {
+impl<T: Item> PartialEq for IndexEntry<T> {
     fn eq(&self, other: &Self) -> bool {
         self.0.hash() == other.0.hash() && self.0.key() == other.0.key()
     }
 }
 
-impl<T: Item> Eq for Entry<T> {}
+impl<T: Item> Eq for IndexEntry<T> {}
 
 /// A query for scc: a hash, and a predicate that identifies an item with that hash.
 struct What<F> {
@@ -236,8 +236,8 @@ impl<F> Hash for What<F> {
     }
 }
 
-impl<T: Item, F: Fn(&T) -> bool> Equivalent<Entry<T>> for What<F> {
-    fn equivalent(&self, Entry(item): &Entry<T>) -> bool {
+impl<T: Item, F: Fn(&T) -> bool> Equivalent<IndexEntry<T>> for What<F> {
+    fn equivalent(&self, IndexEntry(item): &IndexEntry<T>) -> bool {
         self.hash == item.hash() && (self.is)(item)
     }
 }

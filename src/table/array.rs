@@ -2,14 +2,14 @@
 //! into the next array.
 
 use super::chunks::Chunks;
-use super::memory::Permit;
+use super::memory::MemoryGrant;
 use super::rules::{Rules, Stamped};
 use super::size::Size;
 use super::space::{Fingerprint, SLOTS, Space};
 use super::step::{Step, reach};
 use crate::forgetting::{Evidence, Mark};
 use crate::growth;
-use crate::reclaim::{At, Chained, Link, Retire, Retry};
+use crate::reclaim::{Chained, Followed, Link, Retire, Retry};
 use crate::rule::{AnyRule, Rule, Word, begin, try_update, update};
 use crate::state::State;
 use crate::sync::{
@@ -59,20 +59,20 @@ pub(super) struct Array {
     /// known, and becomes 0 again when all places are given. The value 0 is a hint; any other value
     /// is exact. See [`Array::place_at_once`].
     room: Atomic<u64>,
-    counts: Counts,
+    counts: PlaceCounts,
     /// The progress of this array's own turnover.
     chunks: Chunks,
     pub(super) next: Link<Array>,
     /// The permit for this array's memory. It is returned when this array is freed, except for the
     /// part that covers a large block. That part is returned when the block is given back.
-    permit: Permit,
+    permit: MemoryGrant,
 }
 
 /// The counts written by insertions. They have their own cache lines, separate from the address of
 /// the space, which every lookup reads.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Counts {
+struct PlaceCounts {
     /// The number of places given to new keys, plus the number of refused requests that have not
     /// been taken back yet. The highest bit is CLOSED.
     given: Atomic<u64>,
@@ -133,7 +133,7 @@ impl Array {
         promised: u64,
         dawn: Dawn,
         rules: Rules,
-        mut permit: Permit,
+        mut permit: MemoryGrant,
     ) -> Option<Self> {
         let Dawn { began, believed, forgotten, evidence } = dawn;
         debug_assert!(promised <= size.most);
@@ -150,7 +150,7 @@ impl Array {
             promised,
             carried: Atomic::new(if promised == 0 { 0 } else { UNKNOWN }),
             room: Atomic::new(if promised == 0 { size.limit } else { 0 }),
-            counts: Counts { given: Atomic::new(0), evicted: Atomic::new(0), evidence },
+            counts: PlaceCounts { given: Atomic::new(0), evicted: Atomic::new(0), evidence },
             chunks: Chunks::new(lines.div_ceil(CHUNK))?,
             next: Link::null(),
             permit,
@@ -435,7 +435,7 @@ impl Array {
     /// Returns the array after `closed`. The caller must have found a sealed slot or a frozen word
     /// in `closed`.
     #[inline]
-    pub(super) fn successor(closed: At<'_, Self>) -> Result<At<'_, Self>, Retry> {
+    pub(super) fn successor(closed: Followed<'_, Self>) -> Result<Followed<'_, Self>, Retry> {
         let next = closed.next()?;
         Ok(next.expect("slots are sealed and words frozen only when the next array is linked"))
     }
@@ -483,7 +483,7 @@ mod tests {
     fn array_under(algorithm: Algorithm, size: Size, promised: u64) -> Array {
         let quota = Quota::per_second(1);
         let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
-        let permit = Permit::take(&Memory::new(1 << 20), Array::bytes_of(size)).unwrap();
+        let permit = MemoryGrant::take(&Memory::new(1 << 20), Array::bytes_of(size)).unwrap();
         Array::new(size, promised, Dawn::first(), Rules::new(Enforced { rule, quota }), permit).unwrap()
     }
 

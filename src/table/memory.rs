@@ -51,12 +51,12 @@ impl Memory {
 
 /// The permission to allocate an array. Each array holds a permit until the array is freed.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(super) struct MemoryGrant {
     of: Arc<Memory>,
     bytes: u64,
 }
 
-impl Permit {
+impl MemoryGrant {
     pub(super) fn take(of: &Arc<Memory>, bytes: u64) -> Option<Self> {
         Self::take_up_to(of, bytes, 0)
     }
@@ -100,7 +100,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for MemoryGrant {
     fn drop(&mut self) {
         self.of.are_back(self.bytes);
     }
@@ -178,7 +178,7 @@ impl<T> Zeroed<T> {
 
     /// Hands over a block of system memory, to be given back later, and the part of `permit` that
     /// covers it. The slice is empty afterwards. Does nothing if the block came from the allocator.
-    pub(super) fn leave(&mut self, permit: &mut Permit) {
+    pub(super) fn leave(&mut self, permit: &mut MemoryGrant) {
         if let Some(pages) = self.pages.take() {
             let bytes = size_of_val::<[T]>(self) as u64;
             self.values = NonNull::slice_from_raw_parts(NonNull::dangling(), 0);
@@ -227,11 +227,11 @@ mod tests {
     #[test]
     fn what_is_permitted_is_never_exceeded_and_comes_back() {
         let memory = Memory::new(100);
-        let first = Permit::take(&memory, 60).unwrap();
+        let first = MemoryGrant::take(&memory, 60).unwrap();
         assert!(memory.is_short());
-        assert!(Permit::take(&memory, 41).is_none());
-        assert!(Permit::take(&memory, u64::MAX).is_none());
-        let second = Permit::take(&memory, 40).unwrap();
+        assert!(MemoryGrant::take(&memory, 41).is_none());
+        assert!(MemoryGrant::take(&memory, u64::MAX).is_none());
+        let second = MemoryGrant::take(&memory, 40).unwrap();
         assert_eq!(memory.bytes(), 100);
         drop(first);
         assert_eq!(memory.bytes(), 40);
@@ -287,7 +287,7 @@ mod tests {
         const LARGE: u64 = 8 << 20;
         let memory = Memory::new(2 * LARGE);
         let freed = |bytes: u64| {
-            let mut permit = Permit::take(&memory, bytes + 100).unwrap();
+            let mut permit = MemoryGrant::take(&memory, bytes + 100).unwrap();
             // SAFETY: the values are bytes, and they are 0.
             #[allow(unsafe_code)]
             let mut values = unsafe { zeroed(usize::try_from(bytes).unwrap(), || 0_u8) }.unwrap();
@@ -304,12 +304,12 @@ mod tests {
         assert_eq!((memory.bytes(), memory.is_leaving()), (0, false));
         // Freed memory is given back early if a permit needs it.
         freed(LARGE);
-        drop(Permit::take(&memory, LARGE).unwrap());
+        drop(MemoryGrant::take(&memory, LARGE).unwrap());
         assert!(memory.is_leaving());
-        assert!(Permit::take(&memory, 2 * LARGE + 1).is_none());
+        assert!(MemoryGrant::take(&memory, 2 * LARGE + 1).is_none());
         assert_eq!(memory.bytes(), 0);
         freed(LARGE);
-        drop(Permit::take(&memory, LARGE + 1).unwrap());
+        drop(MemoryGrant::take(&memory, LARGE + 1).unwrap());
         assert_eq!((memory.bytes(), memory.is_leaving()), (0, false));
     }
 
@@ -324,16 +324,16 @@ mod tests {
     #[test]
     fn memory_is_short_when_more_than_half_of_it_is_taken() {
         let memory = Memory::new(100);
-        let _half = Permit::take(&memory, 50).unwrap();
+        let _half = MemoryGrant::take(&memory, 50).unwrap();
         assert!(!memory.is_short());
-        let _more = Permit::take(&memory, 1).unwrap();
+        let _more = MemoryGrant::take(&memory, 1).unwrap();
         assert!(memory.is_short());
     }
 
     #[test]
     fn what_is_given_back_early_is_not_given_back_twice() {
         let memory = Memory::new(100);
-        let mut permit = Permit::take(&memory, 60).unwrap();
+        let mut permit = MemoryGrant::take(&memory, 60).unwrap();
         permit.lower_to(20);
         assert_eq!(memory.bytes(), 20);
         drop(permit);
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn more_is_permitted_where_the_most_is_raised() {
         let memory = Memory::new(100);
-        let _first = Permit::take_up_to(&memory, 120, 120).unwrap();
-        assert!(Permit::take_up_to(&memory, 1, 120).is_none());
+        let _first = MemoryGrant::take_up_to(&memory, 120, 120).unwrap();
+        assert!(MemoryGrant::take_up_to(&memory, 1, 120).is_none());
     }
 }

@@ -17,7 +17,7 @@
 //! The entries of former keys are permitted only within the memory bound of the own rules, so they
 //! do not raise this bound. If there is no memory for them, the change is refused.
 
-use super::memory::{Memory, Permit};
+use super::memory::{Memory, MemoryGrant};
 use super::space::Fingerprint;
 use crate::decision::Stamp;
 use crate::quota::{Enforced, Quota};
@@ -39,7 +39,7 @@ pub(crate) struct Rules {
     /// The time of the latest change of the default.
     default_since: Since,
     /// The entries for individual keys. `None` if there are none, so that a lookup skips the map.
-    own: Option<Arc<Own>>,
+    own: Option<Arc<OwnRules>>,
     /// The size in bytes of the largest rules for individual keys so far, without former keys.
     largest: u64,
     /// How many changes have led to these rules.
@@ -58,19 +58,19 @@ pub(super) struct Stamped {
 /// The entries for individual keys. Their memory is counted and bounded, because each retired array
 /// keeps its rules until the array is freed.
 #[derive(Debug)]
-struct Own {
+struct OwnRules {
     entries: Map,
     /// How many keys have their own rule.
     count: usize,
     /// The time after which no former key needs its entry.
     until: Tick,
     /// The permit for this memory. It is returned once no array uses these rules any more.
-    _permit: Permit,
+    _permit: MemoryGrant,
 }
 
 /// The entry of a key.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct KeyEntry {
     rule: Stamped,
     /// The time after which no charge that the key made with the stamp of the default is held.
     until: Tick,
@@ -93,7 +93,7 @@ pub(crate) enum Changed {
 /// A map that uses a fingerprint as its own hash.
 // A hash map derives an entry's group from the low bits of the hash, and its tag from the highest
 // seven bits. Both work here, because all bits of a fingerprint are random.
-type Map = HashMap<Fingerprint, Entry, BuildHasherDefault<Given>>;
+type Map = HashMap<Fingerprint, KeyEntry, BuildHasherDefault<Given>>;
 
 impl Rules {
     pub(super) fn new(default: Enforced<AnyRule>) -> Self {
@@ -114,7 +114,7 @@ impl Rules {
 
     // Not inlined, so that lookups stay small in tables without rules for individual keys.
     #[inline(never)]
-    fn own_or_default<'r>(&'r self, own: &'r Own, key: Fingerprint) -> &'r Stamped {
+    fn own_or_default<'r>(&'r self, own: &'r OwnRules, key: Fingerprint) -> &'r Stamped {
         own.entries.get(&key).map_or(&self.default, |entry| &entry.rule)
     }
 
@@ -212,13 +212,13 @@ impl Rules {
             is_changed = true;
             let (last, until) = match before {
                 // The key is not charged under the default, or has been charged with another stamp.
-                Some(Entry { rule, until, .. }) if !rule.stamp.is(self.default.stamp) => (rule, until),
-                Some(Entry { rule, .. }) => (rule, default_until),
+                Some(KeyEntry { rule, until, .. }) if !rule.stamp.is(self.default.stamp) => (rule, until),
+                Some(KeyEntry { rule, .. }) => (rule, default_until),
                 None => (self.default, default_until),
             };
             let rule = match rule {
-                Some(rule) => Entry { rule: replaced(rule, &last), until, is_former: false },
-                None => Entry { rule: replaced(default.enforced, &last), until, is_former: true },
+                Some(rule) => KeyEntry { rule: replaced(rule, &last), until, is_former: false },
+                None => KeyEntry { rule: replaced(default.enforced, &last), until, is_former: true },
             };
             let is_default = rule.is_former && (until < now || rule.rule.stamp.is(default.stamp));
             match is_default {
@@ -243,8 +243,8 @@ impl Rules {
             {
                 self.own.clone()
             }
-            false => match Permit::take_up_to(memory, bytes_of(entries.len()), 4 * largest) {
-                Some(_permit) => Some(Arc::new(Own { entries, count, until, _permit })),
+            false => match MemoryGrant::take_up_to(memory, bytes_of(entries.len()), 4 * largest) {
+                Some(_permit) => Some(Arc::new(OwnRules { entries, count, until, _permit })),
                 None => return Changed::NotPermitted,
             },
         };
@@ -258,7 +258,7 @@ impl Rules {
 /// byte.
 fn bytes_of(count: usize) -> u64 {
     let places = (8 * count).div_ceil(7).next_power_of_two().max(4);
-    (places * (size_of::<(Fingerprint, Entry)>() + 1)) as u64
+    (places * (size_of::<(Fingerprint, KeyEntry)>() + 1)) as u64
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -302,7 +302,7 @@ mod tests {
 
     const SLOW: Quota = Quota::per_second(1);
     const FAST: Quota = Quota::per_second(2);
-    const BYTES: u64 = 512 * (size_of::<(Fingerprint, Entry)>() as u64 + 1);
+    const BYTES: u64 = 512 * (size_of::<(Fingerprint, KeyEntry)>() as u64 + 1);
 
     /// With any other hash, the map would find the same rules, but more slowly.
     #[test]

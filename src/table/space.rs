@@ -1,7 +1,7 @@
 //! One array of slots, grouped in cache lines. A slot contains the fingerprint of a key and the
 //! key's word. Slots can be probed, claimed and sealed.
 
-use super::memory::{Permit, Zeroed, zeroed};
+use super::memory::{MemoryGrant, Zeroed, zeroed};
 use crate::rule::Word;
 use crate::sync::{
     Atomic,
@@ -340,7 +340,7 @@ impl Space {
     /// Hands over a large block of memory and the permit for the block, so that the block is given
     /// back in parts. Only the last owner may call this method. Afterwards, the space may have no
     /// lines.
-    pub(super) fn leave(&mut self, permit: &mut Permit) {
+    pub(super) fn leave(&mut self, permit: &mut MemoryGrant) {
         self.lines.leave(permit);
     }
 

@@ -1,7 +1,7 @@
 //! Tests of the whole table: growth, rule changes, memory.
 
 use super::array::{Array, Dawn, Place};
-use super::memory::{self, Memory, Permit};
+use super::memory::{self, Memory, MemoryGrant};
 use super::rules::{Changed, Rules};
 use super::size::Size;
 use super::turnover::{LEAST_MEMORY, TRIES, Table, limit_after};
@@ -42,7 +42,7 @@ fn place(table: &Table) -> Place {
 /// Creates a root for `limit` keys, into which `survivors` keys were moved from the previous array.
 fn root(limit: u64, survivors: u64) -> Array {
     let size = Size::first(limit);
-    let permit = Permit::take(&Memory::new(LEAST_MEMORY), Array::bytes_of(size)).unwrap();
+    let permit = MemoryGrant::take(&Memory::new(LEAST_MEMORY), Array::bytes_of(size)).unwrap();
     Array::new(size, survivors, Dawn::first(), Rules::new(rule()), permit).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
 fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     let table = table();
     insert(&table, Fingerprint::of_hash(1 << 40), Tick::ZERO);
-    let rest = Permit::take(&table.memory, LEAST_MEMORY - table.memory.bytes()).unwrap();
+    let rest = MemoryGrant::take(&table.memory, LEAST_MEMORY - table.memory.bytes()).unwrap();
     assert!(!table.begin_turnover(Tick::ZERO));
     assert_eq!(place(&table), Place::Given);
     drop(rest);
@@ -199,7 +199,7 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
 fn new_keys_give_memory_back_before_others_come_in_at_once() {
     const LARGE: usize = 8 << 20;
     let table = table();
-    let mut permit = Permit::take_up_to(&table.memory, LARGE as u64, 2 * LARGE as u64).unwrap();
+    let mut permit = MemoryGrant::take_up_to(&table.memory, LARGE as u64, 2 * LARGE as u64).unwrap();
     // SAFETY: the values are bytes, and they are 0.
     #[allow(unsafe_code)]
     let mut block = unsafe { memory::zeroed(LARGE, || 0_u8) }.unwrap();

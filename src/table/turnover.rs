@@ -1,7 +1,7 @@
 //! The [`Table`]: its arrays, and the turnover from one array to the next.
 
 use super::array::{Array, CHUNK, Dawn};
-use super::memory::{Memory, Permit};
+use super::memory::{Memory, MemoryGrant};
 use super::rules::{Changed, Rules};
 use super::size::Size;
 use super::space::{Fingerprint, Probe, SLOTS};
@@ -11,7 +11,7 @@ use crate::error::Refused;
 use crate::forgetting::Sweep;
 use crate::growth;
 use crate::quota::Enforced;
-use crate::reclaim::{At, Bag, Guard, Retry, Root, under_guard};
+use crate::reclaim::{Bag, Followed, Guard, Retry, Root, under_guard};
 use crate::rule::{AnyRule, Word, load};
 use crate::state::State;
 use crate::stats::{Stats, size};
@@ -81,7 +81,7 @@ impl Table {
         let max_keys = max_keys as u64;
         let memory = Memory::new((ARRAYS_AT_CAP * Array::bytes_of(Size::first(max_keys))).max(LEAST_MEMORY));
         let size = Size::first(growth::FIRST.min(max_keys));
-        let first = Permit::take(&memory, Array::bytes_of(size))
+        let first = MemoryGrant::take(&memory, Array::bytes_of(size))
             .and_then(|permit| Array::new(size, 0, Dawn::first(), Rules::new(rule), permit));
         let Some(first) = first else {
             return Err(Refused::OutOfMemory { bytes: Array::bytes_of(size) });
@@ -157,14 +157,14 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Array>, Retry> {
+    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> Result<Followed<'g, Array>, Retry> {
         Ok(self.root.load(guard)?.expect("the root is never null"))
     }
 
     /// Returns the root, and the next array if the root is being turned over.
     fn arrays<'g>(&'g self, guard: &'g Guard) -> Result<(&'g Array, Option<&'g Array>), Retry> {
         let root = self.root(guard)?;
-        Ok((root.get(), root.next()?.map(At::get)))
+        Ok((root.get(), root.next()?.map(Followed::get)))
     }
 
     /// Calls `look` with the root, and with the next array if the root is being turned over.
@@ -218,7 +218,7 @@ impl Table {
         let mut permit = Some(permit);
         let mut array = |limit: u64| {
             let size = self.size_after(root, used, limit);
-            let permit = permit.take().or_else(|| Permit::take(&self.memory, Array::bytes_of(size)))?;
+            let permit = permit.take().or_else(|| MemoryGrant::take(&self.memory, Array::bytes_of(size)))?;
             let dawn = Dawn::after(root, now);
             let rules = rules.at(dawn.believed);
             Array::new(size, used, dawn, rules, permit)
@@ -234,11 +234,11 @@ impl Table {
     /// Returns the limit of the array that follows `root`, and a permit for that array's memory.
     /// The permit is large enough however many keys are inserted into `root` before `root` is
     /// closed. Returns `None` if not even an array for the keys now in `root` is permitted.
-    fn permit_next(&self, root: &Array, now: Tick) -> Option<(u64, Permit)> {
+    fn permit_next(&self, root: &Array, now: Tick) -> Option<(u64, MemoryGrant)> {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
             let most = self.size_after(root, root.size.most, limit);
-            Some((limit, Permit::take(&self.memory, Array::bytes_of(most))?))
+            Some((limit, MemoryGrant::take(&self.memory, Array::bytes_of(most))?))
         })
     }
 
@@ -431,10 +431,10 @@ pub(super) fn limit_after(root: &Array, used: u64, now: Tick) -> u64 {
 /// Moves `key`, whose word was found frozen in `array`, and returns the next array. Does not move
 /// an evicted key.
 pub(super) fn follow<'g>(
-    array: At<'g, Array>,
+    array: Followed<'g, Array>,
     key: Fingerprint,
     word: &Atomic<Word>,
-) -> Result<At<'g, Array>, Retry> {
+) -> Result<Followed<'g, Array>, Retry> {
     // ORDERING: acquire side of *closed*, so this thread sees that the next array is linked. The
     // word is frozen, so this load returns the same word.
     let frozen = word.load(Acquire);

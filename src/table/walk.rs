@@ -2,14 +2,14 @@
 //! keys that the fast path in `view` could not insert.
 //!
 //! A charge walks from the root to the next array, if there is one. Each look at an array finds the
-//! key, a sealed slot or an empty slot, and ends with an [`Outcome`].
+//! key, a sealed slot or an empty slot, and ends with a [`WalkStep`].
 
 use super::array::{Array, Place};
 use super::space::{Fingerprint, Probe, Vacant};
 use super::step::{Step, reach};
 use super::turnover::{Table, follow};
 use crate::decision::Decision;
-use crate::reclaim::{At, Guard, Retry, under_guard};
+use crate::reclaim::{Followed, Guard, Retry, under_guard};
 use crate::rule::{Rule, Word, load};
 use crate::sync::Atomic;
 use crate::time::Tick;
@@ -18,7 +18,7 @@ use crate::time::Tick;
 pub(super) const CHUNKS_AT_CAP: usize = 8;
 
 /// How a look at one array ended.
-enum Outcome {
+enum WalkStep {
     /// The request is answered.
     Answered,
     /// This charge has done the maximum amount of work, and has found no place for the key.
@@ -28,7 +28,7 @@ enum Outcome {
 }
 
 /// One request, and the work done for it so far. A request may need several walks.
-struct Request {
+struct WalkRequest {
     key: Fingerprint,
     now: Tick,
     cost: u64,
@@ -49,10 +49,10 @@ struct Request {
 struct Walk<'g> {
     table: &'g Table,
     guard: &'g Guard,
-    request: &'g mut Request,
+    request: &'g mut WalkRequest,
     /// The root, once the walk has reached the next array.
     before: Option<&'g Array>,
-    array: At<'g, Array>,
+    array: Followed<'g, Array>,
 }
 
 impl Table {
@@ -61,14 +61,14 @@ impl Table {
     /// turnover work. Returns `None` if there is no place for the key.
     pub(crate) fn find_or_insert(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let (is_new, answer) = (false, None);
-        let mut request = Request { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
+        let mut request = WalkRequest { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
         under_guard(|guard| {
             let array = self.root(guard)?;
             let mut walk = Walk { table: self, guard, request: &mut request, before: None, array };
             loop {
                 match walk.look()? {
-                    Outcome::Answered | Outcome::NoPlace => return Ok(()),
-                    Outcome::GoOn => {}
+                    WalkStep::Answered | WalkStep::NoPlace => return Ok(()),
+                    WalkStep::GoOn => {}
                 }
             }
         });
@@ -82,8 +82,8 @@ impl Table {
 
 impl<'g> Walk<'g> {
     #[inline]
-    fn look(&mut self) -> Result<Outcome, Retry> {
-        let Request { key, is_new, .. } = *self.request;
+    fn look(&mut self) -> Result<WalkStep, Retry> {
+        let WalkRequest { key, is_new, .. } = *self.request;
         if is_new && self.before.is_some() {
             self.array.space.prepare(key);
         }
@@ -96,23 +96,23 @@ impl<'g> Walk<'g> {
 
     /// Decides the request for a key that has a slot here.
     #[inline]
-    fn decide_known(&mut self, word: &'g Atomic<Word>) -> Result<Outcome, Retry> {
-        let Request { key, now, cost, is_new, .. } = *self.request;
+    fn decide_known(&mut self, word: &'g Atomic<Word>) -> Result<WalkStep, Retry> {
+        let WalkRequest { key, now, cost, is_new, .. } = *self.request;
         let state = self.array.state(key, word);
         // The word is fresh if another thread has claimed the slot but has not charged the key yet.
         let charged = state.charge(now, cost);
         Ok(match charged.or_else(|| state.begin(now, cost, self.array.forgotten.get())) {
             Some((decision, is_charged)) => self.answer(decision, is_charged && !is_new),
             None if load(word).is_frozen() => self.go_to(follow(self.array, key, word)?),
-            None => Outcome::GoOn,
+            None => WalkStep::GoOn,
         })
     }
 
     /// Inserts a key whose probe run ends at this slot.
     #[inline]
-    fn insert(&mut self, vacant: Vacant<'g>) -> Result<Outcome, Retry> {
+    fn insert(&mut self, vacant: Vacant<'g>) -> Result<WalkStep, Retry> {
         let now = self.request.now;
-        let after = self.array.next()?.map(At::get);
+        let after = self.array.next()?.map(Followed::get);
         if !self.request.is_new {
             self.request.is_new = true;
             if let Some(outcome) = self.prepare_insertion(after)? {
@@ -123,17 +123,17 @@ impl<'g> Walk<'g> {
             // From now on, keys are inserted into the next array, so this probe run must not accept
             // any more keys.
             vacant.seal();
-            return Ok(Outcome::GoOn);
+            return Ok(WalkStep::GoOn);
         }
         // The quota may have changed since the request was prepared. A request that charges nothing
         // must not claim a slot.
         if self.array.get().rules.changes() != self.request.changes && self.is_refused_under(self.array.get())
         {
-            return Ok(Outcome::Answered);
+            return Ok(WalkStep::Answered);
         }
         let is_root = self.before.is_none();
         if is_root && self.array.is_too_large(now) && self.table.begin(&self.array, now, self.guard) {
-            return Ok(Outcome::GoOn);
+            return Ok(WalkStep::GoOn);
         }
         match self.array.place(self.before, now) {
             Place::Given => Ok(self.claim_and_charge(vacant)),
@@ -146,10 +146,10 @@ impl<'g> Walk<'g> {
     /// memory back, and turns over a chunk. Returns `None` if no turnover is under way, so that the
     /// key may be inserted into this array.
     #[inline]
-    fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Retry> {
+    fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<WalkStep>, Retry> {
         let key = self.request.key;
         if self.is_refused_under(after.unwrap_or(self.array.get())) {
-            return Ok(Some(Outcome::Answered));
+            return Ok(Some(WalkStep::Answered));
         }
         // Give memory back even during a turnover, so that the memory retired by the last turnover
         // is returned before this turnover retires more.
@@ -173,7 +173,7 @@ impl<'g> Walk<'g> {
     /// whether the request charges anything.
     #[inline]
     fn is_refused_under(&mut self, latest: &Array) -> bool {
-        let Request { key, now, cost, .. } = *self.request;
+        let WalkRequest { key, now, cost, .. } = *self.request;
         let rule = &latest.rules.of(key).enforced.rule;
         if rule.next(Word::FRESH, now, cost) == Word::FRESH {
             self.answer(rule.fresh(now, latest.forgotten.get(), cost), false);
@@ -185,62 +185,62 @@ impl<'g> Walk<'g> {
 
     /// Claims the slot for the key and charges the key. The request must have been given a place.
     #[inline]
-    fn claim_and_charge(&mut self, vacant: Vacant<'g>) -> Outcome {
+    fn claim_and_charge(&mut self, vacant: Vacant<'g>) -> WalkStep {
         reach(Step::PlaceGiven);
-        let Request { key, now, cost, .. } = *self.request;
+        let WalkRequest { key, now, cost, .. } = *self.request;
         let Some(word) = vacant.claim(key) else {
             self.array.give_back();
-            return Outcome::GoOn;
+            return WalkStep::GoOn;
         };
         reach(Step::Claimed);
         match self.array.state(key, word).begin(now, cost, self.array.forgotten.get()) {
             Some((decision, _)) => self.answer(decision, false),
-            None => Outcome::GoOn,
+            None => WalkStep::GoOn,
         }
     }
 
     /// Turns over a chunk, or starts a turnover, because all places are taken.
-    fn make_room(&mut self) -> Result<Outcome, Retry> {
+    fn make_room(&mut self) -> Result<WalkStep, Retry> {
         let (now, size, cap) = (self.request.now, self.array.size, self.table.max_keys);
         if let Some(root) = self.before {
             // `prepare_insertion` has already done one chunk. The array may reach the cap even if
             // its limit is lower.
             if size.most == cap && self.request.chunks + 1 >= CHUNKS_AT_CAP {
                 self.array.note(now);
-                return Ok(Outcome::NoPlace);
+                return Ok(WalkStep::NoPlace);
             }
             self.request.chunks += 1;
             self.table.turn(root, &self.array, self.guard);
             return self.go_to_root();
         }
         if self.request.turnovers > 0 && size.limit == cap || !self.table.may_turn_for(&self.array, now) {
-            return Ok(Outcome::NoPlace);
+            return Ok(WalkStep::NoPlace);
         }
         Ok(self.begin_turnover())
     }
 
-    fn begin_turnover(&mut self) -> Outcome {
+    fn begin_turnover(&mut self) -> WalkStep {
         if !self.table.begin(&self.array, self.request.now, self.guard) {
-            return Outcome::NoPlace;
+            return WalkStep::NoPlace;
         }
         self.request.turnovers += 1;
-        Outcome::GoOn
+        WalkStep::GoOn
     }
 
     #[inline]
-    fn answer(&mut self, decision: Decision, is_charged: bool) -> Outcome {
+    fn answer(&mut self, decision: Decision, is_charged: bool) -> WalkStep {
         self.request.answer = Some((decision, is_charged));
-        Outcome::Answered
+        WalkStep::Answered
     }
 
-    fn go_to(&mut self, next: At<'g, Array>) -> Outcome {
+    fn go_to(&mut self, next: Followed<'g, Array>) -> WalkStep {
         (self.before, self.array) = (Some(self.array.get()), next);
-        Outcome::GoOn
+        WalkStep::GoOn
     }
 
     #[inline]
-    fn go_to_root(&mut self) -> Result<Outcome, Retry> {
+    fn go_to_root(&mut self) -> Result<WalkStep, Retry> {
         (self.before, self.array) = (None, self.table.root(self.guard)?);
-        Ok(Outcome::GoOn)
+        Ok(WalkStep::GoOn)
     }
 }

@@ -537,7 +537,7 @@ impl<C: Chargeable, F: Fn()> Chargeable for Between<'_, C, F> {
         self.0.peek_n(cost)
     }
 
-    fn look<'m>(&'m self, cost: u64, look: &mut tollgate::__private::Look<'m>) {
+    fn look<'m>(&'m self, cost: u64, look: &mut tollgate::Look<'m>) {
         self.0.look(cost, look);
         (self.1)();
     }
