@@ -26,11 +26,11 @@ mod system;
 pub use manual::ManualClock;
 
 use crate::time::Tick;
-use counter::Counter;
+use counter::CounterClock;
 use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use system::System;
+use system::SystemClock;
 
 /// The clock of a limiter. All clones of a clock share one origin, so limiters that use these
 /// clones agree on the ticks.
@@ -86,9 +86,9 @@ pub struct Clock(TimeSource);
 /// The time source.
 #[derive(Clone)]
 enum TimeSource {
-    Counter(Counter),
+    Counter(CounterClock),
     Manual(ManualClock),
-    System(System),
+    System(SystemClock),
 }
 
 /// The time source that a [`Clock`] reads, for logs and metrics. It depends on the platform.
@@ -148,7 +148,7 @@ impl Clock {
     /// assert!(clock.now() <= clock.now());
     /// ```
     pub fn counter() -> Self {
-        match Counter::trusted() {
+        match CounterClock::trusted() {
             Some(counter) => Self(TimeSource::Counter(counter)),
             None => Self::system(),
         }
@@ -162,7 +162,7 @@ impl Clock {
     /// assert!(clock.now() <= clock.now());
     /// ```
     pub fn system() -> Self {
-        Self(TimeSource::System(System::monotonic()))
+        Self(TimeSource::System(SystemClock::monotonic()))
     }
 
     /// Returns a clock that may be late by up to `resolution`.
@@ -191,7 +191,7 @@ impl Clock {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn coarse(resolution: Duration) -> Self {
-        match System::coarse(resolution) {
+        match SystemClock::coarse(resolution) {
             Some(coarse) => Self(TimeSource::System(coarse)),
             None => Self::default(),
         }
@@ -224,7 +224,7 @@ impl Clock {
         match &self.0 {
             TimeSource::Counter(counter) => {
                 if read.get() == 0 {
-                    read.set(Counter::read());
+                    read.set(CounterClock::read());
                 }
                 counter.since(read.get())
             }
@@ -314,7 +314,7 @@ mod tests {
     fn what_is_asked_for_is_what_is_read_or_the_system_s_clock() {
         assert_eq!(Clock::system().kind(), ClockKind::System);
         assert_eq!(Clock::from(ManualClock::new()).kind(), ClockKind::Manual);
-        let counter = if Counter::trusted().is_some() { ClockKind::Counter } else { ClockKind::System };
+        let counter = if CounterClock::trusted().is_some() { ClockKind::Counter } else { ClockKind::System };
         assert_eq!(Clock::counter().kind(), counter);
         let default = if cfg!(target_arch = "x86_64") { counter } else { ClockKind::System };
         assert_eq!(Clock::default().kind(), default);
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(own.shared(&reading), Tick::ZERO);
         manual.set(Tick::from_nanos(7));
         assert_eq!(own.shared(&reading), Tick::from_nanos(7));
-        if Counter::trusted().is_some() {
+        if CounterClock::trusted().is_some() {
             while earlier.now() == first {}
             assert_eq!(earlier.shared(&reading), first);
             // Each clock counts ticks from its own origin.

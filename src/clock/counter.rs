@@ -35,12 +35,12 @@ thread_local! {
 
 /// A clock that reads the guarded counter.
 #[derive(Clone, Debug)]
-pub(super) struct Counter {
+pub(super) struct CounterClock {
     /// The system time at tick 0.
     origin: u64,
 }
 
-impl Counter {
+impl CounterClock {
     /// Returns a clock that counts from now, or `None` if the kernel does not trust the counter.
     pub(super) fn trusted() -> Option<Self> {
         is_trusted().then(|| Self { origin: system::nanos() })
@@ -199,7 +199,7 @@ mod tests {
         let is_invariant = !cfg!(miri) && instruction::is_invariant();
         let expected = is_fit(is_invariant, &says.unwrap_or_default());
         assert_eq!([is_trusted(), is_trusted()], [expected; 2]);
-        assert_eq!(Counter::trusted().is_some(), expected);
+        assert_eq!(CounterClock::trusted().is_some(), expected);
     }
 
     /// This test also runs where the kernel does not trust the counter, because the guard's bounds
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_reading_is_within_a_millisecond_of_the_system_s_clock_and_never_back() {
         const MILLISECOND: u64 = 1_000_000;
-        let counter = Counter { origin: 0 };
+        let counter = CounterClock { origin: 0 };
         let mut latest = 0;
         for _ in 0..200_000 {
             let before = system::nanos();
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_time_before_the_origin_is_the_origin() {
-        let counter = Counter { origin: u64::MAX };
+        let counter = CounterClock { origin: u64::MAX };
         assert_eq!(counter.now(), Tick::ZERO);
     }
 }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 /// The system's monotonic clock, counted from an origin.
 #[derive(Clone, Debug)]
-pub(super) struct System(Instant);
+pub(super) struct SystemClock(Instant);
 
-impl System {
+impl SystemClock {
     /// Returns the monotonic clock, counted from now.
     pub(super) fn monotonic() -> Self {
         Self(Instant::now())

@@ -5,9 +5,9 @@ use crate::time::Tick;
 
 /// A counter that is never created.
 #[derive(Clone, Debug)]
-pub(super) enum Counter {}
+pub(super) enum CounterClock {}
 
-impl Counter {
+impl CounterClock {
     pub(super) fn trusted() -> Option<Self> {
         None
     }

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 /// A system clock, counted from an origin.
 #[derive(Clone, Debug)]
-pub(super) struct System {
+pub(super) struct SystemClock {
     origin: u64,
     which: libc::clockid_t,
 }
 
-impl System {
+impl SystemClock {
     /// Returns the monotonic clock, counted from now.
     pub(super) fn monotonic() -> Self {
         Self { origin: nanos(), which: libc::CLOCK_MONOTONIC }
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn the_coarse_clock_is_late_and_never_early() {
-        let Some(clock) = System::coarse(Duration::from_millis(10)) else {
+        let Some(clock) = SystemClock::coarse(Duration::from_millis(10)) else {
             panic!("no kernel has a longer tick")
         };
         assert!(clock.is_coarse());
-        let clock = System { origin: 0, ..clock };
+        let clock = SystemClock { origin: 0, ..clock };
         for _ in 0..100_000 {
             let coarse = clock.now().as_nanos();
             assert!(coarse <= nanos(), "{coarse} is early");
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_coarse_clock_goes_on_by_itself() {
-        let Some(clock) = System::coarse(Duration::from_millis(10)) else {
+        let Some(clock) = SystemClock::coarse(Duration::from_millis(10)) else {
             panic!("no kernel has a longer tick")
         };
         let start = nanos();
@@ -114,15 +114,15 @@ mod tests {
     #[test]
     fn a_resolution_finer_than_a_tick_is_not_the_coarse_clock_s() {
         let its = coarse_resolution().unwrap();
-        assert!(System::coarse(its).is_some());
-        assert!(System::coarse(its - Duration::from_nanos(1)).is_none());
-        assert!(System::coarse(Duration::ZERO).is_none());
+        assert!(SystemClock::coarse(its).is_some());
+        assert!(SystemClock::coarse(its - Duration::from_nanos(1)).is_none());
+        assert!(SystemClock::coarse(Duration::ZERO).is_none());
     }
 
     #[test]
     fn the_monotonic_clock_counts_as_std_s_does() {
         let earlier = std::time::Instant::now();
-        let clock = System::monotonic();
+        let clock = SystemClock::monotonic();
         let later = std::time::Instant::now();
         for _ in 0..10_000 {
             let least = later.elapsed();

@@ -328,6 +328,32 @@ fn every_atomic_operation_says_why_its_ordering_is_right() {
     );
 }
 
+/// A name that stands for two things sends a reader to the wrong file.
+#[test]
+fn each_type_of_the_core_has_a_name_of_its_own() {
+    // Stand-ins have the names of the types that they replace on other platforms or in models.
+    let stand_ins = ["clock/instant.rs", "clock/no_counter.rs", "table/no_pages.rs", "src/sync.rs"];
+    let is_stand_in = |source: &Source| {
+        stand_ins.iter().any(|path| source.path.ends_with(path)) || source.modules.contains(&"model".into())
+    };
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    for source in library().iter().filter(|source| !is_stand_in(source)) {
+        for (number, line) in source.code() {
+            let line = line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+            let line = line.trim_start_matches("pub ");
+            for kind in ["struct ", "enum ", "trait "] {
+                let Some(rest) = line.strip_prefix(kind) else { continue };
+                let name: String = rest.chars().take_while(|it| it.is_alphanumeric()).collect();
+                let here = source.at(number);
+                if let Some(first) = seen.insert(name.clone(), here.clone()) {
+                    panic!("{name} is a type in {first} and in {here}");
+                }
+            }
+        }
+    }
+    assert!(seen.len() > 100, "only {} types were found: does this test still read the code?", seen.len());
+}
+
 #[test]
 fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
     let allowed = [
