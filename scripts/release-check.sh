@@ -44,19 +44,13 @@ for crate in "$@"; do
 	echo "$crate = { path = \"$crate\" }" >> Cargo.toml
 done
 
-# dead_links FOLDER: prints each link of the HTML pages that leads to no file, and each one that
-# rustdoc could not resolve (`crate::Name`). Links to other sites are not followed. (Scripts contain
-# links that are completed later, with a `$`.)
+# dead_links FOLDER: prints each link from an HTML page to another page that is not there. Links to
+# other sites are not followed. (docs.rs resolves those to the types of other crates.)
 dead_links() {
 	find "$1" -name '*.html' | while read -r page; do
-		grep -o 'href="[^"$]*"' "$page" | sed 's/^href="//; s/"$//; s/[#?].*//' | sort -u |
-			while read -r link; do
-				case $link in
-				*::*) ;;
-				*:*) continue ;;
-				esac
-				test -e "$(dirname "$page")/$link" || echo "$page: $link"
-			done
+		grep -o 'href="[^":$#?]*\.html' "$page" | sed 's/^href="//' | sort -u | while read -r link; do
+			test -e "$(dirname "$page")/$link" || echo "$page: $link"
+		done
 	done
 }
 
@@ -81,7 +75,7 @@ say "links of the READMEs"
 for crate in "$@"; do
 	folder=crates/$crate
 	test "$crate" != tollgate || folder=.
-	for link in $(grep -o '](\([^):#]*\)' "$crate/README.md" | sed 's/^](//' | sort -u); do
+	for link in $(grep -o '](\([^):#]*\)[)#]' "$crate/README.md" | sed 's/^](//; s/[)#]$//' | sort -u); do
 		if ! [ -e "$work/checkout/$folder/$link" ]; then
 			echo "$folder/README.md: $link"
 			failed=yes
