@@ -68,6 +68,35 @@
 //!
 //! The default clock also depends on the platform: see [`Clock`](Clock#platforms).
 //!
+//! # Progress
+//!
+//! No call waits for another thread, with two exceptions: calls that insert or forget
+//! [exact keys](store::ExactKeys#progress) may wait for a lock, and a refused change of a quota
+//! first sleeps for up to a tenth of a second. Methods that end in `_n` or `_owned`, and the methods of
+//! [`At`], have the progress of the method that they extend.
+//!
+//! | method | progress | allocates |
+//! |---|---|---|
+//! | `check`, `check_many`, `force`, `reserve`, `acquire` | lock-free; a denial by a [`SingleLimiter`] is wait-free ¹ | for a known key, no ¹; a new key may start a turnover, which allocates the next part of the table, and so may a known key if the table has long been far too large; `check_many` extends the caller's list |
+//! | `peek`, `quota`, `key_quota`, [`InFlight::in_flight`]; `is_idle` and `bytes` of a [`SingleLimiter`] | lock-free; wait-free for a [`SingleLimiter`] ¹ | no |
+//! | `refund`, `reset`; the end of a [`Permit`] | lock-free | no ² |
+//! | [`check_all`], [`reserve_all`], [`Charge::refund`], [`ReservationSet`] | as the checks, peeks and refunds of the limits | as these calls; [`reserve_all`] and later records allocate lists, and the first call of a thread may register the thread as a reader once or twice more |
+//! | [`Reservation::record`] | wait-free if the reserved tokens suffice, else as the limit's check | as that check |
+//! | [`Reservation::commit`], [`Reservation::release`] | lock-free, as the limit's refund or check | as that call |
+//! | [`Reservation::from_charge`], [`ClassLimiter::class`], [`ClassLimiter::default_class`] | wait-free | no |
+//! | [`Limiter::pause`] | as the check of a new key | as that check |
+//! | [`Limiter::set_quota`], `set_key_quota`, `set_key_quotas`, [`InFlight::set_limit`] | lock-free, but for the sleep and the lock above; visits every key | the next table, or a part of each state; `set_key_quotas` also a list |
+//! | [`SingleLimiter::set_quota`] | lock-free | the next state, about 400 bytes |
+//! | `stats`, `len`, `is_empty` | lock-free; with [sliding logs](Algorithm::SlidingLog), `stats` visits every key | no |
+//! | [`Limiter::keys`] | each step is lock-free, and takes as long as there are vacant slots before the next key | no |
+//! | [`Limiter::most_denied`] | lock-free; visits every key | the returned list |
+//! | `sweep`, `clear` | lock-free; `clear` visits the whole table | perhaps the next part of the table |
+//!
+//! ¹ A [sliding log](Algorithm::SlidingLog) allocates its next part once every 8 to 16,384
+//! admissions; its denials and peeks are lock-free.
+//!
+//! ² With a sliding log, `reset` allocates, and so does the first refund in each part of the log.
+//!
 //! # Other crates
 //!
 //! This crate contains only the limiter. Other crates build on it:

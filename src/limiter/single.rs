@@ -21,7 +21,7 @@ use std::sync::Arc;
 ///
 /// All methods take `&self`; share a limiter by reference or in an `Arc`. No method locks or waits.
 /// Checks do not allocate, except with an [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog),
-/// which allocates as its log grows.
+/// which allocates as its log grows: see [progress](crate#progress).
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -73,10 +73,6 @@ impl SingleLimiter {
 
     /// Returns the quota that the limiter enforces.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate.
-    ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(100)).build()?;
@@ -103,11 +99,6 @@ impl SingleLimiter {
     ///
     /// Returns a [`QuotaError`] if the algorithm can't enforce the quota. After an error, the old
     /// quota remains.
-    ///
-    /// # Progress
-    ///
-    /// This method is lock-free. It allocates the next state, which occupies about 400 bytes. The
-    /// replaced state is freed once no thread can access it any more.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -146,12 +137,6 @@ impl SingleLimiter {
 
     /// Checks whether a request may proceed now, and charges one token if so.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate, and a denial is wait-free. A sliding log is
-    /// the exception: it allocates its next part once every 8 to 16,384 admissions, and a denial is
-    /// lock-free but not wait-free.
-    ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
@@ -169,10 +154,6 @@ impl SingleLimiter {
     ///
     /// A cost of 0 is always allowed and charges nothing. A cost above [`Decision::capacity`] is
     /// never allowed; its outcome is [`Outcome::TooCostly`](crate::Outcome::TooCostly).
-    ///
-    /// # Progress
-    ///
-    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -237,11 +218,6 @@ impl SingleLimiter {
     ///
     /// The figures describe the state before a charge.
     ///
-    /// # Progress
-    ///
-    /// This method is wait-free, except for a sliding log, where it is lock-free. It does not
-    /// allocate.
-    ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
@@ -256,10 +232,6 @@ impl SingleLimiter {
     /// Returns the answer that [`check_n`](Self::check_n) would give now. Charges nothing.
     ///
     /// The figures describe the state before a charge.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -283,11 +255,6 @@ impl SingleLimiter {
     ///
     /// [`Limiter::refund`](crate::Limiter::refund) describes which tokens are refunded.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate. The exception is a sliding log, which
-    /// allocates once for each of its parts.
-    ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).clock(ManualClock::new()).build()?;
@@ -304,10 +271,6 @@ impl SingleLimiter {
     /// charge. `decision` is the result of the check that made the charge.
     ///
     /// [`Limiter::refund_n`](crate::Limiter::refund_n) describes which tokens are refunded.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -332,10 +295,6 @@ impl SingleLimiter {
     ///
     /// After the reset, a [`refund`](Self::refund) of an earlier charge has no effect.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate, except with a sliding log.
-    ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
@@ -350,10 +309,6 @@ impl SingleLimiter {
 
     /// Returns true if a new limiter would make the same decisions from now on. If so, this limiter
     /// may be dropped.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -375,10 +330,6 @@ impl SingleLimiter {
     ///
     /// The result stays the same until the quota is changed. With a sliding log, the result grows
     /// with the number of admissions per period.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
@@ -409,10 +360,6 @@ impl SingleLimiter {
     ///
     /// [`Limiter::force`](crate::Limiter::force) describes how many tokens are charged.
     ///
-    /// # Progress
-    ///
-    /// Same as [`check`](Self::check).
-    ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
@@ -436,10 +383,6 @@ impl SingleLimiter {
     ///
     /// Returns [`Denied`] and charges nothing if the tokens are not available.
     ///
-    /// # Progress
-    ///
-    /// Same as [`check`](Self::check).
-    ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
@@ -459,10 +402,6 @@ impl SingleLimiter {
     /// # Errors
     ///
     /// Same as [`reserve`](Self::reserve).
-    ///
-    /// # Progress
-    ///
-    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -526,10 +465,6 @@ impl At<'_, SingleLimiter> {
     /// are missing at this time remain missing.
     ///
     /// # Errors
-    ///
-    /// Same as [`SingleLimiter::set_quota`].
-    ///
-    /// # Progress
     ///
     /// Same as [`SingleLimiter::set_quota`].
     ///

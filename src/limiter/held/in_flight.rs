@@ -121,10 +121,6 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because it is
     /// unknown when a permit will be returned.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::check`]. Dropping the permit is lock-free.
-    ///
     /// ```
     /// # use tollgate::InFlight;
     /// let downloads: InFlight<str> = InFlight::builder(1).build()?;
@@ -151,10 +147,6 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// Same as [`acquire`](Self::acquire). Also returns [`Denied`] if `permits` exceeds the limit.
     ///
-    /// # Progress
-    ///
-    /// Same as [`acquire`](Self::acquire).
-    ///
     /// ```
     /// # use tollgate::InFlight;
     /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
@@ -180,10 +172,6 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// key and shares ownership of the limit.
     ///
     /// # Errors
-    ///
-    /// Same as [`acquire`](Self::acquire).
-    ///
-    /// # Progress
     ///
     /// Same as [`acquire`](Self::acquire).
     ///
@@ -256,10 +244,6 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// Returns the number of outstanding permits of `key`. After the limit has been lowered, the
     /// number may exceed the limit.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::peek`].
-    ///
     /// ```
     /// # use tollgate::InFlight;
     /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
@@ -290,10 +274,6 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// Returns a [`QuotaError`] if the limit is not between 1 and 1,000,000. Returns a temporary
     /// error in the same case as [`Limiter::set_quota`]. After either error, the old limit remains.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::set_quota`], which visits every key.
-    ///
     /// ```
     /// # use tollgate::InFlight;
     /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
@@ -316,10 +296,6 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// The holders of void permits are not notified. The number of requests in flight may therefore
     /// exceed the limit for a while.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate.
-    ///
     /// ```
     /// # use tollgate::InFlight;
     /// let downloads: InFlight<str> = InFlight::builder(1).build()?;
@@ -339,19 +315,11 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
 
     /// Voids the permits of all keys, like [`reset`](Self::reset). A permit acquired during the
     /// call may also be voided.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::clear`].
     pub fn clear(&self) {
         self.limiter.clear();
     }
 
     /// Forgets keys without outstanding permits, like [`Limiter::sweep`].
-    ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::sweep`].
     pub fn sweep(&self, budget: usize) -> bool {
         self.limiter.sweep(budget)
     }

@@ -106,10 +106,6 @@ impl<C: Chargeable> Permit<C> {
 
     /// Releases the permits. This is the same as dropping the permit.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate.
-    ///
     /// ```
     /// # use tollgate::InFlight;
     /// let downloads: InFlight<str> = InFlight::builder(3).build()?;

@@ -135,10 +135,6 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// Returns [`Denied`] and charges nothing if the tokens are not available.
     ///
-    /// # Progress
-    ///
-    /// Same as the limit's check.
-    ///
     /// ```
     /// # use std::sync::Arc;
     /// # use tollgate::{Quota, Reservation, SingleLimiter};
@@ -164,10 +160,6 @@ impl<L: Chargeable> Reservation<L> {
     /// # Errors
     ///
     /// Returns [`Denied`] if `charge` is a denial.
-    ///
-    /// # Progress
-    ///
-    /// This method is wait-free and calls no limit.
     ///
     /// ```
     /// # use tollgate::{Charge, ManualClock, Quota, Reservation, SingleLimiter, check_all};
@@ -257,11 +249,6 @@ impl<L: Chargeable> Reservation<L> {
     /// Returns [`Denied`] if the tokens are not available. The caller should then stop the work. A
     /// denied call records and charges nothing, and does not affect earlier records.
     ///
-    /// # Progress
-    ///
-    /// This method is wait-free if the reserved tokens suffice. Otherwise, it has the same progress
-    /// guarantee as the limit's check.
-    ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).build()?;
@@ -304,10 +291,6 @@ impl<L: Chargeable> Reservation<L> {
     /// of up to [`max_debt`](crate::Builder::max_debt). The result contains the tokens that could
     /// not be charged.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free, like the limit's refund or check.
-    ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
@@ -327,10 +310,6 @@ impl<L: Chargeable> Reservation<L> {
     /// Refunds the reserved tokens, for work that was not done.
     ///
     /// [Late settlements](Self#late-settlements) describes which tokens a late release refunds.
-    ///
-    /// # Progress
-    ///
-    /// This method is lock-free, like the limit's refund.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};

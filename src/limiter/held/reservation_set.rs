@@ -26,10 +26,6 @@ pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
 /// Returns [`Denied`] and charges nothing if a limit denies its estimate. The error identifies the
 /// binding limit.
 ///
-/// # Progress
-///
-/// Same as [`check_all`]. This function allocates.
-///
 /// ```
 /// use tollgate::{Chargeable, Limiter, ManualClock, Quota, SingleLimiter, reserve_all};
 ///
@@ -104,11 +100,6 @@ impl<L: Chargeable> ReservationSet<L> {
     /// Returns [`Denied`] if the tokens are not available. The error identifies the binding limit.
     /// The caller should then stop the work.
     ///
-    /// # Progress
-    ///
-    /// This method is wait-free if the reserved tokens suffice. Otherwise, it has the same progress
-    /// guarantee as [`check_all`], and allocates.
-    ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, reserve_all};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).build()?;
@@ -136,10 +127,6 @@ impl<L: Chargeable> ReservationSet<L> {
     /// Calls [`Reservation::commit`] for all limits. `actual` maps the index of a limit to its
     /// cost.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Reservation::commit`] for each limit.
-    ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
@@ -152,10 +139,6 @@ impl<L: Chargeable> ReservationSet<L> {
     }
 
     /// Calls [`Reservation::release`] for all limits.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`Reservation::release`] for each limit.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};

@@ -17,10 +17,6 @@ use std::time::Duration;
 impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// Checks a key like [`Limiter::check`], at the time of this view.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::check`].
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -39,10 +35,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     }
 
     /// Checks a key like [`Limiter::check_n`], at the time of this view.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};
@@ -64,10 +56,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
 
     /// Peeks at a key like [`Limiter::peek`], at the time of this view.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::peek`].
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
@@ -84,10 +72,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     }
 
     /// Peeks at a key like [`Limiter::peek_n`], at the time of this view.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::peek`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};
@@ -106,10 +90,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     }
 
     /// Refunds a charge like [`Limiter::refund`], at the time of this view.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::refund`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -130,10 +110,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
 
     /// Refunds a charge like [`Limiter::refund_n`], at the time of this view.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::refund`].
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
@@ -153,10 +129,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
 
     /// Charges spent tokens like [`Limiter::force`], at the time of this view.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::force`].
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
@@ -174,10 +146,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// Pauses a key like [`Limiter::pause`], starting at the time of this view.
     ///
     /// # Errors
-    ///
-    /// Same as [`Limiter::pause`].
-    ///
-    /// # Progress
     ///
     /// Same as [`Limiter::pause`].
     ///
@@ -226,10 +194,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// Same as [`Limiter::set_quota`].
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::set_quota`].
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
@@ -247,10 +211,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// Sets or removes quotas of keys like [`Limiter::set_key_quotas`], at the time of this view.
     ///
     /// # Errors
-    ///
-    /// Same as [`Limiter::set_quota`].
-    ///
-    /// # Progress
     ///
     /// Same as [`Limiter::set_quota`].
     ///
@@ -275,10 +235,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
 
     /// Does upkeep like [`Limiter::sweep`], at the time of this view.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::sweep`].
-    ///
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -294,10 +250,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     }
 
     /// Resets and forgets all keys like [`Limiter::clear`], at the time of this view.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::clear`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -317,10 +269,6 @@ impl<'l, K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + '
     At<'l, Limiter<K, ExactKeys<K, H>>>
 {
     /// Iterates over the tracked keys like [`Limiter::keys`], at the time of this view.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::keys`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};

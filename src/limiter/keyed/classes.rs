@@ -100,10 +100,6 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// The lookup compares the names one by one. If every nanosecond counts, store the limiter of
     /// the caller's class rather than the class name.
     ///
-    /// # Progress
-    ///
-    /// This method is wait-free and does not allocate.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter =
@@ -119,10 +115,6 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     }
 
     /// Returns the limiter of the default class, which enforces the builder's quota.
-    ///
-    /// # Progress
-    ///
-    /// This method is wait-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -158,10 +150,6 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// Returns the [`Limiter::stats`] of all classes, added up. A key that is tracked in two
     /// classes counts twice. For the statistics of a single class, call `stats` on its limiter.
     ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::stats`].
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let builder = Limiter::<str>::builder(Quota::per_hour(1)).max_keys(1_000);
@@ -194,10 +182,6 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     }
 
     /// Resets every key of every class and forgets all keys, like [`Limiter::clear`].
-    ///
-    /// # Progress
-    ///
-    /// Same as [`Limiter::clear`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -123,11 +123,6 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
     /// returned. Idle keys remain tracked until they are forgotten, so the iterator may also return
     /// idle keys.
     ///
-    /// # Progress
-    ///
-    /// This call and each step of the iterator are lock-free. The duration of a step is
-    /// proportional to the number of vacant slots before the next key.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::<u64>::builder(Quota::per_hour(5)).exact_keys().build()?;
@@ -148,10 +143,6 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
     ///
     /// Keys that have never been denied are omitted. The list is empty unless the limiter [counts
     /// denials](crate::Builder::count_denials).
-    ///
-    /// # Progress
-    ///
-    /// This method is lock-free and visits every key. It allocates the list that it returns.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

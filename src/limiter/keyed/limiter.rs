@@ -94,6 +94,11 @@ use std::sync::Arc;
 /// its times become idle and are forgotten, new keys are charged at that clock's times until the
 /// other clocks catch up.)
 ///
+/// # Progress
+///
+/// The [table of all methods](crate#progress) states which of them are lock-free or wait-free, and
+/// which allocate.
+///
 /// # What a denial rests on
 ///
 /// Charges and refunds of a key take effect one after the other. A denial results from a plain load
@@ -168,13 +173,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Checks whether `key` may proceed now, and charges one token if so.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free. It does not allocate for a known key. (A sliding log is the
-    /// exception: it allocates its next part once every 8 to 16,384 admissions.) A new key may
-    /// start a turnover, which allocates the next part of the table. If the table has long been far
-    /// too large, a known key may also start a turnover.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -196,10 +194,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// A cost of 0 is always allowed and charges nothing. A cost above [`Decision::capacity`] is
     /// never allowed; its outcome is [`Outcome::TooCostly`].
-    ///
-    /// # Progress
-    ///
-    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -229,10 +223,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [paused](Self::pause), the clock is read for each key. If `keys` or a key panics,
     /// `decisions` contains the decisions of all completed charges.
     ///
-    /// # Progress
-    ///
-    /// Same as [`check`](Self::check) for each key. In addition, `decisions` may grow.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -255,10 +245,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// The figures describe the state before a charge.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
@@ -280,10 +266,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// The figures describe the state before a charge. If the table is full, the answer for a new
     /// key is a guess, because only an insertion can find out whether some key is idle.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota};

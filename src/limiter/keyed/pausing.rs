@@ -51,11 +51,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// freed by the calls that need it. The first few of these calls may fail, like the first
     /// checks of new keys in a [full table](crate::Limiter#memory).
     ///
-    /// # Progress
+    /// # Cost
     ///
-    /// Same as a [`check`](Self::check) of a new key. Before the first pause, a check loads one
-    /// additional pointer. After the first pause, a check reads the clock before it prefetches.
-    /// While any key is paused, a check also looks up its key among the paused keys.
+    /// Before the first pause, a check loads one additional pointer. After the first pause, a check
+    /// reads the clock before it prefetches. While any key is paused, a check also looks up its key
+    /// among the paused keys.
     ///
     /// ```
     /// # use std::time::Duration;

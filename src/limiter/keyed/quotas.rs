@@ -114,11 +114,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// more, with `Fingerprints`. With `ExactKeys`, there are at most 65,536 former ones, in
     /// addition to three for each own quota.
     ///
-    /// # Progress
-    ///
-    /// Same as [`set_quota`](Self::set_quota). With `ExactKeys`, setting a key's first quota or
-    /// removing the quota requires a lock.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -139,10 +134,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Returns the separate quota of `key`, or `None` if the key has none.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -161,10 +152,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Returns the quota for all keys without a quota of their own. The result is the quota as it
     /// was set, including its burst.
-    ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -190,10 +177,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Same as [`set_quota`](Self::set_quota). The error describes the first refused quota. With
     /// `ExactKeys`, a key may panic after the quotas of other keys have been changed. After such a
     /// panic, call this method again.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`set_key_quota`](Self::set_key_quota). It also allocates a list of the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -58,11 +58,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait), which charge a caller only when that
     /// caller's turn comes.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate. The exception is a sliding log, which
-    /// allocates once for each of its parts.
-    ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let limiter: Limiter<str> =
@@ -84,10 +79,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// charge. `decision` is the result of the check that made the charge.
     ///
     /// The rules of [`refund`](Self::refund), which refunds the whole charge, also apply here.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -130,10 +121,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// applies to earlier charges of all other keys. A reset does not affect a key that found the
     /// table full, because such a key has no state of its own.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free and does not allocate, except with a sliding log.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -160,10 +147,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// [`WhenFull`](crate::WhenFull) determines how a new key is charged if the table is full.
     /// `Share` charges the shared state, and the other policies charge nothing.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -214,10 +197,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// Returns [`Denied`] and charges nothing if the tokens are not available.
     ///
-    /// # Progress
-    ///
-    /// Same as [`check`](Self::check).
-    ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let limiter: Limiter<str> =
@@ -251,10 +230,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Errors
     ///
     /// Same as [`reserve`](Self::reserve).
-    ///
-    /// # Progress
-    ///
-    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -10,11 +10,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// Insertions and turnovers update the statistics. Charges of known keys do not.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free. With [sliding logs](crate::Algorithm::SlidingLog) it visits every
-    /// key to add up the bytes.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -51,10 +46,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// one in 2048 charges of known keys helps. If few requests arrive after a flood of keys, sweep
     /// to free the memory of these keys.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free. It may allocate the next part of the table.
-    ///
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -88,11 +79,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// If there is no memory for a turnover, the keys are reset now and forgotten later. The table
     /// does not shrink until it has been nearly unused for a while.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free. Its duration is proportional to the size of the table, and it may
-    /// allocate the next part of the table.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -118,10 +104,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// The number includes keys that are being inserted, up to `max_keys` keys that have recently
     /// searched for a slot, and idle keys that have not been forgotten yet.
     ///
-    /// # Progress
-    ///
-    /// This method is lock-free.
-    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -134,10 +116,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// Returns true if the table contains no keys.
-    ///
-    /// # Progress
-    ///
-    /// Same as [`len`](Self::len).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

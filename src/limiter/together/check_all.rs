@@ -106,10 +106,6 @@ impl<'l> Charge<'l> {
     ///
     /// A second call has no effect. The decision remains available.
     ///
-    /// # Progress
-    ///
-    /// Same as the limiter's refund.
-    ///
     /// ```
     /// # use tollgate::{Charge, ManualClock, Quota, SingleLimiter, check_all};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
@@ -128,10 +124,6 @@ impl<'l> Charge<'l> {
     /// than the charge.
     ///
     /// The rest of the charge can't be refunded later.
-    ///
-    /// # Progress
-    ///
-    /// Same as the limiter's refund.
     ///
     /// ```
     /// # use tollgate::{Charge, ManualClock, Quota, SingleLimiter, check_all};
@@ -221,12 +213,6 @@ impl fmt::Debug for Charge<'_> {
 ///
 /// Returns [`Denied`] and charges nothing if the request is denied. The error identifies the
 /// binding limit.
-///
-/// # Progress
-///
-/// Same as the limiters' checks, peeks and refunds. This function adds no waiting and no retries.
-/// It allocates only if these calls allocate. (The first check on the slow path, for example for a
-/// new key, registers the thread as a reader once or twice more, which may allocate.)
 ///
 /// ```
 /// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
