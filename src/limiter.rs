@@ -31,7 +31,7 @@ pub use held::permit::Permit;
 pub use held::reservation::{Reservation, Settlement};
 pub use held::reservation_set::{ReservationSet, reserve_all};
 pub use keyed::classes::ClassLimiter;
-pub use keyed::key_state::KeyState;
+pub use keyed::keys::KeyState;
 pub use keyed::limiter::Limiter;
 #[cfg(not(tollgate_loom))]
 pub use keyed::sweeper::Sweeper;

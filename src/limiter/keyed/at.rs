@@ -1,6 +1,6 @@
 //! The methods of a keyed limiter at times passed by the caller.
 
-use super::key_state::{KeyState, Keys};
+use super::keys::{KeyState, Keys};
 use super::limiter::Limiter;
 use crate::decision::Decision;
 use crate::error::{PauseError, QuotaError};
