@@ -150,6 +150,6 @@ pub mod __private {
 
 /// The two stores for a limiter's keys, the hash functions, and the traits that keys implement.
 pub mod store {
-    pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, SipHash, Store, ToKey};
+    pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, KeyOf, SipHash, Store, ToKey};
     pub use equivalent::Equivalent;
 }

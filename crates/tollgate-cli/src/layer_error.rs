@@ -12,6 +12,8 @@ pub(crate) fn refused(error: &LayerError) -> Failure {
     Failure::refused(match fault(error) {
         Fault::Limiter { limit, class, error } => {
             let class = class.as_ref().map_or(String::new(), |class| format!("class {class:?}: "));
+            // The option has another spelling than the setting in code.
+            let error = error.to_string().replace("max_keys", "--max-keys");
             format!("--limit '{}': {class}{error}", printable(limit.as_bytes()))
         }
         Fault::Key { limit, error } => {

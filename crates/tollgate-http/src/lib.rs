@@ -487,7 +487,7 @@ pub use layer::future::ResponseFuture;
 pub use layer::service::{RateLimitLayer, RateLimitService};
 pub use limit::async_in_flight::{AsyncInFlight, AsyncPermit};
 pub use limit::async_limiter::AsyncLimiter;
-pub use limit::backend::Backend;
+pub use limit::backend::{Backend, IntoBackend};
 pub use limit::named::{Limit, WhenNoKey};
 pub use limit::request_cost::RequestCost;
 pub use metrics::Metrics;

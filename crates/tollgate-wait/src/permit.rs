@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// use tollgate::InFlight;
 /// use tollgate_wait::WaitQueue;
 ///
-/// let downloads = WaitQueue::new(InFlight::<str>::builder(8).build()?);
+/// let downloads = WaitQueue::new(InFlight::<String>::builder(8).build()?);
 /// let permit = downloads.block_until_ready("alice")?;
 /// assert_eq!(downloads.limiter().in_flight("alice"), 1);
 /// // The download runs here.
@@ -70,7 +70,7 @@ impl NextWaiter<'_> {
     /// use tollgate_wait::{Held, NextWaiter, WaitQueue, Waitable};
     ///
     /// /// Connections, which have no keys.
-    /// struct Pool(InFlight<str>);
+    /// struct Pool(InFlight<String>);
     ///
     /// impl Waitable<()> for Pool {
     ///     type Turn = Held<Permit>;

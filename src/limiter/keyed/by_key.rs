@@ -2,13 +2,11 @@
 
 use super::limiter::Limiter;
 use crate::decision::Decision;
-use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::store::interface::{Accepts, KeyOf, Store};
 use crate::limiter::time_of::Time;
 use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::limiter::together::look::Look;
-use equivalent::Equivalent;
 use std::borrow::Borrow;
-use std::hash::Hash;
 use std::sync::Arc;
 
 /// Implements [`Chargeable`] for a key whose limiter is borrowed or stored in an [`Arc`]. (One
@@ -19,7 +17,7 @@ macro_rules! charge_a_key {
         impl<$($lifetime,)? B, Q, K, S, T> Chargeable for KeyLimiter<$limiter, B, Q, T>
         where
             B: Borrow<Q>,
-            Q: Hash + Equivalent<K> + ?Sized,
+            Q: KeyOf<K> + ?Sized,
             K: ?Sized,
             S: Store + Accepts<Q>,
             T: Time,

@@ -8,7 +8,7 @@ use crate::limiter::build::method::Method;
 use crate::limiter::pauses::Pauses;
 use crate::limiter::resets::Resets;
 use crate::limiter::store::fingerprints::Fingerprints;
-use crate::limiter::store::interface::{Accepts, BATCH, Request, Store, in_batches};
+use crate::limiter::store::interface::{Accepts, BATCH, KeyOf, Request, Store, in_batches};
 use crate::limiter::time_of::{At, OwnClock, Time};
 use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::limiter::together::look::Look;
@@ -17,7 +17,6 @@ use crate::settings::WhenFull;
 use crate::state::{AnyState, Standalone};
 use crate::sync::Counter;
 use crate::time::Tick;
-use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::Hash;
@@ -185,7 +184,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[inline]
     pub fn check<Q>(&self, key: &Q) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.check_at(key, 1, || self.clock.now())
@@ -211,7 +210,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[inline]
     pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.check_at(key, cost, || self.clock.now())
@@ -244,7 +243,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
     where
-        Q: Hash + Equivalent<K> + ?Sized + 'k,
+        Q: KeyOf<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
         self.check_many_at(keys, || self.clock.now(), decisions);
@@ -261,7 +260,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// assert_eq!(limiter.peek("alice").remaining(), 5);
     /// assert!(limiter.is_empty());
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -269,7 +268,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[inline]
     pub fn peek<Q>(&self, key: &Q) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.peek_n(key, 1)
@@ -287,7 +286,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// assert_eq!(limiter.check_n("alice", 2).remaining(), 3);
     /// assert_eq!(limiter.peek_n("alice", 3).outcome(), Outcome::Allowed);
     /// assert_eq!(limiter.peek_n("alice", 4).outcome(), Outcome::Denied);
@@ -297,7 +296,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[inline]
     pub fn peek_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.peek_at(key, cost, self.clock.now())
@@ -376,7 +375,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(1)).build()?;
     /// let noon = Tick::from_nanos(1_000);
     /// assert!(limiter.at(noon).check("alice").is_allowed());
     /// assert!(!limiter.at(noon).check("alice").is_allowed());
@@ -393,7 +392,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Chargeable, Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let alice = limiter.for_key("alice");
     /// assert!(alice.check().is_allowed());
     /// assert!(!alice.check().is_allowed());
@@ -401,7 +400,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn for_key<'l, Q>(&'l self, key: &'l Q) -> impl Chargeable + use<'l, K, S, Q>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         KeyLimiter::new(self, key, OwnClock)
@@ -410,12 +409,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Returns a view for one key, like [`for_key`](Self::for_key). This view owns the key and
     /// shares ownership of the limiter, so it may outlive the caller's references to both.
     ///
-    /// A `Limiter<str>` accepts a `String` or an `Arc<str>`, and a `Limiter<u64>` accepts a `u64`.
+    /// A `Limiter<String>` accepts a `String` or an `Arc<str>`, and a `Limiter<u64>` accepts a `u64`.
     ///
     /// ```
     /// # use std::sync::Arc;
     /// # use tollgate::{Chargeable, Limiter, Quota};
-    /// let limiter = Arc::new(Limiter::<str>::builder(Quota::per_hour(1)).build()?);
+    /// let limiter = Arc::new(Limiter::<String>::builder(Quota::per_hour(1)).build()?);
     /// let alice = limiter.for_key_owned("alice".to_owned());
     /// drop(limiter);
     /// assert!(alice.check().is_allowed());
@@ -435,7 +434,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let decision = limiter.at(limiter.clock().now()).check("alice");
     /// assert!(decision.at() <= limiter.clock().now());
     /// # Ok::<(), tollgate::ConfigError>(())

@@ -3,10 +3,8 @@
 use super::limiter::Limiter;
 use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome};
 use crate::error::PauseError;
-use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::store::interface::{Accepts, KeyOf, Store};
 use crate::time::Tick;
-use equivalent::Equivalent;
-use std::hash::Hash;
 use std::time::Duration;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
@@ -61,7 +59,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let clock = ManualClock::new();
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_second(10)).clock(&clock).build()?;
     /// limiter.pause("alice", Duration::from_secs(30))?;
     /// clock.advance(Duration::from_secs(10));
@@ -74,7 +72,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn pause<Q>(&self, key: &Q, time: Duration) -> Result<(), PauseError>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.pause_at(key, time, self.clock.now())

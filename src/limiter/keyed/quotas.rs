@@ -2,11 +2,9 @@
 
 use super::limiter::Limiter;
 use crate::error::QuotaError;
-use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::store::interface::{Accepts, KeyOf, Store};
 use crate::quota::Quota;
 use crate::state::Since;
-use equivalent::Equivalent;
-use std::hash::Hash;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Replaces the quota for all keys without a quota of their own
@@ -65,7 +63,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_hour(10)).clock(ManualClock::new()).build()?;
     /// assert_eq!(limiter.check_n("alice", 4).remaining(), 6);
     /// limiter.set_quota(Quota::per_hour(100))?;
@@ -121,7 +119,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
     /// assert_eq!(limiter.check("alice").capacity(), 1000);
     /// assert_eq!(limiter.check("bob").capacity(), 1);
@@ -131,7 +129,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn set_key_quota<Q>(&self, key: &Q, quota: impl Into<Option<Quota>>) -> Result<(), QuotaError>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.set_key_quotas([(key, quota.into())])
@@ -145,7 +143,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
     /// assert_eq!(limiter.key_quota("alice"), Some(Quota::per_hour(1000)));
     /// assert_eq!(limiter.key_quota("bob"), None);
@@ -153,7 +151,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn key_quota<Q>(&self, key: &Q) -> Option<Quota>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.store.own_quota(key)
@@ -168,7 +166,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder("60/min".parse()?).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder("60/min".parse()?).build()?;
     /// assert_eq!(limiter.quota().to_string(), "60/min");
     /// limiter.set_quota(Quota::per_second(2))?;
     /// assert_eq!(limiter.quota(), Quota::per_second(2));
@@ -197,7 +195,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// limiter.set_key_quotas([
     ///     ("alice", Some(Quota::per_hour(1000))),
     ///     ("bob", Some(Quota::per_second(5))),
@@ -211,7 +209,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
     ) -> Result<(), QuotaError>
     where
-        Q: Hash + Equivalent<K> + ?Sized + 'k,
+        Q: KeyOf<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
         self.set_key_quotas_since(quotas, Since::by(&self.clock))

@@ -3,13 +3,12 @@
 use super::limiter::Limiter;
 use crate::decision::{Decision, DecisionSource, Denied};
 use crate::limiter::held::reservation::Reservation;
-use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::store::interface::{Accepts, KeyOf, Store};
 use crate::limiter::time_of::OwnClock;
 use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::settings::WhenFull;
 use crate::state::AnyState;
 use crate::time::Tick;
-use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -65,7 +64,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build()?;
     /// let charge = limiter.check("alice");
     /// limiter.refund("alice", &charge);
@@ -74,7 +73,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn refund<Q>(&self, key: &Q, decision: &Decision)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.refund_n(key, decision, u64::MAX);
@@ -91,7 +90,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
     /// let estimate = limiter.check_n("alice", 80);
     /// assert!(!limiter.peek_n("alice", 50).is_allowed());
@@ -101,7 +100,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn refund_n<Q>(&self, key: &Q, decision: &Decision, tokens: u64)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.refund_at(key, decision, tokens, self.clock.now());
@@ -136,7 +135,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let _ = limiter.check("alice");
     /// limiter.reset("alice");
     /// assert!(limiter.check("alice").is_allowed());
@@ -144,7 +143,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn reset<Q>(&self, key: &Q)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.resets.note(|| _ = self.store.known(key, |state| state.reset()));
@@ -168,7 +167,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_second(10)).clock(ManualClock::new()).max_debt(20).build()?;
     /// assert_eq!(limiter.force("alice", 25), 25);
     /// assert_eq!(limiter.peek("alice").retry_after(), Some(Duration::from_millis(1_600)));
@@ -177,7 +176,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn force<Q>(&self, key: &Q, tokens: u64) -> u64
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.force_at(key, tokens, self.clock.now())
@@ -220,7 +219,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
     /// let held = limiter.reserve("alice", 80).unwrap();
     /// assert!(limiter.reserve("alice", 80).is_err());
@@ -237,7 +236,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         estimate: u64,
     ) -> Result<Reservation<impl Chargeable + use<'l, K, S, Q>>, Denied>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         let charge = self.check_at(key, estimate, || self.clock.now());
@@ -259,7 +258,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use std::sync::Arc;
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_hour(100)).clock(ManualClock::new());
+    /// let builder = Limiter::<String>::builder(Quota::per_hour(100)).clock(ManualClock::new());
     /// let limiter = builder.build()?;
     /// let limiter = Arc::new(limiter);
     /// let held = limiter.reserve_owned("alice".to_owned(), 80).unwrap();

@@ -150,7 +150,7 @@ fn names_of_headers_and_parameters_are_names() {
 #[test]
 fn a_key_has_at_most_255_alternatives() {
     let headers = |count| (0..count).map(|n| KeyBy::header(&format!("x-{n}"))).reduce(KeyBy::or).unwrap();
-    refused(by(headers(256)), &Fault::Alternatives, ["256", "at most 255", "KeyBy::from_fn"]);
+    refused(by(headers(256)), &Fault::Alternatives, ["256", "at most 255", "leave some out"]);
     let key = |name: &str| {
         let request = http::Request::get("/").header(name, "v").body(()).unwrap();
         headers(255).key("x", tollgate_http::RequestHead::of(&request)).unwrap()
@@ -172,6 +172,9 @@ fn a_limit_that_never_triggers_or_always_does_is_refused() {
     );
     let above = Fault::CostAboveCapacity { limit: limit(), cost: 11, capacity: 10 };
     refused([global("all").cost(11)], &above, ["11", "1 to 10", "raise the burst"]);
+    let one = Limit::new("all", SingleLimiter::builder(Quota::per_second(1)).build().unwrap());
+    let above = Fault::CostAboveCapacity { limit: limit(), cost: 2, capacity: 1 };
+    refused([one.cost(2)], &above, ["charges 2", "a cost of 1;", "raise the burst"]);
     assert!(build([global("all").cost(10)]).is_ok());
     let huge = |quota| Limit::new("all", SingleLimiter::builder(quota).build().unwrap());
     let quota = Quota::per_second(200_000_000);
