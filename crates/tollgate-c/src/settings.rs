@@ -127,11 +127,6 @@ mod tests {
             ("5/s", Options { max_debt: u64::MAX, ..plain() }, &["max_debt ", "allowed: 0 to "]),
             (
                 "5/s",
-                Options { max_debt: 1, algorithm: some("leaky-queue"), ..plain() },
-                &["max_debt 1", "token-bucket"],
-            ),
-            (
-                "5/s",
                 Options { algorithm: some("guess"), ..plain() },
                 &["\"guess\"", "allowed: token-bucket, "],
             ),

@@ -14,7 +14,10 @@ pub(crate) fn refused(error: &LayerError) -> Failure {
             let class = class.as_ref().map_or(String::new(), |class| format!("class {class:?}: "));
             // The option has another spelling than the setting in code.
             let error = error.to_string().replace("max_keys", "--max-keys");
-            format!("--limit '{}': {class}{error}", printable(limit.as_bytes()))
+            match error.starts_with("--max-keys") {
+                true => error,
+                false => format!("--limit '{}': {class}{error}", printable(limit.as_bytes())),
+            }
         }
         Fault::Key { limit, error } => {
             format!("--limit '{}': {error}", printable(limit.as_bytes()))
