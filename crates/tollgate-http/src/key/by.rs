@@ -80,9 +80,13 @@ pub(crate) enum Finding {
 }
 
 /// The hint for a missing peer address. It names the setup step that is usually forgotten.
-const NO_PEER: &str = "no peer address (with axum, serve \
-    `into_make_service_with_connect_info::<SocketAddr>()` and add \
-    `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`; otherwise add a `PeerAddr` to the request's extensions)";
+const NO_PEER: &str = if cfg!(feature = "axum") {
+    "no peer address (with axum, serve `into_make_service_with_connect_info::<SocketAddr>()`; otherwise add a \
+     `PeerAddr` to the request's extensions)"
+} else {
+    "no peer address (with axum, enable the feature `axum` of tollgate-http and serve \
+     `into_make_service_with_connect_info::<SocketAddr>()`; otherwise add a `PeerAddr` to the request's extensions)"
+};
 
 type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync;
 
@@ -97,8 +101,9 @@ impl KeyBy {
     ///
     /// The server must provide the peer address as an extension of the request: a
     /// [`PeerAddr`](crate::PeerAddr), or a type that
-    /// [`peer_from`](crate::RateLimitBuilder::peer_from) reads. Behind a proxy, the peer is the
-    /// proxy, so use [`forwarded`](Self::forwarded) there.
+    /// [`peer_from`](crate::RateLimitBuilder::peer_from) reads. With the feature `axum`, the layer
+    /// also reads axum's `ConnectInfo<SocketAddr>`. Behind a proxy, the peer is the proxy, so use
+    /// [`forwarded`](Self::forwarded) there.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;

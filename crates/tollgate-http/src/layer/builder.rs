@@ -114,12 +114,12 @@ impl RateLimitBuilder {
     }
 
     /// Reads the peer address from an extension of type `T`. If this method is called several
-    /// times, the first extension found in the request counts. [`PeerAddr`](crate::PeerAddr) is
-    /// always tried last.
+    /// times, the first extension found in the request counts. If the request has none of them,
+    /// [`PeerAddr`](crate::PeerAddr) counts.
     ///
-    /// With axum, use `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`, and serve with
-    /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic, use `.peer_from(|peer:
-    /// &TcpConnectInfo| peer.remote_addr())`.
+    /// With axum, enable the feature `axum` instead, which reads `ConnectInfo<SocketAddr>` after
+    /// all other extensions, and serve with `into_make_service_with_connect_info::<SocketAddr>()`.
+    /// With tonic, use `.peer_from(|peer: &TcpConnectInfo| peer.remote_addr())`.
     ///
     /// ```
     /// # use std::net::SocketAddr;
@@ -147,7 +147,9 @@ impl RateLimitBuilder {
     /// one key. If this method is called several times, the first extension found in the request
     /// counts.
     ///
-    /// With axum's `Router::nest`, use `.uri_from(|it: &OriginalUri| &it.0)`.
+    /// With axum's `Router::nest`, enable the feature `axum` instead, which reads `OriginalUri` after
+    /// all other extensions. (A layer without this feature cannot notice that a router has shortened
+    /// a path.)
     ///
     /// ```
     /// # use http::Uri;
