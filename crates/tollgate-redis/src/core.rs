@@ -116,6 +116,12 @@ impl Core {
         self.decide(request, answer)
     }
 
+    /// Checks with the store within a given deadline, for callers that have already waited.
+    pub(crate) async fn check_by(&self, deadline: Instant, request: Request<'_>) -> Decision {
+        let answer = self.ask_by(deadline, request.text, request.check(), None).await;
+        self.decide(request, answer)
+    }
+
     pub(crate) fn decide(&self, request: Request<'_>, answer: Result<Answer, Failure>) -> Decision {
         match answer {
             Ok(answer) => {

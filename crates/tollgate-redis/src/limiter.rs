@@ -248,8 +248,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Checks each pair of a key and a cost, in the given order. A single server needs one round
-    /// trip for all of them. This method always asks the store, unless counts may stay
-    /// [unsynchronized](crate::SharedBuilder::max_unsynced).
+    /// trip for all of them. This method always asks the store, with two exceptions. Counts may
+    /// stay [unsynchronized](crate::SharedBuilder::max_unsynced). With a
+    /// [lease](crate::SharedBuilder::lease), each pair is checked as by [`check_n`](Self::check_n):
+    /// pairs of different keys at the same time, and pairs of one key in the given order.
     ///
     /// Batches of several classes or limits can be joined, for example with `tokio::join!`. They
     /// are sent over the client's connection at the same time, so together they need one round
