@@ -171,9 +171,15 @@ pub enum Fault {
         /// The rejected text.
         name: String,
     },
-    /// The name of the query parameter is empty.
-    #[error("invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\"")]
-    QueryName,
+    /// The name of the query parameter is empty, or contains more than the name.
+    #[error(
+        "invalid query parameter name {name:?}: expected at least 1 character, decoded and without `?`, `&`, `=` and \
+         quotes; write it like \"api_key\""
+    )]
+    QueryName {
+        /// The rejected text.
+        name: String,
+    },
     /// A key has more than 255 alternatives.
     #[error("256 alternatives of a key joined with `or`: expected at most 255; leave some out")]
     Alternatives,
@@ -351,10 +357,11 @@ pub enum Fault {
         /// The method that needs a count: `cut_off` or `input`.
         needs: &'static str,
     },
-    /// The path of [`ResponseCost::json`](crate::ResponseCost::json) has an empty name.
+    /// The path of [`ResponseCost::json`](crate::ResponseCost::json) has an empty name, or is written
+    /// in another language of paths.
     #[error(
-        "invalid JSON path {path:?}: expected names that are separated by dots, none of them empty; write it \
-         like \"usage.total_tokens\""
+        "invalid JSON path {path:?}: expected names that are separated by dots, none of them empty, without `$` at \
+         the beginning and without brackets; write it like \"usage.total_tokens\" or \"0.tokens\""
     )]
     JsonPath {
         /// The rejected path.

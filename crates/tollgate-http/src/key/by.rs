@@ -69,6 +69,10 @@ pub(crate) enum How {
     Nothing,
 }
 
+/// The characters that show that a text is not the name of a query parameter: it has the question
+/// mark, the value or the encoding with it. No request would have such a parameter.
+pub(crate) const NOT_IN_PARAMETERS: [char; 6] = ['?', '&', '=', '#', '%', '"'];
+
 /// The result of looking for a key in a request.
 pub(crate) enum Finding {
     /// The request has the key.
@@ -420,7 +424,8 @@ impl KeyBy {
 }
 
 fn parameter_name(name: &str) -> Result<Box<str>, Fault> {
-    if name.is_empty() { Err(Fault::QueryName) } else { Ok(name.into()) }
+    let is_name = !name.is_empty() && !name.contains(NOT_IN_PARAMETERS);
+    if is_name { Ok(name.into()) } else { Err(Fault::QueryName { name: name.to_owned() }) }
 }
 
 /// Boxes a closure. The bounds let the compiler infer the lifetimes of the closure's arguments.

@@ -7,6 +7,7 @@ use crate::error::Fault;
 #[cfg(feature = "unstable-program")]
 use crate::head::ResponseHead;
 use crate::head::{RequestHead, Sources};
+use crate::key::by::KeyBy;
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Limit, Skips};
 use crate::metrics::Metrics;
@@ -375,11 +376,14 @@ impl RateLimitBuilder {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn warnings(&self) -> Vec<BuildWarning> {
-        let warning = |limit: &Limit| {
+        let warnings = |limit: &Limit| {
             let name = || limit.name.clone();
-            Some(BuildWarning::InventedKey { limit: name(), key: limit.by.as_ref()?.invented()? })
+            let invented = limit.by.as_ref().and_then(KeyBy::invented);
+            let invented = invented.map(|key| BuildWarning::InventedKey { limit: name(), key });
+            let evaded = limit.cost.is_free_without_length();
+            invented.into_iter().chain(evaded.then(|| BuildWarning::EvadedByLength { limit: name() }))
         };
-        self.limits.iter().filter_map(warning).chain(self.warnings.clone()).collect()
+        self.limits.iter().flat_map(warnings).chain(self.warnings.clone()).collect()
     }
 
     /// Sets [`Limit::charge_if`] for the limit with this name.

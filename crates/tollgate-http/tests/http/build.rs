@@ -140,10 +140,17 @@ fn names_of_headers_and_parameters_are_names() {
     let header = Fault::HeaderName { name: "x api".to_owned() };
     refused(by(KeyBy::header("x api")), &header, ["x api", "letters", "like"]);
     refused(by(KeyBy::api_key("x api", "key")), &header, ["x api", "letters", "like"]);
-    refused(by(KeyBy::query("")), &Fault::QueryName, ["\"\"", "1 character", "like"]);
+    let empty = Fault::QueryName { name: String::new() };
+    refused(by(KeyBy::query("")), &empty, ["\"\"", "1 character", "like"]);
+    // No request has such a parameter, so a limit that allows requests without a key would count none.
+    for name in ["?api_key", "api_key=", "a&b", "api%5Fkey", "#a", "\"a\""] {
+        let fault = Fault::QueryName { name: name.to_owned() };
+        refused(by(KeyBy::query(name)), &fault, [&*format!("{name:?}"), "without `?`", "like \"api_key\""]);
+        refused(by(KeyBy::api_key("x-api-key", name)), &fault, ["invalid", "without `?`", "like"]);
+    }
     // An error in either part of a composed key is also reported.
-    refused(by(KeyBy::path().and(KeyBy::query(""))), &Fault::QueryName, ["\"\"", "1 character", "like"]);
-    refused(by(KeyBy::query("").or(KeyBy::path())), &Fault::QueryName, ["\"\"", "1 character", "like"]);
+    refused(by(KeyBy::path().and(KeyBy::query(""))), &empty, ["\"\"", "1 character", "like"]);
+    refused(by(KeyBy::query("").or(KeyBy::path())), &empty, ["\"\"", "1 character", "like"]);
     assert!(KeyBy::query("").key("x", tollgate_http::RequestHead::of(&http::Request::new(()))).is_err());
 }
 
