@@ -35,7 +35,7 @@
 //! - A request that the leased tokens cannot pay gives them back to the store first, in the same
 //!   round trip. The tokens of this machine and those in the store thus add up. If the answer is
 //!   lost, so are the tokens. Requests of a batch do the same, one after the other if they have the
-//!   same key.
+//!   same key, and so do forced charges.
 //! - A bucket or a log keeps the part that was charged ahead of time, even if all tokens of the
 //!   lease come back, because the leases that other machines received later rely on that part. In a
 //!   bucket, it is what refills while a lease lasts. These tokens are available again once that
@@ -220,6 +220,34 @@ impl Leases {
         }
     }
 
+    /// Charges tokens that are already spent, and returns how many were charged. The charge takes
+    /// leased tokens, or gives them back to the store and charges the store.
+    pub(crate) async fn force(&self, request: Request<'_>) -> u64 {
+        let (state, core) = (&self.state, &self.state.core);
+        let deadline = core.deadline();
+        let patience = deadline - core.deadline / 2;
+        let op = Op::Force { tokens: request.cost };
+        let cell = state.cells.peek_with(&request.name, |_, cell| Arc::clone(cell));
+        while let Some(cell) = &cell {
+            let answered = cell.answered.notified();
+            if cell.pool.spend(request.cost, state.now()).is_some() {
+                core.counters.count(Event::ByLease);
+                let _ = core.fallback.force(&request.name, request.cost);
+                return request.cost;
+            }
+            if cell.pool.ask() {
+                let permit = AskPermit(Arc::clone(cell));
+                let back = permit.0.take_back(state.now());
+                let asking = state.return_and_ask(cell, back, deadline, request.text, op);
+                return core.forced(request, asking.await);
+            }
+            if timeout_at(patience, answered).await.is_err() {
+                break;
+            }
+        }
+        core.forced(request, core.ask_by(deadline, request.text, op, None).await)
+    }
+
     pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
         let (state, spent) = (&self.state, decision.at().as_nanos() / TICK);
         if let Some(cell) = state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
@@ -328,18 +356,7 @@ impl State {
             let lease = cell.next_size(state.most, state.now());
             let sent = state.start.elapsed();
             let op = Op::Check { cost, lease };
-            let answer = if back.is_empty() {
-                state.core.ask_by(deadline, &text, op, None).await
-            } else {
-                let refunds: Vec<Op> = back.iter().map(|(_, refund)| *refund).collect();
-                let (not_executed, answer) = state.core.refund_and_ask(deadline, &text, &refunds, op).await;
-                for ((until, refund), _) in back.iter().zip(not_executed).filter(|(_, is_not)| *is_not) {
-                    if let Op::Refund { tokens, charge } = *refund {
-                        cell.fill(tokens, *until, charge, || state.now());
-                    }
-                }
-                answer
-            };
+            let answer = state.return_and_ask(cell, back, deadline, &text, op).await;
             match &answer {
                 Ok(answer) => {
                     if answer.lease > 0 {
@@ -358,6 +375,29 @@ impl State {
             }
             answer
         })
+    }
+
+    /// Gives back the tokens that were taken from a cell, and then asks the store, in one round trip.
+    /// Requires the right to ask.
+    async fn return_and_ask(
+        &self,
+        cell: &Cell,
+        back: Vec<(u64, Op)>,
+        deadline: Instant,
+        text: &str,
+        op: Op,
+    ) -> Result<Answer, Failure> {
+        if back.is_empty() {
+            return self.core.ask_by(deadline, text, op, None).await;
+        }
+        let refunds: Vec<Op> = back.iter().map(|(_, refund)| *refund).collect();
+        let (not_executed, answer) = self.core.refund_and_ask(deadline, text, &refunds, op).await;
+        for ((until, refund), _) in back.iter().zip(not_executed).filter(|(_, is_not)| *is_not) {
+            if let Op::Refund { tokens, charge } = *refund {
+                cell.fill(tokens, *until, charge, || self.now());
+            }
+        }
+        answer
     }
 
     /// Requests the next lease while the current lease still has tokens.

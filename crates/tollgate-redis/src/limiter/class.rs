@@ -87,6 +87,7 @@ impl Class {
         match &self.mode {
             _ if request.cost == 0 => 0,
             Mode::Unsynced(counts) => counts.force(request, now, self.core.deadline()).await,
+            Mode::Lease(leases) if now.is_none() => leases.force(request).await,
             Mode::Exact | Mode::Lease(_) => self.core.force(request, now).await,
         }
     }

@@ -559,6 +559,29 @@ fn a_machine_alone_reserves_and_batches_the_whole_limit() {
 }
 
 #[test]
+fn a_machine_alone_is_charged_for_all_that_its_work_has_cost() {
+    on_server(async |server| {
+        for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::LeakyQueue) {
+            let limiter = builder(&server.url(), Quota::new(186, AGES), algorithm, 40).build().unwrap();
+            for turn in 0..20 {
+                let (key, mut random) = (format!("{algorithm} {turn}"), fastrand::Rng::with_seed(turn));
+                let mut spent = 0;
+                for _ in 0..30 {
+                    let Ok(held) = limiter.reserve(&key, random.u64(1..=3)).await else { continue };
+                    // Some work costs more than its estimate, and more than this machine has leased.
+                    let actual = if random.bool() { 3 } else { random.u64(3..=60) };
+                    let settled = held.commit(actual).await;
+                    assert_eq!(settled.charged, actual.min(186 - spent), "{key}: {spent} + {actual}");
+                    assert_eq!(settled.charged + settled.unpaid, actual);
+                    spent += settled.charged;
+                }
+            }
+            assert!(limiter.stats().by_lease > 0);
+        }
+    });
+}
+
+#[test]
 fn a_batch_spends_leases_and_asks_about_different_keys_at_the_same_time() {
     on_server(async |server| {
         let limiter = builder(&server.url(), Quota::new(1_000, AGES), Algorithm::FixedWindow, 100).build();
