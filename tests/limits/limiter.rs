@@ -73,7 +73,7 @@ mod configuration {
             (
                 Algorithm::TokenBucket,
                 Quota::new(1, Duration::ZERO),
-                ["period 0", "allowed: 1ns", "per_second"],
+                ["period 0", "allowed: 1ns", "one second"],
             ),
             (Algorithm::TokenBucket, Quota::per_second(1).burst(0), ["burst 0", "allowed: 1", "leave"]),
             (
