@@ -2,7 +2,7 @@
 
 use tollgate::{Denied, Limiter, Quota};
 
-fn serve(limiter: &Limiter<str>, user: &str) -> Result<String, Denied> {
+fn serve(limiter: &Limiter<String>, user: &str) -> Result<String, Denied> {
     limiter.check(user).ok()?;
     Ok(format!("hello, {user}"))
 }

@@ -4,7 +4,7 @@
 use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
 
 fn main() -> Result<(), tollgate::ConfigError> {
-    let tiers = Limiter::<str>::builder(Quota::per_minute(10))
+    let tiers = Limiter::<String>::builder(Quota::per_minute(10))
         .class("paid", Quota::per_minute(1_000))
         .default_class("free")
         .build()?;

@@ -3,10 +3,12 @@
 mod figures;
 mod outcome;
 mod parts;
+mod rounded;
 
 pub(crate) use figures::{Figures, Stamp};
 pub use outcome::{DecisionSource, Outcome};
 pub use parts::DecisionParts;
+use rounded::Rounded;
 
 use crate::grain::Grain;
 use crate::time::Tick;
@@ -209,7 +211,7 @@ impl Decision {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let downloads: InFlight<str> = InFlight::builder(1).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(1).build()?;
     /// let _held = downloads.acquire("alice").unwrap();
     /// let refusal = downloads.acquire("alice").unwrap_err();
     /// assert_eq!(refusal.decision().in_flight(), Some(1));
@@ -456,7 +458,7 @@ impl Decision {
     ///
     /// ```
     /// # use tollgate::{Denied, Limiter, Quota};
-    /// fn serve(limiter: &Limiter<str>, user: &str) -> Result<&'static str, Denied> {
+    /// fn serve(limiter: &Limiter<String>, user: &str) -> Result<&'static str, Denied> {
     ///     limiter.check(user).ok()?;
     ///     Ok("hello")
     /// }
@@ -503,11 +505,11 @@ impl fmt::Debug for Decision {
 /// assert!(ask().is_ok());
 /// let denied: Denied = ask().unwrap_err();
 /// assert_eq!((denied.index(), denied.decision().capacity()), (Some(1), 1));
-/// assert_eq!(denied.to_string(), "limit 1: rate limit exceeded: retry after 86400s");
+/// assert_eq!(denied.to_string(), "rate limit at index 1 exceeded; try again in 1 d");
 ///
 /// let denied: Denied = day.check().ok().unwrap_err();
 /// assert_eq!(denied.index(), None);
-/// assert_eq!(denied.to_string(), "rate limit exceeded: retry after 86400s");
+/// assert_eq!(denied.to_string(), "rate limit exceeded; try again in 1 d");
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -570,25 +572,26 @@ impl Denied {
 }
 
 impl fmt::Display for Denied {
+    /// Writes a sentence for a person. Waits are rounded up, so a retry after the written wait
+    /// passes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(index) = self.index() {
-            write!(f, "limit {index}: ")?;
-        }
+        let at = self.index().map_or(String::new(), |index| format!(" at index {index}"));
         let Decision { cost, limit, outcome, source, figures, .. } = self.decision;
         match (outcome, self.decision.retry_after()) {
             (Outcome::TooCostly, _) => {
-                write!(f, "request can never pass: it costs {cost}, and the capacity is {limit}")
+                write!(f, "the request costs {cost} tokens, and the limit{at} never has more than {limit}")
             }
-            (_, Some(wait)) => write!(f, "rate limit exceeded: retry after {wait:?}"),
+            (_, Some(Duration::ZERO)) => write!(f, "rate limit{at} exceeded; try again now"),
+            (_, Some(wait)) => write!(f, "rate limit{at} exceeded; try again in {}", Rounded(wait)),
             (_, None) if source == DecisionSource::Policy => {
-                write!(f, "rate limiter has no room for a new key, or its store did not answer")
+                write!(f, "the limiter{at} has no room for a new key, or its store did not answer")
             }
             (_, None) => match figures.permits_out() {
                 Some(out) => write!(
                     f,
-                    "too many in flight: {out} of {limit} permits are held; retry after one is returned"
+                    "too many in flight{at}: {out} of {limit} permits are held; try again after one is returned"
                 ),
-                None => write!(f, "limit exceeded: the time at which a retry passes is unknown"),
+                None => write!(f, "limit{at} exceeded; it is unknown when a retry passes"),
             },
         }
     }

@@ -93,7 +93,7 @@ impl ConfigError {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let refused = Limiter::<str>::builder(Quota::per_hour(1)).max_keys(0).build().unwrap_err();
+    /// let refused = Limiter::<String>::builder(Quota::per_hour(1)).max_keys(0).build().unwrap_err();
     /// assert_eq!(refused.setting(), "max_keys");
     /// ```
     pub const fn setting(&self) -> &'static str {
@@ -113,7 +113,7 @@ impl QuotaError {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter = Limiter::<str>::builder(Quota::per_hour(1)).build()?;
+    /// let limiter = Limiter::<String>::builder(Quota::per_hour(1)).build()?;
     /// let refused = limiter.set_quota(Quota::per_hour(5).burst(0)).unwrap_err();
     /// assert!(!refused.is_temporary());
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -204,16 +204,24 @@ from_refused!(ConfigError, QuotaError, PauseError, ParseError);
 /// call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// The quota has 0 tokens per period, which would deny every request.
+    /// The quota has no burst and 0 tokens per period, which would deny every request.
     #[error(
         "0 tokens would deny every request; allowed: 1 and more; to close a resource, refuse its requests \
          before they reach the limiter"
     )]
     ZeroTokens,
-    /// The period is zero, so the rate is undefined.
+    /// The quota has a burst and 0 tokens per period, so the burst would never refill. A strict quota
+    /// has 0 tokens if its burst was too large.
     #[error(
-        "period 0 gives no rate; allowed: 1ns and more; `Quota::per_second(n)` has a period of one second"
+        "burst {burst} beside 0 tokens would never refill; allowed: 1 token and more; a strict quota takes its \
+         burst from its tokens, so choose a burst below them, or leave the burst out"
     )]
+    NoRefill {
+        /// The burst that would never refill.
+        burst: u64,
+    },
+    /// The period is zero, so the rate is undefined.
+    #[error("period 0 gives no rate; allowed: 1ns and more; choose a period of one second, for example")]
     ZeroPeriod,
     /// The burst is zero, which would deny every request.
     #[error(
@@ -317,8 +325,8 @@ pub enum Refused {
     },
     /// The number of keys is 0, or too large to fit into memory.
     #[error(
-        "max_keys {max_keys} is out of range; allowed: 1 to {most}; a key takes 24 to 32 bytes, four times \
-         that while the table turns over, and exact keys some 125 bytes and more"
+        "max_keys {max_keys} is out of range; allowed: 1 to {most}; choose how many keys may be active at \
+         once, at 24 to 128 bytes each"
     )]
     MaxKeysOutOfRange {
         /// The number that was refused.
@@ -385,8 +393,9 @@ pub enum Refused {
     },
     /// The debt and the capacity together do not fit into the word of a key.
     #[error(
-        "max_debt {debt} does not fit beside the capacity; allowed: 0 to {most}; choose a smaller debt, or \
-         count in larger units"
+        "max_debt {debt} does not fit beside the capacity; allowed: {}; choose a smaller debt, or count in \
+         larger units",
+        if *most == 0 { "0".to_owned() } else { format!("0 to {most}") }
     )]
     DebtTooLarge {
         /// The debt that was refused.
@@ -436,8 +445,7 @@ pub enum Refused {
     /// The quota cannot be changed now, because there is no memory for the new table.
     #[error(
         "the quota was not changed: the limiter already takes {bytes} bytes, some of which cannot be freed \
-         while a thread is stopped in a check, and no memory is left for the next table; try again later, \
-         or use exact keys"
+         while a thread is stopped in a check, and no memory is left for the next table; try again later"
     )]
     QuotaNotChanged {
         /// The number of bytes that the limiter occupies.
@@ -485,6 +493,7 @@ impl Refused {
     const fn setting(&self) -> &'static str {
         match self {
             Self::ZeroTokens
+            | Self::NoRefill { .. }
             | Self::ZeroPeriod
             | Self::ZeroBurst
             | Self::PeriodTooLong { .. }

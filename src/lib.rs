@@ -173,6 +173,6 @@ pub use time::Tick;
 
 /// The two stores for a limiter's keys, the hash functions, and the traits that keys implement.
 pub mod store {
-    pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, SipHash, Store, ToKey};
+    pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, KeyOf, SipHash, Store, ToKey};
     pub use equivalent::Equivalent;
 }

@@ -39,7 +39,7 @@ pub use single::SingleLimiter;
 pub use store::exact_keys::ExactKeys;
 pub use store::fingerprints::Fingerprints;
 pub use store::hash::{FoldHash, SipHash};
-pub use store::interface::{Accepts, Store, ToKey};
+pub use store::interface::{Accepts, KeyOf, Store, ToKey};
 pub use time_of::At;
 pub use together::chargeable::Chargeable;
 pub use together::check_all::{Charge, check_all};

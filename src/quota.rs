@@ -232,6 +232,10 @@ impl Quota {
     /// let quota = Quota::per_minute(100).strict();
     /// assert_eq!(quota, Quota::per_minute(90).burst(10));
     /// assert_eq!("100/min burst 40 strict".parse(), Ok(Quota::per_minute(60).burst(40)));
+    ///
+    /// let too_large = Quota::per_minute(100).burst(120).strict();
+    /// let refused = tollgate::SingleLimiter::builder(too_large).build().unwrap_err().to_string();
+    /// assert!(refused.starts_with("burst 120 beside 0 tokens would never refill"), "{refused}");
     /// ```
     #[must_use]
     pub const fn strict(self) -> Self {
@@ -340,8 +344,10 @@ impl Quota {
 
     /// Returns the tokens, and the period in nanoseconds, if both are in range.
     pub(crate) fn rate(self) -> Result<(u64, u64), Refused> {
-        if self.tokens == 0 {
-            return Err(Refused::ZeroTokens);
+        match (self.tokens, self.burst) {
+            (0, None | Some(0)) => return Err(Refused::ZeroTokens),
+            (0, Some(burst)) => return Err(Refused::NoRefill { burst }),
+            _ => {}
         }
         if self.period.is_zero() {
             return Err(Refused::ZeroPeriod);

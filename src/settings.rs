@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// ```
 /// use tollgate::{DecisionSource, Limiter, Outcome, Quota, WhenFull};
 ///
-/// let limiter: Limiter<str> =
+/// let limiter: Limiter<String> =
 ///     Limiter::builder(Quota::per_hour(10)).max_keys(1).when_full(WhenFull::Deny).build()?;
 /// assert!(limiter.check("first").is_allowed());
 /// let second = limiter.check("second");

@@ -44,7 +44,7 @@ impl ManualClock {
     /// use tollgate::{Limiter, ManualClock, Quota};
     ///
     /// let clock = ManualClock::new();
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).clock(&clock).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(1)).clock(&clock).build()?;
     /// assert!(limiter.check("alice").is_allowed());
     /// assert!(!limiter.check("alice").is_allowed());
     /// clock.advance(Duration::from_secs(1));

@@ -180,7 +180,7 @@ fn a_full_table_refuses_a_new_key_until_a_permit_is_back() {
         clock.advance(1_000_000 * SECOND);
         let refused = gate.acquire(&100).unwrap_err();
         assert_eq!(refused.decision().source(), DecisionSource::Policy);
-        assert!(refused.to_string().starts_with("rate limiter has no room for a new key"));
+        assert!(refused.to_string().starts_with("the limiter has no room for a new key"));
         assert!((0..8).all(|key| gate.in_flight(&key) == 1), "a key with a permit out stays");
         drop(first);
         clock.advance(2 * SECOND);

@@ -73,7 +73,7 @@ mod configuration {
             (
                 Algorithm::TokenBucket,
                 Quota::new(1, Duration::ZERO),
-                ["period 0", "allowed: 1ns", "per_second"],
+                ["period 0", "allowed: 1ns", "one second"],
             ),
             (Algorithm::TokenBucket, Quota::per_second(1).burst(0), ["burst 0", "allowed: 1", "leave"]),
             (
@@ -179,18 +179,18 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 2);
     let denied = rule.decide(word, Tick::ZERO, 1).1;
     assert_eq!(of(denied).decision(), denied);
-    assert_eq!(of(denied).to_string(), "rate limit exceeded: retry after 500ms");
+    assert_eq!(of(denied).to_string(), "rate limit exceeded; try again in 500 ms");
     let costly = of(rule.decide(word, Tick::ZERO, 3).1);
-    assert_eq!(costly.to_string(), "request can never pass: it costs 3, and the capacity is 2");
+    assert_eq!(costly.to_string(), "the request costs 3 tokens, and the limit never has more than 2");
     let (word, _) = rule.decide(Word::FRESH, Tick::MAX, 2);
     let late = of(rule.decide(word, Tick::MAX, 1).1);
-    assert_eq!(late.to_string(), "limit exceeded: the time at which a retry passes is unknown");
+    assert_eq!(late.to_string(), "limit exceeded; it is unknown when a retry passes");
 
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(1).clock(ManualClock::new());
     let full: Limiter<u8> = builder.build().unwrap();
     assert!(full.check(&1).is_allowed());
     let refused = of(full.check(&2));
-    assert_eq!(refused.to_string(), "rate limiter has no room for a new key, or its store did not answer");
+    assert_eq!(refused.to_string(), "the limiter has no room for a new key, or its store did not answer");
 }
 
 /// Both stores, with a hash meant for keys that an attacker chooses.

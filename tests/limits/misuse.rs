@@ -49,6 +49,7 @@ fn align() -> impl Strategy<Value = Option<WindowAlign>> {
 fn refused_value(error: &ConfigError) -> (String, bool) {
     match *error.refused() {
         Refused::ZeroTokens => ("0 tokens ".to_owned(), true),
+        Refused::NoRefill { burst } => (format!("burst {burst} "), true),
         Refused::ZeroPeriod => ("period 0 ".to_owned(), true),
         Refused::ZeroBurst => ("burst 0 ".to_owned(), true),
         Refused::PeriodTooLong { period, most } => (format!("period {period:?} "), period > most),
@@ -99,7 +100,7 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
         None => Quota::new(quota.tokens(), period),
     };
     match *error.refused() {
-        Refused::ZeroTokens => Some(with_limit(1)),
+        Refused::ZeroTokens | Refused::NoRefill { .. } => Some(with_limit(1)),
         Refused::ZeroPeriod => Some(with_period(Duration::from_nanos(1))),
         Refused::PeriodTooLong { most, .. } => Some(with_period(most)),
         Refused::PeriodTooShort { least, .. } => Some(with_period(least)),

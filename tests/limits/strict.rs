@@ -67,3 +67,23 @@ fn a_quota_that_is_not_strict_admits_nearly_twice_its_tokens() {
     assert_eq!(most(Quota::per_minute(1).burst(1).strict()), 1);
     assert_eq!(Quota::per_minute(1).burst(5).strict().tokens(), 0, "no limiter accepts this");
 }
+
+#[test]
+fn a_burst_that_leaves_a_strict_quota_no_rate_is_named() {
+    let refused = |quota| SingleLimiter::builder(quota).build().unwrap_err().to_string();
+    for (quota, burst) in [
+        (Quota::per_minute(100).burst(120).strict(), 120),
+        (Quota::per_minute(100).burst(100).strict(), 100),
+        (Quota::per_minute(1).burst(2).strict(), 2),
+        (Quota::per_minute(0).burst(5), 5),
+    ] {
+        assert_eq!(
+            refused(quota),
+            format!(
+                "burst {burst} beside 0 tokens would never refill; allowed: 1 token and more; a strict quota takes \
+                 its burst from its tokens, so choose a burst below them, or leave the burst out"
+            )
+        );
+    }
+    assert!(refused(Quota::per_minute(0)).starts_with("0 tokens would deny every request"));
+}

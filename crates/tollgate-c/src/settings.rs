@@ -63,15 +63,21 @@ pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollga
         builder = builder.max_debt(options.max_debt);
     }
     if let Some(name) = &options.algorithm {
-        let algorithm: Algorithm = name.parse()?;
-        if !Algorithm::PACKED.contains(&algorithm) {
+        let why = match name.parse() {
+            Ok(algorithm) if Algorithm::PACKED.contains(&algorithm) => {
+                builder = builder.algorithm(algorithm);
+                None
+            }
+            Ok(_) => Some(format!("algorithm {name:?} stores whole keys, which no limiter of C has")),
+            Err(_) => Some(format!("unknown algorithm {name:?}")),
+        };
+        if let Some(why) = why {
             let allowed = Algorithm::PACKED.map(|algorithm| algorithm.to_string()).join(", ");
-            let message = format!(
-                "algorithm {name:?} stores whole keys, which no limiter of C has; allowed: {allowed}"
-            );
-            return Err(Refusal { result: TOLLGATE_ERR_SETTING, message });
+            return Err(Refusal {
+                result: TOLLGATE_ERR_SETTING,
+                message: format!("{why}; allowed: {allowed}"),
+            });
         }
-        builder = builder.algorithm(algorithm);
     }
     if let Some(name) = &options.when_full {
         builder = builder.when_full(name.parse()?);
@@ -97,4 +103,47 @@ pub(crate) fn quota(text: Option<String>) -> Result<Quota, Refusal> {
 /// Refuses a struct that has nonzero bytes beyond this version's size.
 pub(crate) fn unless_zero(tail: &[u8]) -> Result<(), c_int> {
     if tail.iter().all(|byte| *byte == 0) { Ok(()) } else { Err(TOLLGATE_ERR_UNKNOWN) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_no_remedy_of_rust() {
+        let some = |text: &str| Some(text.to_owned());
+        let plain = Options::default;
+        for (quota, options, parts) in [
+            ("0/s", plain(), &["0 tokens", "allowed: 1 and more"][..]),
+            ("0/s burst 5", plain(), &["burst 5", "allowed: 1 token and more"]),
+            ("5/0s", plain(), &["period 0", "allowed: 1ns and more", "one second"]),
+            ("5/s burst 0", plain(), &["burst 0", "leave the burst out"]),
+            ("5/s burst 9 strict", plain(), &["a burst of 9", "below the tokens"]),
+            ("9000000000/s", plain(), &["9000000000 tokens", "allowed: 1 to 2000000000"]),
+            ("1/d burst 9000000000000000000", plain(), &["burst 9000000000000000000", "smaller burst"]),
+            ("5/4000d", plain(), &["too long", "shorter period"]),
+            ("5/fortnight", plain(), &["\"fortnight\"", "allowed: ns, us, "]),
+            ("5/s", Options { max_keys: u64::MAX, ..plain() }, &["max_keys ", "allowed: 1 to "]),
+            ("5/s", Options { max_debt: u64::MAX, ..plain() }, &["max_debt ", "allowed: 0 to "]),
+            (
+                "5/s",
+                Options { algorithm: some("guess"), ..plain() },
+                &["\"guess\"", "allowed: token-bucket, "],
+            ),
+            ("5/s", Options { algorithm: some("sliding-log"), ..plain() }, &["\"sliding-log\"", "allowed: "]),
+            ("5/s", Options { when_full: some("maybe"), ..plain() }, &["\"maybe\"", "deny", "share"]),
+            ("5/s", Options { clock: some("sundial"), ..plain() }, &["\"sundial\"", "coarse"]),
+        ] {
+            let message = limiter(some(quota), &options).err().map(|refusal| refusal.message);
+            let message = message.unwrap_or_else(|| panic!("{quota} with {options:?} is accepted"));
+            assert!(parts.iter().all(|part| message.contains(part)), "{quota} with {options:?}: {message}");
+            let of_rust = ["::", "()", "(...)", "`.", "exact"];
+            assert!(
+                !of_rust.iter().any(|part| message.contains(part)),
+                "{quota} with {options:?}: {message}"
+            );
+        }
+        let unknown = limiter(some("5/s"), &Options { algorithm: some("guess"), ..plain() });
+        assert!(unknown.is_err_and(|refusal| !refusal.message.contains("sliding-log")));
+    }
 }

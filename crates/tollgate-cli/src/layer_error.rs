@@ -12,7 +12,12 @@ pub(crate) fn refused(error: &LayerError) -> Failure {
     Failure::refused(match fault(error) {
         Fault::Limiter { limit, class, error } => {
             let class = class.as_ref().map_or(String::new(), |class| format!("class {class:?}: "));
-            format!("--limit '{}': {class}{error}", printable(limit.as_bytes()))
+            // The option has another spelling than the setting in code.
+            let error = error.to_string().replace("max_keys", "--max-keys");
+            match error.starts_with("--max-keys") {
+                true => error,
+                false => format!("--limit '{}': {class}{error}", printable(limit.as_bytes())),
+            }
         }
         Fault::Key { limit, error } => {
             format!("--limit '{}': {error}", printable(limit.as_bytes()))

@@ -119,6 +119,17 @@ impl Limits {
                  because each response names them all; leave some out, or put a second filter with the rest before \
                  this one"
             ),
+            Fault::UnknownClass { limit, class, classes, .. } => {
+                let [limit, class, classes] =
+                    [limit, class, &classes.join(", ")].map(|name| printable(name.as_bytes()));
+                format!(
+                    "limit `{limit}`: the file has the class `{class}`, which the limit does not have: expected {classes}, \
+                     or a quota such as 100/s, `8 at once`, `unlimited` or `blocked`; correct the file, or add \
+                     `class {class} QUOTA` to the limit"
+                )
+            }
+            // The setting has another spelling here than in code.
+            Fault::Limiter { .. } => error.to_string().replace("max_keys", "max-keys"),
             _ => error.to_string(),
         }
         };

@@ -199,8 +199,9 @@ impl Settings {
         }
         let known = |name: &String| self.limits.limits.iter().any(|limit| limit.name == *name);
         if let Some(name) = self.own.charge_if.keys().find(|name| !known(name)) {
-            let names = self.limits.limits.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
-            let name = printable(name.as_bytes());
+            let names: Vec<&str> = self.limits.limits.iter().map(|it| it.name.as_str()).collect();
+            let names = if names.is_empty() { "there is none".to_owned() } else { names.join(", ") };
+            let [name, names] = [name, &names].map(|it| printable(it.as_bytes()));
             return Err(format!("charge-if has `{name}`: expected the name of a limit ({names})"));
         }
         Ok(self)

@@ -1,10 +1,9 @@
 //! Rate limits with axum, for all requests together, for each address, and for each API key.
 //!
 //! ```sh
-//! cargo run -p tollgate-http --example axum -- 127.0.0.1:3000
+//! cargo run -p tollgate-http --features axum --example axum -- 127.0.0.1:3000
 //! ```
 
-use axum::extract::ConnectInfo;
 use axum::{Router, routing::get};
 use std::error::Error;
 use std::net::SocketAddr;
@@ -25,9 +24,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .by(KeyBy::api_key("x-api-key", "api_key"))
                 .when_no_key(WhenNoKey::Allow),
         )
-        // axum stores the peer's address in this extension, because of
-        // `into_make_service_with_connect_info` below. Behind a proxy, use `KeyBy::forwarded`.
-        .peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)
         .skip(|head| head.path() == "/health")
         .build()?;
 
@@ -44,6 +40,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     //   for i in 1 2 3 4 5 6 7; do curl -i http://127.0.0.1:3000/; done
     //   for i in 1 2 3 4; do curl -i -H 'x-api-key: secret' http://127.0.0.1:3000/; sleep 1; done
     //   curl -i http://127.0.0.1:3000/health
+    // With its feature `axum`, the layer reads the peer's address that axum stores in each request.
+    // Behind a proxy, use `KeyBy::forwarded`.
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).await?;
     Ok(())

@@ -2,10 +2,10 @@
 //! callers 1,000. The service accepts 5,000 requests a second in total.
 //!
 //! ```sh
-//! cargo run -p tollgate-http --example classes -- 127.0.0.1:3000
+//! cargo run -p tollgate-http --features axum --example classes -- 127.0.0.1:3000
 //! ```
 
-use axum::{Router, extract::ConnectInfo, routing::get};
+use axum::{Router, routing::get};
 use std::error::Error;
 use std::net::SocketAddr;
 use tollgate::{Limiter, Quota, SingleLimiter};
@@ -33,7 +33,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .class_by(ClassBy::list(KeyBy::header("x-api-key"), CUSTOMERS))
                 .when_no_key(WhenNoKey::Deny),
         )
-        .peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)
         .build()?;
 
     let app = Router::new().route("/", get(async || "hello\n")).layer(layer);

@@ -2,10 +2,10 @@
 //! below.
 //!
 //! ```sh
-//! cargo run -p tollgate-http --example service -- 127.0.0.1:3000 127.0.0.1:9090
+//! cargo run -p tollgate-http --features axum --example service -- 127.0.0.1:3000 127.0.0.1:9090
 //! ```
 
-use axum::{Router, extract::ConnectInfo, routing::get};
+use axum::{Router, routing::get};
 use http::{HeaderName, Method, header};
 use std::{error::Error, future::IntoFuture, net::SocketAddr};
 use tollgate::{Clock, Limiter, Quota, SingleLimiter};
@@ -25,7 +25,6 @@ fn limits(clock: &Clock, metrics: &Metrics) -> Result<RateLimitLayer, Box<dyn Er
     Ok(RateLimitLayer::builder()
         .limit(Limit::new("all", all))
         .limit(per_client.by(client).class_by(ClassBy::list(key(), CUSTOMERS)).when_no_key(WhenNoKey::Deny))
-        .peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)
         .metrics(metrics)
         .build()?)
 }
@@ -58,6 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 #[tokio::test]
 async fn a_free_client_has_ten_a_minute_and_a_page_can_read_when_to_retry() {
+    use axum::extract::ConnectInfo;
     use tower::ServiceExt;
     let (clock, metrics) = (tollgate::ManualClock::new(), Metrics::new());
     let app = app(&Clock::from(&clock), &metrics).unwrap();

@@ -171,14 +171,17 @@ pub enum Fault {
         /// The rejected text.
         name: String,
     },
-    /// The name of the query parameter is empty.
-    #[error("invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\"")]
-    QueryName,
-    /// A key has more than 255 alternatives.
+    /// The name of the query parameter is empty, or contains more than the name.
     #[error(
-        "256 alternatives of a key joined with `or`: expected at most 255; drop some, or find the key with \
-         `KeyBy::from_fn`"
+        "invalid query parameter name {name:?}: expected at least 1 character, decoded and without `?`, `&`, `=` and \
+         quotes; write it like \"api_key\""
     )]
+    QueryName {
+        /// The rejected text.
+        name: String,
+    },
+    /// A key has more than 255 alternatives.
+    #[error("256 alternatives of a key joined with `or`: expected at most 255; leave some out")]
     Alternatives,
     /// A path template is not valid, or can never match.
     #[error("{why}")]
@@ -277,8 +280,8 @@ pub enum Fault {
     /// trusted.
     #[error(
         "the trusted networks hold every {family} address, so each client could choose its own address: \
-         expected networks that leave some addresses out; name the networks of your proxies, or use \
-         `TrustedProxies::hops`"
+         expected networks that leave some addresses out; name the networks of your proxies, or give \
+         the number of proxies instead (`TrustedProxies::hops`, or `trust-hops` in a file)"
     )]
     TrustsEverybody {
         /// `IPv4` or `IPv6`.
@@ -354,10 +357,11 @@ pub enum Fault {
         /// The method that needs a count: `cut_off` or `input`.
         needs: &'static str,
     },
-    /// The path of [`ResponseCost::json`](crate::ResponseCost::json) has an empty name.
+    /// The path of [`ResponseCost::json`](crate::ResponseCost::json) has an empty name, or is written
+    /// in another language of paths.
     #[error(
-        "invalid JSON path {path:?}: expected names that are separated by dots, none of them empty; write it \
-         like \"usage.total_tokens\""
+        "invalid JSON path {path:?}: expected names that are separated by dots, none of them empty, without `$` at \
+         the beginning and without brackets; write it like \"usage.total_tokens\" or \"0.tokens\""
     )]
     JsonPath {
         /// The rejected path.
@@ -385,7 +389,8 @@ pub enum Fault {
     /// Each request costs more than the capacity of the limit.
     #[error(
         "limit {limit:?} charges {cost} tokens for each request and never has more than {capacity}, so \
-         it would refuse everything: expected a cost of 1 to {capacity}; lower the cost or raise the burst"
+         it would refuse everything: expected a cost of {}; lower the cost or raise the burst",
+         if *capacity == 1 { "1".to_owned() } else { format!("1 to {capacity}") }
     )]
     CostAboveCapacity {
         /// The name of the limit.
@@ -398,7 +403,7 @@ pub enum Fault {
     /// The quota allows more requests than any machine can receive.
     #[error(
         "limit {limit:?} of {quota} would never refuse a request: expected up to 100 million requests a \
-         second; lower the quota, or give requests a cost"
+         second; lower the quota, or leave the limit out"
     )]
     NeverTriggers {
         /// The name of the limit.

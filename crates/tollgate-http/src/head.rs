@@ -15,7 +15,8 @@ use std::net::SocketAddr;
 /// A request extension that contains the address of the other end of the connection.
 ///
 /// Use this type if the server does not provide a similar one. Insert it into the extensions of
-/// each request before the request reaches the layer.
+/// each request before the request reaches the layer. With the feature `axum`, the layer also reads
+/// the address from axum's `ConnectInfo<SocketAddr>`.
 ///
 /// ```
 /// use http::Request;
@@ -54,11 +55,37 @@ impl Sources {
 
     fn peer(&self, extensions: &Extensions) -> Option<SocketAddr> {
         let ours = || extensions.get().map(|&PeerAddr(peer)| peer);
-        self.peers.iter().find_map(|source| source(extensions)).or_else(ours)
+        let given = self.peers.iter().find_map(|source| source(extensions)).or_else(ours);
+        #[cfg(feature = "axum")]
+        let given = given.or_else(|| of_axum::peer(extensions));
+        given
     }
 
     fn uri<'a>(&self, own: &'a Uri, extensions: &'a Extensions) -> &'a Uri {
-        self.uris.iter().find_map(|source| source(extensions)).unwrap_or(own)
+        let given = self.uris.iter().find_map(|source| source(extensions));
+        #[cfg(feature = "axum")]
+        let given = given.or_else(|| of_axum::original_uri(extensions));
+        given.unwrap_or(own)
+    }
+}
+
+/// The extensions of axum.
+#[cfg(feature = "axum")]
+mod of_axum {
+    use axum::extract::connect_info::MockConnectInfo;
+    use axum::extract::{ConnectInfo, OriginalUri};
+    use http::{Extensions, Uri};
+    use std::net::SocketAddr;
+
+    /// Returns the address that axum's own extractor returns.
+    pub(super) fn peer(extensions: &Extensions) -> Option<SocketAddr> {
+        let mock = || extensions.get().map(|&MockConnectInfo(peer)| peer);
+        extensions.get().map(|&ConnectInfo(peer)| peer).or_else(mock)
+    }
+
+    /// Returns the URI before any router shortened its path.
+    pub(super) fn original_uri(extensions: &Extensions) -> Option<&Uri> {
+        extensions.get().map(|OriginalUri(uri)| uri)
     }
 }
 
@@ -129,7 +156,8 @@ impl<'a> RequestHead<'a> {
     }
 
     /// Returns the URI, which may be in an extension: see
-    /// [`uri_from`](crate::RateLimitBuilder::uri_from). Over HTTP/2 the URI contains a host; over
+    /// [`uri_from`](crate::RateLimitBuilder::uri_from). With the feature `axum`, this is the URI
+    /// before axum's routers shortened it. Over HTTP/2 the URI contains a host; over
     /// HTTP/1.1 it usually does not. [`header("host")`](Self::header) returns the host in both
     /// cases.
     pub fn uri(&self) -> &'a Uri {

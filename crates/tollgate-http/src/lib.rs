@@ -441,6 +441,10 @@
 //!
 //! # Features
 //!
+//! - `axum`: the layer reads the address of the peer from axum's `ConnectInfo<SocketAddr>`, and the
+//!   path before `Router::nest` shortened it from `OriginalUri`, unless other extensions have them.
+//!   Without this feature, use [`peer_from`](RateLimitBuilder::peer_from) and
+//!   [`uri_from`](RateLimitBuilder::uri_from).
 //! - `serde`: reads and writes [`settings`] and limit texts.
 //! - `tracing` (on by default): the layer emits an event for each refusal, each request without a
 //!   key, each response that is cut off or could not be charged in full, and each
@@ -487,7 +491,7 @@ pub use layer::future::ResponseFuture;
 pub use layer::service::{RateLimitLayer, RateLimitService};
 pub use limit::async_in_flight::{AsyncInFlight, AsyncPermit};
 pub use limit::async_limiter::AsyncLimiter;
-pub use limit::backend::Backend;
+pub use limit::backend::{Backend, IntoBackend};
 pub use limit::named::{Limit, WhenNoKey};
 pub use limit::request_cost::RequestCost;
 pub use metrics::Metrics;

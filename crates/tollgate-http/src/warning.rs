@@ -49,6 +49,12 @@ pub enum BuildWarning {
         /// The name of the header.
         header: String,
     },
+    /// A limit charges by [`Content-Length`](crate::RequestCost::content_length) and charges nothing
+    /// for a request without this header, which any client can leave out.
+    EvadedByLength {
+        /// The name of the limit.
+        limit: String,
+    },
     /// The text of a limit contains an alternative that is never reached, because every request has
     /// the key before that alternative. If that key is the client's address, the alternative is
     /// reached only by requests whose address is unknown.
@@ -92,6 +98,11 @@ impl fmt::Display for BuildWarning {
                      each request and name that proxy (`trust`, `trust-hops`), or use another condition"
                 )
             }
+            Self::EvadedByLength { limit } => write!(
+                f,
+                "limit {limit:?} charges nothing for a request without `Content-Length`, which any client can leave \
+                 out: charge such a request as well, as in `RequestCost::content_length(1024, 64)`"
+            ),
             Self::NeverReached { limit, text } => write!(
                 f,
                 "limit {limit:?} has `{text}` behind a key that every request has (`ip` is missing only if the \

@@ -286,6 +286,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// All machines together never admit more than the limit. `tokens` may range from 1 to half of
     /// the capacity. The [crate's page](crate) describes the costs of a lease.
     ///
+    /// A bucket is charged ahead of time for what refills while a lease lasts: at most `tokens`, or
+    /// what refills in 50 ms. Until the lease would have ended, no request can have this part, even
+    /// if the lease was given back.
+    ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # use tollgate::Quota;

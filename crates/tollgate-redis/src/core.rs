@@ -116,6 +116,12 @@ impl Core {
         self.decide(request, answer)
     }
 
+    /// Checks with the store within a given deadline, for callers that have already waited.
+    pub(crate) async fn check_by(&self, deadline: Instant, request: Request<'_>) -> Decision {
+        let answer = self.ask_by(deadline, request.text, request.check(), None).await;
+        self.decide(request, answer)
+    }
+
     pub(crate) fn decide(&self, request: Request<'_>, answer: Result<Answer, Failure>) -> Decision {
         match answer {
             Ok(answer) => {
@@ -129,7 +135,14 @@ impl Core {
     /// Charges tokens that are already spent, and returns how many were charged. If the store does
     /// not answer, charges the fallback instead.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
-        match self.ask(request.text, Op::Force { tokens: request.cost }, now).await {
+        let answer = self.ask(request.text, Op::Force { tokens: request.cost }, now).await;
+        self.forced(request, answer)
+    }
+
+    /// Returns how many tokens a forced charge has taken. If the store did not answer, charges the
+    /// fallback.
+    pub(crate) fn forced(&self, request: Request<'_>, answer: Result<Answer, Failure>) -> u64 {
+        match answer {
             Ok(answer) => {
                 let charged = answer.decision.charged();
                 let _ = self.fallback.force(&request.name, charged);

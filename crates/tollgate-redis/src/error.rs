@@ -88,8 +88,9 @@ pub(crate) enum Refused {
     LogTooLarge { tokens: u64, most: u64 },
     /// The store's numbers can't hold the debt and the capacity together.
     #[error(
-        "max_debt {debt} does not fit beside the capacity; allowed: 0 to {most}; choose a smaller debt, or \
-         count in larger units"
+        "max_debt {debt} does not fit beside the capacity; allowed: {}; choose a smaller debt, or count in \
+         larger units",
+        range(0, *most)
     )]
     DebtTooLarge { debt: u64, most: u64 },
     /// The name of the limit is empty or too long.
@@ -115,7 +116,7 @@ pub(crate) enum Refused {
     )]
     LeaseAlgorithm { algorithm: Algorithm },
     /// The number of unsynchronized tokens is out of range.
-    #[error("invalid max_unsynced {max_unsynced}: expected 1 to {most} under this quota")]
+    #[error("invalid max_unsynced {max_unsynced}: expected {} under this quota", range(1, *most))]
     MaxUnsynced { max_unsynced: u64, most: u64 },
     /// The quota has more tokens than an unsynchronized count can hold.
     #[error("quota of {tokens} tokens is too large for max_unsynced: expected 1 to {most}")]
@@ -176,7 +177,8 @@ fn too_fine(quota: &Quota, most: u64) -> String {
         ),
         most => format!(
             "quota {quota} is too fine for a shared store, whose numbers have 53 bits: expected a burst of \
-             1 to {most} at this rate; tokens and period with a large common divisor allow more"
+             {} at this rate; tokens and period with a large common divisor allow more",
+            range(1, most)
         ),
     }
 }
@@ -184,6 +186,11 @@ fn too_fine(quota: &Quota, most: u64) -> String {
 fn allowed_lease(most: u64) -> String {
     match most {
         0 => "expected a quota with more tokens or a larger burst, or with a longer period".to_owned(),
-        most => format!("expected 1 to {most} under this quota"),
+        most => format!("expected {} under this quota", range(1, most)),
     }
+}
+
+/// Returns the text of a range, which may contain one number only.
+fn range(least: u64, most: u64) -> String {
+    if least == most { most.to_string() } else { format!("{least} to {most}") }
 }

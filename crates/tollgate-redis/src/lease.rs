@@ -33,8 +33,13 @@
 //! - A bucket or a log is charged ahead of time for the leases that it grants, so its last few
 //!   tokens are never leased.
 //! - A request that the leased tokens cannot pay gives them back to the store first, in the same
-//!   round trip. The tokens of this machine and those in the store thus add up. (A bucket or a log
-//!   keeps the part that was charged ahead of time.) If the answer is lost, so are the tokens.
+//!   round trip. The tokens of this machine and those in the store thus add up. If the answer is
+//!   lost, so are the tokens. Requests of a batch do the same, one after the other if they have the
+//!   same key, and so do forced charges.
+//! - A bucket or a log keeps the part that was charged ahead of time, even if all tokens of the
+//!   lease come back, because the leases that other machines received later rely on that part. In a
+//!   bucket, it is what refills while a lease lasts. These tokens are available again once that
+//!   time has passed; until then, a machine alone cannot spend them.
 //! - After the store has denied a cost, this machine denies the cost until the retry time, but for
 //!   at most a second, and only until it gives tokens back itself. During this time, it does not
 //!   notice refunds made by other machines. Except with a fixed window, the denial lasts for at
@@ -54,7 +59,9 @@ use crate::scripts::script::Failure;
 use crate::stats::Event;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::pool::{LAST, MOST, TICK, TokenPool};
+use futures_util::future::join_all;
 use scc::HashIndex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -149,16 +156,39 @@ impl Leases {
 
     /// Spends leased tokens. If there are not enough, asks the store for the cost and a lease.
     pub(crate) async fn check(&self, request: Request<'_>) -> Decision {
+        self.check_by(self.state.core.deadline(), request).await
+    }
+
+    /// Checks the requests of each key in the given order. Different keys are checked at the same
+    /// time. The checks together complete by the deadline of one.
+    pub(crate) async fn check_many(&self, requests: &[Request<'_>]) -> Vec<Decision> {
+        let deadline = self.state.core.deadline();
+        let mut keys: HashMap<Name, Vec<usize>> = HashMap::new();
+        for (place, request) in requests.iter().enumerate() {
+            keys.entry(request.name).or_default().push(place);
+        }
+        let of_key = async |places: Vec<usize>| {
+            let mut decisions = Vec::with_capacity(places.len());
+            for place in places {
+                decisions.push((place, self.check_by(deadline, requests[place]).await));
+            }
+            decisions
+        };
+        let mut decisions: Vec<_> = join_all(keys.into_values().map(of_key)).await.concat();
+        decisions.sort_unstable_by_key(|(place, _)| *place);
+        decisions.into_iter().map(|(_, decision)| decision).collect()
+    }
+
+    async fn check_by(&self, deadline: Instant, request: Request<'_>) -> Decision {
         let state = &self.state;
         let core = &state.core;
         if request.cost == 0 || request.cost > core.rule.capacity() {
             // A request for no tokens asks for the state, which only the store knows. A request
             // that can never pass must not receive a remembered denial, because such a denial
             // reports when to retry.
-            return core.check(request, None).await;
+            return core.check_by(deadline, request).await;
         }
-        let deadline = core.deadline();
-        let Some(cell) = state.cell(&request.name) else { return core.check(request, None).await };
+        let Some(cell) = state.cell(&request.name) else { return core.check_by(deadline, request).await };
         // If other requests keep spending the leased tokens first, this request asks the store
         // directly while there is still time.
         let patience = deadline - core.deadline / 2;
@@ -188,6 +218,34 @@ impl Leases {
                 return core.decide(request, answer);
             }
         }
+    }
+
+    /// Charges tokens that are already spent, and returns how many were charged. The charge takes
+    /// leased tokens, or gives them back to the store and charges the store.
+    pub(crate) async fn force(&self, request: Request<'_>) -> u64 {
+        let (state, core) = (&self.state, &self.state.core);
+        let deadline = core.deadline();
+        let patience = deadline - core.deadline / 2;
+        let op = Op::Force { tokens: request.cost };
+        let cell = state.cells.peek_with(&request.name, |_, cell| Arc::clone(cell));
+        while let Some(cell) = &cell {
+            let answered = cell.answered.notified();
+            if cell.pool.spend(request.cost, state.now()).is_some() {
+                core.counters.count(Event::ByLease);
+                let _ = core.fallback.force(&request.name, request.cost);
+                return request.cost;
+            }
+            if cell.pool.ask() {
+                let permit = AskPermit(Arc::clone(cell));
+                let back = permit.0.take_back(state.now());
+                let asking = state.return_and_ask(cell, back, deadline, request.text, op);
+                return core.forced(request, asking.await);
+            }
+            if timeout_at(patience, answered).await.is_err() {
+                break;
+            }
+        }
+        core.forced(request, core.ask_by(deadline, request.text, op, None).await)
     }
 
     pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
@@ -298,18 +356,7 @@ impl State {
             let lease = cell.next_size(state.most, state.now());
             let sent = state.start.elapsed();
             let op = Op::Check { cost, lease };
-            let answer = if back.is_empty() {
-                state.core.ask_by(deadline, &text, op, None).await
-            } else {
-                let refunds: Vec<Op> = back.iter().map(|(_, refund)| *refund).collect();
-                let (not_executed, answer) = state.core.refund_and_ask(deadline, &text, &refunds, op).await;
-                for ((until, refund), _) in back.iter().zip(not_executed).filter(|(_, is_not)| *is_not) {
-                    if let Op::Refund { tokens, charge } = *refund {
-                        cell.fill(tokens, *until, charge, || state.now());
-                    }
-                }
-                answer
-            };
+            let answer = state.return_and_ask(cell, back, deadline, &text, op).await;
             match &answer {
                 Ok(answer) => {
                     if answer.lease > 0 {
@@ -328,6 +375,29 @@ impl State {
             }
             answer
         })
+    }
+
+    /// Gives back the tokens that were taken from a cell, and then asks the store, in one round trip.
+    /// Requires the right to ask.
+    async fn return_and_ask(
+        &self,
+        cell: &Cell,
+        back: Vec<(u64, Op)>,
+        deadline: Instant,
+        text: &str,
+        op: Op,
+    ) -> Result<Answer, Failure> {
+        if back.is_empty() {
+            return self.core.ask_by(deadline, text, op, None).await;
+        }
+        let refunds: Vec<Op> = back.iter().map(|(_, refund)| *refund).collect();
+        let (not_executed, answer) = self.core.refund_and_ask(deadline, text, &refunds, op).await;
+        for ((until, refund), _) in back.iter().zip(not_executed).filter(|(_, is_not)| *is_not) {
+            if let Op::Refund { tokens, charge } = *refund {
+                cell.fill(tokens, *until, charge, || self.now());
+            }
+        }
+        answer
     }
 
     /// Requests the next lease while the current lease still has tokens.

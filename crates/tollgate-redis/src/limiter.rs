@@ -248,8 +248,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Checks each pair of a key and a cost, in the given order. A single server needs one round
-    /// trip for all of them. This method always asks the store, unless counts may stay
-    /// [unsynchronized](crate::SharedBuilder::max_unsynced).
+    /// trip for all of them. This method always asks the store, with two exceptions. Counts may
+    /// stay [unsynchronized](crate::SharedBuilder::max_unsynced). With a
+    /// [lease](crate::SharedBuilder::lease), each pair is checked as by [`check_n`](Self::check_n):
+    /// pairs of different keys at the same time, and pairs of one key in the given order.
     ///
     /// Batches of several classes or limits can be joined, for example with `tokio::join!`. They
     /// are sent over the client's connection at the same time, so together they need one round
@@ -340,7 +342,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt, it has no remaining
     /// tokens, and its requests are denied. Each denial contains the time at which the request
     /// would pass. A refund can't give back a forced charge. Use a [reservation](Self::reserve) to
-    /// settle a cost more precisely.
+    /// settle a cost more precisely. With a [`lease`](crate::SharedBuilder::lease), the charge takes
+    /// tokens that this machine has leased, if they suffice.
     ///
     /// If the store does not answer, this method charges the local limiter of
     /// [`WhenUnavailable`](crate::WhenUnavailable). That charge may create a debt of up to the

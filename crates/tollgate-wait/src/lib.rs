@@ -41,8 +41,8 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Eight jobs of each customer at once, and a hundred in a minute.
-//! let rate: Limiter<str> = Limiter::builder(Quota::per_minute(100)).build()?;
-//! let jobs: InFlight<str> = InFlight::builder(8).build()?;
+//! let rate: Limiter<String> = Limiter::builder(Quota::per_minute(100)).build()?;
+//! let jobs: InFlight<String> = InFlight::builder(8).build()?;
 //! let queue = WaitQueue::new((rate, jobs));
 //!
 //! let (_turn, permit) = queue.until_ready_within("alice", Duration::from_secs(10)).await?;

@@ -39,7 +39,7 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// use tollgate::{Limiter, Quota};
 /// use tollgate_wait::{Answer, Paced, WaitError, WaitQueue};
 ///
-/// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(100)).build()?;
+/// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(100)).build()?;
 /// let queue = WaitQueue::new(Paced::new(limiter));
 /// queue.block_until_ready("api.example.com")?;
 /// let number = queue.limiter().number("api.example.com");

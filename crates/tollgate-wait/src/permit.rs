@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// use tollgate::InFlight;
 /// use tollgate_wait::WaitQueue;
 ///
-/// let downloads = WaitQueue::new(InFlight::<str>::builder(8).build()?);
+/// let downloads = WaitQueue::new(InFlight::<String>::builder(8).build()?);
 /// let permit = downloads.block_until_ready("alice")?;
 /// assert_eq!(downloads.limiter().in_flight("alice"), 1);
 /// // The download runs here.
@@ -70,7 +70,7 @@ impl NextWaiter<'_> {
     /// use tollgate_wait::{Held, NextWaiter, WaitQueue, Waitable};
     ///
     /// /// Connections, which have no keys.
-    /// struct Pool(InFlight<str>);
+    /// struct Pool(InFlight<()>);
     ///
     /// impl Waitable<()> for Pool {
     ///     type Turn = Held<Permit>;
@@ -81,13 +81,13 @@ impl NextWaiter<'_> {
     ///         count: u64,
     ///         next: NextWaiter<'_>,
     ///     ) -> impl Future<Output = Result<Held<Permit>, Decision>> + Send {
-    ///         let permit = self.0.empty_permit_owned("pool");
+    ///         let permit = self.0.empty_permit_owned(());
     ///         let answer = permit.check_n(count);
     ///         ready(if answer.is_allowed() { Ok(next.wake_after(permit)) } else { Err(answer) })
     ///     }
     ///
     ///     fn peek_n(&self, _: &(), count: u64) -> impl Future<Output = Decision> + Send {
-    ///         ready(self.0.empty_permit("pool").peek_n(count))
+    ///         ready(self.0.empty_permit(&()).peek_n(count))
     ///     }
     ///
     ///     fn quota(&self, _: &()) -> Quota {

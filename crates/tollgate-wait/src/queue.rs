@@ -30,7 +30,7 @@ use std::time::Duration;
 /// use tollgate::{Limiter, Quota, SingleLimiter};
 /// use tollgate_wait::{WaitError, WaitQueue};
 ///
-/// fn write(disks: &WaitQueue<Limiter<str>>) -> Result<(), WaitError> {
+/// fn write(disks: &WaitQueue<Limiter<String>>) -> Result<(), WaitError> {
 ///     disks.block_until_ready("sda")?;
 ///     disks.block_until_n_within("sdb", 3, Duration::from_secs(2))?;
 ///     Ok(())
@@ -71,7 +71,7 @@ impl<L, S> WaitQueue<L, S> {
     /// use tollgate_wait::WaitQueue;
     ///
     /// # async fn async_io_timer(_: Duration) {}
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(5)).build()?;
     /// let queue = WaitQueue::with_sleep(limiter, |time| async_io_timer(time));
     /// # pollster::block_on(queue.until_ready("alice"))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -132,7 +132,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, Quota};
     /// # use tollgate_wait::WaitQueue;
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// let queue = WaitQueue::new(limiter).recheck(Duration::from_millis(200));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -182,7 +182,7 @@ impl<L, S> WaitQueue<L, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// # use tollgate_wait::WaitQueue;
-    /// # let limiter: Limiter<str> = Limiter::builder(Quota::per_second(5)).build()?;
+    /// # let limiter: Limiter<String> = Limiter::builder(Quota::per_second(5)).build()?;
     /// # let queue = WaitQueue::with_sleep(limiter, |_| std::future::ready(()));
     /// # pollster::block_on(async {
     /// let turn = queue.until_ready("alice").await?;
@@ -250,7 +250,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # use tollgate::{Limiter, ManualClock, Quota};
     /// # use tollgate_wait::{WaitError, WaitQueue};
     /// # let builder = Limiter::builder(Quota::per_second(5)).clock(ManualClock::new());
-    /// # let limiter: Limiter<str> = builder.build()?;
+    /// # let limiter: Limiter<String> = builder.build()?;
     /// # let queue = WaitQueue::with_sleep(limiter, |_| std::future::pending());
     /// # pollster::block_on(async {
     /// queue.until_n("alice", 5).await?;

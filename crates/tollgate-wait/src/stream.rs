@@ -17,7 +17,7 @@ impl<L, S> WaitQueue<L, S> {
     /// use tollgate::{Limiter, Quota};
     /// use tollgate_wait::WaitQueue;
     ///
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(5)).build()?;
     /// # let queue = WaitQueue::with_sleep(limiter, |_| std::future::ready(()));
     /// # let calls = pollster::block_on(
     /// queue.pace_stream("api", stream::iter(["one", "two"])).collect::<Vec<_>>()
@@ -45,7 +45,7 @@ impl<L, S> WaitQueue<L, S> {
     /// use tollgate::{Limiter, Quota};
     /// use tollgate_wait::{WaitError, WaitQueue};
     ///
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(5)).build()?;
     /// # let queue = WaitQueue::with_sleep(limiter, |_| std::future::ready(()));
     /// # pollster::block_on(async {
     /// let writer = sink::drain().sink_map_err(|error: Infallible| match error {});

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use tollgate::{Algorithm, Builder, Limiter, Quota};
 ///
-/// let builder: Builder<Limiter<str>> = Limiter::builder(Quota::new(5, Duration::from_secs(10)));
+/// let builder: Builder<Limiter<String>> = Limiter::builder(Quota::new(5, Duration::from_secs(10)));
 /// let limiter = builder.algorithm(Algorithm::LeakyBucket).max_keys(1_000).build()?;
 /// assert!(limiter.check("alice").is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
@@ -173,7 +173,7 @@ impl<L: Keyed> Builder<L> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_day(3)).max_keys(0);
+    /// let builder = Limiter::<String>::builder(Quota::per_day(3)).max_keys(0);
     /// assert!(builder.build().unwrap_err().to_string().starts_with("max_keys 0 is out of range"));
     /// ```
     pub fn max_keys(mut self, max_keys: usize) -> Self {
@@ -261,7 +261,7 @@ impl Chosen {
 /// use tollgate::{Algorithm, ClassSettings, Limiter, Quota};
 ///
 /// let trial = ClassSettings::from(Quota::per_day(50)).algorithm(Algorithm::FixedWindow);
-/// let limiter = Limiter::<str>::builder(Quota::per_minute(10))
+/// let limiter = Limiter::<String>::builder(Quota::per_minute(10))
 ///     .max_keys(1_000_000)
 ///     .class("trial", trial)
 ///     .class("partner", ClassSettings::from(Quota::per_second(100)).max_keys(1_000))

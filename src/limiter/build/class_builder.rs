@@ -51,7 +51,7 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter = Limiter::<str>::builder(Quota::per_hour(1))
+    /// let limiter = Limiter::<String>::builder(Quota::per_hour(1))
     ///     .class("paid", Quota::per_hour(50))
     ///     .default_class("free")
     ///     .build()?;
@@ -72,7 +72,7 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_second(10));
+    /// let builder = Limiter::<String>::builder(Quota::per_second(10));
     /// let refused = builder.class("paid", Quota::per_second(0)).build().unwrap_err().to_string();
     /// assert!(refused.starts_with("class \"paid\": 0 tokens would deny every request"));
     /// ```

@@ -22,7 +22,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(10)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(10)).build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
@@ -40,7 +40,7 @@ impl<K: ?Sized, S: Store> Builder<InFlight<K, S>> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let error = InFlight::<str>::builder(0).build().unwrap_err().to_string();
+    /// let error = InFlight::<String>::builder(0).build().unwrap_err().to_string();
     /// assert!(error.starts_with("0 in flight is out of range; allowed: 1 to 1000000"));
     /// ```
     pub fn build(self) -> Result<InFlight<K, S>, ConfigError> {
@@ -73,7 +73,7 @@ impl<K: ?Sized> Builder<Limiter<K>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter = Limiter::<str>::builder(Quota::per_hour(1)).keyed_hash().build()?;
+    /// let limiter = Limiter::<String>::builder(Quota::per_hour(1)).keyed_hash().build()?;
     /// assert!(limiter.check("alice").is_allowed());
     /// assert!(!limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())

@@ -11,12 +11,11 @@ use crate::limiter::build::builder::Builder;
 use crate::limiter::build::kind::{BUDGET, Keyed, Kind, Sweepable};
 use crate::limiter::keyed::limiter::Limiter;
 use crate::limiter::store::fingerprints::Fingerprints;
-use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::store::interface::{Accepts, KeyOf, Store};
 use crate::limiter::time_of::OwnClock;
 use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::quota::Quota;
 use crate::stats::Stats;
-use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::Hash;
@@ -30,7 +29,7 @@ use std::sync::Arc;
 /// ```
 /// use tollgate::InFlight;
 ///
-/// let downloads: InFlight<str> = InFlight::builder(2).build()?;
+/// let downloads: InFlight<String> = InFlight::builder(2).build()?;
 /// let first = downloads.acquire("alice").unwrap();
 /// let second = downloads.acquire("alice").unwrap();
 /// let refusal = downloads.acquire("alice").unwrap_err();
@@ -49,8 +48,8 @@ use std::sync::Arc;
 /// ```
 /// use tollgate::{Charge, InFlight, Limiter, Quota, check_all};
 ///
-/// let requests: Limiter<str> = Limiter::builder(Quota::per_hour(2)).build()?;
-/// let downloads: InFlight<str> = InFlight::builder(1).build()?;
+/// let requests: Limiter<String> = Limiter::builder(Quota::per_hour(2)).build()?;
+/// let downloads: InFlight<String> = InFlight::builder(1).build()?;
 /// let begin = |user: &'static str| {
 ///     let permit = downloads.empty_permit(user);
 ///     check_all(&mut [Charge::new(&requests.for_key(user), 1), Charge::new(&permit, 1)])?;
@@ -100,7 +99,7 @@ impl<K: ?Sized> InFlight<K> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let error = InFlight::<str>::builder(0).build().unwrap_err().to_string();
+    /// let error = InFlight::<String>::builder(0).build().unwrap_err().to_string();
     /// assert!(error.starts_with("0 in flight is out of range; allowed: 1 to 1000000"));
     /// ```
     pub fn builder(limit: u64) -> Builder<Self> {
@@ -123,19 +122,19 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let downloads: InFlight<str> = InFlight::builder(1).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(1).build()?;
     /// let permit = downloads.acquire("alice").unwrap();
     /// let refusal = downloads.acquire("alice").unwrap_err();
     /// assert_eq!(
     ///     refusal.to_string(),
-    ///     "too many in flight: 1 of 1 permits are held; retry after one is returned"
+    ///     "too many in flight: 1 of 1 permits are held; try again after one is returned"
     /// );
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn acquire<'l, Q>(&'l self, key: &'l Q) -> Result<Permit<impl Chargeable + use<'l, K, S, Q>>, Denied>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.acquire_n(key, 1)
@@ -149,7 +148,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(3).build()?;
     /// let permit = downloads.acquire_n("alice", 2).unwrap();
     /// assert!(downloads.acquire_n("alice", 2).is_err());
     /// assert!(downloads.acquire_n("alice", 1).is_ok());
@@ -162,7 +161,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         permits: u64,
     ) -> Result<Permit<impl Chargeable + use<'l, K, S, Q>>, Denied>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         taken(self.empty_permit(key), permits)
@@ -177,7 +176,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let downloads: InFlight<str> = InFlight::builder(1).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(1).build()?;
     /// let permit = downloads.acquire_owned("alice".to_owned()).unwrap();
     /// std::thread::spawn(move || drop(permit)).join().unwrap();
     /// assert_eq!(downloads.in_flight("alice"), 0);
@@ -198,7 +197,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight};
-    /// let downloads: InFlight<str> = InFlight::builder(2).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(2).build()?;
     /// let permit = downloads.empty_permit("alice");
     /// assert_eq!(permit.count(), 0);
     /// assert!(permit.check_n(1).is_allowed());
@@ -209,7 +208,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     #[inline]
     pub fn empty_permit<'l, Q>(&'l self, key: &'l Q) -> Permit<impl Chargeable + use<'l, K, S, Q>>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         Permit::of(KeyLimiter::new(&*self.limiter, key, OwnClock))
@@ -221,7 +220,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// ```
     /// # use tollgate::{Chargeable, InFlight, Quota, SingleLimiter, reserve_all};
     /// let tokens = SingleLimiter::builder(Quota::per_hour(900)).build()?;
-    /// let streams: InFlight<str> = InFlight::builder(1).build()?;
+    /// let streams: InFlight<String> = InFlight::builder(1).build()?;
     /// let permit = streams.empty_permit_owned("alice".to_owned());
     /// let limits: [Box<dyn Chargeable>; 2] = [Box::new(&tokens), Box::new(permit)];
     /// let held = reserve_all(limits.into_iter().zip([400, 1])).unwrap();
@@ -246,14 +245,14 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(3).build()?;
     /// let permit = downloads.acquire("alice").unwrap();
     /// assert_eq!((downloads.in_flight("alice"), downloads.in_flight("bob")), (1, 0));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn in_flight<Q>(&self, key: &Q) -> u64
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.limiter.peek_n(key, 0).in_flight().unwrap_or(0)
@@ -276,7 +275,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(3).build()?;
     /// let held = [(); 3].map(|()| downloads.acquire("alice").unwrap());
     /// downloads.set_limit(2)?;
     /// let [first, second, third] = held;
@@ -298,7 +297,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let downloads: InFlight<str> = InFlight::builder(1).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(1).build()?;
     /// std::mem::forget(downloads.acquire("alice").unwrap());
     /// assert!(downloads.acquire("alice").is_err());
     /// downloads.reset("alice");
@@ -307,7 +306,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// ```
     pub fn reset<Q>(&self, key: &Q)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.limiter.reset(key);

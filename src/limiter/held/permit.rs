@@ -95,7 +95,7 @@ impl<C: Chargeable> Permit<C> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(3).build()?;
     /// let permit = downloads.acquire_n("alice", 2).unwrap();
     /// assert_eq!(permit.count(), 2);
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -108,7 +108,7 @@ impl<C: Chargeable> Permit<C> {
     ///
     /// ```
     /// # use tollgate::InFlight;
-    /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
+    /// let downloads: InFlight<String> = InFlight::builder(3).build()?;
     /// downloads.acquire("alice").unwrap().release();
     /// assert_eq!(downloads.in_flight("alice"), 0);
     /// # Ok::<(), tollgate::ConfigError>(())

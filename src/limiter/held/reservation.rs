@@ -80,7 +80,7 @@ use std::fmt;
 /// use tollgate::{Limiter, Quota};
 ///
 /// /// Sends the chunks of a stream, each with its tokens, until the budget is spent.
-/// fn send(limiter: &Limiter<str>, user: &str, chunks: &[u64]) -> Result<usize, tollgate::Denied> {
+/// fn send(limiter: &Limiter<String>, user: &str, chunks: &[u64]) -> Result<usize, tollgate::Denied> {
 ///     let mut budget = limiter.reserve(user, 100)?;
 ///     let sent = chunks.iter().take_while(|&&tokens| budget.record(tokens).is_ok()).count();
 ///     let spent = budget.recorded();
@@ -88,7 +88,7 @@ use std::fmt;
 ///     Ok(sent)
 /// }
 ///
-/// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(250)).build()?;
+/// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(250)).build()?;
 /// // The first 100 tokens are reserved, and 120 more are charged as the stream grows.
 /// assert_eq!(send(&limiter, "alice", &[60, 60, 60, 40, 60]), Ok(4));
 /// assert_eq!(limiter.peek("alice").remaining(), 30);

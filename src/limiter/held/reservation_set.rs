@@ -30,7 +30,7 @@ pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
 /// use tollgate::{Chargeable, Limiter, ManualClock, Quota, SingleLimiter, reserve_all};
 ///
 /// let clock = ManualClock::new();
-/// let user: Limiter<str> = Limiter::builder(Quota::per_hour(500)).clock(&clock).build()?;
+/// let user: Limiter<String> = Limiter::builder(Quota::per_hour(500)).clock(&clock).build()?;
 /// let all = SingleLimiter::builder(Quota::per_hour(900)).clock(&clock).build()?;
 /// let requests = SingleLimiter::builder(Quota::per_hour(10)).clock(&clock).build()?;
 /// let reserve = |name: &str, tokens| {

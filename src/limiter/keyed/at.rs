@@ -5,13 +5,12 @@ use super::limiter::Limiter;
 use crate::decision::Decision;
 use crate::error::{PauseError, QuotaError};
 use crate::limiter::store::exact_keys::ExactKeys;
-use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::store::interface::{Accepts, KeyOf, Store};
 use crate::limiter::time_of::At;
 use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::quota::Quota;
 use crate::state::Since;
-use equivalent::Equivalent;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
@@ -19,7 +18,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let decision = limiter.at(Tick::from_nanos(7)).check("alice");
     /// assert!(decision.is_allowed());
     /// assert_eq!(decision.at(), Tick::from_nanos(7));
@@ -28,7 +27,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     #[inline]
     pub fn check<Q>(&self, key: &Q) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.check_n(key, 1)
@@ -38,7 +37,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(10)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(10)).build()?;
     /// let start = limiter.at(Tick::ZERO);
     /// assert_eq!(start.check_n("alice", 11).outcome(), Outcome::TooCostly);
     /// assert_eq!(start.check_n("alice", 7).remaining(), 3);
@@ -47,7 +46,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     #[inline]
     pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         let now = self.now;
@@ -58,14 +57,14 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// assert_eq!(limiter.at(Tick::ZERO).peek("alice").remaining(), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn peek<Q>(&self, key: &Q) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.peek_n(key, 1)
@@ -75,7 +74,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// assert!(limiter.at(Tick::ZERO).peek_n("alice", 5).is_allowed());
     /// assert_eq!(limiter.at(Tick::ZERO).peek_n("alice", 6).outcome(), Outcome::TooCostly);
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -83,7 +82,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     #[inline]
     pub fn peek_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.limiter.peek_at(key, cost, self.now)
@@ -93,7 +92,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// let start = limiter.at(Tick::ZERO);
     /// let decision = start.check_n("alice", 5);
     /// start.refund("alice", &decision);
@@ -102,7 +101,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// ```
     pub fn refund<Q>(&self, key: &Q, decision: &Decision)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.refund_n(key, decision, u64::MAX);
@@ -112,7 +111,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// let start = limiter.at(Tick::ZERO);
     /// let decision = start.check_n("alice", 5);
     /// start.refund_n("alice", &decision, 2);
@@ -121,7 +120,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// ```
     pub fn refund_n<Q>(&self, key: &Q, decision: &Decision, tokens: u64)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.limiter.refund_at(key, decision, tokens, self.now);
@@ -131,13 +130,13 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// assert_eq!(limiter.at(Tick::ZERO).force("alice", 7), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn force<Q>(&self, key: &Q, tokens: u64) -> u64
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.limiter.force_at(key, tokens, self.now)
@@ -152,7 +151,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// let start = limiter.at(Tick::ZERO);
     /// start.pause("alice", Duration::from_secs(1))?;
     /// assert!(!start.check("alice").is_allowed());
@@ -161,7 +160,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// ```
     pub fn pause<Q>(&self, key: &Q, time: Duration) -> Result<(), PauseError>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.limiter.pause_at(key, time, self.now)
@@ -172,7 +171,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Charge, Limiter, Quota, Tick, check_all};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let alice = limiter.at(Tick::from_nanos(7)).for_key("alice");
     /// let mut charges = [Charge::new(&alice, 1)];
     /// assert!(check_all(&mut charges).is_ok());
@@ -181,7 +180,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// ```
     pub fn for_key<'k, Q>(&self, key: &'k Q) -> impl Chargeable + use<'l, 'k, K, S, Q>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         KeyLimiter::new(self.limiter, key, self.now)
@@ -196,7 +195,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(1)).build()?;
     /// let start = limiter.at(Tick::ZERO);
     /// assert!(start.check("alice").is_allowed());
     /// start.set_quota(Quota::per_second(1).burst(2))?;
@@ -216,7 +215,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(1)).build()?;
     /// let start = limiter.at(Tick::ZERO);
     /// start.set_key_quotas([("alice", Some(Quota::per_second(5))), ("bob", None)])?;
     /// assert_eq!((start.peek("alice").remaining(), start.peek("bob").remaining()), (5, 1));
@@ -227,7 +226,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
     ) -> Result<(), QuotaError>
     where
-        Q: Hash + Equivalent<K> + ?Sized + 'k,
+        Q: KeyOf<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
         self.limiter.set_key_quotas_since(quotas, &Since::at(self.now))
@@ -238,7 +237,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(1)).build()?;
     /// let _ = limiter.at(Tick::ZERO).check("alice");
     /// let later = limiter.at(Tick::ZERO + Duration::from_secs(60));
     /// while later.sweep(1_024) {}
@@ -253,7 +252,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let start = limiter.at(Tick::ZERO);
     /// let _ = start.check("alice");
     /// start.clear();

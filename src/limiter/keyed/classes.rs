@@ -57,7 +57,7 @@ use std::sync::Arc;
 /// ```
 /// use tollgate::{Limiter, Quota};
 ///
-/// let limiter = Limiter::<str>::builder(Quota::per_minute(10))
+/// let limiter = Limiter::<String>::builder(Quota::per_minute(10))
 ///     .class("paid", Quota::per_minute(1_000))
 ///     .build()?;
 /// // A plan that is not a class has the default quota.
@@ -103,7 +103,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter =
-    ///     Limiter::<str>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(2)).build()?;
+    ///     Limiter::<String>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(2)).build()?;
     /// let paid = limiter.class("paid").unwrap();
     /// let charges = [(); 3].map(|()| paid.check("alice").is_allowed());
     /// assert_eq!(charges, [true, true, false]);
@@ -119,7 +119,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter =
-    ///     Limiter::<str>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(2)).build()?;
+    ///     Limiter::<String>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(2)).build()?;
     /// // An unknown plan gets the default quota.
     /// let class = limiter.class("free").unwrap_or(limiter.default_class());
     /// assert_eq!(class.quota(), Quota::per_hour(1));
@@ -135,7 +135,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter =
-    ///     Limiter::<str>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(2)).build()?;
+    ///     Limiter::<String>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(2)).build()?;
     /// for (name, class) in limiter.classes() {
     ///     println!("{name}: {} keys", class.len());
     ///     // Forgets the keys that are idle.
@@ -152,7 +152,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_hour(1)).max_keys(1_000);
+    /// let builder = Limiter::<String>::builder(Quota::per_hour(1)).max_keys(1_000);
     /// let limiter = builder.class("paid", Quota::per_hour(2)).build()?;
     /// for (_, class) in limiter.classes() {
     ///     let _ = class.check("alice");
@@ -186,7 +186,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter =
-    ///     Limiter::<str>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(2)).build()?;
+    ///     Limiter::<String>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(2)).build()?;
     /// let free = limiter.default_class();
     /// assert!(free.check("alice").is_allowed() && !free.check("alice").is_allowed());
     /// limiter.clear();

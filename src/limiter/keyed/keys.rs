@@ -20,7 +20,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let _ = limiter.check("alice");
     /// assert_eq!(limiter.stats().keys, 1);
     /// assert_eq!(limiter.stats().refused, 0);
@@ -89,7 +89,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// assert!(limiter.check("alice").is_allowed());
     /// limiter.clear();
     /// assert!(limiter.is_empty());
@@ -114,7 +114,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let _ = limiter.check("alice");
     /// assert_eq!(limiter.len(), 1);
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -127,7 +127,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// assert!(limiter.is_empty());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```

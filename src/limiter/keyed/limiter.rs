@@ -9,7 +9,7 @@ use crate::limiter::held::reservation::Reservation;
 use crate::limiter::pauses::Pauses;
 use crate::limiter::resets::Resets;
 use crate::limiter::store::fingerprints::Fingerprints;
-use crate::limiter::store::interface::{Accepts, BATCH, Request, Store, in_batches};
+use crate::limiter::store::interface::{Accepts, BATCH, KeyOf, Request, Store, in_batches};
 use crate::limiter::time_of::{At, OwnClock, Time};
 use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::limiter::together::look::Look;
@@ -18,7 +18,6 @@ use crate::settings::WhenFull;
 use crate::state::{AnyState, Standalone};
 use crate::sync::Counter;
 use crate::time::Tick;
-use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::Hash;
@@ -184,7 +183,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[inline]
     pub fn check<Q>(&self, key: &Q) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.check_at(key, 1, || self.clock.now())
@@ -206,7 +205,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[inline]
     pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.check_at(key, cost, || self.clock.now())
@@ -235,7 +234,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
     where
-        Q: Hash + Equivalent<K> + ?Sized + 'k,
+        Q: KeyOf<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
         self.check_many_at(keys, || self.clock.now(), decisions);
@@ -248,7 +247,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// assert_eq!(limiter.peek("alice").remaining(), 5);
     /// assert!(limiter.is_empty());
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -256,7 +255,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[inline]
     pub fn peek<Q>(&self, key: &Q) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.peek_n(key, 1)
@@ -270,7 +269,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(5)).build()?;
     /// assert_eq!(limiter.check_n("alice", 2).remaining(), 3);
     /// assert_eq!(limiter.peek_n("alice", 3).outcome(), Outcome::Allowed);
     /// assert_eq!(limiter.peek_n("alice", 4).outcome(), Outcome::Denied);
@@ -280,7 +279,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[inline]
     pub fn peek_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.peek_at(key, cost, self.clock.now())
@@ -356,7 +355,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(1)).build()?;
     /// let noon = Tick::from_nanos(1_000);
     /// assert!(limiter.at(noon).check("alice").is_allowed());
     /// assert!(!limiter.at(noon).check("alice").is_allowed());
@@ -373,7 +372,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Chargeable, Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let alice = limiter.for_key("alice");
     /// assert!(alice.check().is_allowed());
     /// assert!(!alice.check().is_allowed());
@@ -381,7 +380,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn for_key<'l, Q>(&'l self, key: &'l Q) -> impl Chargeable + use<'l, K, S, Q>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         KeyLimiter::new(self, key, OwnClock)
@@ -390,12 +389,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Returns a view for one key, like [`for_key`](Self::for_key). This view owns the key and
     /// shares ownership of the limiter, so it may outlive the caller's references to both.
     ///
-    /// A `Limiter<str>` accepts a `String` or an `Arc<str>`, and a `Limiter<u64>` accepts a `u64`.
+    /// A `Limiter<String>` accepts a `String` or an `Arc<str>`, and a `Limiter<u64>` accepts a `u64`.
     ///
     /// ```
     /// # use std::sync::Arc;
     /// # use tollgate::{Chargeable, Limiter, Quota};
-    /// let limiter = Arc::new(Limiter::<str>::builder(Quota::per_hour(1)).build()?);
+    /// let limiter = Arc::new(Limiter::<String>::builder(Quota::per_hour(1)).build()?);
     /// let alice = limiter.for_key_owned("alice".to_owned());
     /// drop(limiter);
     /// assert!(alice.check().is_allowed());
@@ -415,7 +414,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let decision = limiter.at(limiter.clock().now()).check("alice");
     /// assert!(decision.at() <= limiter.clock().now());
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -564,7 +563,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build()?;
     /// let charge = limiter.check("alice");
     /// limiter.refund("alice", &charge);
@@ -573,7 +572,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn refund<Q>(&self, key: &Q, decision: &Decision)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.refund_n(key, decision, u64::MAX);
@@ -586,7 +585,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
     /// let estimate = limiter.check_n("alice", 80);
     /// assert!(!limiter.peek_n("alice", 50).is_allowed());
@@ -596,7 +595,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn refund_n<Q>(&self, key: &Q, decision: &Decision, tokens: u64)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.refund_at(key, decision, tokens, self.clock.now());
@@ -627,7 +626,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let _ = limiter.check("alice");
     /// limiter.reset("alice");
     /// assert!(limiter.check("alice").is_allowed());
@@ -635,7 +634,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn reset<Q>(&self, key: &Q)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.resets.note(|| _ = self.store.known(key, |state| state.reset()));
@@ -655,7 +654,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_second(10)).clock(ManualClock::new()).max_debt(20).build()?;
     /// assert_eq!(limiter.force("alice", 25), 25);
     /// assert_eq!(limiter.peek("alice").retry_after(), Some(Duration::from_millis(1_600)));
@@ -664,7 +663,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn force<Q>(&self, key: &Q, tokens: u64) -> u64
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.force_at(key, tokens, self.clock.now())
@@ -703,7 +702,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
     /// let held = limiter.reserve("alice", 80).unwrap();
     /// assert!(limiter.reserve("alice", 80).is_err());
@@ -720,7 +719,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         estimate: u64,
     ) -> Result<Reservation<impl Chargeable + use<'l, K, S, Q>>, Denied>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         let charge = self.check_at(key, estimate, || self.clock.now());
@@ -738,7 +737,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use std::sync::Arc;
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_hour(100)).clock(ManualClock::new());
+    /// let builder = Limiter::<String>::builder(Quota::per_hour(100)).clock(ManualClock::new());
     /// let limiter = builder.build()?;
     /// let limiter = Arc::new(limiter);
     /// let held = limiter.reserve_owned("alice".to_owned(), 80).unwrap();
@@ -794,7 +793,7 @@ macro_rules! charge_a_key {
         impl<$($lifetime,)? B, Q, K, S, T> Chargeable for KeyLimiter<$limiter, B, Q, T>
         where
             B: Borrow<Q>,
-            Q: Hash + Equivalent<K> + ?Sized,
+            Q: KeyOf<K> + ?Sized,
             K: ?Sized,
             S: Store + Accepts<Q>,
             T: Time,

@@ -4,12 +4,10 @@
 use super::limiter::Limiter;
 use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome};
 use crate::error::{PauseError, QuotaError};
-use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::store::interface::{Accepts, KeyOf, Store};
 use crate::quota::Quota;
 use crate::state::Since;
 use crate::time::Tick;
-use equivalent::Equivalent;
-use std::hash::Hash;
 use std::time::Duration;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
@@ -69,7 +67,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_hour(10)).clock(ManualClock::new()).build()?;
     /// assert_eq!(limiter.check_n("alice", 4).remaining(), 6);
     /// limiter.set_quota(Quota::per_hour(100))?;
@@ -120,7 +118,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
     /// assert_eq!(limiter.check("alice").capacity(), 1000);
     /// assert_eq!(limiter.check("bob").capacity(), 1);
@@ -130,7 +128,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn set_key_quota<Q>(&self, key: &Q, quota: impl Into<Option<Quota>>) -> Result<(), QuotaError>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.set_key_quotas([(key, quota.into())])
@@ -140,7 +138,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
     /// assert_eq!(limiter.key_quota("alice"), Some(Quota::per_hour(1000)));
     /// assert_eq!(limiter.key_quota("bob"), None);
@@ -148,7 +146,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn key_quota<Q>(&self, key: &Q) -> Option<Quota>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.store.own_quota(key)
@@ -159,7 +157,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder("60/min".parse()?).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder("60/min".parse()?).build()?;
     /// assert_eq!(limiter.quota().to_string(), "60/min");
     /// limiter.set_quota(Quota::per_second(2))?;
     /// assert_eq!(limiter.quota(), Quota::per_second(2));
@@ -184,7 +182,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// limiter.set_key_quotas([
     ///     ("alice", Some(Quota::per_hour(1000))),
     ///     ("bob", Some(Quota::per_second(5))),
@@ -198,7 +196,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
     ) -> Result<(), QuotaError>
     where
-        Q: Hash + Equivalent<K> + ?Sized + 'k,
+        Q: KeyOf<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
         self.set_key_quotas_since(quotas, &Since::by(&self.clock))
@@ -273,7 +271,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let clock = ManualClock::new();
-    /// let limiter: Limiter<str> =
+    /// let limiter: Limiter<String> =
     ///     Limiter::builder(Quota::per_second(10)).clock(&clock).build()?;
     /// limiter.pause("alice", Duration::from_secs(30))?;
     /// clock.advance(Duration::from_secs(10));
@@ -286,7 +284,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn pause<Q>(&self, key: &Q, time: Duration) -> Result<(), PauseError>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         S: Accepts<Q>,
     {
         self.pause_at(key, time, self.clock.now())

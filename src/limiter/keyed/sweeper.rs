@@ -58,7 +58,7 @@ impl Sweeper {
     /// ```
     /// # use std::{sync::Arc, time::Duration};
     /// # use tollgate::{Sweeper, Limiter, Quota};
-    /// let limiter: Arc<Limiter<str>> = Arc::new(Limiter::builder(Quota::per_second(10)).build()?);
+    /// let limiter: Arc<Limiter<String>> = Arc::new(Limiter::builder(Quota::per_second(10)).build()?);
     /// let refused = Sweeper::start(limiter, Duration::ZERO).unwrap_err();
     /// assert!(refused.to_string().starts_with("a sweep every 0ns is out of range"));
     /// # Ok::<(), tollgate::ConfigError>(())

@@ -15,6 +15,8 @@ use crate::quota::Quota;
 use crate::state::{AnyState, Since, Wanted};
 use crate::stats::Stats;
 use crate::time::Tick;
+use equivalent::Equivalent;
+use std::hash::Hash;
 use std::time::Duration;
 
 /// The maximum number of keys that [`Accepts::check_batch`] hashes and prefetches before it charges
@@ -99,6 +101,42 @@ pub trait Store: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     fn stats(&self) -> Stats;
 }
+
+/// A key, or a borrowed form of a key, of a limiter whose keys have the type `K`.
+///
+/// Every type that implements [`Hash`] and [`Equivalent<K>`](crate::store::Equivalent) implements
+/// this trait. A type `K` is equivalent to itself if it implements [`Eq`], and so are its borrowed
+/// forms: a `Limiter<String>` accepts `&str` and `&String`, but a `Limiter<str>` accepts only
+/// `&str`.
+///
+/// ```
+/// # use tollgate::{Limiter, Quota};
+/// let name = String::from("alice");
+/// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(2)).build()?;
+/// assert!(limiter.check("alice").is_allowed());
+/// assert!(limiter.check(&name).is_allowed());
+/// assert!(!limiter.check(&name).is_allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use tollgate::{Limiter, Quota};
+/// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(2)).build()?;
+/// // A limiter of `str` keys does not accept a key of type `String`.
+/// let decision = limiter.check(&String::from("alice"));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a limiter of `{K}` keys does not accept a key of type `{Self}`",
+    label = "not a key of this limiter",
+    note = "a `Limiter<String>` accepts `&str` and `&String`; a `Limiter<str>` accepts only `&str`, such as `name.as_str()`",
+    note = "a key implements `Hash` and, unless it is a borrowed form of the limiter's keys, `Eq`: see `tollgate::store::KeyOf`"
+)]
+pub trait KeyOf<K: ?Sized>: Hash + Equivalent<K> {}
+
+// Errors of the compiler thereby name this trait, and not the trait `Borrow` behind `Equivalent`.
+#[diagnostic::do_not_recommend]
+impl<Q: Hash + Equivalent<K> + ?Sized, K: ?Sized> KeyOf<K> for Q {}
 
 /// A [`Store`] that accepts keys of type `Q`.
 ///

@@ -217,7 +217,7 @@ impl fmt::Debug for Charge<'_> {
 /// ```
 /// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
 ///
-/// let each: Limiter<str> = Limiter::builder(Quota::per_hour(2)).build()?;
+/// let each: Limiter<String> = Limiter::builder(Quota::per_hour(2)).build()?;
 /// let all = SingleLimiter::builder(Quota::per_hour(3)).build()?;
 /// let ask = |user: &str| {
 ///     let key = each.for_key(user);

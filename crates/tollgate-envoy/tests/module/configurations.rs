@@ -49,11 +49,64 @@ fn a_bad_configuration_is_refused_with_its_reason() {
         ("{\"limit\": [}", "filter_config: "),
         ("{\"limit\": [\"a=1/h by ip\"], \"trust\": []}", "`trust` is not for Envoy"),
         ("limit = [\"a=1/h by header x-api-key known /nowhere/keys or ip\"]", "/nowhere/keys"),
+        ("charge-if = { a = \"401\" }", "charge-if has `a`: expected the name of a limit (there is none)"),
+        ("limit = [\"a=1/0s by ip\"]", "period 0 gives no rate; allowed: 1ns and more"),
+        ("limit = [\"a=9/s burst 0 by ip\"]", "burst 0 would deny every request"),
+        ("limit = [\"a=9/s burst 9 strict by ip\"]", "a burst of 9 leaves no rate for a strict quota of 9"),
+        ("limit = [\"a=9000000000/s by ip\"]", "allowed: 1 to 2000000000 per 1s"),
+        (
+            "limit = [\"a=900000000/s by ip\"]",
+            "expected up to 100 million requests a second; lower the quota, or leave the limit out",
+        ),
+        (
+            "limit = [\"a=9/s burst 5 by ip\"]\nalgorithm = \"fixed-window\"",
+            "leave it out, or choose a token-bucket",
+        ),
+        ("limit = [\"a=1/h by ip\"]\nmax-keys = 0", "max-keys 0 is out of range; allowed: 1 to "),
+        ("limit = [\"a=1/h by ip\"]\nmax-keys = -1", "expected usize"),
+        ("limit = [\"a=1/h by ip\"]\nipv6-prefix = 0", "invalid number of bits 0: expected 1 to 128"),
     ] {
         let said = refused(text);
         assert!(said.contains(reason), "{text}\nsays {said}\nand not {reason}");
         assert!(said.contains("the configuration is refused"), "{said}");
+        let of_rust = ["::", "()", "(...)", "`.", "exact_keys", "max_keys"];
+        assert!(
+            !of_rust.iter().any(|part| said.contains(part)),
+            "{text} is refused with a remedy of Rust: {said}"
+        );
     }
+}
+
+/// Writes a file of keys or classes, and returns its refusal in a limit by two keys of one part each.
+fn refused_file(name: &str, words: &str, content: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name);
+    fs::write(&file, content).unwrap();
+    refused(&format!("limit = [\"a=1/h class paid 2/h {} {}\"]", words, file.display()))
+}
+
+#[test]
+fn a_bad_file_of_classes_is_refused_with_the_remedy_of_a_file() {
+    let by = "by header x-api-key or ip class by key in";
+    for (content, reason) in [
+        (
+            "k-1,b,paid\n",
+            "line 1 of the file `FILE` has 2 values before its class: expected 1, one for each part of the key",
+        ),
+        (
+            "k-1,pro\n",
+            "limit `a`: the file has the class `pro`, which the limit does not have: expected default, paid, or a \
+             quota such as 100/s, `8 at once`, `unlimited` or `blocked`; correct the file, or add `class pro QUOTA` \
+             to the limit",
+        ),
+    ] {
+        let said = refused_file("classes.csv", by, content);
+        let file = said.split('`').find(|word| word.ends_with("classes.csv")).unwrap_or("FILE");
+        let said = said.replace(file, "FILE");
+        assert!(said.contains(reason), "{content}: {said}");
+    }
+    let said = refused_file("classes.csv", "by header x-api-key+ip or ip class by key in", "a,b,c,paid\n");
+    assert!(said.contains("has 3 values before its class: expected 1 or 2, one for each part"), "{said}");
 }
 
 #[test]

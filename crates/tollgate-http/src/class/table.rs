@@ -15,7 +15,7 @@ use crate::text::printable::printable;
 use csv_core::{ReadRecordResult, Reader};
 use ipnet::IpNet;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
@@ -74,7 +74,7 @@ impl Table {
         if text.len() as u64 > MAX_FILE {
             let most = MAX_FILE >> 20;
             return Err(refused(format!(
-                "{name} is larger than {most} MiB: expected lines `key,class`; look up more with `ClassLookup`"
+                "{name} is larger than {most} MiB: expected lines `key,class`; leave keys out that have the default class"
             )));
         }
         for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii)) {
@@ -122,7 +122,8 @@ impl Table {
             (target(parts, None, values).is_ok(), addresses(parts), usize::MAX - number)
         });
         let Some((number, parts)) = best else {
-            let counts: Vec<String> = alternatives.iter().map(|parts| parts.len().to_string()).collect();
+            let counts: BTreeSet<usize> = alternatives.iter().map(Vec::len).collect();
+            let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
             return Err(format!(
                 "has {} values before its class: expected {}, one for each part of the key; a value that has a \
                  comma stands in double quotes",

@@ -69,6 +69,10 @@ pub(crate) enum How {
     Nothing,
 }
 
+/// The characters that show that a text is not the name of a query parameter: it has the question
+/// mark, the value or the encoding with it. No request would have such a parameter.
+pub(crate) const NOT_IN_PARAMETERS: [char; 6] = ['?', '&', '=', '#', '%', '"'];
+
 /// The result of looking for a key in a request.
 pub(crate) enum Finding {
     /// The request has the key.
@@ -80,9 +84,13 @@ pub(crate) enum Finding {
 }
 
 /// The hint for a missing peer address. It names the setup step that is usually forgotten.
-const NO_PEER: &str = "no peer address (with axum, serve \
-    `into_make_service_with_connect_info::<SocketAddr>()` and add \
-    `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`; otherwise add a `PeerAddr` to the request's extensions)";
+const NO_PEER: &str = if cfg!(feature = "axum") {
+    "no peer address (with axum, serve `into_make_service_with_connect_info::<SocketAddr>()`; otherwise add a \
+     `PeerAddr` to the request's extensions)"
+} else {
+    "no peer address (with axum, enable the feature `axum` of tollgate-http and serve \
+     `into_make_service_with_connect_info::<SocketAddr>()`; otherwise add a `PeerAddr` to the request's extensions)"
+};
 
 type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync;
 
@@ -97,8 +105,9 @@ impl KeyBy {
     ///
     /// The server must provide the peer address as an extension of the request: a
     /// [`PeerAddr`](crate::PeerAddr), or a type that
-    /// [`peer_from`](crate::RateLimitBuilder::peer_from) reads. Behind a proxy, the peer is the
-    /// proxy, so use [`forwarded`](Self::forwarded) there.
+    /// [`peer_from`](crate::RateLimitBuilder::peer_from) reads. With the feature `axum`, the layer
+    /// also reads axum's `ConnectInfo<SocketAddr>`. Behind a proxy, the peer is the proxy, so use
+    /// [`forwarded`](Self::forwarded) there.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -415,7 +424,8 @@ impl KeyBy {
 }
 
 fn parameter_name(name: &str) -> Result<Box<str>, Fault> {
-    if name.is_empty() { Err(Fault::QueryName) } else { Ok(name.into()) }
+    let is_name = !name.is_empty() && !name.contains(NOT_IN_PARAMETERS);
+    if is_name { Ok(name.into()) } else { Err(Fault::QueryName { name: name.to_owned() }) }
 }
 
 /// Boxes a closure. The bounds let the compiler infer the lifetimes of the closure's arguments.

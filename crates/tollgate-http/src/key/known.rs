@@ -40,8 +40,7 @@ impl Known {
         match read(path) {
             Ok(text) if text.len() as u64 > MAX_FILE => Err(Fault::KnownKeys {
                 why: format!(
-                    "{name} is larger than {} MiB: expected one key a line; look up more with \
-                    `KeyBy::known_if`",
+                    "{name} is larger than {} MiB: expected one key a line; leave keys out that are no longer used",
                     MAX_FILE >> 20
                 ),
             }),

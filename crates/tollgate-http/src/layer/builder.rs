@@ -7,6 +7,7 @@ use crate::error::Fault;
 #[cfg(feature = "unstable-program")]
 use crate::head::ResponseHead;
 use crate::head::{RequestHead, Sources};
+use crate::key::by::KeyBy;
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Limit, Skips};
 use crate::metrics::Metrics;
@@ -114,12 +115,12 @@ impl RateLimitBuilder {
     }
 
     /// Reads the peer address from an extension of type `T`. If this method is called several
-    /// times, the first extension found in the request counts. [`PeerAddr`](crate::PeerAddr) is
-    /// always tried last.
+    /// times, the first extension found in the request counts. If the request has none of them,
+    /// [`PeerAddr`](crate::PeerAddr) counts.
     ///
-    /// With axum, use `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`, and serve with
-    /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic, use `.peer_from(|peer:
-    /// &TcpConnectInfo| peer.remote_addr())`.
+    /// With axum, enable the feature `axum` instead, which reads `ConnectInfo<SocketAddr>` after
+    /// all other extensions, and serve with `into_make_service_with_connect_info::<SocketAddr>()`.
+    /// With tonic, use `.peer_from(|peer: &TcpConnectInfo| peer.remote_addr())`.
     ///
     /// ```
     /// # use std::net::SocketAddr;
@@ -147,7 +148,9 @@ impl RateLimitBuilder {
     /// one key. If this method is called several times, the first extension found in the request
     /// counts.
     ///
-    /// With axum's `Router::nest`, use `.uri_from(|it: &OriginalUri| &it.0)`.
+    /// With axum's `Router::nest`, enable the feature `axum` instead, which reads `OriginalUri` after
+    /// all other extensions. (A layer without this feature cannot notice that a router has shortened
+    /// a path.)
     ///
     /// ```
     /// # use http::Uri;
@@ -373,11 +376,14 @@ impl RateLimitBuilder {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn warnings(&self) -> Vec<BuildWarning> {
-        let warning = |limit: &Limit| {
+        let warnings = |limit: &Limit| {
             let name = || limit.name.clone();
-            Some(BuildWarning::InventedKey { limit: name(), key: limit.by.as_ref()?.invented()? })
+            let invented = limit.by.as_ref().and_then(KeyBy::invented);
+            let invented = invented.map(|key| BuildWarning::InventedKey { limit: name(), key });
+            let evaded = limit.cost.is_free_without_length();
+            invented.into_iter().chain(evaded.then(|| BuildWarning::EvadedByLength { limit: name() }))
         };
-        self.limits.iter().filter_map(warning).chain(self.warnings.clone()).collect()
+        self.limits.iter().flat_map(warnings).chain(self.warnings.clone()).collect()
     }
 
     /// Sets [`Limit::charge_if`] for the limit with this name.

@@ -66,10 +66,6 @@ use tollgate::{Decision, Quota};
 /// # });
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` can't be the limiter of a `Limit`",
-    note = "keys of a layer are `tollgate_http::Key`: leave the type of a limiter to be inferred, or write `Limiter<Key>`"
-)]
 pub trait AsyncLimiter: Send + Sync {
     /// Charges `cost` tokens to `key` if the key has enough tokens, and nothing otherwise.
     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;

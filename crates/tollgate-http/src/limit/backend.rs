@@ -76,6 +76,17 @@ impl Backend {
     }
 }
 
+/// A limiter that [`Limit::new`](crate::Limit::new) accepts: any type that converts into a
+/// [`Backend`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be the limiter of a `Limit`",
+    label = "not the limiter of a `Limit`",
+    note = "keys of a layer are `tollgate_http::Key`: leave the type of a limiter to be inferred, or write `Limiter<Key>`"
+)]
+pub trait IntoBackend: Into<Backend> {}
+
+impl<L: Into<Backend>> IntoBackend for L {}
+
 impl<S> From<Arc<Limiter<Key, S>>> for Backend
 where
     S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,

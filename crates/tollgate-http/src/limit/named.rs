@@ -1,6 +1,6 @@
 //! A named limit, as the user configures it.
 
-use super::backend::Backend;
+use super::backend::{Backend, IntoBackend};
 use super::request_cost::RequestCost;
 use crate::class::by::ClassBy;
 use crate::head::{RequestHead, ResponseHead};
@@ -157,7 +157,7 @@ impl Limit {
     ///     .when_no_key(WhenNoKey::Allow);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn new(name: impl Into<String>, limiter: impl Into<Backend>) -> Self {
+    pub fn new(name: impl Into<String>, limiter: impl IntoBackend) -> Self {
         Self {
             name: name.into(),
             backend: limiter.into(),

@@ -40,8 +40,9 @@ type Asked = dyn for<'a> Fn(RequestHead<'a>) -> (&'a str, Option<u64>) + Send + 
 
 impl RequestCost {
     /// Charges one token for each `unit` bytes of `Content-Length`, rounded up, and at least one
-    /// token. If the header is missing, charges `unknown` tokens. A request that costs more than
-    /// the burst is always refused.
+    /// token. If the header is missing, charges `unknown` tokens; with 0, any client can evade the
+    /// limit by leaving the header out, which is a [warning](crate::BuildWarning). A request that
+    /// costs more than the burst is always refused.
     ///
     /// ```
     /// # use tollgate_http::RequestCost;
@@ -106,6 +107,11 @@ impl RequestCost {
     /// Returns whether the cost is counted in units of 0 bytes, which is an error.
     pub(crate) fn has_no_unit(&self) -> bool {
         matches!(self.kind, Kind::ContentLength { unit: 0, .. })
+    }
+
+    /// Returns whether a request without `Content-Length` costs nothing.
+    pub(crate) fn is_free_without_length(&self) -> bool {
+        matches!(self.kind, Kind::ContentLength { unknown: 0, .. })
     }
 
     /// Returns the cost of a request in a limit whose capacity is `capacity` tokens.

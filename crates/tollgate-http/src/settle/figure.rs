@@ -12,7 +12,8 @@ pub(crate) struct JsonPath(Box<[Box<str>]>);
 impl JsonPath {
     /// Parses names that are separated by dots.
     pub(crate) fn parse(path: &str) -> Result<Self, Fault> {
-        if path.split('.').any(str::is_empty) {
+        // A path of JSONPath would be found in no response.
+        if path.split('.').any(str::is_empty) || path.starts_with('$') || path.contains(['[', ']']) {
             return Err(Fault::JsonPath { path: path.to_owned() });
         }
         Ok(Self(path.split('.').map(Box::from).collect()))
@@ -243,8 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_an_empty_name_is_refused() {
-        for path in ["", ".", "usage.", ".usage", "usage..total_tokens"] {
+    fn a_path_with_an_empty_name_or_of_another_language_is_refused() {
+        for path in
+            ["", ".", "usage.", ".usage", "usage..total_tokens", "$.usage.total_tokens", "$", "a[0].b", "[0]"]
+        {
             assert_eq!(JsonPath::parse(path), Err(Fault::JsonPath { path: path.to_owned() }));
         }
     }

@@ -8,7 +8,7 @@ use super::fact::Fact;
 use super::printable::printable;
 use super::scope::Scope;
 use super::words::Words;
-use crate::key::by::KeyBy;
+use crate::key::by::{KeyBy, NOT_IN_PARAMETERS};
 use crate::limit::named::WhenNoKey;
 use std::fmt;
 use std::str::FromStr;
@@ -461,13 +461,11 @@ impl PartText {
     /// Checks that the name of a query parameter is one.
     fn checked(&self) -> Result<(), TextError> {
         match self {
-            Self::Query(name) if name.contains(['?', '&', '=', '#', '%', '"']) => {
-                Err(TextError::new(format!(
-                    "invalid query parameter `{}`: expected its name alone, decoded and without `?`, `&`, `=` and quotes, \
+            Self::Query(name) if name.contains(NOT_IN_PARAMETERS) => Err(TextError::new(format!(
+                "invalid query parameter `{}`: expected its name alone, decoded and without `?`, `&`, `=` and quotes, \
                  as in `query api_key`",
-                    printable(name.as_bytes())
-                )))
-            }
+                printable(name.as_bytes())
+            ))),
             Self::Known { part, .. } => part.checked(),
             _ => Ok(()),
         }

@@ -140,17 +140,24 @@ fn names_of_headers_and_parameters_are_names() {
     let header = Fault::HeaderName { name: "x api".to_owned() };
     refused(by(KeyBy::header("x api")), &header, ["x api", "letters", "like"]);
     refused(by(KeyBy::api_key("x api", "key")), &header, ["x api", "letters", "like"]);
-    refused(by(KeyBy::query("")), &Fault::QueryName, ["\"\"", "1 character", "like"]);
+    let empty = Fault::QueryName { name: String::new() };
+    refused(by(KeyBy::query("")), &empty, ["\"\"", "1 character", "like"]);
+    // No request has such a parameter, so a limit that allows requests without a key would count none.
+    for name in ["?api_key", "api_key=", "a&b", "api%5Fkey", "#a", "\"a\""] {
+        let fault = Fault::QueryName { name: name.to_owned() };
+        refused(by(KeyBy::query(name)), &fault, [&*format!("{name:?}"), "without `?`", "like \"api_key\""]);
+        refused(by(KeyBy::api_key("x-api-key", name)), &fault, ["invalid", "without `?`", "like"]);
+    }
     // An error in either part of a composed key is also reported.
-    refused(by(KeyBy::path().and(KeyBy::query(""))), &Fault::QueryName, ["\"\"", "1 character", "like"]);
-    refused(by(KeyBy::query("").or(KeyBy::path())), &Fault::QueryName, ["\"\"", "1 character", "like"]);
+    refused(by(KeyBy::path().and(KeyBy::query(""))), &empty, ["\"\"", "1 character", "like"]);
+    refused(by(KeyBy::query("").or(KeyBy::path())), &empty, ["\"\"", "1 character", "like"]);
     assert!(KeyBy::query("").key("x", tollgate_http::RequestHead::of(&http::Request::new(()))).is_err());
 }
 
 #[test]
 fn a_key_has_at_most_255_alternatives() {
     let headers = |count| (0..count).map(|n| KeyBy::header(&format!("x-{n}"))).reduce(KeyBy::or).unwrap();
-    refused(by(headers(256)), &Fault::Alternatives, ["256", "at most 255", "KeyBy::from_fn"]);
+    refused(by(headers(256)), &Fault::Alternatives, ["256", "at most 255", "leave some out"]);
     let key = |name: &str| {
         let request = http::Request::get("/").header(name, "v").body(()).unwrap();
         headers(255).key("x", tollgate_http::RequestHead::of(&request)).unwrap()
@@ -172,6 +179,9 @@ fn a_limit_that_never_triggers_or_always_does_is_refused() {
     );
     let above = Fault::CostAboveCapacity { limit: limit(), cost: 11, capacity: 10 };
     refused([global("all").cost(11)], &above, ["11", "1 to 10", "raise the burst"]);
+    let one = Limit::new("all", SingleLimiter::builder(Quota::per_second(1)).build().unwrap());
+    let above = Fault::CostAboveCapacity { limit: limit(), cost: 2, capacity: 1 };
+    refused([one.cost(2)], &above, ["charges 2", "a cost of 1;", "raise the burst"]);
     assert!(build([global("all").cost(10)]).is_ok());
     let huge = |quota| Limit::new("all", SingleLimiter::builder(quota).build().unwrap());
     let quota = Quota::per_second(200_000_000);

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tollgate::{Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota, SingleLimiter, Tick};
 use tollgate_http::settings::LayerSettings;
-use tollgate_http::{AsyncLimiter, ClassBy, Key, KeyBy, Limit, RateLimitLayer, RefusalReason, WhenNoKey};
+use tollgate_http::{
+    AsyncLimiter, BuildWarning, ClassBy, Key, KeyBy, Limit, RateLimitLayer, RefusalReason, RequestCost,
+    WhenNoKey,
+};
 
 /// A limiter for a thousand keys, with ten requests an hour for each key.
 fn thousand(site: &Site, by: KeyBy) -> Limit {
@@ -171,6 +174,18 @@ fn known_keys_that_cannot_work_are_refused() {
         message.starts_with("limit `per-key`: known keys: the file `/nowhere` cannot be read"),
         "{message}"
     );
+}
+
+#[test]
+fn a_cost_that_any_client_can_leave_out_is_warned_of() {
+    let warned = |unknown| {
+        let limiter = SingleLimiter::builder(Quota::per_second(1024)).build().unwrap();
+        let limit = Limit::new("uploads", limiter).cost(RequestCost::content_length(1024, unknown));
+        RateLimitLayer::builder().limit(limit).warnings()
+    };
+    assert_eq!(warned(0), [BuildWarning::EvadedByLength { limit: "uploads".to_owned() }]);
+    assert!(warned(0)[0].to_string().contains("`RequestCost::content_length(1024, 64)`"));
+    assert_eq!(warned(1), []);
 }
 
 #[test]

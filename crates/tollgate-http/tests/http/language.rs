@@ -267,7 +267,7 @@ fn the_rows_of_a_composite_key_are_spelled_out() {
             "10.0.0.0/8,/login,5/h",
             "has the network `10.0.0.0/8` in a key of several parts: expected an address",
         ),
-        ("1,2,3,5/h", "has 3 values before its class: expected 2 or 1"),
+        ("1,2,3,5/h", "has 3 values before its class: expected 1 or 2"),
         ("192.0.2.1,/login,fast", "has no class \"fast\": expected one of its limiter (default); correct"),
         ("192.0.2.1,/login,fast", "and it is no quota: "),
         ("192.0.2.1,/login,5/h\n192.0.2.1,//login,6/h", "line 2 of the file"),

@@ -54,6 +54,72 @@ fn a_layer_inside_a_nested_router_sees_the_original_path() {
     assert_eq!(statuses(&router, ["/tenants/7/health", "/tenants/7/health"]), [200, 429]);
 }
 
+#[cfg(feature = "axum")]
+mod with_the_feature {
+    use super::*;
+    use axum::body::Body;
+    use axum::extract::{ConnectInfo, connect_info::MockConnectInfo};
+    use http::Uri;
+    use std::net::SocketAddr;
+    use tollgate_http::{PeerAddr, RequestHead};
+
+    fn address(last: u8) -> SocketAddr {
+        ([192, 0, 2, last], 4711).into()
+    }
+
+    #[test]
+    fn five_logins_a_minute_by_address_are_one_builder() {
+        let logins = layer(&["logins=5/min by ip for POST /api/login"], &[], |builder| builder);
+        let router = Router::new().nest("/api", inner(&logins));
+        let send = |path: &str, last| {
+            let request = Request::post(path).extension(ConnectInfo(address(last)));
+            let request = request.body(Body::empty()).unwrap();
+            pollster::block_on(router.clone().oneshot(request)).unwrap().status().as_u16()
+        };
+        assert_eq!(
+            [1, 1, 1, 1, 1, 1, 2].map(|last| send("/api/login", last)),
+            [200, 200, 200, 200, 200, 429, 200]
+        );
+        assert_eq!(send("/api/other", 1), 200);
+        // A layer of the application's tests takes the place of the server.
+        let router = router.clone().layer(MockConnectInfo(address(1)));
+        assert_eq!(statuses(&router, ["/api/login", "/api/other"]), [429, 200]);
+    }
+
+    #[test]
+    fn extensions_that_the_application_names_come_first() {
+        #[derive(Clone)]
+        struct Own(SocketAddr, Uri);
+        let seen = |with: fn(RateLimitBuilder) -> RateLimitBuilder,
+                    add: fn(http::request::Builder) -> http::request::Builder| {
+            let limiter = SingleLimiter::builder(Quota::per_hour(9)).build().unwrap();
+            let heads = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+            let list = heads.clone();
+            let note = move |head: RequestHead<'_>| {
+                let peer = head.peer().map_or(String::new(), |peer| peer.ip().to_string());
+                list.lock().unwrap().push(format!("{peer}{}", head.path()));
+                false
+            };
+            let builder = RateLimitLayer::builder().limit(Limit::new("all", limiter)).skip(note);
+            let router = Router::new().nest("/a", inner(&with(builder).build().unwrap()));
+            let request = add(Request::post("/a/b").extension(ConnectInfo(address(1))));
+            let _ = pollster::block_on(router.oneshot(request.body(Body::empty()).unwrap()));
+            heads.lock().unwrap().join(" ")
+        };
+        assert_eq!(seen(|builder| builder, |request| request), "192.0.2.1/a/b");
+        assert_eq!(
+            seen(|builder| builder, |request| request.extension(PeerAddr(address(2)))),
+            "192.0.2.2/a/b"
+        );
+        let own = |builder: RateLimitBuilder| builder.peer_from(|it: &Own| it.0).uri_from(|it: &Own| &it.1);
+        assert_eq!(
+            seen(own, |request| request.extension(Own(address(3), "/c".parse().unwrap()))),
+            "192.0.2.3/c"
+        );
+        assert_eq!(seen(own, |request| request), "192.0.2.1/a/b");
+    }
+}
+
 #[test]
 fn a_request_that_passes_one_layer_twice_is_charged_once() {
     let limiter = |quota| SingleLimiter::builder(quota).build().unwrap();

@@ -87,6 +87,7 @@ impl Class {
         match &self.mode {
             _ if request.cost == 0 => 0,
             Mode::Unsynced(counts) => counts.force(request, now, self.core.deadline()).await,
+            Mode::Lease(leases) if now.is_none() => leases.force(request).await,
             Mode::Exact | Mode::Lease(_) => self.core.force(request, now).await,
         }
     }
@@ -160,8 +161,10 @@ impl Class {
 
     /// Checks requests in the given order. Uses as few round trips as the servers allow.
     pub(crate) async fn check_many(&self, requests: &[Request<'_>], now: Option<Tick>) -> Vec<Decision> {
-        let Mode::Unsynced(counts) = &self.mode else {
-            return core::check_all(&self.core, requests, now).await;
+        let counts = match (&self.mode, now) {
+            (Mode::Unsynced(counts), _) => counts,
+            (Mode::Lease(leases), None) => return leases.check_many(requests).await,
+            (Mode::Exact | Mode::Lease(_), _) => return core::check_all(&self.core, requests, now).await,
         };
         let mut decisions = Vec::with_capacity(requests.len());
         for request in requests {

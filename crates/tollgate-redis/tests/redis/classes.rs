@@ -390,6 +390,13 @@ fn a_class_that_cannot_be_is_refused_by_name() {
     // The limit's own quota must allow the requested lease. A class's quota need not allow it.
     let lease = refused(|builder| builder.lease(6));
     assert_eq!(lease, "invalid lease of 6 tokens: expected 1 to 5 under this quota");
+    // A range of one number is not written as a range.
+    let small = |tokens| SharedLimiter::<str>::builder(&client, "small", Quota::new(tokens, AGES));
+    let refused = |builder: SharedBuilder<SharedLimiter<str>>| builder.build().unwrap_err().to_string();
+    let lease = refused(small(3).algorithm(Algorithm::FixedWindow).lease(9));
+    assert_eq!(lease, "invalid lease of 9 tokens: expected 1 under this quota");
+    let unsynced = refused(small(1).algorithm(Algorithm::FixedWindow).max_unsynced(9));
+    assert_eq!(unsynced, "invalid max_unsynced 9: expected 1 under this quota");
     let fine = builder(&client, "fine", Algorithm::FixedWindow).class("tiny", Quota::per_second(1)).lease(5);
     assert!(fine.build().is_ok());
 }

@@ -310,7 +310,7 @@ fn a_refusal_writes_nothing_and_promises_no_time() {
         let before = writes();
         for _ in 0..5 {
             let denied = jobs.acquire("alice").await.unwrap_err();
-            assert_eq!(denied.to_string(), "limit exceeded: the time at which a retry passes is unknown");
+            assert_eq!(denied.to_string(), "limit exceeded; it is unknown when a retry passes");
             let decision = denied.decision();
             assert_eq!((decision.retry_after(), decision.remaining()), (None, 0));
             assert_eq!((decision.capacity(), decision.source()), (2, DecisionSource::Store));

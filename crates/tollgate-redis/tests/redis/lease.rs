@@ -530,6 +530,117 @@ fn a_machine_alone_spends_the_whole_limit_whatever_the_costs() {
 }
 
 #[test]
+fn a_machine_alone_reserves_and_batches_the_whole_limit() {
+    on_server(async |server| {
+        for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::LeakyQueue) {
+            let limiter = builder(&server.url(), Quota::new(186, AGES), algorithm, 40).build().unwrap();
+            for turn in 0..20 {
+                let (key, mut random) = (format!("{algorithm} {turn}"), fastrand::Rng::with_seed(turn));
+                let mut spent = 0;
+                for step in 0..30 {
+                    let costs: Vec<u64> =
+                        (0..3).map(|_| if random.bool() { 31 } else { random.u64(1..=3) }).collect();
+                    let fits = |spent: u64, cost: u64| spent + cost <= 186;
+                    if step % 3 == 0 {
+                        let held = limiter.reserve(&key, costs[0]).await;
+                        assert_eq!(held.is_ok(), fits(spent, costs[0]), "{key}: {spent} + {}", costs[0]);
+                        spent += held.map_or(0, |held| held.decision().charged());
+                        continue;
+                    }
+                    let batch: Vec<(&str, u64)> = costs.iter().map(|cost| (&*key, *cost)).collect();
+                    for (cost, decision) in costs.iter().zip(limiter.check_many(&batch).await) {
+                        assert_eq!(decision.is_allowed(), fits(spent, *cost), "{key}: {spent} + {cost}");
+                        spent += decision.charged();
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_machine_alone_is_charged_for_all_that_its_work_has_cost() {
+    on_server(async |server| {
+        for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::LeakyQueue) {
+            let limiter = builder(&server.url(), Quota::new(186, AGES), algorithm, 40).build().unwrap();
+            for turn in 0..20 {
+                let (key, mut random) = (format!("{algorithm} {turn}"), fastrand::Rng::with_seed(turn));
+                let mut spent = 0;
+                for _ in 0..30 {
+                    let Ok(held) = limiter.reserve(&key, random.u64(1..=3)).await else { continue };
+                    // Some work costs more than its estimate, and more than this machine has leased.
+                    let actual = if random.bool() { 3 } else { random.u64(3..=60) };
+                    let settled = held.commit(actual).await;
+                    assert_eq!(settled.charged, actual.min(186 - spent), "{key}: {spent} + {actual}");
+                    assert_eq!(settled.charged + settled.unpaid, actual);
+                    spent += settled.charged;
+                }
+            }
+            assert!(limiter.stats().by_lease > 0);
+        }
+    });
+}
+
+#[test]
+fn a_batch_spends_leases_and_asks_about_different_keys_at_the_same_time() {
+    on_server(async |server| {
+        let limiter = builder(&server.url(), Quota::new(1_000, AGES), Algorithm::FixedWindow, 100).build();
+        let limiter = limiter.unwrap();
+        let keys: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+        let batch: Vec<(&str, u64)> = keys.iter().chain(&keys).map(|key| (&**key, 1)).collect();
+        let mut left = vec![1_000; keys.len()];
+        for round in 0..20 {
+            for (number, decision) in limiter.check_many(&batch).await.into_iter().enumerate() {
+                left[number % 50] -= 1;
+                assert_eq!(
+                    (decision.is_allowed(), decision.remaining()),
+                    (true, left[number % 50]),
+                    "{round}"
+                );
+            }
+        }
+        let stats = limiter.stats();
+        assert!(stats.by_lease > 4 * stats.by_store, "{stats:?}");
+        // At another time, no lease pays.
+        let before = limiter.stats().by_store;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let decisions = limiter.at(now.into()).check_many(&batch).await;
+        assert!(decisions.iter().all(|it| it.source() == DecisionSource::Store));
+        assert_eq!(limiter.stats().by_store, before + 100);
+
+        // One key after the other would take five times as long as the deadline.
+        let proxy = FaultProxy::start(server.address()).await;
+        let limiter =
+            builder(&server.url_at(proxy.address()), Quota::new(9, AGES), Algorithm::FixedWindow, 4)
+                .deadline(Duration::from_secs(2))
+                .build()
+                .unwrap();
+        limiter.client().connect().await.unwrap();
+        proxy.set(Mode::Delay(Duration::from_millis(200)));
+        let decisions = limiter.check_many(&batch[..50]).await;
+        assert!(decisions.iter().all(|it| it.source() == DecisionSource::Store), "{decisions:?}");
+    });
+}
+
+#[test]
+fn a_bucket_keeps_what_it_was_charged_ahead_for_a_lease_until_the_lease_would_have_ended() {
+    on_server(async |server| {
+        // A lease of ten tokens lasts as long as they take to refill: ten seconds.
+        let quota = Quota::new(10, Duration::from_secs(10)).burst(30);
+        let limiter = builder(&server.url(), quota, Algorithm::TokenBucket, 10).build().unwrap();
+        for _ in 0..2 {
+            assert!(limiter.check("alice").await.is_allowed());
+        }
+        assert_eq!(limiter.stats().leased, 1);
+        let denied = limiter.check_n("alice", 28).await;
+        assert!(!denied.is_allowed() && limiter.stats().leased == 0, "{denied:?}");
+        assert!(denied.remaining() < 21, "{denied:?}");
+        let wait = denied.retry_after().unwrap();
+        assert!(wait > Duration::from_secs(5) && wait <= Duration::from_secs(10), "{denied:?}");
+    });
+}
+
+#[test]
 fn charges_are_given_back_where_they_came_from() {
     on_server(async |server| {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {

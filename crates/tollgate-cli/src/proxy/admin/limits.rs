@@ -180,11 +180,16 @@ fn which(limit: &LimitPart, query: &str) -> Result<Which, String> {
                 let class = decoded(class)?;
                 let names: Vec<&str> = allowances(limit).filter_map(|(class, _)| class).collect();
                 if !names.contains(&&*class) {
-                    return Err(format!(
-                        "The limit has no class `{}`: expected one of {}; without a class, the default class is meant.",
-                        printable(class.as_bytes()),
-                        listed(names.iter().map(|name| name.as_bytes()))
-                    ));
+                    let class = printable(class.as_bytes());
+                    return Err(if names.is_empty() {
+                        format!("The limit has no classes: leave `class={class}` out.")
+                    } else {
+                        let names = listed(names.iter().map(|name| name.as_bytes()));
+                        format!(
+                            "The limit has no class `{class}`: expected one of {names}; without a class, the default \
+                             class is meant."
+                        )
+                    });
                 }
                 which.class = Some(class.into_owned());
             }
@@ -237,8 +242,9 @@ fn key_of(
 ) -> Result<Key, String> {
     let count = by.alternatives.len();
     let parts = alternative.checked_sub(1).and_then(|place| by.alternatives.get(place));
-    let parts = parts.ok_or_else(|| {
-        format!("The key of this limit ({by}) has alternatives 1 to {count}: ?alternative=1.")
+    let parts = parts.ok_or_else(|| match count {
+        1 => format!("The key of this limit ({by}) has no alternatives: leave `alternative` out."),
+        _ => format!("The key of this limit ({by}) has alternatives 1 to {count}: ?alternative=1."),
     })?;
     let values: Vec<&str> = text.split('+').collect();
     if values.len() != parts.len() {

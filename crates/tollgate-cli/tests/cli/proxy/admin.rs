@@ -239,7 +239,12 @@ async fn what_is_not_there_is_a_problem_with_the_reason() {
         ("/limits/page/keys/127.0.0.1", 400, "has 2 parts"),
         ("/limits/page/keys/here+%2F", 400, "`here` is not an address"),
         ("/limits/page/keys/127.0.0.1+a", 400, "`a` is not a path"),
-        ("/limits/page/keys/127.0.0.1+%2F?alternative=2", 400, "alternatives 1 to 1"),
+        (
+            "/limits/page/keys/127.0.0.1+%2F?alternative=2",
+            400,
+            "has no alternatives: leave `alternative` out",
+        ),
+        ("/limits/page/keys/127.0.0.1+%2F?class=paid", 400, "has no classes: leave `class=paid` out"),
         ("/limits/page/keys/%ff+%2F", 400, "`\\xff` is not an address"),
         ("/limits/%ff/keys/a", 400, "UTF-8"),
         ("/limits/all/keys/1", 400, "has no keys"),
