@@ -200,7 +200,11 @@ impl SingleLimiter {
         let charged = |word: Word| if word.is_frozen() { word } else { rule.next(word, now, cost) };
         let Updated { from, is_new, .. } = update(self.state.0.first_word(), charged);
         if is_new || !from.is_frozen() {
-            return rule.answer(from, now, cost).stamped(stamp);
+            // Assigned, because `stamped` would copy the answer. The first rule has the stamp
+            // `Stamp::NONE`.
+            let mut decision = rule.answer(from, now, cost);
+            decision.stamp = stamp;
+            return decision;
         }
         self.check_later_state(now, cost).0
     }
