@@ -82,18 +82,9 @@ fn counts(report: &Value) -> [Value; 4] {
         let keys = keys.as_array().expect("keys").iter();
         keys.map(|key| Value::from(vec![key["key"].clone(), key[count].clone()])).collect::<Vec<_>>().into()
     };
-    match report.get("results") {
-        Some(results) => {
-            let result = &results[0];
-            let top = keys(&result["top_denied"], "denied");
-            [result["passed"].clone(), result["denied"].clone(), result["keys_denied"].clone(), top]
-        }
-        None => {
-            let limit = &report["limits"][0];
-            let top = keys(&limit["top_refused"], "refused");
-            [report["passed"].clone(), report["refused"].clone(), limit["keys_refused"].clone(), top]
-        }
-    }
+    let (result, limit) = (&report["results"][0], &report["limits"][0]);
+    let top = keys(&limit["top_refused"], "refused");
+    [result["passed"].clone(), result["denied"].clone(), limit["keys_refused"].clone(), top]
 }
 
 /// Replays a log through a quota, and through a limit with the same quota for each address.

@@ -116,10 +116,10 @@ fn decisions(
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let mut rows = text.lines();
-    assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns"));
+    assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns,refused_by,outcome"));
     let row = |row: &str| {
         // A key may contain commas, so the row is split from the right.
-        let mut cells = row.rsplitn(4, ',');
+        let mut cells = row.rsplitn(6, ',').skip(2);
         let retry = cells.next().unwrap();
         let remaining = cells.next().unwrap().parse().unwrap();
         let allowed = cells.next().unwrap().parse().unwrap();
@@ -151,26 +151,23 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
     if run.sort {
         order.sort_by_key(|request| request.at);
     }
-    let mut oracles: HashMap<String, (Oracle, u64)> = HashMap::new();
+    let mut oracles: HashMap<String, Oracle> = HashMap::new();
     // The keys that a limiter would not have evicted yet, each with the time at which it becomes
     // idle.
     let mut places: HashMap<String, u64> = HashMap::new();
-    let mut latest_of_all = 0;
+    let mut now = 0;
     let mut denied = Denied::default();
     for (request, (line, allowed, remaining, retry)) in order.into_iter().zip(decided) {
         assert_eq!(line, request.line);
         let key =
             if run.key == "ip" { request.ip.clone() } else { format!("{} {}", request.ip, request.path) };
-        let fresh = || (Oracle::new(algorithm, quota, 0), 0);
-        let (oracle, latest) = oracles.entry(key.clone()).or_insert_with(fresh);
-        // For each key, time never runs backwards.
-        *latest = request.at.max(*latest);
-        let now = *latest;
+        let oracle = oracles.entry(key.clone()).or_insert_with(|| Oracle::new(algorithm, quota, 0));
+        // All keys share one clock, which never runs backwards.
+        now = request.at.max(now);
         let cost = if run.cost == "bytes" { request.bytes } else { 1 };
 
         let context = format!("{algorithm} {quota} {} {} line {line}", run.key, run.cost);
-        latest_of_all = now.max(latest_of_all);
-        places.retain(|_, idle_from| *idle_from + GRACE > latest_of_all);
+        places.retain(|_, idle_from| *idle_from + GRACE > now);
         let fits = oracle.fits(now, cost);
         if fits && cost > 0 && !places.contains_key(&key) && places.len() >= run.max_keys {
             assert_eq!((allowed, remaining, retry), (false, 0, None), "{context}");

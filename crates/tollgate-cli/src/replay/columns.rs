@@ -9,7 +9,7 @@ use tollgate_http::PeerAddr;
 use tollgate_http::program::Fact;
 
 use super::need::{Need, What};
-use super::settings::LogSettings;
+use super::settings::Settings;
 use crate::printable::printable;
 use crate::replay::log::formats::{Escapes, Format};
 pub(crate) use crate::replay::log::json::HEADER;
@@ -17,7 +17,7 @@ use crate::replay::log::key::{KeyShape, TARGET};
 use crate::replay::log::path;
 use crate::replay::log::record::Records;
 use crate::replay::log::request::{MISSING, Reason, Request};
-use crate::replay::log::schema::{Cost, Unopened, Wanted};
+use crate::replay::log::schema::{Unopened, Wanted};
 use crate::replay::log::timestamp::{self, TimeUnit};
 use tollgate::Tick;
 
@@ -38,9 +38,10 @@ enum Slot {
     Options,
 }
 
-/// The time at which a request arrived and, if the log contains it, the request's duration.
+/// The time at which a request arrived, its cost and, if the log contains it, its duration.
 pub(crate) struct Arrived {
     pub(crate) at: Tick,
+    pub(crate) cost: u64,
     pub(crate) duration_ns: u64,
     /// Whether, according to the proxy's log, a limit refused the request before the other limits
     /// were checked.
@@ -71,21 +72,19 @@ impl Columns {
     pub(crate) fn open(
         first: &[u8],
         needs: &[Need],
-        settings: &LogSettings,
+        settings: &Settings,
     ) -> Result<(Format, Self), Unopened> {
         let wanted = |key: Vec<String>, names| Wanted {
             key,
             // Addresses are read in full, because the limits themselves shorten an address to its
             // prefix.
             ipv6_prefix: 128,
-            trust_hops: settings.trust_hops,
             templates: None,
-            cost: Cost::One,
             names,
-            unit: settings.unit,
+            ..settings.wanted.clone()
         };
-        let (format, _) = Records::open(first, settings.format, &wanted(Vec::new(), settings.names.clone()))?;
-        let mut names = settings.names.clone();
+        let mut names = settings.wanted.names.clone();
+        let (format, _) = Records::open(first, settings.format, &wanted(Vec::new(), names.clone()))?;
         let theirs = |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
         if format.names_its_fields() {
             let asks = needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Query(_))));
@@ -156,7 +155,7 @@ impl Columns {
     /// Reads one line, and writes its values into `values`, which must be empty. Returns `None` if
     /// the line describes the log, or is part of a split line that is still incomplete.
     pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Found>, Reason> {
-        let Some(Request { at, .. }) = self.records.read(line, values)? else { return Ok(None) };
+        let Some(Request { at, cost }) = self.records.read(line, values)? else { return Ok(None) };
         let mut duration_ns = 0;
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
             match slot {
@@ -184,7 +183,7 @@ impl Columns {
                 _ => {}
             }
         }
-        Ok(Some(Found::Request(Arrived { at, duration_ns, is_early_refusal: false })))
+        Ok(Some(Found::Request(Arrived { at, cost, duration_ns, is_early_refusal: false })))
     }
 
     /// See [`Format::is_by_ends`].

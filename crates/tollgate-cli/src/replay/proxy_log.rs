@@ -14,6 +14,7 @@ use crate::printable::printable;
 use crate::replay::log::formats::Escapes;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::request::Reason;
+use crate::replay::log::schema::Cost;
 
 /// The number of fields in the key shape. With the largest possible number, the shape accepts any
 /// number of values, and writes each value after its length.
@@ -23,6 +24,8 @@ const VALUES: usize = usize::MAX;
 struct Line {
     time_ns: u64,
     duration_ns: u64,
+    #[serde(default)]
+    bytes: u64,
     ip: Option<String>,
     method: Option<String>,
     host: Option<String>,
@@ -54,18 +57,15 @@ pub(crate) fn is_one(line: &[u8]) -> bool {
 
 /// Reads one line, and writes its values into `values`, which must be empty. A request that the
 /// proxy could not read does not count, because no limit has seen it.
-pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
+pub(crate) fn read(line: &[u8], cost: Cost, values: &mut Vec<u8>) -> Result<Found, Reason> {
     let line: Line = serde_json::from_slice(line).map_err(|error| {
         Reason::from(format!(
             "it is not a line of tollgate proxy: {}",
             printable(error.to_string().as_bytes())
         ))
     })?;
-    let Line { time_ns, duration_ns, ip, method: Some(method), host, path: Some(path), refused_by, limits } =
-        line
-    else {
-        return Ok(Found::NoRequest);
-    };
+    let (Some(method), Some(path)) = (line.method, line.path) else { return Ok(Found::NoRequest) };
+    let Line { time_ns, duration_ns, bytes, ip, host, refused_by, limits, .. } = line;
     if is_too_long(path.as_bytes(), Escapes::None) {
         return Ok(Found::NoRequest);
     }
@@ -80,7 +80,11 @@ pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
             push(value.unwrap_or_default());
         }
     }
-    Ok(Found::Request(Arrived { at: Tick::from_nanos(time_ns), duration_ns, is_early_refusal }))
+    let cost = match cost {
+        Cost::One => 1,
+        Cost::Bytes => bytes,
+    };
+    Ok(Found::Request(Arrived { at: Tick::from_nanos(time_ns), cost, duration_ns, is_early_refusal }))
 }
 
 /// Sets the parts of `request` to these values.
