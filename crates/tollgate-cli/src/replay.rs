@@ -231,10 +231,10 @@ impl<'s> Replay<'s> {
         if (reads_requests(engine) || before.is_some_and(reads_requests))
             && let Some(requests) = &self.logs.sources[position.file]
         {
-            requests.fill(values, &mut self.request);
+            requests.fill(arrived.ip, values, &mut self.request);
         }
-        let Arrived { at, cost, duration_ns, is_early_refusal, .. } = arrived;
-        let line = engine::Line { at, duration_ns, cost, position, key };
+        let Arrived { at, cost, duration_ns, ip, is_early_refusal, .. } = arrived;
+        let line = engine::Line { at, duration_ns, cost, position, ip, key };
         let answer = engine.judge(&self.request, line);
         self.logs.summary.judged_later_than_stamped.add(at, answer.at);
         self.timeline.count(answer.at.as_nanos() / 1_000_000_000, answer.passes());

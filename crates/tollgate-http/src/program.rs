@@ -12,6 +12,7 @@ use crate::layer::builder::RateLimitBuilder;
 use crate::layer::service::RateLimitLayer;
 use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
+use crate::limit::named::WhenNoKey;
 use crate::limit::permits::Permits;
 use crate::metrics::Metrics;
 use crate::response::fields::Fields;
@@ -156,6 +157,18 @@ pub fn classes(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowan
 /// Returns the maximum number of keys that each class of a limit may track.
 pub fn room(limit: &LimitPart, max_keys: usize) -> usize {
     local::room(limit, max_keys)
+}
+
+/// Returns whether a limit applies to every request, by the address of the client alone.
+pub fn is_by_address(limit: &LimitText) -> bool {
+    let LimitText { key, only, except, class_by, .. } = limit;
+    let is_address = |key: &KeyText| matches!(&key.alternatives[..], [only] if only[..] == [PartText::Ip]);
+    only.is_none() && except.is_none() && class_by.is_none() && key.as_ref().is_some_and(is_address)
+}
+
+/// Returns what happens to requests without a limit's key; `None` if every request has a key.
+pub fn when_no_key(limit: &LimitPart) -> Option<WhenNoKey> {
+    limit.key.as_ref().map(KeyText::no_key)
 }
 
 /// How a limit applies to a request.

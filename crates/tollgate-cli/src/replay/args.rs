@@ -30,17 +30,17 @@ use crate::printable::{printable, shell_word};
 
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
-Replays access logs through a rate limiter, in the log's own time, and reports what the limit would
-have done: how many requests pass and are denied, which clients are denied and when, and how long
-clients would have had to wait.
+Replays access logs through limits, in the log's own time, and reports what the limits would have
+done: how many requests pass and are denied, which clients are denied and when, and how long clients
+would have had to wait.
 
 Logs are seldom in order of time. By default, requests are judged in the order of their lines, and
-time never runs backwards for a key: each request is judged at its own timestamp or at the latest
-timestamp seen for its key, whichever is later. The report states how many requests are shifted and
-how far, and it warns where shifts make the figures doubtful: if shifts are long for the limit, if
-a log begins before the log in front of it ends, or if a timestamp is more than a day ahead of all
-before it and later lines do not confirm it (until their own timestamps have caught up, all later
-requests of its key are judged at that time). --sort judges in order of time.
+time never runs backwards, as in a proxy: each request is judged at its own timestamp or at the
+latest timestamp so far, whichever is later. The report states how many requests are shifted and how
+far, and it warns where shifts make the figures doubtful: if shifts are long for the limit, if a log
+begins before the log in front of it ends, or if a timestamp is more than a day ahead of all before
+it and later lines do not confirm it (until their own timestamps have caught up, all later requests
+are judged at that time). --sort judges in order of time.
 
 NUL bytes that a truncation or a crash has left in a log are skipped, and the report says so.";
 
@@ -62,12 +62,12 @@ Examples:
   tollgate replay nginx.json --limit 'api=8 at once by header x-api-key' \
       --fields header:x-api-key=api_key,duration=request_time,path=request_uri
 
-Limits with names (NAME=QUOTA by KEY, as in tollgate proxy --help) are enforced together, by the
-same layer as in the proxy: a request passes if all of them admit it. --config takes them from the
-file of a proxy. A log is refused if it lacks a header, a host or a duration that a limit needs.
-The JSON log of tollgate proxy has no headers, but the key and the class that each limit found. In a
-log without the headers of preflights, each OPTIONS request counts as one. The rest of this help is
-about one quota; docs/replay.md has more about limits with names.
+All limits are enforced together: a request passes if all of them admit it. Limits with names
+(NAME=QUOTA by KEY, as in tollgate proxy --help) apply as in the proxy, and --config takes them from
+the file of a proxy. A log is refused if it lacks a header, a host or a duration that they need. The
+JSON log of tollgate proxy has no headers, but the key and the class that each limit found. In a log
+without the headers of preflights, each OPTIONS request counts as one. A quota without a name counts
+by --key, which may have any fields of the log. docs/replay.md has more about both.
 
 Formats, each recognised by its first lines: Common and Combined Log Format, also with a virtual
 host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log
@@ -91,7 +91,7 @@ as 2001:db8::/64, and a port, brackets and a zone do not count. If a JSON or CSV
 name for ip, --fields maps it, as in ip=remote_addr. A host name counts as it is, and so does a
 list of addresses, unless --trust-hops specifies which of them is the client.
 
-Requests without a value of the key's field ('-', null, or a missing field) are also limited. They
+Requests without a value of a field of --key ('-', null, or a missing field) are also limited. They
 share the key '-', and the report counts them.
 
 A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
@@ -102,10 +102,10 @@ and may begin its line with '#'; other lines that begin with '#' are skipped, an
 lines. A key has at most one quota. With --compare, windows run without the bursts of these quotas
 as well.
 
-The limiter forgets keys at the times of the log, as it would have done while the log was written:
-a new key is refused (--when-full) only while --max-keys other keys are not idle. Lines that step
-back in time do not change which keys are idle. Memory grows with the number of distinct keys, and
-not with the log, unless --sort is given (about 60 bytes for each request).
+A limiter forgets keys at the times of the log, as it would have done while the log was written: a
+new key is refused (--when-full) only while --max-keys other keys are not idle. Memory grows with the
+number of distinct keys, and not with the log, unless --sort is given (about 60 bytes for each
+request).
 
 Exit code: 0, or 2 if anything is refused: arguments, a file that cannot be read, a log of which no
 line parses, or with --strict any line that does not parse.";
@@ -115,7 +115,7 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     log: LogArgs,
 
-    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy:
+    /// A quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy:
     /// 'logins=5/min by ip for POST /login', see below. Several limits hold together
     #[cfg_attr(feature = "proxy", arg(required_unless_present = "config"))]
     #[cfg_attr(not(feature = "proxy"), arg(required = true))]
@@ -139,17 +139,17 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "NAME", help_heading = "Limit")]
     shadow: Vec<String>,
 
-    /// Requests that no limit with a name applies to, such as '/health or from 10.0.0.0/8'
+    /// Requests that no limit applies to, such as '/health or from 10.0.0.0/8'
     #[arg(long, value_name = "REQUESTS", help_heading = "Limit")]
     except: Vec<String>,
 
-    /// A file with the quotas of single keys, which replace the limit: lines of CSV such as
+    /// A file with the quotas of single keys, which replace the quota without a name: lines of CSV such as
     /// '192.0.2.1,1000/h burst 50', see below; an IPv6 address means its network; '-' is standard
     /// input
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     quotas: Option<PathBuf>,
 
-    /// The algorithm that enforces the limit [default: token-bucket]
+    /// The algorithm that enforces the limits [default: token-bucket]
     #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
     algorithm: Option<String>,
 
@@ -173,8 +173,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Limit")]
     when_full: Option<WhenFullArg>,
 
-    /// Keep the keys themselves instead of 64-bit fingerprints: slower and larger, but two keys
-    /// never share a state
+    /// Let limiters keep the keys themselves instead of 64-bit fingerprints: slower and larger, but
+    /// two keys never share a state
     #[arg(long, help_heading = "Limit")]
     exact_keys: bool,
 
@@ -193,10 +193,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Output::Text, help_heading = "Output")]
     pub(crate) format: Output,
 
-    /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns, or for limits with
-    /// names line,allowed,refused_by,outcome,retry_after_ns; '-' writes them to standard output
-    /// instead of the report. With several logs, the first column is 'file'. The file appears, or
-    /// replaces an earlier file, only after the replay has succeeded
+    /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns,refused_by,outcome;
+    /// '-' writes them to standard output instead of the report. With several logs, the first
+    /// column is 'file'. The file appears, or replaces an earlier file, only after the replay has
+    /// succeeded
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
 
@@ -211,7 +211,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, requires = "html", help_heading = "Output")]
     hash_clients: bool,
 
-    /// How many of the most denied keys to show
+    /// How many of the most refused keys of each limit to show
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
     top: usize,
 }
@@ -339,7 +339,7 @@ impl ReplayArgs {
         if cost == Cost::Bytes || has_quota {
             known.push("bytes");
         }
-        let has_names = !all().all(Limits::apply_always) || self.duration_unit.is_some();
+        let has_names = !all().all(Limits::are_by_fields) || self.duration_unit.is_some();
         if has_names
             || all().flat_map(|limits| &limits.layer.limits).any(|limit| limit.name.contains("at once"))
         {

@@ -12,6 +12,7 @@ pub(crate) mod limiter;
 pub(crate) mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use http::Request;
 use tollgate::{Algorithm, Decision, DecisionSource, ManualClock, Outcome, Quota, Tick};
 use tollgate_http::program::{self, Applies, Fact};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
-use tollgate_http::{LayerError, RateLimitLayer};
+use tollgate_http::{KeyPart, LayerError, RateLimitLayer, WhenNoKey};
 
 use super::key_quotas::KeyQuotas;
 use super::log::key::KeyShape;
@@ -49,9 +50,16 @@ impl Limits {
         self.by_fields.contains(&part.text_name)
     }
 
-    /// Returns whether every limit applies to every request, by a key from the line.
-    pub(crate) fn apply_always(&self) -> bool {
+    /// Returns whether every limit applies to every request, by fields of the log.
+    pub(crate) fn are_by_fields(&self) -> bool {
         self.layer.except.is_empty() && self.layer.limits.iter().all(|it| self.by_fields.contains(&it.name))
+    }
+
+    /// Returns whether every limit applies to every request, by fields of the log or by the address
+    /// of the client, so that no request has to be put together.
+    fn are_plain(&self) -> bool {
+        let is_plain = |limit| program::is_by_address(limit) || self.by_fields.contains(&limit.name);
+        self.layer.except.is_empty() && self.layer.limits.iter().all(is_plain)
     }
 
     /// Returns a limiter for the layer, which is never called. The engine checks the quotas that
@@ -124,8 +132,14 @@ pub(crate) type UnknownClasses = BTreeMap<String, u64>;
 
 /// The limits, which decide requests at the times of a log.
 pub(crate) struct Engine {
-    /// Finds the limits that apply. `None` if every limit always applies.
+    /// Finds the limits that apply. `None` if every limit applies to every request, by fields of the
+    /// log or by the address of the client.
     layer: Option<RateLimitLayer>,
+    /// For each limit, what happens to requests without an address, or `None` if the limit does not
+    /// count by the address alone.
+    by_address: Vec<Option<WhenNoKey>>,
+    /// How many bits of an IPv6 address count.
+    ipv6_prefix: u8,
     pub(crate) limits: Vec<Limit>,
     /// The algorithms, in the order of [`Algorithm::ALL`].
     pub(crate) entries: Vec<Entry>,
@@ -149,6 +163,8 @@ pub(crate) struct Line<'l> {
     pub(crate) duration_ns: u64,
     pub(crate) cost: u64,
     pub(crate) position: Position,
+    /// The address of the client.
+    pub(crate) ip: Option<IpAddr>,
     /// The key of limits by fields.
     pub(crate) key: &'l [u8],
 }
@@ -197,7 +213,7 @@ impl Engine {
     /// algorithm accepts them.
     pub(crate) fn new(limits: &Limits, building: &Building<'_>) -> Result<Self, Failure> {
         let unknown = Arc::default();
-        let layer = match limits.apply_always() {
+        let layer = match limits.are_plain() {
             true => None,
             false => Some(layer(limits, building.goes_by_record, &unknown).map_err(|error| refused(&error))?),
         };
@@ -222,8 +238,12 @@ impl Engine {
             })
             .collect();
         let main = main(&entries, settings, building)?;
+        let by_address =
+            all.iter().map(|limit| program::when_no_key(&limit.part).filter(|_| limit.fields.is_none()));
         Ok(Self {
             layer,
+            by_address: by_address.collect(),
+            ipv6_prefix: settings.ipv6_prefix,
             limits: all,
             entries,
             main,
@@ -248,7 +268,7 @@ impl Engine {
             self.trials().for_each(|trial| trial.begin(line.at));
         }
         self.now = self.now.max(line.at);
-        let is_refused = self.find(request, line.key);
+        let is_refused = self.find(request, &line);
         let asked = Asked {
             applied: &self.applied,
             refusing: &self.refusing,
@@ -273,21 +293,20 @@ impl Engine {
     /// Finds the limits that apply to a request. Returns whether the last of the refusing limits
     /// refuses the request.
     #[inline]
-    fn find(&mut self, request: &Request<()>, line_key: &[u8]) -> bool {
-        let Self { layer, limits, applied, refusing, without_key, keys, .. } = self;
+    fn find(&mut self, request: &Request<()>, line: &Line<'_>) -> bool {
+        let Self { layer, by_address, ipv6_prefix, limits, applied, refusing, without_key, keys, .. } = self;
         applied.clear();
         refusing.clear();
         without_key.clear();
         keys.clear();
         let mut is_refused = false;
-        let all = limits.len();
         let mut add = |limit: usize, applies: Applies<'_>| {
             let it = &mut limits[limit];
             let key_start = keys.len();
             let (class, refuses) = match applies {
                 Applies::Key(class, parts) => {
                     match it.fields {
-                        Some(_) => keys.extend_from_slice(line_key),
+                        Some(_) => keys.extend_from_slice(line.key),
                         None => write_key(parts, keys),
                     }
                     match it.classes[class].1 {
@@ -317,7 +336,22 @@ impl Engine {
         };
         match layer {
             Some(layer) => program::applicable(layer, request, add),
-            None => (0..all).for_each(|limit| _ = add(limit, Applies::Key(0, &[]))),
+            None => {
+                for (limit, by_address) in by_address.iter().enumerate() {
+                    let goes_on = match (by_address, line.ip) {
+                        (None, _) => add(limit, Applies::Key(0, &[])),
+                        (Some(_), Some(ip)) => {
+                            add(limit, Applies::Key(0, &[KeyPart::address(ip, *ipv6_prefix)]))
+                        }
+                        (Some(WhenNoKey::Share), None) => add(limit, Applies::Key(0, &[KeyPart::Missing])),
+                        (Some(WhenNoKey::Allow), None) => add(limit, Applies::WithoutKey),
+                        (Some(_), None) => add(limit, Applies::Refuses),
+                    };
+                    if !goes_on {
+                        break;
+                    }
+                }
+            }
         }
         // Such a refusal comes before the limits are checked.
         if is_refused {
@@ -353,29 +387,29 @@ impl Engine {
             }
         }
         let is_refused = is_refused || binding.is_some();
-        let mut least = None;
         // There are decisions only on the limits that have counted the request.
-        for (place, (it, decision)) in applied.iter().zip(decisions).enumerate() {
+        for (it, decision) in applied.iter().zip(decisions) {
             let Some(decision) = decision else { continue };
             let limit = &mut limits[it.limit];
             let is_shadow = limit.is_shadow;
-            let is_full =
-                decision.source() == DecisionSource::Policy && decision.outcome() != Outcome::TooCostly;
             let counts = limit.class(it.class);
             match decision.is_allowed() {
                 true if is_refused => counts.refused_by_another += 1,
                 true => counts.passed += 1,
                 false if is_shadow => counts.would_refuse += 1,
-                false if is_full => counts.full += 1,
+                false if is_full(decision) => counts.full += 1,
                 false => counts.denied += 1,
             }
-            if binding == Some(place) {
-                answer.outcome = Some(if is_full { "full" } else { "denied" });
-                (answer.by, answer.decision) = (Some(*it), Some(*decision));
-            }
-            if binding.is_none() && least.is_none_or(|least| decision.remaining() < least) {
-                least = Some(decision.remaining());
-                (answer.by, answer.decision) = (Some(*it), Some(*decision));
+        }
+        let remaining = |place: &usize| decisions[*place].as_ref().map_or(u64::MAX, Decision::remaining);
+        let place = match (binding, applied.len()) {
+            (None, 2..) => (0..applied.len()).min_by_key(remaining),
+            (binding, _) => binding.or(Some(0)),
+        };
+        if let Some((by, decision)) = place.and_then(|place| applied.get(place).zip(decisions.get(place))) {
+            (answer.by, answer.decision) = (Some(*by), *decision);
+            if binding.is_some() {
+                answer.outcome = Some(if decision.as_ref().is_some_and(is_full) { "full" } else { "denied" });
             }
         }
         for limit in without_key.iter() {
@@ -440,6 +474,11 @@ fn layer(
             *unknown.entry(limit.to_owned()).or_default().entry(class.to_owned()).or_default() += 1;
         })
         .build()
+}
+
+/// Returns whether a limiter refuses a request because it has no room for the key.
+fn is_full(decision: &Decision) -> bool {
+    decision.source() == DecisionSource::Policy && decision.outcome() != Outcome::TooCostly
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

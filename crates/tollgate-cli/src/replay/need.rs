@@ -56,7 +56,7 @@ impl Need {
         for part in parts.iter().filter(|part| has_places(part)) {
             add(&|| named(&part.text_name), What::Duration);
         }
-        (!needs.is_empty() || !limits.apply_always()).then_some(needs)
+        (!needs.is_empty() || !limits.are_by_fields()).then_some(needs)
     }
 
     /// Returns the facts of both lists.

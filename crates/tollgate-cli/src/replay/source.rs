@@ -1,6 +1,8 @@
 //! Finds the request in each line of a log: the key of limits by fields, and what limits with names
 //! read from a request.
 
+use std::net::IpAddr;
+
 use tollgate::Tick;
 
 use super::columns::{self, Columns, Found};
@@ -44,6 +46,7 @@ pub(crate) struct Arrived {
     pub(crate) at: Tick,
     pub(crate) cost: u64,
     pub(crate) duration_ns: u64,
+    pub(crate) ip: Option<IpAddr>,
     /// Whether, according to the proxy's log, a limit refused the request before the other limits
     /// were checked.
     pub(crate) is_early_refusal: bool,
@@ -96,10 +99,10 @@ impl Requests {
     }
 
     /// Sets the parts of `request` to the values of a line.
-    pub(crate) fn fill(&self, values: &[u8], request: &mut http::Request<()>) {
+    pub(crate) fn fill(&self, ip: Option<IpAddr>, values: &[u8], request: &mut http::Request<()>) {
         match &self.parts {
-            Some(Parts::Columns(columns)) => columns.fill(values, request),
-            Some(Parts::Proxy(..)) => proxy_log::fill(values, request),
+            Some(Parts::Columns(columns)) => columns.fill(ip, values, request),
+            Some(Parts::Proxy(..)) => proxy_log::fill(ip, values, request),
             None => {}
         }
     }
@@ -146,12 +149,19 @@ impl Source for Requests {
     #[inline]
     fn read(&mut self, text: &[u8], values: &mut Vec<u8>) -> Result<Option<Line>, Reason> {
         let Self { key, parts, buffer } = self;
-        let mut arrived =
-            Arrived { at: Tick::ZERO, cost: 1, duration_ns: 0, is_early_refusal: false, key_start: 0 };
+        let mut arrived = Arrived {
+            at: Tick::ZERO,
+            cost: 1,
+            duration_ns: 0,
+            ip: None,
+            is_early_refusal: false,
+            key_start: 0,
+        };
         if let Some(parts) = parts {
             match parts.read(text, values)? {
-                Some(Found::Request(columns::Arrived { at, cost, duration_ns, is_early_refusal })) => {
-                    arrived = Arrived { at, cost, duration_ns, is_early_refusal, key_start: values.len() };
+                Some(Found::Request(columns::Arrived { at, cost, duration_ns, ip, is_early_refusal })) => {
+                    arrived =
+                        Arrived { at, cost, duration_ns, ip, is_early_refusal, key_start: values.len() };
                 }
                 Some(Found::NoRequest) => return Ok(Some(Line::NoRequest)),
                 None if key.is_none() => return Ok(None),

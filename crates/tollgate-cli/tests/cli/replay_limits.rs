@@ -77,7 +77,7 @@ fn a_path_that_is_mapped_is_the_target_in_a_known_format_too() {
 }
 
 #[test]
-fn a_header_that_occurs_twice_has_no_value_as_in_the_proxy() {
+fn a_header_that_occurs_twice_is_ambiguous_as_in_the_proxy() {
     let line = |headers: &str| {
         format!(
             "{{\"ts\":1,\"request\":{{\"remote_ip\":\"192.0.2.1\",\"method\":\"GET\",\"uri\":\"/\",\"headers\":{{\
@@ -89,6 +89,11 @@ fn a_header_that_occurs_twice_has_no_value_as_in_the_proxy() {
         let log: String =
             [r#"["a"]"#, r#"["a","b"]"#].map(|list| line(&format!("\"{header}\":{list}"))).concat();
         assert_eq!(refused_by(&["--limit", &format!("a=9/h by header {name}")], &log), ["", "a"], "{name}");
+        let twice = log.repeat(2);
+        for (otherwise, refused) in [("allow", ["", "a", "a", "a"]), ("share", ["", "", "a", "a"])] {
+            let limit = format!("a=1/h by header {name} else {otherwise}");
+            assert_eq!(refused_by(&["--limit", &limit], &twice), refused, "{limit}");
+        }
         let scope = format!("a=1/h by ip for header {name}");
         assert_eq!(refused_by(&["--limit", &scope], &log), ["", "a"], "{name}");
     }

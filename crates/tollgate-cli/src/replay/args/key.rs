@@ -14,8 +14,8 @@ use crate::replay::log::schema::{Cost, Wanted};
 // A doc comment here would replace the description of the subcommand in its help.
 #[derive(Args)]
 pub(crate) struct KeyArgs {
-    /// The key that is limited: a field, or several fields joined with '+', as in ip+path [default:
-    /// ip]
+    /// The key of a quota without a name: a field, or several fields joined with '+', as in ip+path
+    /// [default: ip]
     #[arg(short, long, value_name = "FIELDS", help_heading = "Limit")]
     pub(crate) key: Option<String>,
 

@@ -100,7 +100,8 @@ impl Limit {
         let row = |&(refused, id): &(u64, KeyId)| RefusedKey {
             key: self.shown(keys[id]),
             refused,
-            requests: self.keys.requests(id),
+            requests: self.keys.requests()[id],
+            #[cfg(feature = "html")]
             id,
         };
         let mut rows: Vec<RefusedKey> =
@@ -132,6 +133,7 @@ pub(crate) struct RefusedKey {
     pub(crate) key: String,
     pub(crate) refused: u64,
     pub(crate) requests: u64,
+    #[cfg(feature = "html")]
     #[serde(skip)]
     pub(crate) id: KeyId,
 }

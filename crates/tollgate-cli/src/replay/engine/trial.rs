@@ -224,7 +224,7 @@ impl Trial {
     #[inline]
     pub(crate) fn judge(&mut self, limits: &[Limit], asked: &Asked<'_>) -> Option<usize> {
         for it in asked.refusing {
-            self.key(it).denied += 1;
+            key(&mut self.keys, it).denied += 1;
         }
         if asked.is_refused {
             self.totals.denied += 1;
@@ -242,65 +242,64 @@ impl Trial {
     fn count(&mut self, asked: &Asked<'_>, binding: Option<usize>) {
         let Asked { applied, position, .. } = *asked;
         let cost = u128::from(asked.cost);
-        for (place, it) in applied.iter().enumerate() {
-            let Some(Some(decision)) = self.limiters.decisions.get(place).copied() else { continue };
-            let is_denied = !decision.is_allowed();
-            self.key(it).denied += u64::from(is_denied);
+        let Self { limiters, keys, totals, algorithm, .. } = self;
+        for (place, (it, decision)) in applied.iter().zip(&limiters.decisions).enumerate() {
+            let Some(decision) = decision else { continue };
             match decision.source() {
-                DecisionSource::Policy => self.totals.answered_by_full_policy += 1,
-                DecisionSource::Overflow => self.totals.charged_to_shared_overflow += 1,
+                DecisionSource::Policy => totals.answered_by_full_policy += 1,
+                DecisionSource::Overflow => totals.charged_to_shared_overflow += 1,
                 _ => {}
             }
+            if decision.is_allowed() {
+                continue;
+            }
+            key(keys, it).denied += 1;
             if binding == Some(place) {
-                self.totals.too_costly += u64::from(decision.outcome() == Outcome::TooCostly);
+                totals.too_costly += u64::from(decision.outcome() == Outcome::TooCostly);
                 let wait = decision.retry_after().unwrap_or_default();
-                Wait::raise(&mut self.totals.longest_wait, wait, it, position);
+                Wait::raise(&mut totals.longest_wait, wait, it, position);
             }
         }
         if binding.is_some() {
-            self.totals.denied += 1;
-            self.totals.cost_denied += cost;
+            totals.denied += 1;
+            totals.cost_denied += cost;
             return;
         }
-        self.totals.passed += 1;
-        self.totals.cost_passed += cost;
-        let delays = applied.iter().zip(&self.limiters.decisions);
+        totals.passed += 1;
+        totals.cost_passed += cost;
+        // Only a queue admits requests with a later start.
+        if *algorithm != Algorithm::LeakyQueue {
+            return;
+        }
+        let delays = applied.iter().zip(&limiters.decisions);
         let delays = delays.filter_map(|(it, decision)| Some((decision.as_ref()?.start_after(), it)));
         if let Some((delay, it)) =
             delays.max_by_key(|(delay, _)| *delay).filter(|(delay, _)| !delay.is_zero())
         {
-            self.totals.delayed += 1;
-            Wait::raise(&mut self.totals.longest_delay, delay, it, position);
+            totals.delayed += 1;
+            Wait::raise(&mut totals.longest_delay, delay, it, position);
         }
     }
 
     #[inline]
     fn judge_compliant(&mut self, limits: &[Limit], asked: &Asked<'_>) {
-        if asked.applied.iter().any(|it| asked.now < self.key(it).waits_until) {
-            self.compliant.withheld += 1;
+        let Self { of_compliant, keys, compliant, .. } = self;
+        if asked.applied.iter().any(|it| asked.now < key(keys, it).waits_until) {
+            compliant.withheld += 1;
             return;
         }
-        let Some(binding) = self.of_compliant.check(limits, asked) else {
-            self.compliant.passed += 1;
+        let Some(binding) = of_compliant.check(limits, asked) else {
+            compliant.passed += 1;
             return;
         };
-        let decision = self.of_compliant.decisions.get(binding).copied().flatten();
+        let decision = of_compliant.decisions.get(binding).and_then(Option::as_ref);
         if decision.is_some_and(|it| it.outcome() == Outcome::TooCostly) {
-            self.compliant.too_costly += 1;
+            compliant.too_costly += 1;
             return;
         }
-        self.compliant.denied += 1;
-        let wait = decision.and_then(|it| it.retry_after()).unwrap_or_default();
-        self.key(&asked.applied[binding]).waits_until = asked.now + wait;
-    }
-
-    #[inline]
-    fn key(&mut self, of: &Applied) -> &mut PerKey {
-        let keys = &mut self.keys[of.limit];
-        if of.id >= keys.len() {
-            keys.resize(of.id + 1, PerKey::default());
-        }
-        &mut keys[of.id]
+        compliant.denied += 1;
+        let wait = decision.and_then(Decision::retry_after).unwrap_or_default();
+        key(keys, &asked.applied[binding]).waits_until = asked.now + wait;
     }
 
     /// Returns the decisions on the last request, one for each limit that applied.
@@ -318,4 +317,13 @@ impl Trial {
     pub(crate) fn keys_denied(&self) -> usize {
         self.keys.iter().flatten().filter(|key| key.denied > 0).count()
     }
+}
+
+#[inline]
+fn key<'k>(keys: &'k mut [Vec<PerKey>], of: &Applied) -> &'k mut PerKey {
+    let keys = &mut keys[of.limit];
+    if of.id >= keys.len() {
+        keys.resize(of.id + 1, PerKey::default());
+    }
+    &mut keys[of.id]
 }

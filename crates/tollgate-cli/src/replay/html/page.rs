@@ -166,7 +166,8 @@ fn write_rates(facts: &Facts<'_>, page: &mut Markup) {
     // Groups the keys by the number of requests in their busiest minute. Each group covers a range
     // twice as wide as the previous group's: 1, 2, 3 to 4, 5 to 8.
     let mut classes: Vec<(u64, u64)> = Vec::new();
-    for id in (0..limit.keys.len()).filter(|&id| limit.keys.requests(id) > 0) {
+    let ids = 0..limit.keys.requests().len();
+    for id in ids.filter(|&id| limit.keys.requests()[id] > 0) {
         let most = facts.seen.busiest_minute(0, id).max(1);
         let class = most.next_power_of_two().trailing_zeros() as usize;
         if classes.len() <= class {

@@ -190,7 +190,7 @@ impl Report {
             key_quotas: key_quotas.zip(by_fields).map(|(own, limit)| KeysWithQuotas {
                 file: own.name(),
                 keys: own.quotas.len(),
-                seen: (0..own.quotas.len()).filter(|&id| limit.keys.requests(id) > 0).count(),
+                seen: (0..own.quotas.len()).filter(|&id| limit.keys.requests()[id] > 0).count(),
             }),
             key: (!fields.is_empty()).then(|| printable(fields.join("+").as_bytes())),
             cost: match settings.wanted.cost {
