@@ -100,31 +100,11 @@ impl Limits {
     }
 }
 
-/// An algorithm's trial, or the reason why the algorithm does not accept the limits.
+/// An algorithm's trial, or the reason why the algorithm does not accept the limits. The reason
+/// begins with the option that gives what was refused.
 pub(crate) enum Entry {
     Tried(Box<Trial>),
-    Refused { algorithm: Algorithm, refusal: Refusal },
-}
-
-/// A refused limit, and the reason.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    /// The option that gives what was refused.
-    option: String,
-    error: String,
-    /// Whether the option is the limit itself, without a name.
-    is_of_limit: bool,
-}
-
-impl Refusal {
-    /// Returns the reason. It omits the limit if there is only one, which the report states.
-    pub(crate) fn why(&self) -> String {
-        if self.is_of_limit { self.error.clone() } else { self.text() }
-    }
-
-    fn text(&self) -> String {
-        format!("{}: {}", self.option, self.error)
-    }
+    Refused { algorithm: Algorithm, why: String },
 }
 
 /// The classes of requests that a limit does not define, each with its number of requests.
@@ -234,7 +214,7 @@ impl Engine {
             .filter(|algorithm| building.compares || *algorithm == settings.algorithm)
             .map(|algorithm| match trial(algorithm, limits, &all, building.key_quotas) {
                 Ok(trial) => Entry::Tried(Box::new(trial)),
-                Err(refusal) => Entry::Refused { algorithm, refusal },
+                Err(why) => Entry::Refused { algorithm, why },
             })
             .collect();
         let main = main(&entries, settings, building)?;
@@ -492,14 +472,14 @@ fn trial(
     limits: &Limits,
     all: &[Limit],
     own: Option<&KeyQuotas>,
-) -> Result<Trial, Refusal> {
+) -> Result<Trial, String> {
     let tried = |quota: Quota| match algorithm.has_burst() || algorithm == limits.layer.algorithm {
         true => quota,
         false => Quota::new(quota.tokens(), quota.period()),
     };
     let LayerSettings { max_keys, when_full, .. } = limits.layer;
     let settings = LimiterSettings { algorithm, when_full, exact_keys: limits.exact_keys };
-    let limiters = || -> Result<Limiters, Refusal> {
+    let limiters = || -> Result<Limiters, String> {
         let clock = ManualClock::new();
         let mut by_limit = Vec::new();
         for limit in all {
@@ -514,13 +494,11 @@ fn trial(
                 };
                 let limiter = ClassLimiter::new(allowance, max_keys, settings, &clock).map_err(|error| {
                     let class = class.as_ref().map_or(String::new(), |class| format!("class {class:?}: "));
-                    let option = match limit.fields {
-                        Some(_) if error.setting() == "max_keys" => "--max-keys".to_owned(),
-                        Some(_) => "--limit".to_owned(),
-                        None => format!("--limit '{}'", limit.name()),
-                    };
-                    let is_of_limit = option == "--limit";
-                    Refusal { option, error: format!("{class}{error}"), is_of_limit }
+                    match limit.fields {
+                        Some(_) if error.setting() == "max_keys" => format!("--max-keys: {error}"),
+                        Some(_) => format!("--limit: {error}"),
+                        None => format!("--limit '{}': {class}{error}", limit.name()),
+                    }
                 })?;
                 classes.push(limiter);
             }
@@ -540,7 +518,7 @@ fn set_key_quotas(
     own: &KeyQuotas,
     settings: LimiterSettings,
     tried: impl Fn(Quota) -> Quota,
-) -> Result<(), Refusal> {
+) -> Result<(), String> {
     let ids: Vec<usize> = (0..own.quotas.len()).collect();
     let quotas = ids.iter().zip(&own.quotas).map(|(id, own)| (id, tried(own.quota)));
     limiter.set_key_quotas(quotas).map_err(|error| {
@@ -549,8 +527,8 @@ fn set_key_quotas(
             ClassLimiter::new(Allowance::Rate(tried(quota)), 1, settings, &ManualClock::new()).is_err()
         };
         let refused = own.quotas.iter().find(|own| is_refused(own.quota));
-        let option = refused.map_or_else(|| format!("--quotas {}", own.name()), |refused| own.place(refused));
-        Refusal { option, error: error.to_string(), is_of_limit: false }
+        let place = refused.map_or_else(|| format!("--quotas {}", own.name()), |refused| own.place(refused));
+        format!("{place}: {error}")
     })
 }
 
@@ -563,14 +541,10 @@ fn main(entries: &[Entry], settings: &LayerSettings, building: &Building<'_>) ->
         match entry {
             Entry::Tried(trial) if trial.algorithm == settings.algorithm => return Ok(number),
             Entry::Tried(_) => accepting.push(number),
-            Entry::Refused { algorithm, refusal }
-                if !building.shows_all && *algorithm == settings.algorithm =>
-            {
-                return Err(Failure::refused(refusal.text()));
+            Entry::Refused { algorithm, why } if !building.shows_all && *algorithm == settings.algorithm => {
+                return Err(Failure::refused(why));
             }
-            Entry::Refused { algorithm, refusal } => {
-                reasons.push(format!("\n  {}: {algorithm}: {}", refusal.option, refusal.error));
-            }
+            Entry::Refused { algorithm, why } => reasons.push(format!("\n  {algorithm}: {why}")),
         }
     }
     accepting.first().copied().ok_or_else(|| {

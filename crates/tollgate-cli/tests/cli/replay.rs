@@ -1114,13 +1114,14 @@ fn threads_change_nothing_in_decisions_and_report() {
             log.clone()
         }),
     ];
-    let runs: [&[&str]; 6] = [
+    let runs: [&[&str]; 7] = [
         &["--limit", "30/min burst 10"],
         &["--limit", "30/min", "--key", "ip+path", "--cost", "bytes", "--sort"],
         &["--limit", "3/10s", "--max-keys", "4"],
         &["--limit", "30/min", "--algorithm", "sliding-window", "--key", "user-agent"],
         &["--limit", "30/min", "--compare"],
         &["--limit", "a=30/min by ip", "--limit", "b=5/min by ip+path for POST"],
+        &["--limit", "9/min", "--key", "user", "--limit", "b=5/min by ip for POST"],
     ];
     for (shape, log) in &shapes {
         for run in runs {

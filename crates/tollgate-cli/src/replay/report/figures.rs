@@ -299,8 +299,8 @@ impl Outcome {
                 refused: None,
                 figures: Some(Figures::new(trial, engine, log)),
             },
-            Entry::Refused { algorithm, refusal } => {
-                Self { algorithm: algorithm.to_string(), refused: Some(refusal.why()), figures: None }
+            Entry::Refused { algorithm, why } => {
+                Self { algorithm: algorithm.to_string(), refused: Some(why.clone()), figures: None }
             }
         }
     }
