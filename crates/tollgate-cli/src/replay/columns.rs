@@ -166,7 +166,7 @@ impl Columns {
         let (mut duration_ns, mut ip) = (0, None);
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
             match slot {
-                Slot::Method if is_missing(value) || Method::from_bytes(value).is_err() => {
+                Slot::Method if !is_method(value) => {
                     return Ok(Some(Found::NoRequest));
                 }
                 Slot::Target if is_too_long(value, self.format.escapes()) => {
@@ -298,6 +298,11 @@ fn lacking(need: &Need, why: &str) -> String {
          tollgate proxy",
         need.of
     )
+}
+
+fn is_method(value: &[u8]) -> bool {
+    let is_word = !value.is_empty() && value.iter().all(u8::is_ascii_uppercase);
+    is_word || !is_missing(value) && Method::from_bytes(value).is_ok()
 }
 
 pub(crate) fn is_missing(value: &[u8]) -> bool {

@@ -57,11 +57,12 @@ impl Decisions {
         }
         let key = last_key.as_ref().filter(|_| answer.by.is_some()).map_or("", |(.., shown)| shown);
         let limit = answer.by.filter(|_| !answer.passes()).map(|by| &engine.limits[by.limit]);
+        let decision = engine.decision(answer);
         rows.write(position, |row| {
             row.text(key)?;
             row.text(if answer.passes() { "true" } else { "false" })?;
-            row.optional(answer.decision.as_ref().map(Decision::remaining).map(u128::from))?;
-            row.optional(answer.retry_after().map(|wait| wait.as_nanos()))?;
+            row.optional(decision.map(Decision::remaining).map(u128::from))?;
+            row.optional(decision.and_then(Decision::retry_after).map(|wait| wait.as_nanos()))?;
             row.text(limit.map_or("", |limit| &limit.part.name))?;
             row.text(answer.outcome.unwrap_or_default())
         })

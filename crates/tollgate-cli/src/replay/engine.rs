@@ -14,7 +14,6 @@ pub(crate) mod trial;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use http::Request;
 use tollgate::{Algorithm, Decision, DecisionSource, ManualClock, Outcome, Quota, Tick};
@@ -159,17 +158,13 @@ pub(crate) struct Answer {
     /// The limit that refused the request, or the limit with the fewest tokens left. `None` if no
     /// limit applies.
     pub(crate) by: Option<Applied>,
-    /// The decision of this limit, unless it refused the request without counting it.
-    pub(crate) decision: Option<Decision>,
+    /// The index of this limit among those that counted the request.
+    place: Option<usize>,
 }
 
 impl Answer {
     pub(crate) fn passes(&self) -> bool {
         self.outcome.is_none()
-    }
-
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
-        self.decision.and_then(|decision| decision.retry_after())
     }
 }
 
@@ -351,7 +346,7 @@ impl Engine {
             Entry::Tried(trial) => trial.decisions(),
             Entry::Refused { .. } => &[],
         };
-        let mut answer = Answer { at: self.now, outcome: None, by: None, decision: None };
+        let mut answer = Answer { at: self.now, outcome: None, by: None, place: None };
         for it in refusing.iter() {
             let limit = &mut limits[it.limit];
             let (is_shadow, has_key) = (limit.is_shadow, it.class < limit.classes.len());
@@ -386,10 +381,11 @@ impl Engine {
             (None, 2..) => (0..applied.len()).min_by_key(remaining),
             (binding, _) => binding.or(Some(0)),
         };
-        if let Some((by, decision)) = place.and_then(|place| applied.get(place).zip(decisions.get(place))) {
-            (answer.by, answer.decision) = (Some(*by), *decision);
+        if let Some((place, by)) = place.and_then(|place| Some((place, applied.get(place)?))) {
+            (answer.by, answer.place) = (Some(*by), Some(place));
             if binding.is_some() {
-                answer.outcome = Some(if decision.as_ref().is_some_and(is_full) { "full" } else { "denied" });
+                let is_full = decisions[place].as_ref().is_some_and(is_full);
+                answer.outcome = Some(if is_full { "full" } else { "denied" });
             }
         }
         for limit in without_key.iter() {
@@ -400,6 +396,12 @@ impl Engine {
             }
         }
         answer
+    }
+
+    /// Returns the decision of the limit that gave the last answer, unless the limit refused the
+    /// request without counting it.
+    pub(crate) fn decision(&self, answer: &Answer) -> Option<&Decision> {
+        self.main()?.decisions().get(answer.place?)?.as_ref()
     }
 
     fn trials(&self) -> impl Iterator<Item = &Trial> {

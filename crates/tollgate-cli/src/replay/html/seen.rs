@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tollgate::Outcome;
+use tollgate::{Decision, Outcome};
 
 use super::rates::Rates;
 use super::waits::Waits;
@@ -31,8 +31,9 @@ impl Seen {
             self.by_limit[it.limit].rates.add(it.id, answer.at);
         }
         let Some(by) = answer.by.filter(|_| !answer.passes()) else { return };
-        let wait = answer.retry_after();
-        match answer.decision.map(|decision| decision.outcome()) {
+        let decision = engine.decision(answer);
+        let wait = decision.and_then(Decision::retry_after);
+        match decision.map(Decision::outcome) {
             Some(Outcome::TooCostly) => self.waits.never += 1,
             _ => self.waits.add(wait),
         }
