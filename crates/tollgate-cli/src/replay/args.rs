@@ -24,7 +24,7 @@ use super::log::schema::Cost;
 use super::settings::{ConfigFile, Settings, by_fields};
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
-use crate::limit::{parse_except, parse_named_limit, parse_path_templates};
+use crate::limit::{parse_except, parse_limit, parse_named_limit, parse_path_templates};
 #[cfg(feature = "html")]
 use crate::printable::{printable, shell_word};
 
@@ -326,6 +326,10 @@ impl ReplayArgs {
                  names: expected one; give the others names, as in 'per-ip=100/s by ip'",
             ));
         }
+        let of_keys = all().flat_map(|limits| &limits.by_fields).filter(|_| self.quotas.is_some());
+        for quota in of_keys {
+            parse_limit(quota, "--quotas sets the quotas of keys in the place of a quota, and this is none")?;
+        }
         let inputs = self.log.inputs()?;
         let key_quotas = self.quotas.take().map(Input::named);
         if key_quotas == Some(Input::Stdin) && inputs.contains(&Input::Stdin) {
@@ -347,8 +351,8 @@ impl ReplayArgs {
             known.push("header:NAME");
         }
         let key = if has_quota { fields } else { Vec::new() };
-        let mut wanted =
-            self.key.wanted(&self.log, self.fields.as_deref(), &known, key, (cost, has_names))?;
+        let is_named = all().any(|limits| limits.layer.limits.len() > limits.by_fields.len());
+        let mut wanted = self.key.wanted(&self.log, self.fields.as_deref(), &known, key, (cost, is_named))?;
         wanted.ipv6_prefix = ipv6_prefix;
         let html = self.page();
         Ok(Settings {

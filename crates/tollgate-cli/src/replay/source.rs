@@ -54,6 +54,12 @@ pub(crate) struct Arrived {
     pub(crate) key_start: usize,
 }
 
+impl Arrived {
+    fn new(at: Tick, cost: u64) -> Self {
+        Self { at, cost, duration_ns: 0, ip: None, is_early_refusal: false, key_start: 0 }
+    }
+}
+
 impl Requests {
     /// Opens a log. `first` is its first line, and `needs` contains what limits with names need, or
     /// `None` if there are no such limits.
@@ -145,44 +151,28 @@ impl Parts {
 impl Source for Requests {
     type Request = Line;
 
-    /// Reads a line twice if there are limits of both kinds.
+    /// Reads a line twice if there are limits of both kinds. Both readers see every line, because a
+    /// line may be a part of another one.
     #[inline]
     fn read(&mut self, text: &[u8], values: &mut Vec<u8>) -> Result<Option<Line>, Reason> {
         let Self { key, parts, buffer } = self;
-        let mut arrived = Arrived {
-            at: Tick::ZERO,
-            cost: 1,
-            duration_ns: 0,
-            ip: None,
-            is_early_refusal: false,
-            key_start: 0,
+        let Some(parts) = parts else {
+            let request = key.as_mut().map_or(Ok(None), |records| records.read(text, values))?;
+            return Ok(request.map(|Request { at, cost }| Line::Request(Arrived::new(at, cost))));
         };
-        if let Some(parts) = parts {
-            match parts.read(text, values)? {
-                Some(Found::Request(columns::Arrived { at, cost, duration_ns, ip, is_early_refusal })) => {
-                    arrived =
-                        Arrived { at, cost, duration_ns, ip, is_early_refusal, key_start: values.len() };
-                }
-                Some(Found::NoRequest) => return Ok(Some(Line::NoRequest)),
-                None if key.is_none() => return Ok(None),
-                None => {}
+        buffer.clear();
+        let of_key = key.as_mut().map(|records| records.read(text, buffer));
+        let found = parts.read(text, values)?;
+        let is_whole = of_key.transpose()?.is_none_or(|request| request.is_some());
+        Ok(match found.filter(|_| is_whole) {
+            Some(Found::Request(columns::Arrived { at, cost, duration_ns, ip, is_early_refusal })) => {
+                let key_start = values.len();
+                values.extend_from_slice(buffer);
+                Some(Line::Request(Arrived { at, cost, duration_ns, ip, is_early_refusal, key_start }))
             }
-        }
-        if let Some(records) = key {
-            // A reader writes a key into an empty buffer.
-            let request = match arrived.key_start {
-                0 => records.read(text, values)?,
-                _ => {
-                    buffer.clear();
-                    let request = records.read(text, buffer)?;
-                    values.extend_from_slice(buffer);
-                    request
-                }
-            };
-            let Some(Request { at, cost }) = request else { return Ok(None) };
-            (arrived.at, arrived.cost) = (at, cost);
-        }
-        Ok(Some(Line::Request(arrived)))
+            Some(Found::NoRequest) => Some(Line::NoRequest),
+            None => None,
+        })
     }
 
     fn again(&self) -> Option<Self> {

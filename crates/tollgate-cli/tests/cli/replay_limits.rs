@@ -16,16 +16,6 @@ fn refused_by(args: &[&str], log: &str) -> Vec<String> {
 }
 
 #[test]
-fn one_limit_by_address_decides_as_the_quota_alone() {
-    let quota = json(&replay(&[LOG, "--limit", "30/min burst 10", "--sort", "--format", "json"]));
-    let named = json(&replay(&[LOG, "--limit", "a=30/min burst 10 by ip", "--sort", "--format", "json"]));
-    // Two lines describe no request that a limit would have seen.
-    assert_eq!(named["log"]["no_requests"], 2);
-    assert_eq!(named["results"][0]["denied"], quota["results"][0]["denied"]);
-    assert_eq!(named["limits"][0]["classes"][0]["denied"], quota["results"][0]["denied"]);
-}
-
-#[test]
 fn a_request_passes_only_if_all_limits_admit_it() {
     let log = "time,ip,method,path\n1,192.0.2.1,POST,/login\n1,192.0.2.1,POST,//login\n1,192.0.2.1,GET,/a\n\
         1,192.0.2.1,GET,/a\n1,192.0.2.9,GET,/a\n";
@@ -232,6 +222,33 @@ fn a_quota_without_a_name_is_a_limit_like_the_others() {
 }
 
 #[test]
+fn a_split_line_is_joined_for_limits_of_both_kinds() {
+    let line = |ip: &str, agent: &str| {
+        format!("{ip} - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"{agent}\"")
+    };
+    let cut = |line: &str| -> String {
+        let parts = line.as_bytes().chunks(16_000).map(|part| std::str::from_utf8(part).expect("ASCII"));
+        let parts: Vec<&str> = parts.collect();
+        let part = |(number, part): (usize, &&str)| {
+            let tag = if number + 1 < parts.len() { "P" } else { "F" };
+            format!("2016-10-06T00:17:09.6Z stdout {tag} {part}\n")
+        };
+        parts.iter().enumerate().map(part).collect()
+    };
+    // The third line has an address that limits with names refuse.
+    let agent = "x".repeat(40_000);
+    let log = [
+        line("192.0.2.1", "y"),
+        line("192.0.2.1", &agent),
+        line("example.org", &agent),
+        line("192.0.2.1", &agent),
+    ];
+    let log: String = log.iter().map(|line| cut(line)).collect();
+    let args = ["--limit", "1/h", "--key", "user-agent", "--limit", "b=9/h by ip"];
+    assert_eq!(refused_by(&args, &log), ["", "", "1/h"]);
+}
+
+#[test]
 fn a_quota_beside_limits_with_names_has_any_fields_and_quotas_of_single_keys() {
     let log = "time,ip,method,path,user\n1,192.0.2.1,GET,/a,x\n1,192.0.2.2,GET,/b,x\n1,192.0.2.3,GET,/c,y\n\
         1,192.0.2.3,GET,/c,y\n1,192.0.2.1,POST,/login,z\n1,192.0.2.1,POST,/login,w\n";
@@ -301,6 +318,9 @@ fn what_has_no_meaning_beside_limits_with_names_is_refused() {
         (&["--limit", "a=1/s by ip", "--key", "ip"], "--key is for a quota without a name"),
         (&["--limit", "a=1/s by ip", "--quotas", "x"], "--quotas is for a quota without a name"),
         (&["--limit", "5/s", "--limit", "9/h", "--quotas", "x"], "there are several quotas without names"),
+        (&["--limit", "8 at once", "--quotas", "x"], "the place of a quota, and this is none: "),
+        (&["--limit", "5/s and 9/h", "--quotas", "x"], "the place of a quota, and this is none: "),
+        (&["--limit", "5/s", "--except", "/a", "--path-template", "/a"], "would not be used"),
         (&["--limit", "5/s", "--shadow", "a"], "invalid --shadow `a`"),
         (&["--limit", "a=1/s by ip", "--shadow", "b"], "invalid --shadow `b`"),
         (&["--limit", "a=1/s by ip", "--fields", "bytes=b"], "expected before '=': time, ip, method"),
