@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Request;
-use tollgate::{Algorithm, Decision, DecisionSource, ManualClock, Outcome, Quota, Tick};
+use tollgate::{Algorithm, Decision, DecisionSource, ManualClock, Outcome, Quota, Tick, WhenFull};
 use tollgate_http::program::{self, Applies, Fact};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
 use tollgate_http::{KeyPart, LayerError, RateLimitLayer, WhenNoKey};
@@ -511,7 +511,12 @@ fn trial(
         }
         Ok(Limiters::new(by_limit, clock))
     };
-    Ok(Trial::new(algorithm, [limiters()?, limiters()?]))
+    // While a client waits, a limiter may admit one of its requests that costs less, whose key has
+    // got a place of its own, or that is of another class.
+    let may_differ =
+        limits.has_costs || when_full == WhenFull::Share || all.iter().any(|limit| limit.classes.len() > 1);
+    let of_compliant = if may_differ { Some(limiters()?) } else { None };
+    Ok(Trial::new(algorithm, limiters()?, of_compliant))
 }
 
 /// Gives keys their own quotas. The keys have the first ids, in order.

@@ -299,6 +299,28 @@ fn a_compliant_client_waits_and_is_denied_less() {
     assert_eq!(result["longest_wait"]["line"], 2);
 }
 
+/// With costs, the compliant client has limiters of its own.
+#[test]
+fn a_compliant_client_fares_alike_if_each_request_costs_one_byte() {
+    let log = log();
+    let row = |fields: &Fields<'_>| format!("{},{},1\n", fields.seconds, fields.ip);
+    let rows: String = fields(&log).iter().flatten().map(row).collect();
+    let log = format!("time,ip,bytes\n{rows}");
+    for limits in [
+        &["--limit", "30/min burst 10"][..],
+        &["--limit", "3/10s", "--max-keys", "4"],
+        &["--limit", "a=14/min by ip else allow", "--limit", "all=40/min by nothing"],
+    ] {
+        let results = |cost: &str| {
+            let args = [limits, &["--sort", "--compare", "--format", "json", "--cost", cost]].concat();
+            json(&replay_stdin(&args, log.as_bytes()))["results"].clone()
+        };
+        let (one, bytes) = (results("1"), results("bytes"));
+        assert!(one[0]["compliant"]["withheld"].as_u64() > Some(0), "{one}");
+        assert_eq!(one, bytes, "{limits:?}");
+    }
+}
+
 #[test]
 fn compare_shows_all_algorithms_and_windows_without_the_burst() {
     let args = [&[LOG, "--compare"][..], &LIMIT].concat();

@@ -333,9 +333,11 @@ fn what_has_no_meaning_beside_limits_with_names_is_refused() {
 #[test]
 fn the_text_report_has_each_limit_with_its_reasons() {
     let args = ["--limit", "per-ip=30/min burst 10 by ip", "--limit", "try=1/h by ip", "--shadow", "try"];
-    let report = text(&replay(&[&[LOG][..], &args].concat()));
+    let never = ["--limit", "never=1/s by ip for /nowhere"];
+    let report = text(&replay(&[&[LOG][..], &args, &never].concat()));
     for part in [
-        "2 limits, token-bucket",
+        "3 limits, token-bucket",
+        "  never: applied to no request\n",
         "Outcome of all limits together",
         "try (shadow)",
         "that it would have refused",

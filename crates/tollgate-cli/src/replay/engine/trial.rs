@@ -198,7 +198,9 @@ struct PerKey {
 pub(crate) struct Trial {
     pub(crate) algorithm: Algorithm,
     limiters: Limiters,
-    of_compliant: Limiters,
+    /// The limiters of the compliant client, or `None` if their states would be those of `limiters`:
+    /// while the client waits, `limiters` deny all its requests, and a denial changes no state.
+    of_compliant: Option<Limiters>,
     /// For each limit, its keys.
     keys: Vec<Vec<PerKey>>,
     pub(crate) totals: Totals,
@@ -206,7 +208,9 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    pub(crate) fn new(algorithm: Algorithm, [limiters, of_compliant]: [Limiters; 2]) -> Self {
+    /// `of_compliant` contains the limiters of the compliant client, if their states may differ from
+    /// those of `limiters`.
+    pub(crate) fn new(algorithm: Algorithm, limiters: Limiters, of_compliant: Option<Limiters>) -> Self {
         let keys = limiters.by_limit.iter().map(|_| Vec::new()).collect();
         let (totals, compliant) = (Totals::default(), Compliant::default());
         Self { algorithm, limiters, of_compliant, keys, totals, compliant }
@@ -215,7 +219,7 @@ impl Trial {
     /// Tells the limiters that the log begins at this time.
     pub(crate) fn begin(&self, at: Tick) {
         self.limiters.begin(at);
-        self.of_compliant.begin(at);
+        self.of_compliant.iter().for_each(|limiters| limiters.begin(at));
     }
 
     /// Decides a request, and counts the result. Returns the index, among the limits that apply, of
@@ -234,7 +238,7 @@ impl Trial {
         }
         let binding = self.limiters.check(limits, asked);
         self.count(asked, binding);
-        self.judge_compliant(limits, asked);
+        self.judge_compliant(limits, asked, binding);
         binding
     }
 
@@ -282,17 +286,21 @@ impl Trial {
     }
 
     #[inline]
-    fn judge_compliant(&mut self, limits: &[Limit], asked: &Asked<'_>) {
-        let Self { of_compliant, keys, compliant, .. } = self;
+    fn judge_compliant(&mut self, limits: &[Limit], asked: &Asked<'_>, binding: Option<usize>) {
+        let Self { limiters, of_compliant, keys, compliant, .. } = self;
         if asked.applied.iter().any(|it| asked.now < key(keys, it).waits_until) {
             compliant.withheld += 1;
             return;
         }
-        let Some(binding) = of_compliant.check(limits, asked) else {
+        let (binding, decisions) = match of_compliant {
+            Some(limiters) => (limiters.check(limits, asked), &limiters.decisions),
+            None => (binding, &limiters.decisions),
+        };
+        let Some(binding) = binding else {
             compliant.passed += 1;
             return;
         };
-        let decision = of_compliant.decisions.get(binding).and_then(Option::as_ref);
+        let decision = decisions.get(binding).and_then(Option::as_ref);
         if decision.is_some_and(|it| it.outcome() == Outcome::TooCostly) {
             compliant.too_costly += 1;
             return;
