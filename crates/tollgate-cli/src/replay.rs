@@ -13,9 +13,9 @@
 //! uses the recorded key and class. The proxy writes each line at the end of a request, so a replay
 //! sorts this log by time.
 //!
-//! Memory grows only with the number of distinct keys of each limit, and with the number of requests
-//! in flight: even with several threads, only a few chunks of the log are in memory at a time. If
-//! the replay sorts the log, memory also grows with the log.
+//! Memory grows only with the number of distinct keys of each limit, and with the number of
+//! requests in flight: even with several threads, only a few chunks of the log are in memory at a
+//! time. If the replay sorts the log, memory also grows with the log.
 //!
 //! [`suggest`](mod@suggest) finds quotas for a log.
 
@@ -138,8 +138,8 @@ struct Waiting {
 impl<'s> Replay<'s> {
     /// # Errors
     ///
-    /// Returns an error if the proxy would refuse the limits, or if an output would overwrite a file
-    /// that the replay reads.
+    /// Returns an error if the proxy would refuse the limits, or if an output would overwrite a
+    /// file that the replay reads.
     pub fn new(settings: &'s Settings) -> Result<Self, Failure> {
         let key_quotas = match &settings.key_quotas {
             Some(input) => Some(KeyQuotas::read(input, &settings.wanted)?),
@@ -327,8 +327,8 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Counts the answers of two engines to one request. A changed answer belongs to the key that one of
-/// the limits refuses.
+/// Counts the answers of two engines to one request. A changed answer belongs to the key that one
+/// of the limits refuses.
 #[inline]
 fn count_change(changes: &mut Changes, [before, after]: [(&Engine, &Answer); 2]) {
     let passes = [before.1.passes(), after.1.passes()];

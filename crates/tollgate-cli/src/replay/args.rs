@@ -143,9 +143,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "REQUESTS", help_heading = "Limit")]
     except: Vec<String>,
 
-    /// A file with the quotas of single keys, which replace the quota without a name: lines of CSV such as
-    /// '192.0.2.1,1000/h burst 50', see below; an IPv6 address means its network; '-' is standard
-    /// input
+    /// A file with the quotas of single keys, which replace the quota without a name: lines of CSV
+    /// such as '192.0.2.1,1000/h burst 50', see below; an IPv6 address means its network; '-' is
+    /// standard input
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     quotas: Option<PathBuf>,
 

@@ -111,8 +111,8 @@ pub(crate) type UnknownClasses = BTreeMap<String, u64>;
 
 /// The limits, which decide requests at the times of a log.
 pub(crate) struct Engine {
-    /// Finds the limits that apply. `None` if every limit applies to every request, by fields of the
-    /// log or by the address of the client.
+    /// Finds the limits that apply. `None` if every limit applies to every request, by fields of
+    /// the log or by the address of the client.
     layer: Option<RateLimitLayer>,
     /// For each limit, what happens to requests without an address, or `None` if the limit does not
     /// count by the address alone.

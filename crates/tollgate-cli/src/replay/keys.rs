@@ -9,8 +9,8 @@ use foldhash::fast::RandomState;
 /// The index of a key, in the order in which keys first appear.
 pub(crate) type KeyId = usize;
 
-/// The keys of one limit. A replay's memory grows with the number of distinct keys, not with the number
-/// of lines.
+/// The keys of one limit. A replay's memory grows with the number of distinct keys, not with the
+/// number of lines.
 #[derive(Default)]
 pub(crate) struct Keys {
     ids: HashMap<Key, KeyId, RandomState>,

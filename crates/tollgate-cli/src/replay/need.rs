@@ -25,8 +25,8 @@ pub(crate) enum What {
 }
 
 impl Need {
-    /// Returns the facts that these limits need, or `None` if all of them count by fields of the log
-    /// and need nothing else. `file` contains the settings that are not arguments, and `parts`
+    /// Returns the facts that these limits need, or `None` if all of them count by fields of the
+    /// log and need nothing else. `file` contains the settings that are not arguments, and `parts`
     /// contains the limits' parts. A fact needed by several limits is listed once, under the first
     /// of them.
     pub(crate) fn all(limits: &Limits, file: Option<&ConfigFile>, parts: &[LimitPart]) -> Option<Vec<Self>> {

@@ -67,9 +67,9 @@ impl LocalLimiter {
     }
 }
 
-/// Returns the maximum number of keys of each class. `max_keys` is divided equally among the classes
-/// named in the text. Each class from a file receives the same share, so that a new line in the file
-/// does not change existing classes.
+/// Returns the maximum number of keys of each class. `max_keys` is divided equally among the
+/// classes named in the text. Each class from a file receives the same share, so that a new line in
+/// the file does not change existing classes.
 pub(crate) fn room(part: &LimitPart, max_keys: usize) -> usize {
     let named = 1 + part.classes.len() - part.from_file;
     (max_keys / named).max(max_keys.min(1))

@@ -41,7 +41,8 @@ impl KeyArgs {
     }
 
     /// Returns what to read from each line. `names` is the value of `--fields`, which may name the
-    /// fields of `key` and the `others`. `has_names` is set if limits with names use path templates.
+    /// fields of `key` and the `others`. `has_names` is set if limits with names use path
+    /// templates.
     ///
     /// # Errors
     ///

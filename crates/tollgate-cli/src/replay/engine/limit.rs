@@ -83,8 +83,8 @@ impl Limit {
     }
 
     /// Returns the number of keys with refused requests, and the keys that were refused most often:
-    /// each in its printable form, with its refused requests and all its requests. `refused` returns
-    /// the number of refused requests of a key.
+    /// each in its printable form, with its refused requests and all its requests. `refused`
+    /// returns the number of refused requests of a key.
     pub(crate) fn most_refused(
         &self,
         top: usize,

@@ -1,5 +1,5 @@
-//! Tries the limits under one algorithm: the decisions on all requests, and those on the requests of
-//! a client that waits as it is told.
+//! Tries the limits under one algorithm: the decisions on all requests, and those on the requests
+//! of a client that waits as it is told.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -198,8 +198,9 @@ struct PerKey {
 pub(crate) struct Trial {
     pub(crate) algorithm: Algorithm,
     limiters: Limiters,
-    /// The limiters of the compliant client, or `None` if their states would be those of `limiters`:
-    /// while the client waits, `limiters` deny all its requests, and a denial changes no state.
+    /// The limiters of the compliant client, or `None` if their states would be those of
+    /// `limiters`: while the client waits, `limiters` deny all its requests, and a denial changes
+    /// no state.
     of_compliant: Option<Limiters>,
     /// For each limit, its keys.
     keys: Vec<Vec<PerKey>>,

@@ -7,9 +7,9 @@ use tollgate_http::program::{PathTemplates, canonical_path, path_key};
 
 use super::formats::Escapes;
 
-/// Returns the path by which the key `path` counts a request. `target` is the target as the client sent it:
-/// a path with or without a query, a URL, `*`, or the authority in a CONNECT request. An authority
-/// has no path.
+/// Returns the path by which the key `path` counts a request. `target` is the target as the client
+/// sent it: a path with or without a query, a URL, `*`, or the authority in a CONNECT request. An
+/// authority has no path.
 pub(crate) fn counted<'v>(target: &'v [u8], templates: Option<&'v PathTemplates>) -> Cow<'v, [u8]> {
     let path = path_of(target);
     match templates {
