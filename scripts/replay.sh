@@ -1,9 +1,10 @@
 #!/bin/sh
 # scripts/replay.sh [LINES]
 #
-# Replays a log of 10 million generated lines with one thread on one core, with two threads on two
-# cores, and with two programs at once, and reads it with GoAccess for comparison. Prints the time, the processor time and the
-# peak memory of each run, and fails if one thread and two decide differently. The log is written to
+# Replays a log of 10 million generated lines through a quota, with one thread on one core, with two
+# threads on two cores, and with two programs at once, and through the same limit with a name. Reads
+# the log with GoAccess for comparison. Prints the time, the processor time and the peak memory of
+# each run, and fails if one thread and two decide differently. The log is written to
 # target/replay.log, with 190 bytes a line, and removed at the end.
 set -eu
 
@@ -80,6 +81,8 @@ def both():
 ratios, bounds = [], []
 for _ in range(ROUNDS):
     one, two = run("replay, one core", replay("1"), cores[:1]), run("replay, two cores", replay("2"), cores[:2])
+    named = [tollgate, "replay", log, "--limit", "per-ip=30/min burst 10 by ip", "--threads", "1"]
+    run("replay of a limit with a name, one core", named, cores[:1])
     if two:
         ratios.append(one / two)
         bounds.append(one / both())

@@ -11,10 +11,9 @@ use std::fmt::Write;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tollgate::{Algorithm, WhenFull};
 
 use tollgate_cli::replay::progress::Progress;
-use tollgate_cli::replay::{self, Cost, Input, Line, Lines, Records, Replay, Settings, TimeUnit, Wanted};
+use tollgate_cli::replay::{Cost, Line, Lines, Records, Replay, Settings, TimeUnit, Wanted};
 
 const LINES: u64 = 200_000;
 const CLIENTS: u64 = 20_000;
@@ -83,34 +82,19 @@ fn combined_log() -> Vec<u8> {
 }
 
 fn settings(key: &[&str]) -> Settings {
-    Settings {
-        inputs: vec![Input::Stdin],
-        quota: "30/min burst 10".parse().expect("a quota"),
-        key_quotas: None,
-        algorithm: Some(Algorithm::TokenBucket),
-        wanted: Wanted {
-            ipv6_prefix: 64,
-            trust_hops: None,
-            templates: None,
-            key: key.iter().map(|&field| field.to_owned()).collect(),
-            cost: Cost::One,
-            names: Vec::new(),
-            unit: TimeUnit::Seconds,
-        },
-        format: None,
-        sort: false,
-        strict: true,
-        decisions: None,
-        threads: 1,
-        limiter: replay::LimiterSettings {
-            max_keys: 1_000_000,
-            when_full: WhenFull::Deny,
-            exact_keys: false,
-        },
-        top: 10,
-        html: None,
-        against: None,
-    }
+    let wanted = Wanted {
+        ipv6_prefix: 64,
+        trust_hops: None,
+        templates: None,
+        key: key.iter().map(|&field| field.to_owned()).collect(),
+        cost: Cost::One,
+        names: Vec::new(),
+        unit: TimeUnit::Seconds,
+    };
+    let quota = "30/min burst 10".parse().expect("a quota");
+    let mut settings = Settings::of_quota(quota, 1_000_000, wanted).expect("a limit");
+    settings.strict = true;
+    settings
 }
 
 /// Cuts the log into lines, and parses all of them.

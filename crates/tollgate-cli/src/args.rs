@@ -20,7 +20,9 @@ use crate::proxy::args::config::{self, ConfigFile};
 use crate::proxy::args::{self as proxy, ProxyArgs};
 use crate::replay::args::{self as replay, ReplayArgs};
 #[cfg(feature = "proxy")]
-use crate::replay::limits::settings::Against;
+use crate::replay::engine::Limits;
+#[cfg(feature = "proxy")]
+use crate::replay::settings::Against;
 use crate::replay::suggest::args::{self as suggest, SuggestArgs};
 
 /// The error message of a build without `tollgate proxy`.
@@ -83,7 +85,8 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
             if let Some(path) = replay.against().config() {
                 let name = printable_path(path);
                 let (layer, file) = limits_of_file("--against-config", path)?;
-                replay.against().set_limits(Against { name, layer, file: Some(file) });
+                let limits = Limits { layer, ..Limits::default() };
+                replay.against().set_limits(Against { name, limits, file: Some(file) });
             }
             Ok(Command::Replay(match replay.config() {
                 Some(path) => {

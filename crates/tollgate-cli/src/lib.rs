@@ -29,9 +29,9 @@ use std::process::ExitCode;
 
 use args::Command;
 use failure::Failure;
-use replay::args::{Output, ReplayArgs, Replayed};
+use replay::args::{Output, ReplayArgs};
 use replay::suggest::args::SuggestArgs;
-use replay::{limits, report, suggest};
+use replay::{report, suggest};
 use serde::Serialize;
 
 /// The exit code for refused settings. clap uses the same exit code for refused arguments.
@@ -77,20 +77,9 @@ fn proxy_settings(args: &[OsString]) -> Result<proxy::settings::Settings, Failur
 
 fn run_replay(args: ReplayArgs) -> Result<(), Failure> {
     let output = args.format;
-    match args.settings()? {
-        Replayed::Quota(settings) => {
-            let report = replay::replay(&settings)?;
-            write_report(settings.decisions.as_deref(), output, &report, |out| {
-                report::write_text(&report, out)
-            })
-        }
-        Replayed::Limits(settings) => {
-            let report = limits::replay(&settings)?;
-            write_report(settings.decisions.as_deref(), output, &report, |out| {
-                limits::report::write_text(&report, out)
-            })
-        }
-    }
+    let settings = args.settings()?;
+    let report = replay::replay(&settings)?;
+    write_report(settings.decisions.as_deref(), output, &report, |out| report::write_text(&report, out))
 }
 
 fn run_suggest(args: SuggestArgs) -> Result<(), Failure> {

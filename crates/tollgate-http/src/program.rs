@@ -5,16 +5,19 @@ use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::PendingRefunds;
 use crate::client::forwarded::TrustedProxies;
 use crate::error::LayerError;
-use crate::head::ResponseHead;
+use crate::head::{RequestHead, ResponseHead};
 use crate::key::by::KeyBy;
+use crate::key::parts::KeyPart;
 use crate::layer::builder::RateLimitBuilder;
 use crate::layer::service::RateLimitLayer;
 use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
+use crate::limit::named::WhenNoKey;
 use crate::limit::permits::Permits;
 use crate::metrics::Metrics;
 use crate::response::fields::Fields;
 use crate::settings::layer_settings::LayerSettings;
+use crate::settings::local;
 use crate::text::allowance::Allowance;
 use crate::text::classes::{ClassByText, DEFAULT};
 use crate::text::limit::{LimitPart, LimitText};
@@ -141,6 +144,69 @@ pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
     is_lacking: impl Fn(&Fact) -> bool,
 ) -> Result<RateLimitBuilder, E> {
     settings.builder_recorded(make, is_lacking)
+}
+
+/// Returns the classes of a limit, each with its name and its allowance. The default class is the
+/// first, and it has a name only if there are others.
+pub fn classes(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowance)> {
+    let default = (!limit.classes.is_empty()).then_some(DEFAULT);
+    let others = limit.classes.iter().map(|(name, allowance)| (Some(&**name), *allowance));
+    std::iter::once((default, limit.allowance)).chain(others)
+}
+
+/// Returns the maximum number of keys that each class of a limit may track.
+pub fn room(limit: &LimitPart, max_keys: usize) -> usize {
+    local::room(limit, max_keys)
+}
+
+/// Returns whether a limit applies to every request, by the address of the client alone.
+pub fn is_by_address(limit: &LimitText) -> bool {
+    let LimitText { key, only, except, class_by, .. } = limit;
+    let is_address = |key: &KeyText| matches!(&key.alternatives[..], [only] if only[..] == [PartText::Ip]);
+    only.is_none() && except.is_none() && class_by.is_none() && key.as_ref().is_some_and(is_address)
+}
+
+/// Returns what happens to requests without a limit's key; `None` if every request has a key.
+pub fn when_no_key(limit: &LimitPart) -> Option<WhenNoKey> {
+    limit.key.as_ref().map(KeyText::no_key)
+}
+
+/// How a limit applies to a request.
+pub enum Applies<'r> {
+    /// The request has this key, and its caller is in the class with this number: see [`classes`].
+    Key(usize, &'r [KeyPart<'r>]),
+    /// The request has no key, and the limit lets it pass.
+    WithoutKey,
+    /// The request has no key, or several, and the limit refuses it.
+    Refuses,
+}
+
+/// Calls `visit` for each limit of a layer that applies to a request, with the limit's number in
+/// the layer, until `visit` returns false. No limit is checked.
+pub fn applicable<A>(
+    layer: &RateLimitLayer,
+    request: &Request<A>,
+    mut visit: impl FnMut(usize, Applies<'_>) -> bool,
+) {
+    let set = layer.set();
+    let head = RequestHead::with_sources(request, &set.sources);
+    if set.skips.as_ref().is_some_and(|skips| skips(head)) {
+        return;
+    }
+    for (number, limit) in set.limits.iter().enumerate().filter(|(_, limit)| !limit.skips(head)) {
+        let unknown = |class: &str| set.listeners.unknown_class(&limit.name, class);
+        let goes_on = match limit.key(head) {
+            // Only a lookup that the caller of the library provides makes a request wait.
+            Ok(Some(key)) => {
+                visit(number, Applies::Key(limit.class_of(head, unknown).unwrap_or(0), key.parts()))
+            }
+            Ok(None) => visit(number, Applies::WithoutKey),
+            Err(_) => visit(number, Applies::Refuses),
+        };
+        if !goes_on {
+            return;
+        }
+    }
 }
 
 /// Returns the files that a limit names: the files of known keys, and the file of the callers'

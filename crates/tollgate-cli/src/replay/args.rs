@@ -8,40 +8,39 @@ use std::path::{Path, PathBuf};
 
 use against::AgainstArgs;
 use clap::{Args, ValueEnum};
-use key::{FORWARDED, KeyArgs, OPTIONAL, key_of_proxy, limit_of};
-use log::{LogArgs, UnitArg, parse_names};
-use tollgate::{Algorithm, Quota};
+use key::KeyArgs;
+use log::{LogArgs, UnitArg};
+use tollgate::Algorithm;
 use tollgate_http::program::files;
 use tollgate_http::settings::LayerSettings;
 
+use super::columns;
 #[cfg(feature = "html")]
 use super::decisions::sink::are_same;
+use super::engine::Limits;
 use super::html_settings::HtmlSettings;
 use super::input::Input;
-use super::limiter::LimiterSettings;
-use super::limits::columns;
-use super::limits::settings::{self as limits, ConfigFile, LogSettings};
 use super::log::schema::Cost;
-use super::settings::Settings;
+use super::settings::{ConfigFile, Settings, by_fields};
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
-use crate::limit::{parse_except, parse_limit, parse_path_templates};
+use crate::limit::{parse_except, parse_limit, parse_named_limit, parse_path_templates};
 #[cfg(feature = "html")]
 use crate::printable::{printable, shell_word};
 
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
-Replays access logs through a rate limiter, in the log's own time, and reports what the limit would
-have done: how many requests pass and are denied, which clients are denied and when, and how long
-clients would have had to wait.
+Replays access logs through limits, in the log's own time, and reports what the limits would have
+done: how many requests pass and are denied, which clients are denied and when, and how long clients
+would have had to wait.
 
 Logs are seldom in order of time. By default, requests are judged in the order of their lines, and
-time never runs backwards for a key: each request is judged at its own timestamp or at the latest
-timestamp seen for its key, whichever is later. The report states how many requests are shifted and
-how far, and it warns where shifts make the figures doubtful: if shifts are long for the limit, if
-a log begins before the log in front of it ends, or if a timestamp is more than a day ahead of all
-before it and later lines do not confirm it (until their own timestamps have caught up, all later
-requests of its key are judged at that time). --sort judges in order of time.
+time never runs backwards, as in a proxy: each request is judged at its own timestamp or at the
+latest timestamp so far, whichever is later. The report states how many requests are shifted and how
+far, and it warns where shifts make the figures doubtful: if shifts are long for the limit, if a log
+begins before the log in front of it ends, or if a timestamp is more than a day ahead of all before
+it and later lines do not confirm it (until their own timestamps have caught up, all later requests
+are judged at that time). --sort judges in order of time.
 
 NUL bytes that a truncation or a crash has left in a log are skipped, and the report says so.";
 
@@ -63,12 +62,12 @@ Examples:
   tollgate replay nginx.json --limit 'api=8 at once by header x-api-key' \
       --fields header:x-api-key=api_key,duration=request_time,path=request_uri
 
-Limits with names (NAME=QUOTA by KEY, as in tollgate proxy --help) are enforced together, by the
-same layer as in the proxy: a request passes if all of them admit it. --config takes them from the
-file of a proxy. A log is refused if it lacks a header, a host or a duration that a limit needs.
-The JSON log of tollgate proxy has no headers, but the key and the class that each limit found. In a
-log without the headers of preflights, each OPTIONS request counts as one. The rest of this help is
-about one quota; docs/replay.md has more about limits with names.
+All limits are enforced together: a request passes if all of them admit it. Limits with names
+(NAME=QUOTA by KEY, as in tollgate proxy --help) apply as in the proxy, and --config takes them from
+the file of a proxy. A log is refused if it lacks a header, a host or a duration that they need. The
+JSON log of tollgate proxy has no headers, but the key and the class that each limit found. In a log
+without the headers of preflights, each OPTIONS request counts as one. A quota without a name counts
+by --key, which may have any fields of the log. docs/replay.md has more about both.
 
 Formats, each recognised by its first lines: Common and Combined Log Format, also with a virtual
 host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log
@@ -92,7 +91,7 @@ as 2001:db8::/64, and a port, brackets and a zone do not count. If a JSON or CSV
 name for ip, --fields maps it, as in ip=remote_addr. A host name counts as it is, and so does a
 list of addresses, unless --trust-hops specifies which of them is the client.
 
-Requests without a value of the key's field ('-', null, or a missing field) are also limited. They
+Requests without a value of a field of --key ('-', null, or a missing field) are also limited. They
 share the key '-', and the report counts them.
 
 A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
@@ -103,10 +102,10 @@ and may begin its line with '#'; other lines that begin with '#' are skipped, an
 lines. A key has at most one quota. With --compare, windows run without the bursts of these quotas
 as well.
 
-The limiter forgets keys at the times of the log, as it would have done while the log was written:
-a new key is refused (--when-full) only while --max-keys other keys are not idle. Lines that step
-back in time do not change which keys are idle. Memory grows with the number of distinct keys, and
-not with the log, unless --sort is given (about 60 bytes for each request).
+A limiter forgets keys at the times of the log, as it would have done while the log was written: a
+new key is refused (--when-full) only while --max-keys other keys are not idle. Memory grows with the
+number of distinct keys, and not with the log, unless --sort is given (about 60 bytes for each
+request).
 
 Exit code: 0, or 2 if anything is refused: arguments, a file that cannot be read, a log of which no
 line parses, or with --strict any line that does not parse.";
@@ -116,7 +115,7 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     log: LogArgs,
 
-    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy:
+    /// A quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy:
     /// 'logins=5/min by ip for POST /login', see below. Several limits hold together
     #[cfg_attr(feature = "proxy", arg(required_unless_present = "config"))]
     #[cfg_attr(not(feature = "proxy"), arg(required = true))]
@@ -140,17 +139,17 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "NAME", help_heading = "Limit")]
     shadow: Vec<String>,
 
-    /// Requests that no limit with a name applies to, such as '/health or from 10.0.0.0/8'
+    /// Requests that no limit applies to, such as '/health or from 10.0.0.0/8'
     #[arg(long, value_name = "REQUESTS", help_heading = "Limit")]
     except: Vec<String>,
 
-    /// A file with the quotas of single keys, which replace the limit: lines of CSV such as
-    /// '192.0.2.1,1000/h burst 50', see below; an IPv6 address means its network; '-' is standard
-    /// input
+    /// A file with the quotas of single keys, which replace the quota without a name: lines of CSV
+    /// such as '192.0.2.1,1000/h burst 50', see below; an IPv6 address means its network; '-' is
+    /// standard input
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     quotas: Option<PathBuf>,
 
-    /// The algorithm that enforces the limit [default: token-bucket]
+    /// The algorithm that enforces the limits [default: token-bucket]
     #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
     algorithm: Option<String>,
 
@@ -174,8 +173,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Limit")]
     when_full: Option<WhenFullArg>,
 
-    /// Keep the keys themselves instead of 64-bit fingerprints: slower and larger, but two keys
-    /// never share a state
+    /// Let limiters keep the keys themselves instead of 64-bit fingerprints: slower and larger, but
+    /// two keys never share a state
     #[arg(long, help_heading = "Limit")]
     exact_keys: bool,
 
@@ -194,10 +193,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Output::Text, help_heading = "Output")]
     pub(crate) format: Output,
 
-    /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns, or for limits with
-    /// names line,allowed,refused_by,outcome,retry_after_ns; '-' writes them to standard output
-    /// instead of the report. With several logs, the first column is 'file'. The file appears, or
-    /// replaces an earlier file, only after the replay has succeeded
+    /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns,refused_by,outcome;
+    /// '-' writes them to standard output instead of the report. With several logs, the first
+    /// column is 'file'. The file appears, or replaces an earlier file, only after the replay has
+    /// succeeded
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
 
@@ -212,7 +211,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, requires = "html", help_heading = "Output")]
     hash_clients: bool,
 
-    /// How many of the most denied keys to show
+    /// How many of the most refused keys of each limit to show
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
     top: usize,
 }
@@ -229,14 +228,6 @@ enum CostArg {
 pub(crate) enum Output {
     Text,
     Json,
-}
-
-/// The settings of either kind of replay.
-pub(crate) enum Replayed {
-    /// One quota for each key.
-    Quota(Box<Settings>),
-    /// Limits with names.
-    Limits(Box<limits::Settings>),
 }
 
 impl ReplayArgs {
@@ -261,7 +252,7 @@ impl ReplayArgs {
     /// # Errors
     ///
     /// Returns an error if a limit, an algorithm, a key or a mapping of names is invalid.
-    pub(crate) fn settings(mut self) -> Result<Replayed, Failure> {
+    pub(crate) fn settings(mut self) -> Result<Settings, Failure> {
         if self.decisions.as_deref() == Some(Path::new("-")) && matches!(self.format, Output::Json) {
             return Err(Failure::refused(
                 "--decisions - writes decisions in place of the report, so --format json has nothing \
@@ -275,66 +266,30 @@ impl ReplayArgs {
         {
             return Err(Failure::refused("--html and --decisions name the same file: expected two files"));
         }
-        let from_file = self.from_file.take();
-        let is_alone = from_file.is_none()
-            && self.against.is_quota()
-            && self.shadow.is_empty()
-            && self.except.is_empty()
-            && self.duration_unit.is_none();
-        // What is no quota may be another allowance, such as `8 at once`.
-        let key = self.key.fields()?;
-        let trust_hops = self.log.trust_hops();
-        match &self.limit[..] {
-            [quota] if is_alone && !quota.contains('=') => match parse_limit(quota, "--limit") {
-                Ok(quota) => return self.of_quota(quota).map(|settings| Replayed::Quota(Box::new(settings))),
-                Err(failure) if key_of_proxy(&key, trust_hops, &[], "--key").is_err() => return Err(failure),
-                Err(_) => {}
-            },
-            _ => {}
-        }
-        let (layer, file) = from_file.unzip();
-        self.of_limits(layer.unwrap_or_default(), file).map(|settings| Replayed::Limits(Box::new(settings)))
-    }
-
-    /// Returns the settings for a replay of named limits: `layer`, which comes from `file`, changed
-    /// by the options.
-    fn of_limits(
-        self,
-        mut layer: LayerSettings,
-        file: Option<ConfigFile>,
-    ) -> Result<limits::Settings, Failure> {
-        let html = self.page();
-        let mut configs: Vec<PathBuf> = Vec::new();
-        #[cfg(feature = "proxy")]
-        configs.extend([self.config(), self.against.config()].into_iter().flatten().map(Path::to_owned));
+        let (layer, file) = self.from_file.take().unzip();
         let fields = self.key.fields()?;
-        let key = || key_of_proxy(&fields, self.log.trust_hops(), &OPTIONAL, "--key");
-        let has_names = |limits: &[String]| limits.iter().all(|limit| limit.contains('='));
-        let not_here = [
-            (
-                self.key.key.is_some() && has_names(&self.limit) && has_names(self.against.given()),
-                "--key",
-                "a limit says its key itself, as in 'per-ip=100/s by ip'",
-            ),
-            (
-                self.quotas.is_some(),
-                "--quotas",
-                "a limit reads the quotas of keys with 'class by key in FILE' at its end",
-            ),
-            (self.cost.is_some(), "--cost", "a request costs limits with names 1"),
-            (self.exact_keys, "--exact-keys", "the proxy has fingerprints of keys"),
-        ];
-        if let Some((_, option, why)) = not_here.into_iter().find(|(is_given, ..)| *is_given) {
-            return Err(Failure::refused(format!(
-                "{option} is for a replay of one quota alone (--limit QUOTA), and not for limits with names: {why}"
-            )));
-        }
+        let cost = match self.cost {
+            None | Some(CostArg::One) => Cost::One,
+            Some(CostArg::Bytes) => Cost::Bytes,
+        };
+        let mut limits = Limits {
+            layer: layer.unwrap_or_default(),
+            by_fields: Default::default(),
+            fields: fields.len(),
+            has_costs: cost != Cost::One,
+            exact_keys: self.exact_keys,
+        };
         if !self.limit.is_empty() {
-            layer.limits =
-                self.limit.iter().map(|limit| limit_of(limit, "--limit", key)).collect::<Result<_, _>>()?;
+            limits.set(&self.limit, "--limit")?;
+        }
+        let layer = &mut limits.layer;
+        if layer.limits.is_empty() {
+            return Err(Failure::refused(
+                "the file of --config has no limit: expected `limit` there, or --limit 'NAME=QUOTA by KEY' beside it",
+            ));
         }
         if !self.shadow.is_empty() {
-            layer.shadows = self.shadow;
+            layer.shadows = self.shadow.clone();
         }
         if !self.except.is_empty() {
             layer.except = parse_except(&self.except)?;
@@ -342,47 +297,81 @@ impl ReplayArgs {
         if !self.key.path_template.is_empty() {
             layer.path_templates = parse_path_templates(&self.key.path_template)?;
         }
-        if let Some(name) = self.algorithm {
-            layer.algorithm = parse_algorithm(&name)?;
+        if let Some(name) = &self.algorithm {
+            layer.algorithm = parse_algorithm(name)?;
         }
         layer.max_keys = self.max_keys.unwrap_or(layer.max_keys);
         layer.when_full = self.when_full.map_or(layer.when_full, Into::into);
         layer.ipv6_prefix = self.key.ipv6_prefix.unwrap_or(layer.ipv6_prefix);
-        if layer.limits.is_empty() {
+        let ipv6_prefix = layer.ipv6_prefix;
+        let mut configs: Vec<PathBuf> = Vec::new();
+        #[cfg(feature = "proxy")]
+        configs.extend([self.config(), self.against.config()].into_iter().flatten().map(Path::to_owned));
+        let against = self.against.limits(&limits)?;
+        let all = || std::iter::once(&limits).chain(against.iter().map(|against| &against.limits));
+        configs.extend(all().flat_map(|limits| &limits.layer.limits).flat_map(files).map(PathBuf::from));
+        let has_quota = all().any(|limits| !limits.by_fields.is_empty());
+        if let Some(option) =
+            self.key.key.as_ref().map(|_| "--key").or(self.quotas.as_ref().map(|_| "--quotas"))
+            && !has_quota
+        {
+            return Err(Failure::refused(format!(
+                "{option} is for a quota without a name (--limit QUOTA), and every limit here has a name: expected the \
+                 key and the classes of a limit in its text, as in 'per-ip=100/s by ip'"
+            )));
+        }
+        if self.quotas.is_some() && all().any(|limits| limits.by_fields.len() > 1) {
             return Err(Failure::refused(
-                "the file of --config has no limit: expected `limit` there, or --limit 'NAME=QUOTA by KEY' beside it",
+                "--quotas sets the quotas of keys in the place of one quota, and there are several quotas without \
+                 names: expected one; give the others names, as in 'per-ip=100/s by ip'",
             ));
         }
-        let against = self.against.limits(&layer, key)?;
-        let others = against.iter().flat_map(|against| &against.layer.limits);
-        configs.extend(layer.limits.iter().chain(others).flat_map(files).map(PathBuf::from));
-        let is_known = |name: &str| columns::NAMES.contains(&name) || name.starts_with(columns::HEADER);
-        let known = || columns::NAMES.into_iter().chain(["header:NAME"]);
-        let mut names = parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?;
-        let is_mapped = names.iter().any(|(ours, _)| ours == "ip");
-        if fields.iter().any(|field| field == FORWARDED) && !is_mapped {
-            names.push(("ip".to_owned(), FORWARDED.to_owned()));
+        let of_keys = all().flat_map(|limits| &limits.by_fields).filter(|_| self.quotas.is_some());
+        for quota in of_keys {
+            parse_limit(quota, "--quotas sets the quotas of keys in the place of a quota, and this is none")?;
         }
-        Ok(limits::Settings {
-            inputs: self.log.inputs()?,
-            layer,
+        let inputs = self.log.inputs()?;
+        let key_quotas = self.quotas.take().map(Input::named);
+        if key_quotas == Some(Input::Stdin) && inputs.contains(&Input::Stdin) {
+            return Err(Failure::refused(
+                "--quotas - reads standard input, and so does the log, but it can be read only once; name a \
+                 file for one of them",
+            ));
+        }
+        // Limits with names read some fields, and limits by fields read the others.
+        let mut known = vec!["time"];
+        if cost == Cost::Bytes || has_quota {
+            known.push("bytes");
+        }
+        let has_names = !all().all(Limits::are_by_fields) || self.duration_unit.is_some();
+        if has_names
+            || all().flat_map(|limits| &limits.layer.limits).any(|limit| limit.name.contains("at once"))
+        {
+            known.extend(columns::NAMES.into_iter().filter(|name| *name != "time"));
+            known.push("header:NAME");
+        }
+        let key = if has_quota { fields } else { Vec::new() };
+        let is_named = all().any(|limits| limits.layer.limits.len() > limits.by_fields.len());
+        let mut wanted = self.key.wanted(&self.log, self.fields.as_deref(), &known, key, (cost, is_named))?;
+        wanted.ipv6_prefix = ipv6_prefix;
+        let html = self.page();
+        Ok(Settings {
+            inputs,
+            limits,
+            file,
             compare: self.compare,
             against,
+            key_quotas,
             configs: configs.into_iter().map(Input::File).collect(),
-            log: LogSettings {
-                format: self.log.format(),
-                names,
-                unit: self.log.unit(),
-                duration_unit: self.duration_unit.map(Into::into),
-                trust_hops: self.log.trust_hops(),
-            },
+            wanted,
+            format: self.log.format(),
+            duration_unit: self.duration_unit.map(Into::into),
             sort: self.log.sort,
             strict: self.log.strict,
             decisions: self.decisions,
             threads: self.log.threads(),
             top: self.top,
             html,
-            file,
         })
     }
 
@@ -402,43 +391,31 @@ impl ReplayArgs {
     fn page(&self) -> Option<HtmlSettings> {
         None
     }
+}
 
-    /// Returns the settings for a replay of one quota.
-    fn of_quota(self, quota: Quota) -> Result<Settings, Failure> {
-        let html = self.page();
-        let algorithm = self.algorithm.as_deref().map_or(Ok(Algorithm::TokenBucket), parse_algorithm)?;
-        let inputs = self.log.inputs()?;
-        let key_quotas = self.quotas.map(Input::named);
-        if key_quotas == Some(Input::Stdin) && inputs.contains(&Input::Stdin) {
-            return Err(Failure::refused(
-                "--quotas - reads standard input, and so does the log, but it can be read only once; name a \
-                 file for one of them",
-            ));
+impl Limits {
+    /// Sets the limits to those of an option. A limit without a name counts by fields of the log.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error, which begins with `option`, if a limit is invalid.
+    fn set(&mut self, texts: &[String], option: &str) -> Result<(), Failure> {
+        self.layer.limits.clear();
+        self.by_fields.clear();
+        for text in texts {
+            let limit = match text.contains('=') {
+                true => parse_named_limit(text).map_err(|failure| match option {
+                    "--limit" => failure,
+                    option => Failure::refused(format!("{option}: {failure}")),
+                })?,
+                false => by_fields(text, option)?,
+            };
+            if !text.contains('=') {
+                self.by_fields.insert(limit.name.clone());
+            }
+            self.layer.limits.push(limit);
         }
-        let cost = match self.cost {
-            None | Some(CostArg::One) => Cost::One,
-            Some(CostArg::Bytes) => Cost::Bytes,
-        };
-        Ok(Settings {
-            inputs,
-            quota,
-            key_quotas,
-            against: self.against.quota()?,
-            algorithm: (!self.compare).then_some(algorithm),
-            wanted: self.key.wanted(&self.log, self.fields.as_deref(), &["time", "bytes"], cost)?,
-            format: self.log.format(),
-            sort: self.log.sort,
-            strict: self.log.strict,
-            decisions: self.decisions,
-            threads: self.log.threads(),
-            limiter: LimiterSettings {
-                max_keys: self.max_keys.unwrap_or(1_000_000),
-                when_full: self.when_full.unwrap_or(WhenFullArg::Deny).into(),
-                exact_keys: self.exact_keys,
-            },
-            top: self.top,
-            html,
-        })
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Changes {
     /// Requests that both configurations admit or both refuse.
     pub(crate) same: u64,
     pub(crate) all: Changed,
-    pub(crate) by_client: HashMap<Box<[u8]>, Changed, RandomState>,
+    pub(crate) by_client: HashMap<String, Changed, RandomState>,
     /// The changed decisions, grouped by the limit that refuses the request before or after the
     /// change.
     pub(crate) by_limit: HashMap<String, Changed, RandomState>,
@@ -58,14 +58,14 @@ impl Changes {
     }
 
     /// Counts a request. `[before, after]` states whether the request passes before and after the
-    /// change. This method calls `client` and `limit` only if the decision changes. `limit` returns
-    /// the limit that refuses the request, either before or after the change.
-    pub(crate) fn add<'c>(
+    /// change. This method calls `client` only if the decision changes. `limit` is the name of the
+    /// limit that refuses the request, either before or after the change.
+    pub(crate) fn add(
         &mut self,
         at: Tick,
         [before, after]: [bool; 2],
-        client: impl FnOnce() -> Box<[u8]>,
-        limit: Option<impl FnOnce() -> &'c str>,
+        client: impl FnOnce() -> String,
+        limit: Option<&str>,
     ) {
         if before == after {
             self.same += 1;
@@ -74,7 +74,7 @@ impl Changes {
         self.all.add(after);
         self.by_client.entry(client()).or_default().add(after);
         if let Some(limit) = limit {
-            self.by_limit.entry(limit().to_owned()).or_default().add(after);
+            self.by_limit.entry(limit.to_owned()).or_default().add(after);
         }
         self.timeline.count(at.as_nanos() / NANOS_PER_SECOND, after);
     }

@@ -1,27 +1,28 @@
 //! Writes every decision as a line of CSV, so that other programs can check or plot it.
 
 mod identity;
-pub(crate) mod rows;
+mod rows;
 pub(crate) mod sink;
 
 use std::path::Path;
 
 use tollgate::Decision;
 
+use super::engine::{Answer, Engine};
 use super::input::Input;
 use super::keys::KeyId;
 use super::position::Position;
 use crate::failure::Failure;
-use crate::replay::log::key::KeyShape;
 use rows::Rows;
 use sink::ReadFiles;
 
-/// A CSV file with one row per request: `line,key,allowed,remaining,retry_after_ns`. With several
-/// logs, the first column is `file`.
+/// A CSV file with one row per request:
+/// `line,key,allowed,remaining,retry_after_ns,refused_by,outcome`. With several logs, the first
+/// column is `file`.
 pub(crate) struct Decisions {
     rows: Rows,
-    shape: KeyShape,
-    last_key: Option<(KeyId, String)>,
+    /// The last shown key, with its limit and its id.
+    last_key: Option<(usize, KeyId, String)>,
 }
 
 impl Decisions {
@@ -32,36 +33,38 @@ impl Decisions {
         inputs: &[Input],
         read: &ReadFiles<'_>,
         is_only_output: bool,
-        shape: KeyShape,
     ) -> Result<Self, Failure> {
-        let columns = ["key", "allowed", "remaining", "retry_after_ns"];
-        let rows = Rows::create(path, inputs, read, is_only_output, &columns)?;
-        Ok(Self { rows, shape, last_key: None })
+        let columns = ["key", "allowed", "remaining", "retry_after_ns", "refused_by", "outcome"];
+        Ok(Self { rows: Rows::create(path, inputs, read, is_only_output, &columns)?, last_key: None })
     }
 
+    /// Writes the answer to a request, which the engine has just given. The key, the remaining
+    /// tokens and the time are those of the limit that refused the request or, if it passed, of the
+    /// limit with the fewest tokens left.
     pub(crate) fn write(
         &mut self,
         position: Position,
-        id: KeyId,
-        key: &[u8],
-        decision: &Decision,
+        engine: &Engine,
+        answer: &Answer,
     ) -> Result<(), Failure> {
-        let Self { rows, shape, last_key } = self;
+        let Self { rows, last_key } = self;
+        // Adjacent requests often have the same key, so the last key's printed form is kept for
+        // reuse.
+        if let Some(by) = answer.by
+            && last_key.as_ref().is_none_or(|(limit, id, _)| (*limit, *id) != (by.limit, by.id))
+        {
+            *last_key = Some((by.limit, by.id, engine.shown(&by)));
+        }
+        let key = last_key.as_ref().filter(|_| answer.by.is_some()).map_or("", |(.., shown)| shown);
+        let limit = answer.by.filter(|_| !answer.passes()).map(|by| &engine.limits[by.limit]);
+        let decision = engine.decision(answer);
         rows.write(position, |row| {
-            // Adjacent requests often have the same key, so the last key's printed form is kept for
-            // reuse.
-            let shown = match last_key.take() {
-                Some((last, shown)) if last == id => shown,
-                _ => shape.show(key),
-            };
-            row.text(&shown)?;
-            *last_key = Some((id, shown));
-            row.text(if decision.is_allowed() { "true" } else { "false" })?;
-            row.number(u128::from(decision.remaining()))?;
-            match decision.retry_after() {
-                Some(wait) => row.number(wait.as_nanos()),
-                None => row.text(""),
-            }
+            row.text(key)?;
+            row.text(if answer.passes() { "true" } else { "false" })?;
+            row.optional(decision.map(Decision::remaining).map(u128::from))?;
+            row.optional(decision.and_then(Decision::retry_after).map(|wait| wait.as_nanos()))?;
+            row.text(limit.map_or("", |limit| &limit.part.name))?;
+            row.text(answer.outcome.unwrap_or_default())
         })
     }
 

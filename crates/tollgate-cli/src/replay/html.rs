@@ -6,40 +6,35 @@
 
 mod chart;
 mod clients;
-mod limits_page;
 mod markup;
 mod page;
 mod parts;
 mod rates;
+mod seen;
 mod svg;
 mod waits;
-pub(crate) mod watch;
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
-
-use tollgate::Tick;
 
 use super::decisions::sink::{ReadFiles, Sink};
-use super::entry::Entry;
+use super::engine::{Answer, Engine};
 use super::html_settings::HtmlSettings;
-use super::keys::Keys;
-use super::log::key::KeyShape;
-use super::report::Report;
+use super::log::summary::LogSummary;
+use super::report::figures::{Outcome, Report};
+use super::settings::Settings;
 use super::timeline::Timeline;
 use crate::failure::Failure;
 use crate::printable::printable_path;
-use crate::replay::limits::report::Report as LimitsReport;
 use clients::Clients;
 use page::Facts;
-use waits::Waits;
-use watch::Watch;
+use seen::Seen;
 
-/// A page to write.
+/// A page to write, with the counts collected for it.
 pub(crate) struct Page<'s> {
     settings: &'s HtmlSettings,
     sink: Sink,
+    seen: Seen,
 }
 
 impl<'s> Page<'s> {
@@ -49,7 +44,18 @@ impl<'s> Page<'s> {
     ///
     /// Returns an error if the file cannot be written, or if it is one of the `read` files.
     pub(crate) fn open(settings: &'s HtmlSettings, read: &ReadFiles<'_>) -> Result<Self, Failure> {
-        Ok(Self { settings, sink: open(settings, read)? })
+        if settings.path == Path::new("-") {
+            return Err(Failure::refused(
+                "--html -: the report goes to standard output; give --html a file, such as report.html",
+            ));
+        }
+        let sink = Sink::open("--html", &settings.path, read)?;
+        Ok(Self { settings, sink, seen: Seen::default() })
+    }
+
+    /// Counts a request, which the engine has just answered.
+    pub(crate) fn judged(&mut self, engine: &Engine, answer: &Answer) {
+        self.seen.add(engine, answer);
     }
 
     /// Writes the page.
@@ -59,99 +65,26 @@ impl<'s> Page<'s> {
     /// Returns an error if the file cannot be written, or if the system provides no random numbers
     /// for the hashes.
     pub(crate) fn write(
-        self,
+        mut self,
+        settings: &Settings,
         report: &Report,
-        beside: &Report,
-        entries: &[Entry],
-        keys: &Keys,
-        watch: &Watch,
-        key_fields: usize,
+        engine: &Engine,
+        log: &LogSummary,
+        timeline: &Timeline,
     ) -> Result<(), Failure> {
-        let main = entries.iter().find_map(|entry| match entry {
-            Entry::Simulated(simulation) => Some(&**simulation),
-            Entry::Refused { .. } => None,
-        });
+        let all: Vec<Outcome> = engine.entries.iter().map(|entry| Outcome::new(entry, engine, log)).collect();
         let facts = Facts {
             settings: self.settings,
+            limits: &settings.limits,
             report,
-            beside: &beside.results,
-            main,
-            keys,
-            clients: Clients::new(KeyShape::new(key_fields), self.settings.are_clients_hashed)?,
-            watch,
+            algorithms: &all,
+            engine,
+            clients: Clients::new(self.settings.are_clients_hashed)?,
+            timeline,
+            seen: &self.seen,
         };
-        write(&page::page(&facts), self.settings, self.sink)
+        let written = self.sink.write_all(page::page(&facts).as_bytes());
+        let done = written.and_then(|()| self.sink.finish());
+        done.map_err(|error| Failure::writing(printable_path(&self.settings.path), &error))
     }
-}
-
-/// A page about named limits, with the counts collected for it.
-pub(crate) struct LimitsPage<'s> {
-    settings: &'s HtmlSettings,
-    sink: Sink,
-    timeline: Timeline,
-    waits: Waits,
-    longest_wait: Duration,
-}
-
-impl<'s> LimitsPage<'s> {
-    /// Opens the page's file.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Page::open`].
-    pub(crate) fn open(settings: &'s HtmlSettings, read: &ReadFiles<'_>) -> Result<Self, Failure> {
-        Ok(Self {
-            settings,
-            sink: open(settings, read)?,
-            timeline: Timeline::new(),
-            waits: Waits::default(),
-            longest_wait: Duration::ZERO,
-        })
-    }
-
-    /// Counts a request. `refused` is `None` if the request passed. For a refused request,
-    /// `refused` contains the retry-after, or `None` if the client was told no time.
-    pub(crate) fn judged(&mut self, at: Tick, refused: Option<Option<Duration>>) {
-        self.timeline.count(at.as_nanos() / 1_000_000_000, refused.is_none());
-        if let Some(wait) = refused {
-            self.waits.add(wait);
-            self.longest_wait = self.longest_wait.max(wait.unwrap_or_default());
-        }
-    }
-
-    /// Writes the page.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Page::write`].
-    pub(crate) fn write(self, report: &LimitsReport, limits: &[String]) -> Result<(), Failure> {
-        let facts = limits_page::Facts {
-            settings: self.settings,
-            report,
-            clients: Clients::new(KeyShape::new(1), self.settings.are_clients_hashed)?,
-            timeline: &self.timeline,
-            waits: &self.waits,
-            longest_wait: self.longest_wait,
-            limits,
-        };
-        write(&limits_page::page(&facts), self.settings, self.sink)
-    }
-}
-
-/// Opens a page's file.
-fn open(settings: &HtmlSettings, read: &ReadFiles<'_>) -> Result<Sink, Failure> {
-    let path = &settings.path;
-    if path == Path::new("-") {
-        return Err(Failure::refused(
-            "--html -: the report goes to standard output; give --html a file, such as report.html",
-        ));
-    }
-    Sink::open("--html", path, read)
-}
-
-/// Writes a page to its file.
-fn write(page: &str, settings: &HtmlSettings, mut sink: Sink) -> Result<(), Failure> {
-    let written = sink.write_all(page.as_bytes());
-    let done = written.and_then(|()| sink.finish());
-    done.map_err(|error| Failure::writing(printable_path(&settings.path), &error))
 }

@@ -1,21 +1,21 @@
-//! Stores the keys in a log, with the facts about each key that do not depend on the limit.
+//! Stores the keys of one limit, with the number of requests of each.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
 use foldhash::fast::RandomState;
-use tollgate::Tick;
 
 /// The index of a key, in the order in which keys first appear.
 pub(crate) type KeyId = usize;
 
-/// The keys in a log. A replay's memory grows with the number of distinct keys, not with the number
-/// of lines.
+/// The keys of one limit. A replay's memory grows with the number of distinct keys, not with the
+/// number of lines.
 #[derive(Default)]
 pub(crate) struct Keys {
     ids: HashMap<Key, KeyId, RandomState>,
-    seen: Vec<Seen>,
+    /// The number of requests with each key.
+    requests: Vec<u64>,
 }
 
 /// A key. Most keys are short, and a short key is stored in the map itself, so that a lookup reads
@@ -67,12 +67,6 @@ impl Hash for Key {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    requests: u64,
-    latest: Tick,
-}
-
 impl Keys {
     /// Returns the key's id. A new key receives a new id.
     #[inline]
@@ -80,40 +74,31 @@ impl Keys {
         if let Some(&id) = self.ids.get(key) {
             return id;
         }
-        let id = self.seen.len();
-        self.seen.push(Seen::default());
+        let id = self.requests.len();
+        self.requests.push(0);
         self.ids.insert(Key::new(key), id);
         id
     }
 
-    /// Counts a request, and returns the time at which it is judged: its own timestamp or the
-    /// latest timestamp already seen for its key, whichever is later. For each key, time never runs
-    /// backwards.
+    /// Counts a request.
     #[inline]
-    pub(crate) fn arrive(&mut self, id: KeyId, at: Tick) -> Tick {
-        let seen = &mut self.seen[id];
-        seen.requests += 1;
-        seen.latest = seen.latest.max(at);
-        seen.latest
+    pub(crate) fn count(&mut self, id: KeyId) {
+        self.requests[id] += 1;
     }
 
-    /// Returns whether the key was seen.
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        self.ids.contains_key(key)
+    /// Returns the number of requests with each key, by id.
+    pub(crate) fn requests(&self) -> &[u64] {
+        &self.requests
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.seen.len()
-    }
-
-    /// Returns the number of requests with this key.
-    pub(crate) fn requests(&self, id: KeyId) -> u64 {
-        self.seen[id].requests
+    /// Returns the number of keys that requests have.
+    pub(crate) fn seen(&self) -> usize {
+        self.requests.iter().filter(|&&requests| requests > 0).count()
     }
 
     /// Returns the bytes of all keys, by id.
     pub(crate) fn by_id(&self) -> Vec<&[u8]> {
-        let mut keys: Vec<&[u8]> = vec![&[]; self.seen.len()];
+        let mut keys: Vec<&[u8]> = vec![&[]; self.requests.len()];
         for (key, &id) in &self.ids {
             keys[id] = key.borrow();
         }
@@ -126,22 +111,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_never_runs_backwards_for_one_key_and_is_free_for_others() {
-        let mut keys = Keys::default();
-        let (a, b) = (keys.id(b"a"), keys.id(b"b"));
-        let times = [(a, 5, 5), (a, 3, 5), (b, 3, 3), (a, 6, 6), (b, 1, 3), (a, 0, 6)];
-        for (id, stamp, judged) in times {
-            assert_eq!(keys.arrive(id, Tick::from_nanos(stamp)), Tick::from_nanos(judged));
-        }
-        assert_eq!((keys.requests(a), keys.requests(b)), (4, 2));
-    }
-
-    #[test]
     fn keys_of_any_length_are_told_apart() {
         let mut keys = Keys::default();
         let texts: Vec<Vec<u8>> = (0..100).flat_map(|length| [vec![0; length], vec![1; length]]).collect();
         let ids: Vec<KeyId> = texts.iter().map(|text| keys.id(text)).collect();
-        assert_eq!(keys.len(), 199, "the empty one is there twice");
+        assert_eq!(keys.requests().len(), 199, "the empty one is there twice");
         assert_eq!(texts.iter().map(|text| keys.id(text)).collect::<Vec<_>>(), ids);
         assert!(texts.iter().zip(ids).all(|(text, id)| keys.by_id()[id] == text));
     }
@@ -152,6 +126,7 @@ mod tests {
         let ids = [&b"a"[..], b"b", b"a", b"", b"b"].map(|key| keys.id(key));
         assert_eq!(ids, [0, 1, 0, 2, 1]);
         assert_eq!(keys.by_id(), [&b"a"[..], b"b", b""]);
-        assert!(keys.contains(b"") && !keys.contains(b"c") && keys.len() == 3);
+        keys.count(1);
+        assert_eq!((keys.requests(), keys.seen()), (&[0, 1, 0][..], 1));
     }
 }

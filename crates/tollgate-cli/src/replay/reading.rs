@@ -72,9 +72,6 @@ pub(super) trait Reader {
         values: &[u8],
         position: Position,
     ) -> Result<(), Failure>;
-
-    /// Called when a log is long enough for several threads.
-    fn is_long(&mut self) {}
 }
 
 /// The result of parsing a line.
@@ -120,7 +117,6 @@ pub(super) fn read<R: Reader>(
         read_lines(reader, (file, input), &mut lines, u64::MAX, progress)?;
         (lines.counts(), lines.number())
     } else {
-        reader.is_long();
         let take = |parsed, values: &[u8], line| {
             progress.tick();
             count(reader, parsed, values, Position { file, line })

@@ -2,48 +2,124 @@
 
 use std::path::PathBuf;
 
-use tollgate::{Algorithm, Quota};
+use tollgate::Quota;
+use tollgate_http::settings::{LayerSettings, LimitText};
 
+use super::engine::Limits;
 use super::html_settings::HtmlSettings;
 use super::input::Input;
-use super::limiter::LimiterSettings;
+use crate::failure::Failure;
+#[cfg(feature = "proxy")]
+pub(crate) use crate::proxy::args::config::ConfigFile;
 use crate::replay::log::formats::Format;
-use crate::replay::log::schema::Wanted;
+use crate::replay::log::schema::{Cost, Wanted};
+use crate::replay::log::timestamp::TimeUnit;
 
-/// The logs to replay, and the limit.
+/// A build without the proxy reads no files of the proxy.
+#[cfg(not(feature = "proxy"))]
+#[derive(Clone, Debug)]
+pub(crate) enum ConfigFile {}
+
+#[cfg(not(feature = "proxy"))]
+impl ConfigFile {
+    pub(crate) fn located(&self, _: Failure) -> Failure {
+        match *self {}
+    }
+
+    pub(crate) fn with_line(&self, _: &str) -> String {
+        match *self {}
+    }
+}
+
+/// The logs to replay, and the limits.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub inputs: Vec<Input>,
-    pub quota: Quota,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) limits: Limits,
+    /// The file that contains settings of `limits`.
+    pub(crate) file: Option<ConfigFile>,
+    /// Whether all algorithms run side by side.
+    pub compare: bool,
+    /// Other limits to compare `limits` with.
+    pub(crate) against: Option<Against>,
     /// The file with the quotas of individual keys.
-    pub key_quotas: Option<Input>,
-    /// Another quota to compare `quota` with.
-    pub against: Option<Quota>,
-    /// If `None`, all algorithms run.
-    pub algorithm: Option<Algorithm>,
+    pub(crate) key_quotas: Option<Input>,
+    /// The files of `--config` and `--against-config`, and the files that limits name. No output
+    /// may overwrite these files.
+    pub(crate) configs: Vec<Input>,
+    /// What to read from each line. The key is that of limits by fields.
     pub wanted: Wanted,
     /// If `None`, the format is recognised from the first lines of each log.
     pub format: Option<Format>,
+    /// If `None`, durations are in the format's unit, or in seconds if the format defines none.
+    pub(crate) duration_unit: Option<TimeUnit>,
     pub sort: bool,
     pub strict: bool,
-    pub decisions: Option<PathBuf>,
-    /// The number of threads that read and judge, at least 1.
-    pub threads: usize,
-    pub limiter: LimiterSettings,
-    /// The number of keys to report, most frequently denied first.
+    pub(crate) decisions: Option<PathBuf>,
+    /// The number of threads that parse lines, at least 1. A single thread judges the requests.
+    pub(crate) threads: usize,
+    /// The number of keys to report for each limit, most frequently refused first.
     pub top: usize,
     /// The HTML page to write. It requires the feature `html`.
-    pub html: Option<HtmlSettings>,
+    pub(crate) html: Option<HtmlSettings>,
+}
+
+/// The limits to compare [`Settings::limits`] with.
+#[derive(Clone, Debug)]
+pub(crate) struct Against {
+    /// The limits as the user wrote them, for the report.
+    pub(crate) name: String,
+    pub(crate) limits: Limits,
+    /// The file that contains `limits`.
+    pub(crate) file: Option<ConfigFile>,
 }
 
 impl Settings {
-    /// Returns the quota with which this algorithm runs. In a comparison, windows and logs run
-    /// without a burst, because they support none.
-    pub(crate) fn tried(&self, quota: Quota, algorithm: Algorithm) -> Quota {
-        if self.algorithm.is_none() && !algorithm.has_burst() {
-            Quota::new(quota.tokens(), quota.period())
-        } else {
-            quota
-        }
+    /// Returns the settings for a replay of standard input through one quota, which tracks at most
+    /// `max_keys` keys of the `wanted` fields.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the quota cannot be the quota of a limit.
+    pub fn of_quota(quota: Quota, max_keys: usize, wanted: Wanted) -> Result<Self, Failure> {
+        let limit = by_fields(&quota.to_string(), "--limit")?;
+        Ok(Self {
+            inputs: vec![Input::Stdin],
+            limits: Limits {
+                by_fields: [limit.name.clone()].into(),
+                layer: LayerSettings { limits: vec![limit], max_keys, ..LayerSettings::default() },
+                fields: wanted.key.len(),
+                has_costs: wanted.cost != Cost::One,
+                exact_keys: false,
+            },
+            file: None,
+            compare: false,
+            against: None,
+            key_quotas: None,
+            configs: Vec::new(),
+            wanted,
+            format: None,
+            duration_unit: None,
+            sort: false,
+            strict: false,
+            decisions: None,
+            threads: 1,
+            top: 10,
+            html: None,
+        })
     }
+}
+
+/// Parses a limit without a name, which counts by fields of the log. Its name is its text.
+///
+/// # Errors
+///
+/// Returns an error, which begins with `option`, if the text is invalid.
+pub(crate) fn by_fields(text: &str, option: &str) -> Result<LimitText, Failure> {
+    let name = text.trim();
+    format!("{name}={name} by nothing").parse().or_else(|error| {
+        // The message about a quota points at the mistake.
+        crate::limit::parse_limit(text, option)?;
+        Err(Failure::refused(format!("{option}: {error}")))
+    })
 }

@@ -6,7 +6,7 @@ use crate::program::{LOG, json, refusal, replay_stdin, text};
 use proptest::prelude::*;
 use std::fs;
 use tollgate_cli::replay::progress::Progress;
-use tollgate_cli::replay::{Cost, Input, LimiterSettings, Replay, Settings, TimeUnit, Wanted};
+use tollgate_cli::replay::{Cost, Replay, Settings, TimeUnit, Wanted};
 
 /// A log of two requests. The first is from 192.0.2.17 for /a?b=c at 10:05:03 on 17 May 2015.
 struct Sample {
@@ -313,7 +313,8 @@ fn the_json_log_of_the_proxy_is_recognised_in_every_wrapping() {
     // The replay sorts the log of the proxy, so the last line is judged first.
     let log: String = [(7, "00"), (8, "01"), (6, "00")].into_iter().map(line).collect();
     let args = ["--limit", "a=1/h by header x-key", "--decisions", "-"];
-    let expected = "line,allowed,refused_by,outcome,retry_after_ns\n3,true,,,\n1,false,a,denied,3599000000000\n2,true,,,\n";
+    let expected = "line,key,allowed,remaining,retry_after_ns,refused_by,outcome\n3,00,true,0,0,,\n\
+        1,00,false,0,3599000000000,a,denied\n2,01,true,0,0,,\n";
     assert_eq!(text(&replay_stdin(&args, log.as_bytes())), expected);
     for (name, wrap) in wrappings() {
         let wrapped: String = log.lines().map(wrap).collect();
@@ -360,7 +361,8 @@ fn parts_of_a_long_line_are_joined() {
             log.as_bytes(),
         ));
         let count = |name: &str| report["log"][name].as_u64().expect("a count");
-        assert_eq!((count("requests"), count("unparsable"), count("keys")), (2, bad, 2), "{report}");
+        assert_eq!((count("requests"), count("unparsable")), (2, bad), "{report}");
+        assert_eq!(report["limits"][0]["keys"], 2, "{report}");
         let top = report["log"]["lines"].as_u64().expect("a count");
         assert_eq!(top, log.lines().count() as u64);
     }
@@ -694,37 +696,23 @@ impl Server {
 /// Returns the number of requests, the number of lines that were not counted, and the key that was
 /// denied most often.
 fn replayed(log: &[u8], key: &str) -> (u64, u64, String) {
-    let settings = Settings {
-        inputs: vec![Input::Stdin],
-        quota: "1/h".parse().expect("a quota"),
-        key_quotas: None,
-        algorithm: Some(tollgate::Algorithm::TokenBucket),
-        wanted: Wanted {
-            key: vec![key.to_owned()],
-            ipv6_prefix: 64,
-            trust_hops: None,
-            templates: None,
-            cost: Cost::One,
-            names: Vec::new(),
-            unit: TimeUnit::Seconds,
-        },
-        format: None,
-        sort: false,
-        strict: false,
-        decisions: None,
-        threads: 1,
-        against: None,
-        html: None,
-        limiter: LimiterSettings { max_keys: 100, when_full: tollgate::WhenFull::Deny, exact_keys: false },
-        top: 3,
+    let wanted = Wanted {
+        key: vec![key.to_owned()],
+        ipv6_prefix: 64,
+        trust_hops: None,
+        templates: None,
+        cost: Cost::One,
+        names: Vec::new(),
+        unit: TimeUnit::Seconds,
     };
+    let settings = Settings::of_quota("1/h".parse().expect("a quota"), 100, wanted).expect("a limit");
     let mut progress = Progress::new(None);
     let mut replay = Replay::new(&settings).expect("the quota is valid");
     replay.read(0, log, &mut progress).expect("a log can be read");
     let report =
         serde_json::to_value(replay.finish(&mut progress).expect("there are requests")).expect("it is JSON");
     let count = |name: &str| report["log"][name].as_u64().expect("a count");
-    let top = report["results"][0]["top_denied"][0]["key"].as_str().unwrap_or_default().to_owned();
+    let top = report["limits"][0]["top_refused"][0]["key"].as_str().unwrap_or_default().to_owned();
     (count("requests"), count("unparsable"), top)
 }
 
@@ -790,7 +778,7 @@ fn a_request_line_in_a_field_is_split_as_in_a_text_log() {
             let fields = "path=request,uri=request,method=request";
             let args = ["--limit", limit, "--fields", fields, "--format", "json"];
             let report = json(&replay_stdin(&args, log.as_bytes()));
-            assert_eq!(report["refused"], refused, "{limit}: {report}");
+            assert_eq!(report["results"][0]["denied"], refused, "{limit}: {report}");
         }
     }
 }

@@ -10,18 +10,9 @@ use serde_json::Value;
 fn refused_by(args: &[&str], log: &str) -> Vec<String> {
     let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), log.as_bytes()));
     let mut rows = rows.lines();
-    assert_eq!(rows.next(), Some("line,allowed,refused_by,outcome,retry_after_ns"));
-    rows.map(|row| row.split(',').nth(2).unwrap_or_default().to_owned()).collect()
-}
-
-#[test]
-fn one_limit_by_address_decides_as_the_quota_alone() {
-    let quota = json(&replay(&[LOG, "--limit", "30/min burst 10", "--sort", "--format", "json"]));
-    let named = json(&replay(&[LOG, "--limit", "a=30/min burst 10 by ip", "--sort", "--format", "json"]));
-    // Two lines describe no request that a limit would have seen.
-    assert_eq!(named["log"]["no_requests"], 2);
-    assert_eq!(named["refused"], quota["results"][0]["denied"]);
-    assert_eq!(named["limits"][0]["classes"][0]["denied"], named["refused"]);
+    assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns,refused_by,outcome"));
+    // A key may contain commas, so the row is split from the right.
+    rows.map(|row| row.rsplit(',').nth(1).unwrap_or_default().to_owned()).collect()
 }
 
 #[test]
@@ -57,7 +48,7 @@ fn a_path_that_is_too_long_for_the_proxy_is_no_request() {
     let args = ["--limit", "a=1/h by path", "--except", "/", "--format", "json"];
     let log = format!("time,target\n1,/{long}\n1,/?{query}\n1,/b?{query}\n1,/b\n");
     let report = json(&replay_stdin(&[&args[..], &["--fields", "uri=target"]].concat(), log.as_bytes()));
-    assert_eq!((&report["log"]["no_requests"], &report["refused"]), (&1.into(), &1.into()));
+    assert_eq!((&report["log"]["no_requests"], &report["results"][0]["denied"]), (&1.into(), &1.into()));
     let line =
         r#"{"time_ns":1,"duration_ns":1,"ip":null,"method":"GET","host":null,"refused_by":null,"limits":[]"#;
     let log = format!("{line},\"path\":\"/\"}}\n{line},\"path\":\"/{long}\"}}\n");
@@ -76,7 +67,7 @@ fn a_path_that_is_mapped_is_the_target_in_a_known_format_too() {
 }
 
 #[test]
-fn a_header_that_occurs_twice_has_no_value_as_in_the_proxy() {
+fn a_header_that_occurs_twice_is_ambiguous_as_in_the_proxy() {
     let line = |headers: &str| {
         format!(
             "{{\"ts\":1,\"request\":{{\"remote_ip\":\"192.0.2.1\",\"method\":\"GET\",\"uri\":\"/\",\"headers\":{{\
@@ -88,6 +79,11 @@ fn a_header_that_occurs_twice_has_no_value_as_in_the_proxy() {
         let log: String =
             [r#"["a"]"#, r#"["a","b"]"#].map(|list| line(&format!("\"{header}\":{list}"))).concat();
         assert_eq!(refused_by(&["--limit", &format!("a=9/h by header {name}")], &log), ["", "a"], "{name}");
+        let twice = log.repeat(2);
+        for (otherwise, refused) in [("allow", ["", "a", "a", "a"]), ("share", ["", "", "a", "a"])] {
+            let limit = format!("a=1/h by header {name} else {otherwise}");
+            assert_eq!(refused_by(&["--limit", &limit], &twice), refused, "{limit}");
+        }
         let scope = format!("a=1/h by ip for header {name}");
         assert_eq!(refused_by(&["--limit", &scope], &log), ["", "a"], "{name}");
     }
@@ -102,7 +98,11 @@ fn a_method_may_be_any_token_of_an_http_request() {
     let count = |requests: &[&str]| {
         let log: String = requests.iter().map(line).collect();
         let report = json(&replay_stdin(&["--limit", "a=1/h by method", "--format", "json"], log.as_bytes()));
-        ["passed", "refused"].map(|name| report[name].as_u64()).into_iter().flatten().collect::<Vec<_>>()
+        ["passed", "denied"]
+            .map(|name| report["results"][0][name].as_u64())
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
     };
     assert_eq!(count(&["M1 / HTTP/1.1", "GET_X / HTTP/1.1", "M1 / HTTP/1.1", "GET /"]), [3, 1]);
     let no_requests = ["SSH-2.0-Go x", "\\x16\\x03 x HTTP/1.1", "a:b / HTTP/1.1", "- - HTTP/1.1"];
@@ -156,7 +156,7 @@ fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
         assert!(message.contains(needs) && message.contains("which the log does not have: "), "{message}");
     }
     let referers = json(&replay(&[LOG, "--limit", "r=1/s by header referer else allow", "--format", "json"]));
-    assert!(referers["refused"].as_u64() > Some(0), "{referers}");
+    assert!(referers["results"][0]["denied"].as_u64() > Some(0), "{referers}");
     let csv = "time,ip,x-key\n1,192.0.2.1,a\n";
     let message = refusal(&replay_stdin(&["--limit", "a=1/s by header x-key"], csv.as_bytes()));
     assert!(message.contains("as in --fields header:x-key=FIELD"), "{message}");
@@ -222,11 +222,72 @@ fn a_quota_without_a_name_is_a_limit_like_the_others() {
 }
 
 #[test]
+fn a_split_line_is_joined_for_limits_of_both_kinds() {
+    let line = |ip: &str, agent: &str| {
+        format!("{ip} - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"{agent}\"")
+    };
+    let cut = |line: &str| -> String {
+        let parts = line.as_bytes().chunks(16_000).map(|part| std::str::from_utf8(part).expect("ASCII"));
+        let parts: Vec<&str> = parts.collect();
+        let part = |(number, part): (usize, &&str)| {
+            let tag = if number + 1 < parts.len() { "P" } else { "F" };
+            format!("2016-10-06T00:17:09.6Z stdout {tag} {part}\n")
+        };
+        parts.iter().enumerate().map(part).collect()
+    };
+    // The third line has an address that limits with names refuse.
+    let agent = "x".repeat(40_000);
+    let log = [
+        line("192.0.2.1", "y"),
+        line("192.0.2.1", &agent),
+        line("example.org", &agent),
+        line("192.0.2.1", &agent),
+    ];
+    let log: String = log.iter().map(|line| cut(line)).collect();
+    let args = ["--limit", "1/h", "--key", "user-agent", "--limit", "b=9/h by ip"];
+    assert_eq!(refused_by(&args, &log), ["", "", "1/h"]);
+}
+
+#[test]
+fn a_quota_beside_limits_with_names_has_any_fields_and_quotas_of_single_keys() {
+    let log = "time,ip,method,path,user\n1,192.0.2.1,GET,/a,x\n1,192.0.2.2,GET,/b,x\n1,192.0.2.3,GET,/c,y\n\
+        1,192.0.2.3,GET,/c,y\n1,192.0.2.1,POST,/login,z\n1,192.0.2.1,POST,/login,w\n";
+    let file = crate::program::scratch("quota_beside").join("quotas.csv");
+    std::fs::write(&file, "y,2/h\n").expect("the target directory can be written");
+    let beside = ["--limit", "1/h", "--key", "user", "--limit", "logins=1/h by ip for POST /login"];
+    assert_eq!(refused_by(&beside, log), ["", "1/h", "", "1/h", "", "logins"]);
+    let own = [&beside[..], &["--quotas", file.to_str().expect("UTF-8")]].concat();
+    assert_eq!(refused_by(&own, log), ["", "1/h", "", "", "", "logins"]);
+    let report = json(&replay_stdin(&[&own[..], &["--format", "json"]].concat(), log.as_bytes()));
+    assert_eq!(report["key_quotas"]["seen"], 1);
+    assert_eq!(report["limits"][0]["top_refused"][0]["key"], "x");
+}
+
+#[test]
+fn costs_and_exact_keys_serve_limits_with_names_too() {
+    for key in ["ip", "ip+path"] {
+        for options in [&["--cost", "bytes"][..], &["--exact-keys"], &["--cost", "bytes", "--exact-keys"]] {
+            let quota = if options[0] == "--cost" { "500000/min" } else { "14/min" };
+            let named = format!("a={quota} by {key}");
+            let report = |limit: &[&str]| {
+                let args = [&[LOG, "--sort", "--format", "json", "--limit"], limit, options].concat();
+                json(&replay(&args))["results"][0].clone()
+            };
+            let (alone, named) = (report(&[quota, "--key", key]), report(&[&named]));
+            assert!(alone["denied"].as_u64() > Some(0), "{alone}");
+            for figure in ["denied", "cost_denied", "too_costly", "keys_denied"] {
+                assert_eq!(named[figure], alone[figure], "{figure} of {options:?} per {key}");
+            }
+        }
+    }
+}
+
+#[test]
 fn all_algorithms_run_side_by_side_for_limits_with_names_too() {
     let limits = ["--limit", "a=14/min by ip", "--limit", "b=3/10s burst 9 by ip+path"];
     let compared = [&[LOG][..], &limits, &["--sort", "--compare"]].concat();
     let report = json(&replay(&[&compared[..], &["--format", "json"]].concat()));
-    let algorithms = report["algorithms"].as_array().expect("algorithms");
+    let algorithms = report["results"].as_array().expect("algorithms");
     assert_eq!(algorithms.len(), 6, "{report}");
     for it in algorithms {
         let name = it["algorithm"].as_str().expect("a name");
@@ -234,20 +295,17 @@ fn all_algorithms_run_side_by_side_for_limits_with_names_too() {
         let last = if algorithm.has_burst() { limits[3] } else { "b=3/10s by ip+path" };
         let args = [LOG, limits[0], limits[1], "--limit", last, "--sort", "--algorithm", name];
         let alone = json(&replay(&[&args[..], &["--format", "json"]].concat()));
-        assert_eq!((&it["passed"], &it["refused"]), (&alone["passed"], &alone["refused"]), "{name}");
-        assert!(alone["refused"].as_u64() > Some(20), "{alone}");
+        assert_eq!(it, &alone["results"][0], "{name}");
+        assert!(alone["results"][0]["denied"].as_u64() > Some(20), "{alone}");
     }
     assert!(text(&replay(&compared)).contains("\nAlgorithms side by side\n"));
     let large = json(&replay(&[LOG, "--limit", "a=2000000/h by ip", "--compare", "--format", "json"]));
-    let refused: Vec<&Value> = large["algorithms"]
-        .as_array()
-        .expect("algorithms")
-        .iter()
-        .filter(|it| it["passed"].is_null())
-        .collect();
+    let refused: Vec<&Value> =
+        large["results"].as_array().expect("algorithms").iter().filter(|it| it["passed"].is_null()).collect();
     assert_eq!(refused.len(), 1, "{large}");
     assert!(
-        refused[0]["algorithm"] == "sliding-log" && refused[0]["why"].to_string().contains("--limit 'a': ")
+        refused[0]["algorithm"] == "sliding-log"
+            && refused[0]["refused"].to_string().contains("--limit 'a': ")
     );
 }
 
@@ -256,11 +314,13 @@ fn what_has_no_meaning_beside_limits_with_names_is_refused() {
     for (args, part) in [
         (&["--limit", "5/x", "--limit", "a=1/s by ip"][..], "--limit: "),
         (&["--limit", "5/s", "--limit", "5/s"], "5/s"),
-        (&["--limit", "5/s", "--limit", "6/s", "--key", "status"], "--key: the proxy has no key `status`"),
         (&["--limit", "8 at one"], "--limit: "),
-        (&["--limit", "a=1/s by ip", "--key", "ip"], "--key is for a replay of one quota"),
-        (&["--limit", "a=1/s by ip", "--exact-keys"], "--exact-keys is for a replay of one quota"),
-        (&["--limit", "5/s", "--limit", "9/h", "--cost", "bytes"], "--cost is for a replay of one quota"),
+        (&["--limit", "a=1/s by ip", "--key", "ip"], "--key is for a quota without a name"),
+        (&["--limit", "a=1/s by ip", "--quotas", "x"], "--quotas is for a quota without a name"),
+        (&["--limit", "5/s", "--limit", "9/h", "--quotas", "x"], "there are several quotas without names"),
+        (&["--limit", "8 at once", "--quotas", "x"], "the place of a quota, and this is none: "),
+        (&["--limit", "5/s and 9/h", "--quotas", "x"], "the place of a quota, and this is none: "),
+        (&["--limit", "5/s", "--except", "/a", "--path-template", "/a"], "would not be used"),
         (&["--limit", "5/s", "--shadow", "a"], "invalid --shadow `a`"),
         (&["--limit", "a=1/s by ip", "--shadow", "b"], "invalid --shadow `b`"),
         (&["--limit", "a=1/s by ip", "--fields", "bytes=b"], "expected before '=': time, ip, method"),
@@ -273,9 +333,11 @@ fn what_has_no_meaning_beside_limits_with_names_is_refused() {
 #[test]
 fn the_text_report_has_each_limit_with_its_reasons() {
     let args = ["--limit", "per-ip=30/min burst 10 by ip", "--limit", "try=1/h by ip", "--shadow", "try"];
-    let report = text(&replay(&[&[LOG][..], &args].concat()));
+    let never = ["--limit", "never=1/s by ip for /nowhere"];
+    let report = text(&replay(&[&[LOG][..], &args, &never].concat()));
     for part in [
-        "2 limits, token-bucket",
+        "3 limits, token-bucket",
+        "  never: applied to no request\n",
         "Outcome of all limits together",
         "try (shadow)",
         "that it would have refused",
@@ -294,7 +356,7 @@ fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
         \"outcome\":\"allowed\"}]}\n";
     let args = ["--limit", "a=1/h by header x-key", "--limit", "b=1/h by header x-key", "--format", "json"];
     let report: Value = json(&replay_stdin(&args, line.repeat(2).as_bytes()));
-    assert_eq!((&report["passed"], &report["refused"]), (&1.into(), &1.into()));
+    assert_eq!((&report["results"][0]["passed"], &report["results"][0]["denied"]), (&1.into(), &1.into()));
     let notes = report["log"]["notes"].to_string();
     assert!(notes.contains("no line names the limit b,") && !notes.contains("limit a,"), "{notes}");
 }
@@ -364,7 +426,7 @@ mod config {
                 let mut replay = command(&[LOG, "--config", file, "--format", "json"]);
                 let output = replay.env("TOLLGATE_REDIS", store).output().expect("the program was built");
                 let report = json(&output);
-                assert!(report["refused"].as_u64() > Some(0), "{settings}: {report}");
+                assert!(report["results"][0]["denied"].as_u64() > Some(0), "{settings}: {report}");
             }
         }
     }

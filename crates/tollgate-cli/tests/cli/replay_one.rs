@@ -8,6 +8,7 @@ use crate::replay::long_log;
 use serde_json::Value;
 use std::path::Path;
 use tollgate::Algorithm;
+use tollgate_testing::paths::PATHS;
 
 /// The quotas of the other tests.
 const QUOTAS: [&str; 12] = [
@@ -68,9 +69,10 @@ fn decisions(args: &[&str], log: &str) -> Vec<(String, bool, String)> {
     let column = |name: &str| names.iter().position(|known| *known == name).expect("a column");
     let [line, allowed, retry] = ["line", "allowed", "retry_after_ns"].map(column);
     rows.map(|row| {
-        let cells: Vec<&str> = row.split(',').collect();
-        let is_allowed = cells[allowed] == "true";
-        (cells[line].to_owned(), is_allowed, if is_allowed { "" } else { cells[retry] }.to_owned())
+        let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(row.as_bytes());
+        let cells = reader.records().next().expect("a row").expect("CSV");
+        let is_allowed = &cells[allowed] == "true";
+        (cells[line].to_owned(), is_allowed, if is_allowed { "" } else { &cells[retry] }.to_owned())
     })
     .collect()
 }
@@ -82,18 +84,9 @@ fn counts(report: &Value) -> [Value; 4] {
         let keys = keys.as_array().expect("keys").iter();
         keys.map(|key| Value::from(vec![key["key"].clone(), key[count].clone()])).collect::<Vec<_>>().into()
     };
-    match report.get("results") {
-        Some(results) => {
-            let result = &results[0];
-            let top = keys(&result["top_denied"], "denied");
-            [result["passed"].clone(), result["denied"].clone(), result["keys_denied"].clone(), top]
-        }
-        None => {
-            let limit = &report["limits"][0];
-            let top = keys(&limit["top_refused"], "refused");
-            [report["passed"].clone(), report["refused"].clone(), limit["keys_refused"].clone(), top]
-        }
-    }
+    let (result, limit) = (&report["results"][0], &report["limits"][0]);
+    let top = keys(&limit["top_refused"], "refused");
+    [result["passed"].clone(), result["denied"].clone(), limit["keys_refused"].clone(), top]
 }
 
 /// Replays a log through a quota, and through a limit with the same quota for each address.
@@ -140,6 +133,19 @@ fn a_quota_beside_another_limit_decides_as_alone() {
             assert!(decisions(&alone, &log) == decisions(&beside, &log), "{quota} per {key}");
         }
     }
+}
+
+#[test]
+fn a_path_is_counted_alike_with_and_without_a_name() {
+    let log: String = PATHS
+        .iter()
+        .map(|(target, _)| {
+            let target = target.replace('\\', "\\\\").replace('"', "\\\"");
+            format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET {target} HTTP/1.1\" 200 1\n")
+        })
+        .collect();
+    let [alone, named] = [&["--limit", "1/h", "--key", "path"][..], &["--limit", "x=1/h by path"]];
+    assert_eq!(decisions(alone, &log), decisions(named, &log));
 }
 
 #[test]

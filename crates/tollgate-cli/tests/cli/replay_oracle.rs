@@ -40,7 +40,7 @@ fn requests(log: &Path) -> Vec<Request> {
             line: index + 1,
             ip: network(before.split(' ').next()?),
             // A malformed request line has no path.
-            path: request.split(' ').nth(1).unwrap_or("-").split('?').next()?.to_owned(),
+            path: path(request.split(' ').nth(1).unwrap_or("-").split('?').next()?),
             bytes: if bytes == "-" { 0 } else { bytes.parse().ok()? },
             at: nanos(stamp.split(']').next()?),
         })
@@ -55,6 +55,13 @@ fn network(ip: &str) -> String {
         Ok(address) => format!("{:x?}", &address.segments()[..4]),
         Err(_) => ip.to_owned(),
     }
+}
+
+/// Returns the path by which requests are counted: segments end at a semicolon, and the last slash
+/// does not count.
+fn path(path: &str) -> String {
+    let segments: Vec<&str> = path.split('/').map(|segment| segment.split(';').next().unwrap()).collect();
+    segments.join("/").trim_end_matches('/').to_owned()
 }
 
 /// Converts a time such as `17/May/2015:10:05:03 +0000` to nanoseconds since 1970.
@@ -116,10 +123,10 @@ fn decisions(
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let mut rows = text.lines();
-    assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns"));
+    assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns,refused_by,outcome"));
     let row = |row: &str| {
         // A key may contain commas, so the row is split from the right.
-        let mut cells = row.rsplitn(4, ',');
+        let mut cells = row.rsplitn(6, ',').skip(2);
         let retry = cells.next().unwrap();
         let remaining = cells.next().unwrap().parse().unwrap();
         let allowed = cells.next().unwrap().parse().unwrap();
@@ -151,26 +158,23 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
     if run.sort {
         order.sort_by_key(|request| request.at);
     }
-    let mut oracles: HashMap<String, (Oracle, u64)> = HashMap::new();
+    let mut oracles: HashMap<String, Oracle> = HashMap::new();
     // The keys that a limiter would not have evicted yet, each with the time at which it becomes
     // idle.
     let mut places: HashMap<String, u64> = HashMap::new();
-    let mut latest_of_all = 0;
+    let mut now = 0;
     let mut denied = Denied::default();
     for (request, (line, allowed, remaining, retry)) in order.into_iter().zip(decided) {
         assert_eq!(line, request.line);
         let key =
             if run.key == "ip" { request.ip.clone() } else { format!("{} {}", request.ip, request.path) };
-        let fresh = || (Oracle::new(algorithm, quota, 0), 0);
-        let (oracle, latest) = oracles.entry(key.clone()).or_insert_with(fresh);
-        // For each key, time never runs backwards.
-        *latest = request.at.max(*latest);
-        let now = *latest;
+        let oracle = oracles.entry(key.clone()).or_insert_with(|| Oracle::new(algorithm, quota, 0));
+        // All keys share one clock, which never runs backwards.
+        now = request.at.max(now);
         let cost = if run.cost == "bytes" { request.bytes } else { 1 };
 
         let context = format!("{algorithm} {quota} {} {} line {line}", run.key, run.cost);
-        latest_of_all = now.max(latest_of_all);
-        places.retain(|_, idle_from| *idle_from + GRACE > latest_of_all);
+        places.retain(|_, idle_from| *idle_from + GRACE > now);
         let fits = oracle.fits(now, cost);
         if fits && cost > 0 && !places.contains_key(&key) && places.len() >= run.max_keys {
             assert_eq!((allowed, remaining, retry), (false, 0, None), "{context}");
@@ -274,13 +278,13 @@ fn decisions_in_order_are_those_of_a_limiter(log: &Path) {
     assert!(unplaced > 0, "a limiter that always has room compares little");
 }
 
-fn path(relative: &str) -> PathBuf {
+fn file(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
 /// Compares decisions on the real log, if the log exists next to the checkout.
 fn on_the_real_log(compare: impl Fn(&Path)) {
-    let log = path("../../../shared/data/apache_access.log");
+    let log = file("../../../shared/data/apache_access.log");
     if log.exists() {
         compare(&log);
     } else {
@@ -290,7 +294,7 @@ fn on_the_real_log(compare: impl Fn(&Path)) {
 
 #[test]
 fn every_decision_on_our_log_equals_the_oracles() {
-    all_decisions_equal_the_oracles(&path("tests/data/access.log"));
+    all_decisions_equal_the_oracles(&file("tests/data/access.log"));
 }
 
 #[test]
@@ -300,7 +304,7 @@ fn every_decision_on_the_real_log_equals_the_oracles_where_it_is_there() {
 
 #[test]
 fn our_log_in_order_is_decided_as_by_a_limiter_with_as_many_places() {
-    decisions_in_order_are_those_of_a_limiter(&path("tests/data/access.log"));
+    decisions_in_order_are_those_of_a_limiter(&file("tests/data/access.log"));
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn the_file_for_a_log_out_of_order_denies_what_it_says() {
     let written = fs::read_to_string(file).expect("it was written");
     assert!(written.contains("`tollgate replay LOG --config FILE --sort`"), "{written}");
     let report = json(&replay(&[log, "--config", file, "--sort", "--format", "json"]));
-    let (refused, keys) = (&report["refused"], report["limits"][0]["keys_refused"].as_u64());
+    let (refused, keys) = (&report["results"][0]["denied"], report["limits"][0]["keys_refused"].as_u64());
     let clients = if keys == Some(1) { "client" } else { "clients" };
     let said = format!("denies {refused} (");
     assert!(written.contains(&said), "{written}: {report}");
@@ -255,7 +255,7 @@ fn the_json_log_of_the_proxy_is_a_log_like_others() {
     assert_eq!(decided, expected);
     let args = ["--limit", "9/h", "--key", "path+status", "--cost", "bytes", "--format", "json"];
     let report = json(&replay_stdin(&args, log.as_bytes()));
-    assert_eq!(report["results"][0]["top_denied"][0]["key"], "/a + 200", "{report}");
+    assert_eq!(report["limits"][0]["top_refused"][0]["key"], "/a + 200", "{report}");
     assert_eq!(
         (&report["log"]["files"][0]["format"], &report["order"]),
         (&"tollgate".into(), &"time".into())
@@ -345,9 +345,9 @@ fn the_file_for_the_proxy_is_accepted_and_replays_alike() {
         // The proxy's limits never see requests that are not HTTP, none of which is denied in this
         // log.
         if options.is_empty() {
-            assert_eq!(replayed["refused"], report["suggested"]["denied"], "{replayed}");
+            assert_eq!(replayed["results"][0]["denied"], report["suggested"]["denied"], "{replayed}");
         }
-        assert!(replayed["refused"].as_u64() > Some(0), "{replayed}");
+        assert!(replayed["results"][0]["denied"].as_u64() > Some(0), "{replayed}");
     }
     let shown = text(&suggest(&[LOG, "--config-out", "-"]));
     assert!(shown.starts_with("# Written by tollgate suggest."), "{shown}");
@@ -379,8 +379,8 @@ fn the_file_for_the_proxy_counts_requests_without_a_header_as_the_suggestion_doe
         let written = fs::read_to_string(file).expect("it was written");
         assert!(written.contains(&format!(" by {by}\"]")), "{written}");
         let replayed = json(&replay(&[log, "--config", file, "--format", "json"]));
-        assert!(replayed["refused"].as_u64() > Some(0), "{replayed}");
-        assert_eq!(replayed["refused"], suggested["suggested"]["denied"], "{key}");
+        assert!(replayed["results"][0]["denied"].as_u64() > Some(0), "{replayed}");
+        assert_eq!(replayed["results"][0]["denied"], suggested["suggested"]["denied"], "{key}");
     }
 }
 
@@ -413,8 +413,8 @@ fn a_forwarded_address_is_the_address_of_the_proxy_s_limit() {
         assert!(written.contains(&format!("FILE {options}`")), "{written}");
         let args = [log, "--config", file, "--format", "json"];
         let replayed = json(&replay(&[&args[..], &options.split(' ').collect::<Vec<_>>()].concat()));
-        assert!(replayed["refused"].as_u64() > Some(0), "{replayed}");
-        assert_eq!(replayed["refused"], suggested["suggested"]["denied"], "{key}");
+        assert!(replayed["results"][0]["denied"].as_u64() > Some(0), "{replayed}");
+        assert_eq!(replayed["results"][0]["denied"], suggested["suggested"]["denied"], "{key}");
     }
     for (args, part) in [
         (&["--key", "forwarded"][..], "--config-out: the key `forwarded` needs --trust-hops"),

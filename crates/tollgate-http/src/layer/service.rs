@@ -89,6 +89,11 @@ impl RateLimitLayer {
     pub(crate) fn check_at_once<A>(&self, request: &Request<A>) -> Option<Verdict> {
         self.set.check_at_once(RequestHead::with_sources(request, &self.set.sources))
     }
+
+    /// Returns the limits and the other settings.
+    pub(crate) fn set(&self) -> &LimitSet {
+        &self.set
+    }
 }
 
 impl RateLimitBuilder {

@@ -51,11 +51,7 @@ impl LocalLimiter {
         when_full: WhenFull,
         clock: Option<&Clock>,
     ) -> Result<Self, (Option<String>, ConfigError)> {
-        // The maximum number of keys is divided equally among the classes named in the text. Each
-        // class from a file receives the same share, so that a new line in the file does not change
-        // existing classes.
-        let named = 1 + part.classes.len() - part.from_file;
-        let room = Room { algorithm, max_keys: (max_keys / named).max(max_keys.min(1)), when_full, clock };
+        let room = Room { algorithm, max_keys: room(part, max_keys), when_full, clock };
         let one = |allowance| One::new(allowance, part.key.is_some(), &room);
         let default = one(part.allowance).map_err(|error| (None, error))?;
         if part.classes.is_empty() {
@@ -69,6 +65,14 @@ impl LocalLimiter {
         let classes: Result<_, _> = std::iter::once(Ok(first)).chain(others).collect();
         Ok(Self { default, classes: classes? })
     }
+}
+
+/// Returns the maximum number of keys of each class. `max_keys` is divided equally among the
+/// classes named in the text. Each class from a file receives the same share, so that a new line in
+/// the file does not change existing classes.
+pub(crate) fn room(part: &LimitPart, max_keys: usize) -> usize {
+    let named = 1 + part.classes.len() - part.from_file;
+    (max_keys / named).max(max_keys.min(1))
 }
 
 /// The settings shared by the limiters of all classes.

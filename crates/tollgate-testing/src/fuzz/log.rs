@@ -2,11 +2,10 @@
 //! every line exactly once.
 
 use super::input::Input;
-use tollgate::{Algorithm, WhenFull};
 use tollgate_cli::failure::Failure;
 use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::report::write_text;
-use tollgate_cli::replay::{Cost, Format, Input as Log, LimiterSettings, Replay, Settings, TimeUnit, Wanted};
+use tollgate_cli::replay::{Cost, Format, Replay, Settings, TimeUnit, Wanted};
 
 /// Uses the first bytes as the arguments and the remaining bytes as the log.
 pub fn body(data: &[u8]) {
@@ -22,30 +21,22 @@ pub fn body(data: &[u8]) {
         _ => vec![("ip".to_owned(), "remote_addr".to_owned()), ("time".to_owned(), "ts".to_owned())],
     };
     let unit = [TimeUnit::Seconds, TimeUnit::Millis, TimeUnit::Micros, TimeUnit::Nanos][input.below(4)];
-    let settings = Settings {
-        inputs: vec![Log::Stdin],
-        quota: "3/s burst 5".parse().expect("a quota"),
-        algorithm: (arguments & 2 == 0).then_some(Algorithm::TokenBucket),
-        wanted: Wanted {
-            key,
-            ipv6_prefix: 64,
-            trust_hops: (arguments & 64 != 0).then_some(2),
-            templates: None,
-            cost: if arguments & 4 == 0 { Cost::One } else { Cost::Bytes },
-            names,
-            unit,
-        },
-        format: Format::ALL.get(input.below(Format::ALL.len() + 1)).copied(),
-        sort: arguments & 8 != 0,
-        strict: arguments & 16 != 0,
-        decisions: None,
-        threads: 1,
-        key_quotas: None,
-        limiter: LimiterSettings { max_keys: 4, when_full: WhenFull::Share, exact_keys: arguments & 32 != 0 },
-        top: 3,
-        html: None,
-        against: None,
+    let wanted = Wanted {
+        key,
+        ipv6_prefix: 64,
+        trust_hops: (arguments & 64 != 0).then_some(2),
+        templates: None,
+        cost: if arguments & 4 == 0 { Cost::One } else { Cost::Bytes },
+        names,
+        unit,
     };
+    let mut settings =
+        Settings::of_quota("3/s burst 5".parse().expect("a quota"), 4, wanted).expect("a limit");
+    settings.compare = arguments & 2 != 0;
+    settings.format = Format::ALL.get(input.below(Format::ALL.len() + 1)).copied();
+    settings.sort = arguments & 8 != 0;
+    settings.strict = arguments & 16 != 0;
+    settings.top = 3;
     let mut progress = Progress::new(None);
     let mut read = || -> Result<_, Failure> {
         let mut replay = Replay::new(&settings)?;

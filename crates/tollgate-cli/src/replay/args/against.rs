@@ -4,13 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use tollgate::Quota;
-use tollgate_http::settings::LayerSettings;
 
-use super::key::limit_of;
 use crate::failure::Failure;
-use crate::limit::parse_limit;
-use crate::replay::limits::settings::Against;
+use crate::replay::engine::Limits;
+use crate::replay::settings::Against;
 
 #[derive(Args)]
 pub(crate) struct AgainstArgs {
@@ -54,45 +51,26 @@ impl AgainstArgs {
         self.from_file = Some(limits);
     }
 
-    /// Returns the values of `--against`.
-    pub(crate) fn given(&self) -> &[String] {
-        &self.limits
-    }
-
-    /// Returns whether there is nothing to compare with, or one quota without a name.
-    pub(crate) fn is_quota(&self) -> bool {
-        self.from_file.is_none() && self.limits.len() <= 1 && !self.limits.iter().any(|it| it.contains('='))
-    }
-
-    /// Returns the quota to compare with, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `--against` is not a quota.
-    pub(crate) fn quota(&self) -> Result<Option<Quota>, Failure> {
-        self.limits.first().map(|quota| parse_limit(quota, "--against")).transpose()
-    }
-
-    /// Returns the limits to compare with `layer`. The option `--against` replaces only the limits
-    /// and keeps all other settings of `layer`. `key` returns the key of a quota without a name.
-    /// The option `--against-config` replaces everything.
+    /// Returns the limits to compare with `limits`. The option `--against` replaces only the limits
+    /// and keeps all other settings. The option `--against-config` replaces everything.
     ///
     /// # Errors
     ///
     /// Returns an error if a limit is invalid.
-    pub(crate) fn limits(
-        self,
-        layer: &LayerSettings,
-        key: impl Fn() -> Result<String, Failure>,
-    ) -> Result<Option<Against>, Failure> {
-        if self.from_file.is_some() || self.limits.is_empty() {
-            return Ok(self.from_file);
+    pub(crate) fn limits(&mut self, limits: &Limits) -> Result<Option<Against>, Failure> {
+        if let Some(mut other) = self.from_file.take() {
+            let Limits { fields, has_costs, exact_keys, .. } = *limits;
+            other.limits = Limits { fields, has_costs, exact_keys, ..other.limits };
+            return Ok(Some(other));
         }
-        let mut other = layer.clone();
-        other.limits =
-            self.limits.iter().map(|limit| limit_of(limit, "--against", &key)).collect::<Result<_, _>>()?;
+        if self.limits.is_empty() {
+            return Ok(None);
+        }
+        let mut other = limits.clone();
+        other.set(&self.limits, "--against")?;
         // The limits given by `--against` need not include every limit in shadow mode.
-        other.shadows.retain(|name| other.limits.iter().any(|limit| limit.name == *name));
-        Ok(Some(Against { name: self.limits.join(", "), layer: other, file: None }))
+        let Limits { layer, .. } = &mut other;
+        layer.shadows.retain(|name| layer.limits.iter().any(|limit| limit.name == *name));
+        Ok(Some(Against { name: self.limits.join(", "), limits: other, file: None }))
     }
 }

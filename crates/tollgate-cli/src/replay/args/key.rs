@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use clap::Args;
 use tollgate_http::program::PathTemplates;
-use tollgate_http::settings::LimitText;
 
 use super::log::{LogArgs, first_repeated, parse_names};
 use crate::failure::Failure;
-use crate::limit::{parse_limit, parse_named_limit};
 use crate::printable::printable;
+use crate::replay::log::json::HEADER;
 use crate::replay::log::schema::{Cost, Wanted};
 
 // A doc comment here would replace the description of the subcommand in its help.
 #[derive(Args)]
 pub(crate) struct KeyArgs {
-    /// The key that is limited: a field, or several fields joined with '+', as in ip+path [default:
-    /// ip]
+    /// The key of a quota without a name: a field, or several fields joined with '+', as in ip+path
+    /// [default: ip]
     #[arg(short, long, value_name = "FIELDS", help_heading = "Limit")]
     pub(crate) key: Option<String>,
 
@@ -42,22 +41,29 @@ impl KeyArgs {
     }
 
     /// Returns what to read from each line. `names` is the value of `--fields`, which may name the
-    /// key's fields and the `others`.
+    /// fields of `key` and the `others`. `has_names` is set if limits with names use path
+    /// templates.
     ///
     /// # Errors
     ///
-    /// Returns an error if the key, a template or a mapping of names is invalid.
+    /// Returns an error if a template or a mapping of names is invalid.
     pub(crate) fn wanted(
         &self,
         log: &LogArgs,
         names: Option<&str>,
         others: &[&str],
-        cost: Cost,
+        key: Vec<String>,
+        (cost, has_names): (Cost, bool),
     ) -> Result<Wanted, Failure> {
-        let key = self.fields()?;
-        let templates = parse_templates(&self.path_template, &key)?;
+        let has_path = key.iter().any(|field| field == "path");
+        let templates = match has_names && !has_path {
+            true => None,
+            false => parse_templates(&self.path_template, has_path)?,
+        };
         let known = || others.iter().copied().chain(key.iter().map(String::as_str));
-        let is_known = |name: &str| known().any(|known| known == name);
+        let takes_headers = others.contains(&"header:NAME");
+        let is_known =
+            |name: &str| known().any(|known| known == name) || takes_headers && name.starts_with(HEADER);
         let names = parse_names(names.unwrap_or_default(), is_known, known)?;
         Ok(Wanted {
             names,
@@ -127,39 +133,6 @@ pub(crate) fn key_of_proxy(
     Ok(format!("{}{otherwise}", alternatives.join(" or ")))
 }
 
-/// The fields of a key that may have no value in the log of a server.
-pub(super) const OPTIONAL: [&str; 4] = ["ip", FORWARDED, "referer", "user-agent"];
-
-/// Parses a limit with a name, or a quota without one. The name of a quota is its text, and `key`
-/// returns its key.
-///
-/// # Errors
-///
-/// Returns an error, which begins with `option`, if the limit is invalid.
-pub(super) fn limit_of(
-    text: &str,
-    option: &str,
-    key: impl Fn() -> Result<String, Failure>,
-) -> Result<LimitText, Failure> {
-    if text.contains('=') {
-        return parse_named_limit(text).map_err(|failure| match option {
-            "--limit" => failure,
-            option => Failure::refused(format!("{option}: {failure}")),
-        });
-    }
-    let (name, key) = (text.trim(), key()?);
-    // As in a replay of one quota, requests without a value of the key share one key.
-    let otherwise = if key.ends_with(" else share") { "" } else { " else share" };
-    match format!("{name}={name} by {key}{otherwise}").parse() {
-        Ok(limit) => Ok(limit),
-        // The message about a quota points at the mistake.
-        Err(error) => match parse_limit(text, option) {
-            Err(failure) => Err(failure),
-            Ok(_) => Err(Failure::refused(format!("{option} '{}': {error}", printable(text.as_bytes())))),
-        },
-    }
-}
-
 fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     let fields: Vec<String> = text.split('+').map(|field| field.trim().to_owned()).collect();
     if fields.iter().any(String::is_empty) {
@@ -176,10 +149,10 @@ fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     Ok(fields)
 }
 
-/// Parses the values of `--path-template`, for a key of these fields.
-fn parse_templates(given: &[String], key: &[String]) -> Result<Option<Arc<PathTemplates>>, Failure> {
+/// Parses the values of `--path-template`. `has_path` is set if a field of the key is the path.
+fn parse_templates(given: &[String], has_path: bool) -> Result<Option<Arc<PathTemplates>>, Failure> {
     let Some(template) = given.first() else { return Ok(None) };
-    if !key.iter().any(|field| field == "path") {
+    if !has_path {
         return Err(Failure::refused(format!(
             "--path-template `{}` would not be used: expected path among the fields of --key, as in ip+path",
             printable(template.as_bytes())

@@ -76,7 +76,15 @@ impl Rows {
         self.csv.write_field(text)
     }
 
-    pub(crate) fn number(&mut self, number: u128) -> csv::Result<()> {
+    /// Writes a number, or an empty value.
+    pub(crate) fn optional(&mut self, number: Option<u128>) -> csv::Result<()> {
+        match number {
+            Some(number) => self.number(number),
+            None => self.text(""),
+        }
+    }
+
+    fn number(&mut self, number: u128) -> csv::Result<()> {
         self.number.clear();
         write!(self.number, "{number}")?;
         self.csv.write_field(&self.number)

@@ -6,14 +6,12 @@ use siphasher::sip::SipHasher13;
 
 use crate::failure::Failure;
 use crate::printable::cut;
-use crate::replay::log::key::KeyShape;
 
 /// The maximum length of a shown name, in characters.
 const LONGEST: usize = 120;
 
 /// Maps keys to the names under which a page shows them.
 pub(crate) struct Clients {
-    shape: KeyShape,
     /// The secret key for the hashes, if names are hashed. It is never written anywhere.
     secret: Option<[u8; 16]>,
 }
@@ -22,26 +20,18 @@ impl Clients {
     /// # Errors
     ///
     /// Returns an error if the system provides no random numbers.
-    pub(crate) fn new(shape: KeyShape, are_hashed: bool) -> Result<Self, Failure> {
+    pub(crate) fn new(are_hashed: bool) -> Result<Self, Failure> {
         let mut secret = None;
         if are_hashed {
             let bytes = secret.insert([0; 16]);
             getrandom::fill(bytes)
                 .map_err(|error| Failure::refused(format!("--hash-clients: no random numbers: {error}")))?;
         }
-        Ok(Self { shape, secret })
+        Ok(Self { secret })
     }
 
     pub(crate) fn are_hashed(&self) -> bool {
         self.secret.is_some()
-    }
-
-    /// Returns the name of a key.
-    pub(crate) fn name(&self, key: &[u8]) -> String {
-        match &self.secret {
-            None => cut(&self.shape.show(key), LONGEST).into_owned(),
-            Some(secret) => hashed(key, secret),
-        }
     }
 
     /// Returns the name of a key whose printable form is given.

@@ -2,7 +2,7 @@
 //! addresses.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use http::Request;
 use http::header::{HeaderName, HeaderValue};
@@ -22,6 +22,8 @@ pub(crate) struct Addresses {
     /// A request whose `X-Forwarded-For` header is set to each address in turn. The request's key
     /// is then the address in the proxy's form.
     request: Request<()>,
+    /// The address in the last converted text, if there is one.
+    last: Option<IpAddr>,
 }
 
 impl Addresses {
@@ -30,7 +32,7 @@ impl Addresses {
     pub(crate) fn new(ipv6_prefix: u8, hops: Option<usize>) -> Self {
         let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(hops.unwrap_or(1)));
         let by = by.ipv6_prefix(ipv6_prefix);
-        Self { ipv6_prefix, has_hops: hops.is_some(), by, request: Request::new(()) }
+        Self { ipv6_prefix, has_hops: hops.is_some(), by, request: Request::new(()), last: None }
     }
 
     /// Returns a client's address in the form in which limits count it: without port, brackets and
@@ -43,14 +45,22 @@ impl Addresses {
     pub(crate) fn counted<'v>(&mut self, text: &'v [u8]) -> Cow<'v, [u8]> {
         // An IPv4 address has only one spelling, and a list of one address names the client
         // regardless of the hops.
-        if is_ipv4(text) {
+        self.last = ipv4(text).map(IpAddr::V4);
+        if self.last.is_some() {
             return Cow::Borrowed(text);
         }
-        match self.address(text) {
+        self.last = self.address(text);
+        match self.last {
             Some(address) => Cow::Owned(self.shown(address).into_bytes()),
             None if self.has_hops => Cow::Borrowed(MISSING),
             None => Cow::Borrowed(text),
         }
+    }
+
+    /// Returns the client's address in the last converted text, cut to the prefix, or `None` if the
+    /// text is not an address.
+    pub(crate) fn last(&self) -> Option<IpAddr> {
+        self.last
     }
 
     fn address(&mut self, text: &[u8]) -> Option<IpAddr> {
@@ -74,37 +84,37 @@ impl Addresses {
     }
 }
 
-/// Returns whether a string is an IPv4 address, according to the rules of [`std::net::Ipv4Addr`].
-/// Most keys in most logs are IPv4 addresses, and this check requires only a third of the
-/// conversion's time.
-fn is_ipv4(text: &[u8]) -> bool {
-    let (mut dots, mut digits, mut value) = (0, 0, 0_u16);
+/// Parses an IPv4 address, according to the rules of [`Ipv4Addr`]. Most keys in most logs are IPv4
+/// addresses, and this function requires only a third of the time of the standard library's.
+fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
+    let (mut all, mut value, mut dots, mut digits) = (0_u32, 0_u32, 0, 0);
     for &byte in text {
         match byte {
             b'0'..=b'9' if digits == 0 || value > 0 => {
-                value = value * 10 + u16::from(byte - b'0');
+                value = value * 10 + u32::from(byte - b'0');
                 digits += 1;
                 if value > 255 {
-                    return false;
+                    return None;
                 }
             }
-            b'.' if digits > 0 && dots < 3 => (dots, digits, value) = (dots + 1, 0, 0),
-            _ => return false,
+            b'.' if digits > 0 && dots < 3 => {
+                (all, value, dots, digits) = (all << 8 | value, 0, dots + 1, 0);
+            }
+            _ => return None,
         }
     }
-    dots == 3 && digits > 0
+    (dots == 3 && digits > 0).then(|| Ipv4Addr::from_bits(all << 8 | value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::net::Ipv4Addr;
 
     proptest! {
         #[test]
         fn an_address_is_what_the_standard_library_reads(text in "([0-9]{0,4}[.]?){0,5}") {
-            prop_assert_eq!(is_ipv4(text.as_bytes()), text.parse::<Ipv4Addr>().is_ok(), "{}", text);
+            prop_assert_eq!(ipv4(text.as_bytes()), text.parse().ok(), "{}", text);
         }
     }
 
@@ -113,7 +123,7 @@ mod tests {
         for text in
             ["0.0.0.0", "255.255.255.255", "1.2.3.256", "1.2.3", "1.2.3.4.", "01.2.3.4", "1.2.3.00", ".1.2.3"]
         {
-            assert_eq!(is_ipv4(text.as_bytes()), text.parse::<Ipv4Addr>().is_ok(), "{text}");
+            assert_eq!(ipv4(text.as_bytes()), text.parse().ok(), "{text}");
         }
     }
 

@@ -8,6 +8,7 @@
 //! by its length. Keys such as `a|b` + `c` and `a` + `b|c` therefore always differ.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tollgate_http::program::PathTemplates;
@@ -87,6 +88,11 @@ impl KeyWriter {
             *missing += u64::from(counted.is_empty() || *counted == *MISSING);
             self.shape.push(key, &counted);
         }
+    }
+
+    /// Returns the client's address in the last written key, if the key has an address.
+    pub(crate) fn last_address(&self) -> Option<IpAddr> {
+        self.addresses.last()
     }
 
     /// Returns, for each field, the number of keys in which the field has no value.

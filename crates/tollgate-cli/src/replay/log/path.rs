@@ -1,20 +1,26 @@
-//! Converts a request's path from its form in a log to the form in which the proxy counts paths.
+//! Converts a request's path from its form in a log to the forms in which the proxy compares and
+//! counts paths.
 
 use std::borrow::Cow;
 
-use tollgate_http::program::{PathTemplates, canonical_path};
+use tollgate_http::program::{PathTemplates, canonical_path, path_key};
 
 use super::formats::Escapes;
 
-/// Returns the path by which limits count a request. `target` is the target as the client sent it:
-/// a path with or without a query, a URL, `*`, or the authority in a CONNECT request. An authority
-/// has no path.
+/// Returns the path by which the key `path` counts a request. `target` is the target as the client
+/// sent it: a path with or without a query, a URL, `*`, or the authority in a CONNECT request. An
+/// authority has no path.
 pub(crate) fn counted<'v>(target: &'v [u8], templates: Option<&'v PathTemplates>) -> Cow<'v, [u8]> {
     let path = path_of(target);
     match templates {
         Some(templates) => Cow::Borrowed(templates.of(path).as_bytes()),
-        None => canonical_path(path),
+        None => path_key(path),
     }
+}
+
+/// Returns the canonical form of the path of a target.
+pub(crate) fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
+    canonical_path(path_of(target))
 }
 
 fn path_of(target: &[u8]) -> &[u8] {
@@ -70,6 +76,7 @@ mod tests {
         let table = [
             ("/a?b=/c", "/a"),
             ("/a#b?c", "/a"),
+            ("/a/;b", "/a"),
             ("//a/b", "/a/b"),
             ("http://example.org/a?b", "/a"),
             ("http://example.org", "/"),

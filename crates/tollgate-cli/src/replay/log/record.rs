@@ -1,8 +1,11 @@
 //! Turns lines of any format into requests: the time, the key and the cost.
 
+use std::net::IpAddr;
+
 use super::csv::{self, CsvRecords};
 use super::formats::{Format, TEXTS};
 use super::json::{self, JsonRecords};
+use super::key::KeyWriter;
 use super::layout::FIELDS_DIRECTIVE;
 use super::request::{Reason, Request};
 use super::schema::{Unopened, Wanted};
@@ -65,10 +68,19 @@ impl Records {
 
     /// Returns, for each field of the key, the number of requests in which the field has no value.
     pub(crate) fn missing(&self) -> &[u64] {
+        self.writer().missing()
+    }
+
+    /// Returns the client's address in the key of the last request, if the key has an address.
+    pub(crate) fn last_address(&self) -> Option<IpAddr> {
+        self.writer().last_address()
+    }
+
+    fn writer(&self) -> &KeyWriter {
         match &self.kind {
-            Kind::Text(records) => records.writer.missing(),
-            Kind::Json(records) => records.writer.missing(),
-            Kind::Csv(records) => records.writer.missing(),
+            Kind::Text(records) => &records.writer,
+            Kind::Json(records) => &records.writer,
+            Kind::Csv(records) => &records.writer,
         }
     }
 

@@ -41,6 +41,16 @@ pub(crate) struct RequestLine<'l> {
 }
 
 impl<'l> RequestLine<'l> {
+    /// Returns the method, as [`split`](Self::split) does, but faster for most requests.
+    #[inline]
+    pub(crate) fn method_of(request: &'l [u8]) -> &'l [u8] {
+        let letters = request.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        match request[letters..] {
+            [b' ', b'/', ..] if letters > 0 => &request[..letters],
+            _ => Self::split(request).method,
+        }
+    }
+
     pub(crate) fn split(request: &'l [u8]) -> Self {
         let none = Self { method: MISSING, uri: MISSING, protocol: MISSING };
         let Some(space) = memchr(b' ', request) else { return none };
@@ -59,5 +69,19 @@ impl<'l> RequestLine<'l> {
             return none;
         }
         Self { method, uri, protocol }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_method_is_the_one_of_the_split_line(request in "[Aa/ :-]{0,8}( HTTP/1.1)?") {
+            let request = request.as_bytes();
+            prop_assert_eq!(RequestLine::method_of(request), RequestLine::split(request).method);
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::replay::position::Position;
 
 /// A timestamp that is ahead of all earlier timestamps by more than this either follows a pause or
 /// is wrong.
-pub(crate) const LEAP: Duration = Duration::from_secs(86_400);
+const LEAP: Duration = Duration::from_secs(86_400);
 
 /// The maximum number of bad lines to show. Every bad line is counted.
 const BAD_LINES_SHOWN: usize = 5;

@@ -124,7 +124,7 @@ impl TextRecords {
         };
         let value = |source: &Source| match *source {
             Source::Column(index) => Cow::Borrowed(column(index)),
-            Source::Method(index) => Cow::Borrowed(RequestLine::split(column(index)).method),
+            Source::Method(index) => Cow::Borrowed(RequestLine::method_of(column(index))),
             Source::Uri(index) => Cow::Borrowed(RequestLine::split(column(index)).uri),
             Source::Protocol(index) => Cow::Borrowed(RequestLine::split(column(index)).protocol),
             Source::Path(index) => unescaped(RequestLine::split(column(index)).uri, self.format.escapes()),

@@ -48,10 +48,9 @@ pub(crate) struct Stretch {
 }
 
 impl ChangesReport {
-    /// Creates the report. `show` returns the printable name of a client.
-    pub(crate) fn new(against: &str, changes: &Changes, top: usize, show: impl Fn(&[u8]) -> String) -> Self {
-        let mut clients: Vec<(&[u8], Changed)> =
-            changes.by_client.iter().map(|(client, changed)| (&**client, *changed)).collect();
+    pub(crate) fn new(against: &str, changes: &Changes, top: usize) -> Self {
+        let mut clients: Vec<(&String, Changed)> =
+            changes.by_client.iter().map(|(client, changed)| (client, *changed)).collect();
         clients.sort_unstable_by(|one, other| {
             other.1.total().cmp(&one.1.total()).then_with(|| one.0.cmp(other.0))
         });
@@ -74,7 +73,7 @@ impl ChangesReport {
             top_changed: clients
                 .iter()
                 .take(top)
-                .map(|(client, changed)| row(show(client), *changed))
+                .map(|(client, changed)| row((*client).clone(), *changed))
                 .collect(),
             limits,
             seconds_per_row: timeline.width(),

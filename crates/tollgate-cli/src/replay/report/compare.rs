@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::figures::Outcome;
 use super::paragraph::write_paragraph;
-use super::quantity::{duration, grouped, plural, share};
+use super::quantity::{duration, grouped, share};
 
 /// Writes one row per algorithm. Facts that do not fit in a row follow the table.
-pub(crate) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_table(outcomes: &[Outcome], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nAlgorithms side by side")?;
     let line = |out: &mut dyn Write, cells: [&str; 7]| {
         let [name, passed, denied, share, keys, wait, compliant] = cells;
@@ -40,25 +40,16 @@ pub(crate) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Writ
     }
     writeln!(out)?;
     for outcome in outcomes {
-        write_notes(outcome, limit, out)?;
+        write_notes(outcome, out)?;
     }
     let text = "Compliant denials are those of a client that sends nothing until the retry-after it was \
-                told has passed.";
+                told has passed. Windows and logs take no burst, and ran without.";
     write_paragraph("  ", text, out)
 }
 
-fn write_notes(outcome: &Outcome, limit: &str, out: &mut impl Write) -> io::Result<()> {
+fn write_notes(outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
     let name = &outcome.algorithm;
-    if outcome.limit != limit {
-        let text = format!("{name}: it takes no burst, and ran with {}.", outcome.limit);
-        write_paragraph("  ", &text, out)?;
-    }
     let Some(figures) = &outcome.figures else { return Ok(()) };
-    if outcome.key_quotas_without_burst > 0 {
-        let keys = plural(outcome.key_quotas_without_burst as u64, "key");
-        let text = format!("{name}: it takes no burst; {keys} of --quotas ran without.");
-        write_paragraph("  ", &text, out)?;
-    }
     if let Some(delay) = &figures.longest_delay {
         let text = format!(
             "{name}: {} of those that passed were told to start up to {} later.",

@@ -10,34 +10,54 @@ use super::changes::ChangesReport;
 use super::log::Log;
 use super::notes;
 use super::quantity;
-use crate::printable::printable;
-use crate::replay::entry::Entry;
-use crate::replay::key_quotas::{KeyQuota, KeyQuotas};
-use crate::replay::keys::Keys;
-use crate::replay::log::key::KeyShape;
+use crate::printable::{listed, printable};
+use crate::replay::engine::limit::{Counts, Limit as Enforced, RefusedKey};
+use crate::replay::engine::trial::{Compliant, Trial, Wait};
+use crate::replay::engine::{Engine, Entry};
+use crate::replay::key_quotas::KeyQuotas;
 use crate::replay::log::schema::Cost;
 use crate::replay::log::summary::LogSummary;
 use crate::replay::settings::Settings;
-use crate::replay::simulation::{Simulation, Wait};
 use crate::replay::timeline::{Count, Timeline};
 
 /// The maximum number of rows in the timeline.
 const TIMELINE_ROWS: usize = 24;
 
+/// The results of a replay besides the decisions.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// Whether the log is the JSON log of tollgate proxy, and limits with names are replayed.
+    pub(crate) is_of_proxy: bool,
+    /// Whether the requests were sorted by time.
+    pub(crate) is_sorted: bool,
+    /// The number of lines that describe no request.
+    pub(crate) no_requests: u64,
+    /// The number of requests that pass in the replay, but that the proxy refused before it had
+    /// computed all limits' keys.
+    pub(crate) passed_without_record: u64,
+    /// Whether each OPTIONS request counts as a preflight.
+    pub(crate) guesses_preflights: bool,
+    /// The limits that read their keys from the log, but are never named in it.
+    pub(crate) never_named: Vec<String>,
+}
+
 /// The results of a replay.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    pub(crate) limit: String,
     /// Absent if no key has its own quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_quotas: Option<KeysWithQuotas>,
-    pub(crate) key: String,
+    /// The fields by which limits without a name count. `null` if every limit has a name.
+    pub(crate) key: Option<String>,
     pub(crate) cost: &'static str,
     pub(crate) order: &'static str,
-    pub(crate) log: Log<OfKeys>,
-    /// One outcome per algorithm.
+    pub(crate) log: Log<OfRequests>,
+    /// The limits, and their answers under the first algorithm that accepts them.
+    pub(crate) limits: Vec<Limit>,
+    /// The algorithm of `limits`, or all algorithms of a comparison.
     pub(crate) results: Vec<Outcome>,
-    /// Absent if the limit is not compared with another one.
+    pub(crate) timeline: TimelineRows,
+    /// Absent if the limits are not compared with others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changes: Option<ChangesReport>,
     /// The figures that vary from run to run.
@@ -53,10 +73,11 @@ pub(crate) struct KeysWithQuotas {
     pub(crate) seen: usize,
 }
 
-/// The facts about the keys in the logs.
+/// The facts about the requests in the logs.
 #[derive(Debug, Serialize)]
-pub(crate) struct OfKeys {
-    pub(crate) keys: usize,
+pub(crate) struct OfRequests {
+    /// The number of lines that describe no request.
+    pub(crate) no_requests: u64,
     pub(crate) missing_key_fields: Vec<MissingField>,
 }
 
@@ -68,12 +89,30 @@ pub(crate) struct MissingField {
 }
 
 #[derive(Debug, Serialize)]
+pub(crate) struct Limit {
+    pub(crate) limit: String,
+    pub(crate) shadow: bool,
+    pub(crate) classes: Vec<Class>,
+    pub(crate) keys: usize,
+    pub(crate) keys_refused: usize,
+    pub(crate) top_refused: Vec<RefusedKey>,
+    /// Whether the limit counts by fields of the log.
+    #[serde(skip)]
+    pub(crate) is_by_fields: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Class {
+    /// `null` for a limit without classes, and for the requests without a key.
+    pub(crate) class: Option<String>,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
+}
+
+/// The results of one algorithm.
+#[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) algorithm: String,
-    pub(crate) limit: String,
-    /// The number of keys whose own quotas have a burst. The algorithm ran without these bursts.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) key_quotas_without_burst: usize,
     /// Why the algorithm refused a limit. If this reason is present, there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
@@ -90,13 +129,13 @@ pub(crate) struct Figures {
     pub(crate) too_costly: u64,
     pub(crate) answered_by_full_policy: u64,
     pub(crate) charged_to_shared_overflow: u64,
+    /// The number of keys of all limits that were refused something.
     pub(crate) keys_denied: usize,
     pub(crate) longest_wait: Option<LongestWait>,
     pub(crate) delayed: u64,
     pub(crate) longest_delay: Option<LongestWait>,
+    /// The results for a client that waits out the retry-after of each denial.
     pub(crate) compliant: Compliant,
-    pub(crate) top_denied: Vec<DeniedKey>,
-    pub(crate) timeline: TimelineRows,
 }
 
 #[derive(Debug, Serialize)]
@@ -105,22 +144,6 @@ pub(crate) struct LongestWait {
     pub(crate) key: String,
     pub(crate) file: String,
     pub(crate) line: u64,
-}
-
-/// The results for a client that waits out the retry-after of each denial.
-#[derive(Debug, Serialize)]
-pub(crate) struct Compliant {
-    pub(crate) passed: u64,
-    pub(crate) denied: u64,
-    pub(crate) withheld: u64,
-    pub(crate) too_costly: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct DeniedKey {
-    pub(crate) key: String,
-    pub(crate) denied: u64,
-    pub(crate) requests: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -142,55 +165,56 @@ pub(crate) struct TimelineRow {
 pub(crate) struct Run {
     pub(crate) seconds: f64,
     pub(crate) lines_per_second: f64,
-    pub(crate) limiters: Vec<LimiterRun>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct LimiterRun {
-    pub(crate) algorithm: String,
-    pub(crate) checks: u64,
-    pub(crate) checks_per_second: f64,
-    pub(crate) keys_tracked: usize,
-    pub(crate) memory_bytes: usize,
 }
 
 impl Report {
     pub(crate) fn new(
         settings: &Settings,
-        is_sorted: bool,
         log: &LogSummary,
-        keys: &Keys,
+        findings: &Findings,
+        engine: &Engine,
         key_quotas: Option<&KeyQuotas>,
-        entries: &[Entry],
+        timeline: &Timeline,
         elapsed: Duration,
     ) -> Self {
-        let names = Names { log, keys: keys.by_id(), shape: KeyShape::new(settings.wanted.key.len()) };
-        let tried = entries.iter().filter_map(|entry| match entry {
-            Entry::Simulated(simulation) => Some(&**simulation),
-            Entry::Refused { .. } => None,
-        });
-        let own = key_quotas.map_or(&[][..], |own| &own.quotas);
-        let outcome = |entry| Outcome::new(entry, keys, &names, settings, own);
+        let fields = &settings.wanted.key;
+        let missing = fields.iter().zip(&log.missing).filter(|&(_, &requests)| requests > 0);
+        let missing =
+            missing.map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests });
+        let reported = |entry: &&Entry| match entry {
+            Entry::Tried(trial) => settings.compare || trial.algorithm == engine.algorithm(),
+            Entry::Refused { .. } => settings.compare,
+        };
+        let by_fields = engine.limits.iter().find(|limit| limit.fields.is_some());
         Self {
-            limit: settings.quota.to_string(),
-            key_quotas: key_quotas.map(|own| KeysWithQuotas {
+            key_quotas: key_quotas.zip(by_fields).map(|(own, limit)| KeysWithQuotas {
                 file: own.name(),
                 keys: own.quotas.len(),
-                seen: own.quotas.iter().filter(|own| keys.contains(&own.key)).count(),
+                seen: (0..own.quotas.len()).filter(|&id| limit.keys.requests()[id] > 0).count(),
             }),
-            key: printable(settings.wanted.key.join("+").as_bytes()),
+            key: (!fields.is_empty()).then(|| printable(fields.join("+").as_bytes())),
             cost: match settings.wanted.cost {
                 Cost::One => "1",
                 Cost::Bytes => "bytes",
             },
-            order: if is_sorted { "time" } else { "arrival" },
-            log: of_log(log, keys.len(), settings, is_sorted),
-            results: entries.iter().map(outcome).collect(),
+            order: if findings.is_sorted { "time" } else { "arrival" },
+            log: Log::new(
+                log,
+                notes_on(log, findings, engine),
+                OfRequests { no_requests: findings.no_requests, missing_key_fields: missing.collect() },
+            ),
+            limits: limits(engine, settings.top),
+            results: engine
+                .entries
+                .iter()
+                .filter(reported)
+                .map(|entry| Outcome::new(entry, engine, log))
+                .collect(),
+            timeline: TimelineRows::new(timeline),
             changes: None,
             run: Run {
                 seconds: elapsed.as_secs_f64(),
                 lines_per_second: quantity::per_second(log.lines(), elapsed),
-                limiters: tried.map(LimiterRun::new).collect(),
             },
         }
     }
@@ -198,72 +222,102 @@ impl Report {
     pub(crate) fn is_empty(&self) -> bool {
         self.log.requests == 0
     }
+
+    /// Returns the figures of the algorithm whose decisions are reported.
+    pub(crate) fn main(&self) -> Option<(&Outcome, &Figures)> {
+        self.results.iter().find_map(|outcome| Some((outcome, outcome.figures.as_ref()?)))
+    }
 }
 
-/// Returns the facts about the logs.
-fn of_log(log: &LogSummary, keys: usize, settings: &Settings, is_sorted: bool) -> Log<OfKeys> {
-    let notes = notes::on_log(log, is_sorted, "request of its key", Some(settings.quota));
-    let missing = settings.wanted.key.iter().zip(&log.missing).filter(|&(_, &requests)| requests > 0);
-    let missing =
-        missing.map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests });
-    Log::new(log, notes, OfKeys { keys, missing_key_fields: missing.collect() })
+fn notes_on(log: &LogSummary, findings: &Findings, engine: &Engine) -> Vec<String> {
+    let quota = match &engine.limits[..] {
+        [only] => only.part.allowance.rate(),
+        _ => None,
+    };
+    let mut notes = notes::on_log(log, findings.is_sorted, quota);
+    if findings.guesses_preflights {
+        notes.push(
+            "the log does not have the headers origin and access-control-request-method: each OPTIONS request \
+             counts as a preflight."
+                .to_owned(),
+        );
+    }
+    for name in &findings.never_named {
+        notes.push(format!(
+            "no line names the limit {}, which looks at a header or a query parameter: it applied to no request, or \
+             the proxy did not have it. In this replay it applies to no request.",
+            printable(name.as_bytes())
+        ));
+    }
+    if findings.passed_without_record > 0 {
+        notes.push(format!(
+            "{} that the proxy refused for a missing key or a blocked client would pass in this replay. The log has \
+             no keys of them for limits by a header or a query parameter, so these limits have not counted them.",
+            quantity::plural(findings.passed_without_record, "request")
+        ));
+    }
+    for (limit, classes) in &*engine.unknown_classes() {
+        notes.push(format!(
+            "{} of classes that limit {} does not have: they count in the default class. The classes are {}.",
+            quantity::plural(classes.values().sum(), "request"),
+            printable(limit.as_bytes()),
+            listed(classes.keys().map(String::as_bytes)),
+        ));
+    }
+    notes
 }
 
-/// The names of keys and files in a report.
-struct Names<'r> {
-    log: &'r LogSummary,
-    keys: Vec<&'r [u8]>,
-    shape: KeyShape,
+fn limits(engine: &Engine, top: usize) -> Vec<Limit> {
+    let limit = |(number, limit): (usize, &Enforced)| {
+        let denied = |id| engine.main().map_or(0, |trial| trial.denied(number, id));
+        let (keys_refused, top_refused) = limit.most_refused(top, denied);
+        let class = |(class, counts): (Option<&str>, _)| Class { class: class.map(str::to_owned), counts };
+        Limit {
+            limit: limit.part.name.clone(),
+            shadow: limit.is_shadow,
+            classes: limit.counts().into_iter().map(class).collect(),
+            keys: limit.keys.seen(),
+            keys_refused,
+            top_refused,
+            is_by_fields: limit.fields.is_some(),
+        }
+    };
+    engine.limits.iter().enumerate().map(limit).collect()
 }
 
-impl Names<'_> {
-    fn wait(&self, wait: Option<Wait>) -> Option<LongestWait> {
-        wait.map(|wait| LongestWait {
-            ns: quantity::nanos(wait.time),
-            key: self.shape.show(self.keys[wait.id]),
-            file: self.log.files[wait.position.file].name.clone(),
-            line: wait.position.line,
-        })
+impl Limit {
+    pub(crate) fn shown(&self) -> String {
+        printable(self.limit.as_bytes())
     }
 }
 
 impl Outcome {
-    fn new(entry: &Entry, keys: &Keys, names: &Names<'_>, settings: &Settings, own: &[KeyQuota]) -> Self {
-        let without_burst =
-            |algorithm| own.iter().filter(|own| settings.tried(own.quota, algorithm) != own.quota).count();
+    pub(crate) fn new(entry: &Entry, engine: &Engine, log: &LogSummary) -> Self {
         match entry {
-            Entry::Simulated(simulation) => Self {
-                algorithm: simulation.algorithm.to_string(),
-                limit: simulation.quota.to_string(),
-                key_quotas_without_burst: without_burst(simulation.algorithm),
+            Entry::Tried(trial) => Self {
+                algorithm: trial.algorithm.to_string(),
                 refused: None,
-                figures: Some(Figures::new(simulation, keys, names, settings.top)),
+                figures: Some(Figures::new(trial, engine, log)),
             },
-            Entry::Refused { algorithm, quota, refusal } => Self {
-                algorithm: algorithm.to_string(),
-                limit: quota.to_string(),
-                key_quotas_without_burst: without_burst(*algorithm),
-                refused: Some(refusal.to_string()),
-                figures: None,
-            },
+            Entry::Refused { algorithm, why } => {
+                Self { algorithm: algorithm.to_string(), refused: Some(why.clone()), figures: None }
+            }
         }
     }
 }
 
 impl Figures {
-    fn new(simulation: &Simulation, keys: &Keys, names: &Names<'_>, top: usize) -> Self {
-        let mut denied: Vec<(u64, &[u8], u64)> = (0..keys.len())
-            .map(|id| (simulation.denied(id), names.keys[id], keys.requests(id)))
-            .filter(|&(denied, ..)| denied > 0)
-            .collect();
-        let keys_denied = denied.len();
-        denied.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        let top_denied = denied
-            .into_iter()
-            .take(top)
-            .map(|(denied, key, requests)| DeniedKey { key: names.shape.show(key), denied, requests })
-            .collect();
-        let totals = &simulation.totals;
+    fn new(trial: &Trial, engine: &Engine, log: &LogSummary) -> Self {
+        let totals = &trial.totals;
+        let wait = |wait: Wait| {
+            let limit = &engine.limits[wait.limit];
+            LongestWait {
+                ns: quantity::nanos(wait.time),
+                key: limit.shown(limit.keys.by_id()[wait.id]),
+                file: log.files[wait.position.file].name.clone(),
+                line: wait.position.line,
+            }
+        };
         Self {
             passed: totals.passed,
             denied: totals.denied,
@@ -272,18 +326,11 @@ impl Figures {
             too_costly: totals.too_costly,
             answered_by_full_policy: totals.answered_by_full_policy,
             charged_to_shared_overflow: totals.charged_to_shared_overflow,
-            keys_denied,
-            longest_wait: names.wait(totals.longest_wait),
+            keys_denied: trial.keys_denied(),
+            longest_wait: totals.longest_wait.map(wait),
             delayed: totals.delayed,
-            longest_delay: names.wait(totals.longest_delay),
-            compliant: Compliant {
-                passed: simulation.compliant.passed,
-                denied: simulation.compliant.denied,
-                withheld: simulation.compliant.withheld,
-                too_costly: simulation.compliant.too_costly,
-            },
-            top_denied,
-            timeline: TimelineRows::new(&simulation.timeline),
+            longest_delay: totals.longest_delay.map(wait),
+            compliant: trial.compliant,
         }
     }
 }
@@ -298,21 +345,5 @@ impl TimelineRows {
             denied: count.denied,
         };
         Self { seconds_per_row: timeline.width(), rows: timeline.stretches().map(row).collect() }
-    }
-}
-
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-impl LimiterRun {
-    fn new(simulation: &Simulation) -> Self {
-        Self {
-            algorithm: simulation.algorithm.to_string(),
-            checks: simulation.checks,
-            checks_per_second: quantity::per_second(simulation.checks, simulation.checking),
-            keys_tracked: simulation.keys_tracked(),
-            memory_bytes: simulation.bytes(),
-        }
     }
 }

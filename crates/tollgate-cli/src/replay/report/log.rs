@@ -112,15 +112,14 @@ impl<M> Log<M> {
         format!("{lines} back in time, by up to {}", duration(Duration::from_nanos(self.largest_step_ns)))
     }
 
-    /// Returns at which times the requests were judged. `order` is `time` or `arrival`, and `clock`
-    /// is what the requests with one clock have in common.
-    pub(crate) fn judged(&self, order: &str, clock: &str) -> String {
+    /// Returns at which times the requests were judged. `order` is `time` or `arrival`.
+    pub(crate) fn judged(&self, order: &str) -> String {
         let taken = match (order, self.judged_later_than_stamped) {
             ("time", _) => "requests were sorted by time".to_owned(),
             (_, 0) => "requests were taken as they arrived, each at its own time".to_owned(),
             (_, later) => format!(
-                "requests were taken as they arrived, {} of them at the later time of {clock} ({} later on average, {} \
-                 at most)",
+                "requests were taken as they arrived, {} of them at the later time of a request before them ({} later \
+                 on average, {} at most)",
                 grouped(later),
                 duration(Duration::from_nanos(self.mean_shift_ns)),
                 duration(Duration::from_nanos(self.largest_shift_ns)),

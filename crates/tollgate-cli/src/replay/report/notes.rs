@@ -8,13 +8,12 @@ use tollgate::Quota;
 use super::quantity::{duration, grouped, plural};
 use crate::replay::log::summary::{FileSummary, LogSummary};
 
-/// Returns all notes on the logs. `quota` is the only quota, if there is only one. For `shifted`,
-/// see [`on_order`].
-pub(crate) fn on_log(log: &LogSummary, is_sorted: bool, shifted: &str, quota: Option<Quota>) -> Vec<String> {
+/// Returns all notes on the logs. `quota` is the only quota, if there is only one.
+pub(crate) fn on_log(log: &LogSummary, is_sorted: bool, quota: Option<Quota>) -> Vec<String> {
     on_holes(log)
         .chain(on_last_lines(log))
         .chain(quota.and_then(|quota| on_shifts(log, quota)))
-        .chain(on_order(log, is_sorted, shifted))
+        .chain(on_order(log, is_sorted))
         .collect()
 }
 
@@ -59,9 +58,8 @@ fn on_shifts(log: &LogSummary, quota: Quota) -> Option<String> {
 }
 
 /// Returns the notes on logs in the wrong order, and on a timestamp that is probably wrong. A
-/// replay in order of time has no such note. `shifted` names the later requests that a wrong
-/// timestamp shifts.
-fn on_order(log: &LogSummary, is_sorted: bool, shifted: &str) -> Vec<String> {
+/// replay in order of time has no such note.
+fn on_order(log: &LogSummary, is_sorted: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if is_sorted {
         return notes;
@@ -81,7 +79,7 @@ fn on_order(log: &LogSummary, is_sorted: bool, shifted: &str) -> Vec<String> {
     if let Some(leap) = log.leap {
         notes.push(format!(
             "{} is stamped {} ahead of all before it, and lines after it are not. If that stamp is wrong, \
-             every later {shifted} is judged at the wrong time: remove the line.",
+             every later request is judged at the wrong time: remove the line.",
             log.describe_position(leap.position),
             duration(leap.ahead),
         ));

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use indicatif::{DecimalBytes, HumanCount};
+use indicatif::HumanCount;
 use jiff::Timestamp;
 
 /// Formats `1234567` as `1,234,567`. Numbers of 2^64 and above have no commas.
@@ -95,11 +95,6 @@ fn short(time: Duration) -> String {
         (whole, 0) => format!("{whole} {name}"),
         (whole, tenth) => format!("{whole}.{tenth} {name}"),
     }
-}
-
-/// Formats a number of bytes: `12 B`, `4.20 MB`.
-pub(crate) fn bytes(count: usize) -> String {
-    DecimalBytes(count as u64).to_string()
 }
 
 /// Formats a large rate with about three digits.
@@ -205,9 +200,6 @@ mod tests {
 
     #[test]
     fn sizes_and_rates_have_units() {
-        assert_eq!(bytes(12), "12 B");
-        assert_eq!(bytes(33_000), "33.00 kB");
-        assert_eq!(bytes(4_200_000), "4.20 MB");
         assert_eq!(rate(12.0), "12");
         assert_eq!(rate(45_678.0), "46 thousand");
         assert_eq!(rate(2_345_678.0), "2.3 million");

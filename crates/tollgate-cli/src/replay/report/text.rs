@@ -5,53 +5,75 @@ use std::time::Duration;
 
 use super::changes::write_changes;
 use super::compare;
-use super::figures::{Figures, LongestWait, MissingField, Outcome, Report, Run, TimelineRows};
+use super::figures::{Class, Figures, Limit, LongestWait, MissingField, Report, TimelineRows};
 use super::log::{write_bad_lines, write_log};
 use super::paragraph::write_paragraph;
-use super::quantity::{bytes, date_and_time, duration, grouped, plural, rate, share, shares};
-use crate::printable::cut;
+use super::quantity::{date_and_time, duration, grouped, plural, rate, share, shares};
+use crate::printable::{cut, printable};
 
 const BAR_WIDTH: usize = 34;
 
 /// Writes the whole report.
 pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let limits = match &report.limits[..] {
+        [only] => cut(&only.shown(), 40).into_owned(),
+        several => plural(several.len() as u64, "limit"),
+    };
     let algorithms = match &report.results[..] {
         [only] => only.algorithm.clone(),
         several => format!("{} algorithms", several.len()),
     };
+    let key = report.key.as_ref().map_or(String::new(), |key| format!(", per {}", cut(key, 40)));
     let cost = match report.cost {
         "1" => "each request costs 1",
         _ => "a request costs its bytes",
     };
-    writeln!(out, "{}, {algorithms}, per {}, {cost}", report.limit, report.key)?;
+    write_paragraph("", &format!("{limits}, {algorithms}{key}, {cost}"), out)?;
     if let Some(own) = &report.key_quotas {
         let (keys, seen) = (plural(own.keys as u64, "key"), grouped(own.seen as u64));
         write_paragraph("", &format!("Own quotas ({}): {keys}, {seen} seen in the log", own.file), out)?;
     }
     let log = &report.log;
-    let counts = format!("{} of {}", plural(log.requests, "request"), plural(log.more.keys as u64, "key"));
-    let missing = log.more.missing_key_fields.iter().map(|missing| describe_missing(missing, &report.key));
-    let facts = [log.judged(report.order, "their key")].into_iter().chain(missing);
-    write_log(log, &counts, facts, out)?;
+    let no_requests = match log.more.no_requests {
+        0 => String::new(),
+        lines => format!(", {} of no request", grouped(lines)),
+    };
+    let counts = format!("{}{}{no_requests}", plural(log.requests, "request"), of_keys(report));
+    let missing =
+        log.more.missing_key_fields.iter().map(|missing| describe_missing(missing, report.key.as_deref()));
+    write_log(log, &counts, [log.judged(report.order)].into_iter().chain(missing), out)?;
     if report.is_empty() {
         writeln!(out, "\nThe log is empty: there are no requests to replay.")?;
         return Ok(());
     }
-    match &report.results[..] {
-        [Outcome { figures: Some(figures), .. }] => write_figures(figures, report, out)?,
-        several => compare::write_table(several, &report.limit, out)?,
+    if report.results.len() > 1 {
+        compare::write_table(&report.results, out)?;
+    } else if let Some((_, figures)) = report.main() {
+        write_figures(figures, report, out)?;
     }
+    write_limits(report, out)?;
+    write_timeline(&report.timeline, out)?;
     if let Some(changes) = &report.changes {
         write_changes(changes, out)?;
     }
-    write_bad_lines(&report.log, out)?;
-    write_run(&report.run, out)
+    write_bad_lines(log, out)?;
+    writeln!(out, "\nThis run (only these figures vary)")?;
+    let elapsed = duration(Duration::from_secs_f64(report.run.seconds));
+    writeln!(out, "  {:<14} {} lines/s, {elapsed}", "replay", rate(report.run.lines_per_second))
 }
 
-fn describe_missing(missing: &MissingField, key: &str) -> String {
+/// Returns the number of keys, if there is only one limit.
+fn of_keys(report: &Report) -> String {
+    match &report.limits[..] {
+        [only] => format!(" of {}", plural(only.keys as u64, "key")),
+        _ => String::new(),
+    }
+}
+
+fn describe_missing(missing: &MissingField, key: Option<&str>) -> String {
     let (requests, one) = (plural(missing.requests, "request"), missing.requests == 1);
     let have = if one { "has" } else { "have" };
-    let then = match (missing.field == key, one) {
+    let then = match (Some(&*missing.field) == key, one) {
         (true, true) => "its key is '-'",
         (true, false) => "they share one key",
         (false, true) => "it counts as '-'",
@@ -62,13 +84,13 @@ fn describe_missing(missing: &MissingField, key: &str) -> String {
 
 fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io::Result<()> {
     let requests = u128::from(report.log.requests);
-    writeln!(out, "\nOutcome")?;
+    writeln!(out, "\nOutcome{}", if report.limits.len() > 1 { " of all limits together" } else { "" })?;
     let mut write = |name: &str, count: u128, share: &str, note: &str| {
         let line = format!("  {name:<14}{:>15}  {share:>8}   {note}", grouped(count));
         writeln!(out, "{}", line.trim_end())
     };
-    let keys =
-        format!("{} of {}", grouped(figures.keys_denied as u64), plural(report.log.more.keys as u64, "key"));
+    let keys = format!("{}{}", grouped(figures.keys_denied as u64), of_keys(report));
+    let keys = if report.limits.len() > 1 { String::new() } else { keys };
     let [passed, denied] = shares(figures.passed.into(), figures.denied.into());
     write("passed", figures.passed.into(), &passed, "")?;
     write("denied", figures.denied.into(), &denied, &keys)?;
@@ -77,22 +99,15 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
         write("bytes passed", figures.cost_passed, &passed, "")?;
         write("bytes denied", figures.cost_denied, &denied, "")?;
     }
-    let mut row =
-        |name: &str, count: u64, note: &str| write(name, count.into(), &share(count.into(), requests), note);
-    if figures.too_costly > 0 {
-        let note = "cost above the capacity: never passes";
-        row("too costly", figures.too_costly, note)?;
-    }
-    if figures.answered_by_full_policy > 0 {
-        let note = "table full: answered by --when-full";
-        row("no room", figures.answered_by_full_policy, note)?;
-    }
-    if figures.charged_to_shared_overflow > 0 {
-        let note = "table full: shared one state";
-        row("shared", figures.charged_to_shared_overflow, note)?;
-    }
-    if figures.delayed > 0 {
-        row("delayed", figures.delayed, "passed, but told to start later")?;
+    for (name, count, note) in [
+        ("too costly", figures.too_costly, "cost above the capacity: never passes"),
+        ("no room", figures.answered_by_full_policy, "table full: answered by --when-full"),
+        ("shared", figures.charged_to_shared_overflow, "table full: shared one state"),
+        ("delayed", figures.delayed, "passed, but told to start later"),
+    ] {
+        if count > 0 {
+            write(name, count.into(), &share(count.into(), requests), note)?;
+        }
     }
     write_wait("longest wait", figures.longest_wait.as_ref(), out)?;
     write_wait("longest delay", figures.longest_delay.as_ref(), out)?;
@@ -113,9 +128,8 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
             never => format!("{text} Another {} can never pass.", grouped(never)),
         };
         write_paragraph("  ", &text, out)?;
-        write_top(figures, out)?;
     }
-    write_timeline(&figures.timeline, out)
+    Ok(())
 }
 
 fn write_wait(name: &str, wait: Option<&LongestWait>, out: &mut impl Write) -> io::Result<()> {
@@ -125,29 +139,78 @@ fn write_wait(name: &str, wait: Option<&LongestWait>, out: &mut impl Write) -> i
     writeln!(out, "  {:32}at {}:{}", "", wait.file, wait.line)
 }
 
-fn write_top(figures: &Figures, out: &mut impl Write) -> io::Result<()> {
-    if figures.top_denied.is_empty() {
-        return Ok(());
+/// Writes the answers of each limit. A single limit without a name has only those that the outcome
+/// shows.
+fn write_limits(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if !matches!(&report.limits[..], [only] if only.is_by_fields && !only.shadow) {
+        writeln!(out, "\nLimits")?;
+        writeln!(out, "  {:38} {:>12} {:>12} {:>8}", "", "passed", "refused", "share")?;
+        report.limits.iter().try_for_each(|limit| write_limit(limit, out))?;
     }
-    writeln!(out, "\nKeys denied most")?;
-    writeln!(out, "  {:>12} {:>12} {:>9}   key", "denied", "of", "share")?;
-    for key in &figures.top_denied {
+    report
+        .limits
+        .iter()
+        .filter(|limit| !limit.top_refused.is_empty())
+        .try_for_each(|limit| write_top(limit, out))
+}
+
+fn write_limit(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+    let shadow = if limit.shadow { " (shadow)" } else { "" };
+    if limit.classes.is_empty() {
+        return writeln!(out, "  {}{shadow}: applied to no request", limit.shown());
+    }
+    for Class { class, counts } in &limit.classes {
+        let class =
+            class.as_ref().map_or(String::new(), |class| format!(", {}", printable(class.as_bytes())));
+        let name = format!("{}{class}{shadow}", limit.shown());
+        let (passed, refused) = (counts.passed + counts.passed_without_key, counts.refused());
+        let all = passed + refused + counts.would_refuse + counts.refused_by_another;
+        writeln!(
+            out,
+            "  {:38} {:>12} {:>12} {:>8}",
+            cut(&name, 38),
+            grouped(passed),
+            grouped(refused),
+            share(refused.into(), all.into()),
+        )?;
+        let reasons = [
+            (counts.denied, "denied"),
+            (counts.full, "denied, because the table was full"),
+            (counts.blocked, "blocked"),
+            (counts.no_key, "without a key"),
+            (counts.passed_without_key, "let through without a key"),
+            (counts.would_refuse, "that it would have refused"),
+            (counts.refused_by_another, "that another limit refused"),
+        ];
+        let reasons = reasons.iter().filter(|(count, _)| *count > 0);
+        let reasons: Vec<String> = reasons.map(|(count, why)| format!("{} {why}", grouped(*count))).collect();
+        if !reasons.is_empty() {
+            write_paragraph("      ", &reasons.join(", "), out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_top(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+    let refused = if limit.shadow { "would have been refused" } else { "were refused" };
+    writeln!(out, "\nKeys that {refused} most by {}", cut(&limit.shown(), 40))?;
+    writeln!(out, "  {:>12} {:>12} {:>9}   key", "refused", "of", "share")?;
+    for key in &limit.top_refused {
         writeln!(
             out,
             "  {:>12} {:>12} {:>9}   {}",
-            grouped(key.denied),
+            grouped(key.refused),
             grouped(key.requests),
-            share(key.denied.into(), key.requests.into()),
+            share(key.refused.into(), key.requests.into()),
             cut(&key.key, 40),
         )?;
     }
-    let more = figures.keys_denied.saturating_sub(figures.top_denied.len());
+    let more = limit.keys_refused.saturating_sub(limit.top_refused.len());
     if more > 0 {
         writeln!(out, "  and {} (--top shows more)", plural(more as u64, "other key"))?;
     }
     Ok(())
 }
-
 fn write_timeline(timeline: &TimelineRows, out: &mut impl Write) -> io::Result<()> {
     let width = duration(Duration::from_secs(timeline.seconds_per_row));
     writeln!(out, "\nTimeline, {width} a row, UTC (█ passed, ░ denied)")?;
@@ -180,26 +243,6 @@ fn bar(passed: u64, denied: u64, tallest: u64) -> String {
     let total = cells(passed + denied).max(usize::from(passed > 0) + usize::from(denied > 0));
     let denied = cells(denied).min(total - usize::from(passed > 0));
     format!("{}{}", "█".repeat(total - denied), "░".repeat(denied))
-}
-
-fn write_run(run: &Run, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\nThis run (only these figures vary)")?;
-    for limiter in &run.limiters {
-        let name = if run.limiters.len() > 1 { &limiter.algorithm } else { "limiter" };
-        writeln!(
-            out,
-            "  {name:<14} {} checks/s, {} in {}",
-            rate(limiter.checks_per_second),
-            plural(limiter.keys_tracked as u64, "key"),
-            bytes(limiter.memory_bytes),
-        )?;
-    }
-    let elapsed = duration(Duration::from_secs_f64(run.seconds));
-    writeln!(out, "  {:<14} {} lines/s, {elapsed}", "replay", rate(run.lines_per_second))?;
-    let text = "Checks are timed alone, on one thread, with this log's keys in its order; the replay \
-                is timed with reading, parsing, checks, the compliant client and all counting. The \
-                replay keeps all keys, where a limiter has forgotten those that are idle.";
-    write_paragraph("  ", text, out)
 }
 
 #[cfg(test)]

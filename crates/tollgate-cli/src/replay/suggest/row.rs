@@ -4,17 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tollgate::{Algorithm, ConfigError, Quota, WhenFull};
+use tollgate::{Algorithm, Chargeable, ConfigError, Quota};
 
 use super::client::Client;
+use super::search::limiter;
 use super::trace::Trace;
-use crate::replay::limiter::{LimiterSettings, ReplayLimiter};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
-
-/// The default of `--max-keys` in `tollgate replay`. A row uses this default unless the log has
-/// more keys.
-const MAX_KEYS: usize = 1_000_000;
 
 /// The smallest sufficient quota for an algorithm and a burst, with a replay of this quota.
 #[derive(Debug)]
@@ -59,16 +55,13 @@ impl Row {
 
 impl Replayed {
     fn new(algorithm: Algorithm, quota: Quota, trace: &Trace) -> Result<Self, ConfigError> {
-        let max_keys = trace.clients.len().max(MAX_KEYS);
-        let settings = LimiterSettings { max_keys, when_full: WhenFull::Deny, exact_keys: false };
-        let mut limiter = ReplayLimiter::new(algorithm, quota, settings)?;
-        let keys = trace.keys.by_id();
         let mut load = Load::default();
         let mut figures = Figures::default();
-        let mut denied = vec![0; keys.len()];
-        for ((id, key), Client { times, .. }) in keys.into_iter().enumerate().zip(&trace.clients) {
+        let mut denied = vec![0; trace.clients.len()];
+        for (id, Client { times, .. }) in trace.clients.iter().enumerate() {
+            let limiter = limiter(algorithm, quota)?;
             for &at in times {
-                let decision = limiter.check_at(id, key, 1, at);
+                let decision = limiter.at(at).check_n(1);
                 if decision.is_allowed() {
                     figures.passed += 1;
                     load.add(at.as_nanos() / NANOS_PER_SECOND);

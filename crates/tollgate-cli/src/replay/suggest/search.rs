@@ -110,7 +110,8 @@ impl<'t> Search<'t> {
     }
 }
 
-fn limiter(algorithm: Algorithm, quota: Quota) -> Result<SingleLimiter, ConfigError> {
+/// Returns the limiter of one client.
+pub(crate) fn limiter(algorithm: Algorithm, quota: Quota) -> Result<SingleLimiter, ConfigError> {
     let builder = SingleLimiter::builder(quota).algorithm(algorithm);
     if algorithm.has_windows() {
         // As in a replay, a tick is a Unix time, and windows are aligned to the Unix epoch.

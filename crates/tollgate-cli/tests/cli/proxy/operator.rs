@@ -175,12 +175,12 @@ async fn one_file_is_checked_and_served_and_its_log_replays_to_the_same_decision
     }
     let rows = tollgate(&["replay", &log, "--config", &path, "--strict", "--decisions", "-"]);
     let mut rows = rows.lines();
-    assert_eq!(rows.next(), Some("line,allowed,refused_by,outcome,retry_after_ns"));
+    assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns,refused_by,outcome"));
     let mut replayed = BTreeMap::new();
     for row in rows {
         let fields: Vec<&str> = row.split(',').collect();
-        assert_eq!(fields[1] == "true", fields[2].is_empty(), "{row}");
-        replayed.insert(fields[0].parse::<usize>().unwrap(), fields[2].to_owned());
+        assert_eq!(fields[2] == "true", fields[5].is_empty(), "{row}");
+        replayed.insert(fields[0].parse::<usize>().unwrap(), fields[5].to_owned());
     }
     assert_eq!(replayed, decided);
 
@@ -213,5 +213,8 @@ async fn one_file_is_checked_and_served_and_its_log_replays_to_the_same_decision
     let more = ["--limit", "logins=7/min by ip for POST /login", "--shadow", "logins"];
     let report = tollgate(&[&["replay", &log, "--config", &path, "--format", "json"][..], &more].concat());
     let report: Value = serde_json::from_str(&report).unwrap();
-    assert_eq!((&report["refused"], &report["limits"][0]["classes"][0]["passed"]), (&0.into(), &7.into()));
+    assert_eq!(
+        (&report["results"][0]["denied"], &report["limits"][0]["classes"][0]["passed"]),
+        (&0.into(), &7.into())
+    );
 }

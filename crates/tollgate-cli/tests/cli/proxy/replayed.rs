@@ -182,7 +182,7 @@ async fn random_limits_are_replayed_as_the_proxy_enforced_them() {
             .skip(1)
             .map(|row| {
                 let cells: Vec<&str> = row.split(',').collect();
-                (cells[0].parse().unwrap(), cells[1] == "true")
+                (cells[0].parse().unwrap(), cells[2] == "true")
             })
             .collect();
         decided.sort();

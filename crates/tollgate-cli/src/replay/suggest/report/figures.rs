@@ -219,7 +219,7 @@ fn of_log(trace: &Trace) -> Log<OfClients> {
     let (peak_per_second, peak_per_second_of_one_client) = peaks_of_log(&trace.clients);
     let number = trace.clients.len();
     let clients = OfClients { number, peak_per_second, peak_per_second_of_one_client };
-    Log::new(&trace.log, notes::on_log(&trace.log, true, "", None), clients)
+    Log::new(&trace.log, notes::on_log(&trace.log, true, None), clients)
 }
 
 impl Line {

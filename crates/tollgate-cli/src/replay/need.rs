@@ -2,8 +2,9 @@
 //! that needs it.
 
 use tollgate_http::program::{self, Fact};
-use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
+use tollgate_http::settings::{Allowance, LimitPart};
 
+use super::engine::Limits;
 use super::settings::ConfigFile;
 use crate::printable::printable;
 
@@ -24,10 +25,12 @@ pub(crate) enum What {
 }
 
 impl Need {
-    /// Returns the facts that the limits in these settings need. `file` contains the settings that
-    /// are not arguments, and `parts` contains the limits' parts. A fact needed by several limits
-    /// is listed once, under the first of them.
-    pub(crate) fn all(settings: &LayerSettings, file: Option<&ConfigFile>, parts: &[LimitPart]) -> Vec<Self> {
+    /// Returns the facts that these limits need, or `None` if all of them count by fields of the
+    /// log and need nothing else. `file` contains the settings that are not arguments, and `parts`
+    /// contains the limits' parts. A fact needed by several limits is listed once, under the first
+    /// of them.
+    pub(crate) fn all(limits: &Limits, file: Option<&ConfigFile>, parts: &[LimitPart]) -> Option<Vec<Self>> {
+        let settings = &limits.layer;
         let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
         let mut needs: Vec<Self> = Vec::new();
         let mut add = |of: &dyn Fn() -> String, what: What| {
@@ -53,7 +56,21 @@ impl Need {
         for part in parts.iter().filter(|part| has_places(part)) {
             add(&|| named(&part.text_name), What::Duration);
         }
-        needs
+        (!needs.is_empty() || !limits.are_by_fields()).then_some(needs)
+    }
+
+    /// Returns the facts of both lists.
+    pub(crate) fn joined(one: Option<Vec<Self>>, other: Option<Vec<Self>>) -> Option<Vec<Self>> {
+        let (mut needs, others) = match (one, other) {
+            (Some(one), Some(other)) => (one, other),
+            (one, other) => return one.or(other),
+        };
+        for need in others {
+            if !needs.iter().any(|known| known.what == need.what) {
+                needs.push(need);
+            }
+        }
+        Some(needs)
     }
 }
 

@@ -9,7 +9,7 @@ use tollgate_http::PeerAddr;
 use tollgate_http::program::Fact;
 
 use super::need::{Need, What};
-use super::settings::LogSettings;
+use super::settings::Settings;
 use crate::printable::printable;
 use crate::replay::log::formats::{Escapes, Format};
 pub(crate) use crate::replay::log::json::HEADER;
@@ -17,7 +17,7 @@ use crate::replay::log::key::{KeyShape, TARGET};
 use crate::replay::log::path;
 use crate::replay::log::record::Records;
 use crate::replay::log::request::{MISSING, Reason, Request};
-use crate::replay::log::schema::{Cost, Unopened, Wanted};
+use crate::replay::log::schema::{Unopened, Wanted};
 use crate::replay::log::timestamp::{self, TimeUnit};
 use tollgate::Tick;
 
@@ -38,10 +38,12 @@ enum Slot {
     Options,
 }
 
-/// The time at which a request arrived and, if the log contains it, the request's duration.
+/// The time at which a request arrived, its cost and, if the log contains it, its duration.
 pub(crate) struct Arrived {
     pub(crate) at: Tick,
+    pub(crate) cost: u64,
     pub(crate) duration_ns: u64,
+    pub(crate) ip: Option<IpAddr>,
     /// Whether, according to the proxy's log, a limit refused the request before the other limits
     /// were checked.
     pub(crate) is_early_refusal: bool,
@@ -58,6 +60,9 @@ pub(crate) enum Found {
 pub(crate) struct Columns {
     records: Records,
     slots: Vec<Slot>,
+    /// Whether a limit reads the method. Otherwise, the method only tells whether a line is a
+    /// request.
+    reads_method: bool,
     format: Format,
     duration_unit: TimeUnit,
 }
@@ -71,21 +76,19 @@ impl Columns {
     pub(crate) fn open(
         first: &[u8],
         needs: &[Need],
-        settings: &LogSettings,
+        settings: &Settings,
     ) -> Result<(Format, Self), Unopened> {
         let wanted = |key: Vec<String>, names| Wanted {
             key,
             // Addresses are read in full, because the limits themselves shorten an address to its
             // prefix.
             ipv6_prefix: 128,
-            trust_hops: settings.trust_hops,
             templates: None,
-            cost: Cost::One,
             names,
-            unit: settings.unit,
+            ..settings.wanted.clone()
         };
-        let (format, _) = Records::open(first, settings.format, &wanted(Vec::new(), settings.names.clone()))?;
-        let mut names = settings.names.clone();
+        let mut names = settings.wanted.names.clone();
+        let (format, _) = Records::open(first, settings.format, &wanted(Vec::new(), names.clone()))?;
         let theirs = |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
         if format.names_its_fields() {
             let asks = needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Query(_))));
@@ -138,7 +141,9 @@ impl Columns {
         let slots = columns.into_iter().map(|(slot, _)| slot).collect();
         let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
         let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
-        Ok((format, Self { records, slots, format, duration_unit }))
+        let reads_method =
+            needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Method | Fact::Preflight)));
+        Ok((format, Self { records, slots, reads_method, format, duration_unit }))
     }
 
     /// Returns a reader of the same log for another thread, or `None` if lines in the log depend on
@@ -148,6 +153,7 @@ impl Columns {
         Some(Self {
             records,
             slots: self.slots.clone(),
+            reads_method: self.reads_method,
             format: self.format,
             duration_unit: self.duration_unit,
         })
@@ -156,17 +162,22 @@ impl Columns {
     /// Reads one line, and writes its values into `values`, which must be empty. Returns `None` if
     /// the line describes the log, or is part of a split line that is still incomplete.
     pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Found>, Reason> {
-        let Some(Request { at, .. }) = self.records.read(line, values)? else { return Ok(None) };
-        let mut duration_ns = 0;
+        let Some(Request { at, cost }) = self.records.read(line, values)? else { return Ok(None) };
+        let (mut duration_ns, mut ip) = (0, None);
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
             match slot {
-                Slot::Method if is_missing(value) || Method::from_bytes(value).is_err() => {
+                Slot::Method if !is_method(value) => {
                     return Ok(Some(Found::NoRequest));
                 }
                 Slot::Target if is_too_long(value, self.format.escapes()) => {
                     return Ok(Some(Found::NoRequest));
                 }
-                Slot::Ip if !is_missing(value) && address(value).is_none() => {
+                Slot::Ip if is_missing(value) => {}
+                Slot::Ip => {
+                    ip = self.records.last_address();
+                    if ip.is_some() {
+                        continue;
+                    }
                     let help = match value.contains(&b',') {
                         true => ": say with --trust-hops how many proxies have added to it",
                         false => "",
@@ -184,7 +195,7 @@ impl Columns {
                 _ => {}
             }
         }
-        Ok(Some(Found::Request(Arrived { at, duration_ns, is_early_refusal: false })))
+        Ok(Some(Found::Request(Arrived { at, cost, duration_ns, ip, is_early_refusal: false })))
     }
 
     /// See [`Format::is_by_ends`].
@@ -204,17 +215,18 @@ impl Columns {
     }
 
     /// Sets the parts of `request` to these values.
-    pub(crate) fn fill(&self, values: &[u8], request: &mut http::Request<()>) {
+    pub(crate) fn fill(&self, ip: Option<IpAddr>, values: &[u8], request: &mut http::Request<()>) {
         request.headers_mut().clear();
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
-            let unescaped = path::unescaped(value, self.format.escapes());
+            let unescaped = || path::unescaped(value, self.format.escapes());
             match slot {
-                Slot::Ip => set_peer(address(value), request),
+                Slot::Ip => set_peer(ip, request),
+                Slot::Method if !self.reads_method => {}
                 Slot::Method => set_method(value, request),
-                Slot::Target => set_target(&unescaped, request),
-                Slot::Host => set_header(HOST, &unescaped, request),
-                Slot::Header(name) => set_header(name.clone(), &unescaped, request),
-                Slot::Options if *unescaped == *Method::OPTIONS.as_str().as_bytes() => {
+                Slot::Target => set_target(&unescaped(), request),
+                Slot::Host => set_header(HOST, &unescaped(), request),
+                Slot::Header(name) => set_header(name.clone(), &unescaped(), request),
+                Slot::Options if *value == *Method::OPTIONS.as_str().as_bytes() => {
                     for header in preflight_headers() {
                         request.headers_mut().insert(header, HeaderValue::from_static("*"));
                     }
@@ -288,12 +300,13 @@ fn lacking(need: &Need, why: &str) -> String {
     )
 }
 
-pub(crate) fn is_missing(value: &[u8]) -> bool {
-    value.is_empty() || value == MISSING
+fn is_method(value: &[u8]) -> bool {
+    let is_word = !value.is_empty() && value.iter().all(u8::is_ascii_uppercase);
+    is_word || !is_missing(value) && Method::from_bytes(value).is_ok()
 }
 
-pub(crate) fn address(value: &[u8]) -> Option<IpAddr> {
-    str::from_utf8(value).ok()?.parse().ok()
+pub(crate) fn is_missing(value: &[u8]) -> bool {
+    value.is_empty() || value == MISSING
 }
 
 pub(crate) fn set_peer(ip: Option<IpAddr>, request: &mut http::Request<()>) {
@@ -350,5 +363,5 @@ fn uri(target: &[u8]) -> Option<Uri> {
             false => encoded.extend_from_slice(format!("%{byte:02X}").as_bytes()),
         }
     }
-    Uri::try_from(encoded).or_else(|_| Uri::try_from(&*path::counted(target, None))).ok()
+    Uri::try_from(encoded).or_else(|_| Uri::try_from(&*path::canonical(target))).ok()
 }

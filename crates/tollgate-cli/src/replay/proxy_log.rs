@@ -1,7 +1,9 @@
 //! Reads the requests and the limits' answers from the JSON log of `tollgate proxy`.
 //!
-//! The values of a line are the ip, the method, the path and the host, followed by the name, the
+//! The values of a line are the method, the path and the host, followed by the name, the
 //! class and the key of each limit that applied. A missing value is empty.
+
+use std::net::IpAddr;
 
 use http::Request;
 use http::header::HOST;
@@ -9,11 +11,12 @@ use serde::Deserialize;
 use tollgate::Tick;
 use tollgate_http::program::{Recorded, RecordedLimit};
 
-use super::columns::{Arrived, Found, address, is_too_long, set_header, set_method, set_peer, set_target};
+use super::columns::{Arrived, Found, is_too_long, set_header, set_method, set_peer, set_target};
 use crate::printable::printable;
 use crate::replay::log::formats::Escapes;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::request::Reason;
+use crate::replay::log::schema::Cost;
 
 /// The number of fields in the key shape. With the largest possible number, the shape accepts any
 /// number of values, and writes each value after its length.
@@ -23,6 +26,8 @@ const VALUES: usize = usize::MAX;
 struct Line {
     time_ns: u64,
     duration_ns: u64,
+    #[serde(default)]
+    bytes: u64,
     ip: Option<String>,
     method: Option<String>,
     host: Option<String>,
@@ -54,25 +59,22 @@ pub(crate) fn is_one(line: &[u8]) -> bool {
 
 /// Reads one line, and writes its values into `values`, which must be empty. A request that the
 /// proxy could not read does not count, because no limit has seen it.
-pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
+pub(crate) fn read(line: &[u8], cost: Cost, values: &mut Vec<u8>) -> Result<Found, Reason> {
     let line: Line = serde_json::from_slice(line).map_err(|error| {
         Reason::from(format!(
             "it is not a line of tollgate proxy: {}",
             printable(error.to_string().as_bytes())
         ))
     })?;
-    let Line { time_ns, duration_ns, ip, method: Some(method), host, path: Some(path), refused_by, limits } =
-        line
-    else {
-        return Ok(Found::NoRequest);
-    };
+    let (Some(method), Some(path)) = (line.method, line.path) else { return Ok(Found::NoRequest) };
+    let Line { time_ns, duration_ns, bytes, ip, host, refused_by, limits, .. } = line;
     if is_too_long(path.as_bytes(), Escapes::None) {
         return Ok(Found::NoRequest);
     }
     let refuser = limits.iter().find(|said| refused_by.as_ref() == Some(&said.limit));
     let is_early_refusal = refuser.is_some_and(Said::is_early);
     let mut push = |value: &str| KeyShape::new(VALUES).push(values, value.as_bytes());
-    for value in [ip.as_deref(), Some(&*method), Some(&*path), host.as_deref()] {
+    for value in [Some(&*method), Some(&*path), host.as_deref()] {
         push(value.unwrap_or_default());
     }
     for Said { limit, class, key, .. } in &limits {
@@ -80,16 +82,21 @@ pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
             push(value.unwrap_or_default());
         }
     }
-    Ok(Found::Request(Arrived { at: Tick::from_nanos(time_ns), duration_ns, is_early_refusal }))
+    let ip = ip.and_then(|ip| ip.parse().ok());
+    let cost = match cost {
+        Cost::One => 1,
+        Cost::Bytes => bytes,
+    };
+    Ok(Found::Request(Arrived { at: Tick::from_nanos(time_ns), cost, duration_ns, ip, is_early_refusal }))
 }
 
 /// Sets the parts of `request` to these values.
-pub(crate) fn fill(values: &[u8], request: &mut Request<()>) {
+pub(crate) fn fill(ip: Option<IpAddr>, values: &[u8], request: &mut Request<()>) {
     let mut values =
         KeyShape::new(VALUES).values(values).map(|value| str::from_utf8(value).unwrap_or_default());
     let mut next = || values.next().unwrap_or_default();
     request.headers_mut().clear();
-    set_peer(address(next().as_bytes()), request);
+    set_peer(ip, request);
     set_method(next().as_bytes(), request);
     set_target(next().as_bytes(), request);
     set_header(HOST, next().as_bytes(), request);
