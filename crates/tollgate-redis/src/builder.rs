@@ -286,9 +286,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// All machines together never admit more than the limit. `tokens` may range from 1 to half of
     /// the capacity. The [crate's page](crate) describes the costs of a lease.
     ///
-    /// A bucket is charged ahead of time for what refills while a lease lasts: at most `tokens`, or
-    /// what refills in 50 ms. Until the lease would have ended, no request can have this part, even
-    /// if the lease was given back.
+    /// A lease charges a bucket ahead of time for the tokens that refill while the lease lasts: at
+    /// most `tokens`, or the tokens that refill in 50 ms if these are more. No request can spend
+    /// these tokens before the lease's time has ended, even if the lease is given back earlier.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -399,7 +399,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         if let Some((name, _)) = classes.iter().find(|(name, _)| name.is_empty() || name.len() > MAX_NAME) {
             return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME });
         }
-        // A limiter that could not be built is not worth trying.
+        // The trials are added last, so that no limiter is tried unless it has been built.
         self.client.network.try_too(classes.iter().map(|(_, class)| &class.core.trial));
         Ok(SharedLimiter::new(classes, self.algorithm))
     }
