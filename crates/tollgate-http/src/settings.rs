@@ -70,9 +70,9 @@
 //!
 //! # Spellings
 //!
-//! Servers treat many spellings of a request alike, and each server others. If only some servers
-//! treat a request as one that a condition describes, the limit applies (`for`), and the request is
-//! not exempt (`except`). This concerns
+//! Every server treats some spellings of a request alike, but servers differ in which. If a request
+//! meets a condition only for some servers, a condition after `for` makes the limit apply, and a
+//! condition after `except` does not exempt the request. This rule covers
 //!
 //! - paths: `/login/`, `/login;x`, `/%2Flogin`, `/a\..\login` and `/LOGIN` for `/login`;
 //! - methods: `post` for `POST`;
@@ -83,9 +83,9 @@
 //! templates of `path-template` do not. If the header or parameter of a key occurs twice, the
 //! request is refused with status 400, or charged to the shared key of `else share`.
 //!
-//! Not covered are a method in a header such as `X-HTTP-Method-Override`, parameters separated by
-//! `;`, paths that a server rewrites or decodes twice, and other names of a host: a server that
-//! answers to any host is not limited by `for host`.
+//! The rule does not cover a method in a header such as `X-HTTP-Method-Override`, parameters
+//! separated by `;`, paths that a server rewrites or decodes twice, and other names of a host: a
+//! server that answers to any host is not limited by `for host`.
 //!
 //! # Classes
 //!

@@ -56,8 +56,8 @@ impl Repeats {
     /// Records that the layer is put around a service.
     pub(crate) fn note_service(&self) {
         // ORDERING: relaxed, because the flags publish no other data. A service that a thread puts
-        // inside another one has been created by an earlier call on that thread, or was passed to
-        // it.
+        // inside another one was created by an earlier call on that thread, or was passed to that
+        // thread.
         if self.is_used.swap(true, Relaxed) {
             self.is_used_again.store(true, Relaxed);
         }

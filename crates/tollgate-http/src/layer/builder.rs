@@ -262,9 +262,9 @@ impl RateLimitBuilder {
     ///
     /// An upstream, the handler or an inner layer may already have written these fields. The three
     /// fields describe one limit, so the layer keeps or replaces them together. It keeps them if
-    /// they belong to a refusal by an inner layer, or if their limit has no larger share left. It
-    /// always replaces them if limit or remaining is missing, or if any of the three is not a
-    /// single number.
+    /// they belong to a refusal by an inner layer, or if the share left in their limit is no larger
+    /// than the share left in the layer's limit. It always replaces them if limit or remaining is
+    /// missing, or if any of the three is not a single number.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

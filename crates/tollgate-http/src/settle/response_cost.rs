@@ -209,8 +209,8 @@ impl ResponseCost {
         Self { sources, input: self.input.or(other.input), cuts: self.cuts || other.cuts, last_words }
     }
 
-    /// Adds the cost of the request itself, such as its prompt, to the body's count. Figures stated
-    /// in the response are unaffected, because they are the whole cost.
+    /// Adds the cost of the request's input, such as its prompt, to the body's count. Figures
+    /// stated in the response are unaffected, because they are the whole cost.
     ///
     /// The input is charged with the first event or byte, so a client that hangs up later has paid
     /// for its prompt.

@@ -458,7 +458,7 @@ impl PartText {
         }
     }
 
-    /// Checks that the name of a query parameter is one.
+    /// Returns an error if the text for a query parameter contains more than the parameter's name.
     fn checked(&self) -> Result<(), TextError> {
         match self {
             Self::Query(name) if name.contains(NOT_IN_PARAMETERS) => Err(TextError::new(format!(
