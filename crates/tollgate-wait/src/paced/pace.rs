@@ -21,9 +21,9 @@
 //!    one window after a pause, so that no burst follows the pause. Each response that repeats the
 //!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
 //!
-//! What counts for a limit is the response to the highest-numbered request. Without further
-//! responses, every limit ends in bounded time: no later than the longest pause plus one window,
-//! where the window counts as no longer than the longest pause.
+//! For each limit, the response to the highest-numbered request counts. Without further responses,
+//! every limit ends after at most the longest pause plus one window. In this sum, a window is never
+//! longer than the longest pause.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::mem;
@@ -35,8 +35,8 @@ use tollgate::Tick;
 const SLACK: Duration = Duration::from_millis(20);
 /// How many times faster than evenly the remaining amount is spent.
 const SPREAD: f64 = 4.0;
-/// How often the search for the next time halves its interval. Of a minute, less than a millisecond
-/// is left.
+/// How many times the search for the next time halves its interval. An interval of a minute shrinks
+/// to less than a millisecond.
 const HALVINGS: u32 = 16;
 /// The first pause after a refusal without a time. Each further refusal in a row doubles the pause.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -58,8 +58,9 @@ pub(crate) struct Pace {
     not_before: Tick,
     /// The number of consecutive refusals without a time.
     refusals: u32,
-    /// `admitted + asking` at the time when the latest refusal was counted. A response to a request
-    /// up to this number neither ends nor extends the series of refusals.
+    /// `admitted + asking` at the time when the latest refusal was counted. Responses to requests
+    /// up to this number neither end nor extend the series of refusals, because these requests were
+    /// made before the client backed off.
     counted: Number,
     /// The number of the request whose success has ended the last series of refusals, and the
     /// length of this series. The body of this success may still turn out to be a refusal.
