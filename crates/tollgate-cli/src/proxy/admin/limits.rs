@@ -226,7 +226,8 @@ fn state(name: &str, class: Option<&str>, peeked: &Decision) -> Answer {
     super::json(StatusCode::OK, &body)
 }
 
-/// Decodes the name of a limit or a class. Unlike a part of a key, it is text.
+/// Decodes the name of a limit or a class. A name must be UTF-8, whereas a part of a key may
+/// consist of any bytes.
 fn decoded(text: &str) -> Result<Cow<'_, str>, String> {
     let refused = |_| format!("`{}` is not UTF-8 when it is decoded.", printable(text.as_bytes()));
     percent_decode_str(text).decode_utf8().map_err(refused)
