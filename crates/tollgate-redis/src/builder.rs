@@ -338,9 +338,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// is behind may spend leased tokens after the window has ended, until its own clock reaches
     /// the end. With [`max_unsynced`](Self::max_unsynced), each machine counts in the windows of
     /// its own clock. A machine whose clock is behind may therefore use up an earlier window, with
-    /// a limit of its own, while the others use a later one. A machine whose clock is ahead by two
-    /// periods or more removes the counts of the others, which then report them again as after a
-    /// loss.
+    /// a separate limit, while the other machines use a later window. A machine whose clock is
+    /// ahead by two periods or more removes the counts of the others, which then report them again
+    /// as after a loss.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

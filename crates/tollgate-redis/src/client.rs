@@ -341,7 +341,7 @@ impl Client {
                 (_, answer) => network.settle(&node, &connection, Some(script::reply(answer))),
             });
         }
-        // The calls of each key are repeated in their order, and those of different keys at the
+        // The calls of each key are repeated in their order, and the calls of different keys at the
         // same time.
         let repeated = repeated.values().map(async |places| {
             let mut answers = Vec::with_capacity(places.len());

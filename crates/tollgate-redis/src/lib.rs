@@ -59,7 +59,7 @@
 //! [`at`](SharedLimiter::at) and [`client_clock`](SharedBuilder::client_clock) specify the time of
 //! a request. If that time is before the key's time, buckets and logs use the key's time, and
 //! windows use the start of the key's window. With `max_unsynced`, a request counts in the window
-//! of its own time.
+//! of the specified time.
 //!
 //! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The entry's name contains no
 //! hash tag, and contains the raw key only [on request](SharedBuilder::readable_keys). Every entry
