@@ -71,8 +71,8 @@
 //! # Spellings
 //!
 //! Every server treats some spellings of a request alike, but servers differ in which. If a request
-//! meets a condition only for some servers, a condition after `for` makes the limit apply, and a
-//! condition after `except` does not exempt the request. This rule covers
+//! meets a condition only for some servers, the limit applies if the condition follows `for`, and
+//! the request is not exempt if the condition follows `except`. This rule covers
 //!
 //! - paths: `/login/`, `/login;x`, `/%2Flogin`, `/a\..\login` and `/LOGIN` for `/login`;
 //! - methods: `post` for `POST`;
@@ -127,7 +127,7 @@
 //!   with the longest prefix counts. An IPv6 address stands for the network of one client
 //!   (`ipv6-prefix`).
 //! - The class `default` makes a key known without changing its quota.
-//! - A quota that does not belong to a named class becomes a class of its own, named after the text
+//! - A quota that does not belong to a named class becomes a separate class, named after the text
 //!   of the quota. A limit can have at most 64 of these classes. As with any other class, a key
 //!   that changes its class starts anew in the new class.
 //!

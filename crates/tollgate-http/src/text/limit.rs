@@ -119,7 +119,7 @@ impl FromStr for LimitText {
 
     /// # Errors
     ///
-    /// Returns a [`TextError`] that describes the mistake and what is expected.
+    /// Returns a [`TextError`] that describes the mistake and the expected form.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let invalid = |how: &str| {
             TextError::new(format!("invalid limit `{}` {how}: expected {FORM}", printable(text.as_bytes())))

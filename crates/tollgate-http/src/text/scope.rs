@@ -384,7 +384,7 @@ impl FromStr for Scope {
 
     /// # Errors
     ///
-    /// Returns a [`TextError`] that names the condition and what is expected.
+    /// Returns a [`TextError`] that names the condition and the expected form.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let mut words = Words::new(text);
         let scope = Self::take(&mut words)?;
