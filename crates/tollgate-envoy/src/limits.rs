@@ -277,7 +277,7 @@ fn kept<'l>(
     Ok(Some(found))
 }
 
-/// Returns what has changed about a limit that takes over a limiter, or `None` if its quotas are
+/// Describes the changes of a limit that takes over a limiter, or returns `None` if its quotas are
 /// the same. The classes in `renewed` begin anew.
 fn change(before: &LimitPart, now: &LimitPart, renewed: &[&str]) -> Option<String> {
     if !renewed.is_empty() {
