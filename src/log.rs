@@ -395,8 +395,8 @@ impl Log {
         self.refund_if(charge, tokens, || true)
     }
 
-    /// Resets the log to that of a new key, which may be charged at any time that is not in the
-    /// rule's past. Returns `None` if the log is sealed. This method is lock-free.
+    /// Resets the log to the state of a new key's log, which may be charged at any time that is not
+    /// in the rule's past. Returns `None` if the log is sealed. This method is lock-free.
     pub(crate) fn reset(&self, rule: &SlidingLog, retired: &Bag) -> Option<()> {
         under_guard(|guard| {
             let Some(tail) = LogView::tail(&self.root, guard)? else { return Ok(Some(())) };

@@ -173,8 +173,8 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
             give_back.done();
             self.rounds.note_insertion(now);
             // Read the mark only now that the cell is linked. The mark then covers all charges made
-            // to the key before it was last forgotten. Read the changes again, too: a change may
-            // have looked for the key before the cell was linked.
+            // to the key before it was last forgotten. Also read the changes again, because a
+            // change may have looked for the key before the cell was linked.
             let is_current = |stamp| self.is_current(stamp);
             let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten(), &is_current));
             let (changes, wanted) = (self.quotas.changes(), || self.quotas.of(cell.asked()));
@@ -327,7 +327,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
         self.quotas.has_room(keys) || self.has_epoch_moved()
     }
 
-    /// Gives a key its own rule. Does nothing if the key already has this quota of its own.
+    /// Gives a key its own rule. Does nothing if the key's own rule already has this quota.
     pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<StateRule>, since: &Since)
     where
         Q: Equivalent<K> + ?Sized,

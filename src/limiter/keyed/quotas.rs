@@ -37,8 +37,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// to the clock. [`at`](Self::at) makes the change at a given time. If that time is ahead of
     /// the times of later requests (because the clock was set back, for example), it delays the
     /// known keys whose quota changes, at most until that time. If the time is stale, earlier
-    /// requests may be later than the change. A key may then use more than stated above, by what
-    /// the new rate refills in the time by which it is stale, and at most by one capacity.
+    /// requests may be later than the change. A key may then use more tokens than stated above. The
+    /// excess is at most one capacity, and at most the tokens that refill at the new rate in the
+    /// interval by which the time is stale.
     ///
     /// If the window length stays the same, the window keeps its counts. If the length changes, the
     /// tokens that count now also count in the new window, which may end later than the old window.
@@ -111,10 +112,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Returns the errors of [`set_quota`](Self::set_quota). The temporary error also occurs if too
     /// many keys have lost their own quotas: with `Fingerprints`, the limiter remembers such a key
     /// for the time stated above, and with `ExactKeys`, while a thread is stopped in a lookup of
-    /// any [`scc`](https://docs.rs/scc) container. All own quotas, present and former, require at
-    /// most four times the memory of the largest set of own quotas so far, or a megabyte if that is
-    /// more, with `Fingerprints`. With `ExactKeys`, there are at most 65,536 former ones, in
-    /// addition to three for each own quota.
+    /// any [`scc`](https://docs.rs/scc) container. With `Fingerprints`, all present and former own
+    /// quotas together require at most four times the memory of the largest set of own quotas so
+    /// far, or a megabyte if that is more. With `ExactKeys`, there are at most three former own
+    /// quotas for each present one, plus 65,536.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
