@@ -42,7 +42,7 @@ pub(crate) struct State {
     pub(crate) pushing: AtomicBool,
     /// Its times are in microseconds since `start`.
     pub(crate) recovery: Recovery,
-    /// The pauses known to this machine, in the store's time. This limiter has no other use.
+    /// The pauses known to this machine, in the store's time. This limiter is used only for pauses.
     pub(crate) pauses: Limiter<Name>,
     /// Whether any key has ever been paused. If none has, checks need not look for pauses.
     pub(crate) has_paused: AtomicBool,

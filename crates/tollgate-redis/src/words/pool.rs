@@ -25,8 +25,8 @@
 //! # Progress
 //!
 //! Spending and filling are lock-free, because a failed compare-and-swap means that another one has
-//! succeeded. A caller that finds no tokens while another caller asks the store waits for that
-//! answer, as it would for the answer to a request that it had sent.
+//! succeeded. A caller may find no tokens while another caller asks the store. It then waits for
+//! that answer, as if it had asked the store itself.
 //!
 //! # Orderings
 //!
