@@ -9,14 +9,15 @@
 //!    time, requests up to number `n + r` are permitted until this time. Requests are numbered as
 //!    they are admitted, so this bound also covers requests after `n` that the server had not
 //!    counted yet.
-//! 3. *Spread.* Over the limit's window, the remaining amount is spent four times as fast as
-//!    evenly. If other processes use the same limit, each process takes a share of the remaining
-//!    amount, so the amount shrinks ever more slowly and is not exceeded. While a quarter to a half
-//!    of the quota remains, the pace is even. A single client of a token bucket stays in this
-//!    range. The remaining amount is assumed to grow by one quota per window, as in a token bucket.
-//! 4. *Even.* Requests are sent no faster than evenly once the time of the remaining amount has
-//!    passed, or if a response contains a quota but no remaining amount. Any interval as long as
-//!    the window then contains at most as many requests as the quota.
+//! 3. *Spread.* Requests are sent at four times the rate at which the remaining amount would last
+//!    for the limit's whole window. If other processes use the same limit, each process takes a
+//!    share of the remaining amount, so the amount shrinks ever more slowly and is not exceeded.
+//!    While a quarter to a half of the quota remains, the pace is the quota's average rate. A
+//!    single client of a token bucket stays in this range. The remaining amount is assumed to grow
+//!    by one quota per window, as in a token bucket.
+//! 4. *Even.* Requests are sent no faster than the quota's average rate once the time of the
+//!    remaining amount has passed, or if a response contains a quota but no remaining amount. Any
+//!    interval as long as the window then contains at most as many requests as the quota.
 //! 5. *End.* A limit in a response ends one window after its reset time. It also lasts for at least
 //!    one window after a pause, so that no burst follows the pause. Each response that repeats the
 //!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
@@ -33,7 +34,8 @@ use tollgate::Tick;
 /// The maximum lateness of a request for which the pace compensates. Timers and busy machines cause
 /// such delays.
 const SLACK: Duration = Duration::from_millis(20);
-/// How many times faster than evenly the remaining amount is spent.
+/// The rate at which the remaining amount is spent, divided by the rate at which the amount would
+/// last for the limit's whole window.
 const SPREAD: f64 = 4.0;
 /// How many times the search for the next time halves its interval. An interval of a minute shrinks
 /// to less than a millisecond.
@@ -88,8 +90,8 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the time between requests of cost 1 that are sent evenly. Without a quota, this time
-    /// is zero.
+    /// Returns the time between requests of cost 1 that are sent at the quota's average rate.
+    /// Without a quota, this time is zero.
     fn even(&self) -> Duration {
         // A window that starts at an arbitrary time can contain one request more than the spacing
         // alone permits.
@@ -97,7 +99,7 @@ impl Known {
     }
 
     /// Returns the time between requests of cost 1. If fewer than [`SPREAD`] tokens remain, they
-    /// are never spent faster than evenly, because they would soon be exhausted.
+    /// are spent no faster than at the quota's average rate, because they would soon be exhausted.
     fn spacing(&self, now: Tick) -> Duration {
         let even = self.even();
         let Some(remaining) = self.remaining else { return even };
