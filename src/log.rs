@@ -313,8 +313,8 @@ impl Log {
         })
     }
 
-    /// Charges `tokens`, or only as many as the limit has room for, because a log allows no debt.
-    /// Returns the number of tokens charged, or `None` if the log is sealed. An empty log starts at
+    /// Charges `tokens`, but at most the remaining tokens, because a log allows no debt. Returns
+    /// the number of tokens charged, or `None` if the log is sealed. An empty log starts at
     /// `mark()` or later. This method is lock-free.
     pub(crate) fn force(
         &self,

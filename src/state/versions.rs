@@ -54,7 +54,7 @@ struct Later {
     next: Link<Self>,
 }
 
-/// What the state before a change means to the rule after the change.
+/// The data that a version receives from the change that created it.
 #[derive(Clone, Debug)]
 enum Change {
     /// The word is translated; this is the time of the change.

@@ -162,8 +162,8 @@ impl Rules {
         self.changes == others.changes
     }
 
-    /// Returns these rules for an array that is created at `now`, without the entries of former
-    /// keys if no other entries are left and none of them is needed any more.
+    /// Returns these rules for an array that is created at `now`. If all entries belong to former
+    /// keys, and none of them is needed any more, drops the entries.
     pub(super) fn at(&self, now: Tick) -> Self {
         match &self.own {
             Some(own) if own.count == 0 && own.until < now => {

@@ -682,7 +682,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         forced.unwrap_or_else(|left| tokens - left + self.refuse_forced(left, now))
     }
 
-    /// Charges a new key that found no slot for tokens that are already spent. The [`WhenFull`]
+    /// Charges tokens that are already spent to a new key that found no slot. The [`WhenFull`]
     /// policy determines the charge.
     #[cold]
     fn refuse_forced(&self, tokens: u64, now: Tick) -> u64 {

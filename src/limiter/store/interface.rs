@@ -134,7 +134,8 @@ pub trait Store: Sized + Send + Sync + 'static {
 )]
 pub trait KeyOf<K: ?Sized>: Hash + Equivalent<K> {}
 
-// Errors of the compiler thereby name this trait, and not the trait `Borrow` behind `Equivalent`.
+// As a result, the compiler's errors name this trait, rather than the trait `Borrow` behind
+// `Equivalent`.
 #[diagnostic::do_not_recommend]
 impl<Q: Hash + Equivalent<K> + ?Sized, K: ?Sized> KeyOf<K> for Q {}
 
