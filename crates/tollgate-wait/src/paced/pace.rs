@@ -305,7 +305,8 @@ impl Pace {
             name: limit.name.clone(),
             seen: number,
             told: now,
-            // A quota of 0 tokens would have no pace, even though it permits no immediate request.
+            // Without this minimum, a quota of 0 tokens would have no pace, although it permits no
+            // immediate request.
             tokens: limit.tokens.map(|tokens| tokens.max(1)),
             window,
             remaining: limit.remaining,
