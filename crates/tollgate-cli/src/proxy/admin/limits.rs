@@ -211,7 +211,7 @@ fn done() -> Answer {
 }
 
 fn state(name: &str, class: Option<&str>, peeked: &Decision) -> Answer {
-    // While requests are in flight, no time until the reset is known.
+    // While requests are in flight, the time until the reset is unknown.
     let reset_after = Some(peeked.reset_after()).filter(|time| *time < Duration::MAX);
     let body = json!({
         "limit": name,
