@@ -682,8 +682,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         forced.unwrap_or_else(|left| tokens - left + self.refuse_forced(left, now))
     }
 
-    /// Charges tokens that are already spent to a new key that found no slot. The [`WhenFull`]
-    /// policy determines the charge.
+    /// Charges a new key that found no slot. The `tokens` are already spent, and the [`WhenFull`]
+    /// policy determines how many of them are charged.
     #[cold]
     fn refuse_forced(&self, tokens: u64, now: Tick) -> u64 {
         self.beyond.refused.add(1);
