@@ -169,8 +169,8 @@ impl State {
         // A caller may pass a time far ahead of the times that other callers pass.
         let present = self.now() / self.period;
         let window = window.min(present);
-        // ORDERING: relaxed; the value only bounds the number of tasks. A value after the present
-        // window is from before the clock went back.
+        // ORDERING: relaxed; the value only bounds the number of tasks. If the value is after the
+        // present window, it was stored before the clock went back.
         if (window..=present).contains(&self.swept.load(Relaxed))
             || self.swept.swap(window, Relaxed) == window
         {
