@@ -130,9 +130,9 @@ impl Clock {
     /// - A reading is late by a millisecond at most, and only if the counter has lost time against
     ///   the system clock. There are two exceptions, which delay requests but never admit one too
     ///   early. If the counter slows down to an eighth of its rate, readings can be late by seven
-    ///   milliseconds. If the counter steps back (on a core whose counter is behind, or because the
-    ///   counter stopped) after a thread has paused for about as long as the step, the readings of
-    ///   that thread can be late by the whole step, for a millisecond.
+    ///   milliseconds. The counter steps back if the thread moves to a core whose counter is
+    ///   behind, or if the counter has stopped. If the thread has just paused for about as long as
+    ///   the step, its readings can be late by the whole step, for a millisecond.
     /// - Within a thread, time never steps back. Between threads, a later reading can return an
     ///   earlier time. The difference is a few nanoseconds if the counters of all cores are in
     ///   step. If the counters are not in step, the difference is less than two milliseconds,

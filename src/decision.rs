@@ -302,7 +302,7 @@ impl Decision {
     /// earlier, because the charges of the last window lose weight gradually. The result is zero if
     /// the full [`capacity`](Self::capacity) is available, or if a policy answered. The result is
     /// [`Duration::MAX`] if the refill happens after [`Tick::MAX`]. For a
-    /// [paused](crate::Limiter::pause) key, the result is that of
+    /// [paused](crate::Limiter::pause) key, the result is the same as for
     /// [`reset_after`](Self::reset_after), and tokens may become available as soon as the pause
     /// ends.
     ///

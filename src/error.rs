@@ -200,8 +200,8 @@ macro_rules! from_refused {
 
 from_refused!(ConfigError, QuotaError, PauseError, ParseError);
 
-/// A refused value, with the reason. Each public error wraps this type and identifies the kind of
-/// call.
+/// The reason why a value was refused. Each public error type wraps a `Refused`, and the error type
+/// shows which call failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// The quota has no burst and 0 tokens per period, which would deny every request.

@@ -139,7 +139,7 @@ impl Witnesses {
         }
     }
 
-    /// Returns the time recorded under the number `nth`, which must be one of the last few.
+    /// Returns the time of event `nth`. Only the times of the last `WITNESSES` events are kept.
     fn time(&self, nth: u64) -> Tick {
         // ORDERING: relaxed, as in `note`.
         Tick::from_nanos(self.0[Self::place(nth)].load(Relaxed))
@@ -211,8 +211,9 @@ impl Evidence {
         }
     }
 
-    /// Only the last few insertion times are kept. Of those since the last `note`, returns the
-    /// earliest, or `None` if no key was inserted since then.
+    /// Returns the earliest time of the insertions since the last `note`, or `None` if no key was
+    /// inserted since then. Only the last few insertions are considered, because no other times are
+    /// kept.
     fn since(&self, inserted: u64) -> Option<Tick> {
         // ORDERING: relaxed, as in `note`.
         let new = inserted.saturating_sub(self.inserted.load(Relaxed)).min(WITNESSES as u64);

@@ -313,8 +313,8 @@ impl Log {
         })
     }
 
-    /// Charges `tokens`, or only as many as the limit has room for, because a log allows no debt.
-    /// Returns the number of tokens charged, or `None` if the log is sealed. An empty log starts at
+    /// Charges `tokens`, but at most the remaining tokens, because a log allows no debt. Returns
+    /// the number of tokens charged, or `None` if the log is sealed. An empty log starts at
     /// `mark()` or later. This method is lock-free.
     pub(crate) fn force(
         &self,
@@ -395,8 +395,8 @@ impl Log {
         self.refund_if(charge, tokens, || true)
     }
 
-    /// Resets the log to that of a new key, which may be charged at any time that is not in the
-    /// rule's past. Returns `None` if the log is sealed. This method is lock-free.
+    /// Resets the log to the state of a new key's log, which may be charged at any time that is not
+    /// in the rule's past. Returns `None` if the log is sealed. This method is lock-free.
     pub(crate) fn reset(&self, rule: &SlidingLog, retired: &Bag) -> Option<()> {
         under_guard(|guard| {
             let Some(tail) = LogView::tail(&self.root, guard)? else { return Ok(Some(())) };

@@ -88,10 +88,10 @@
 //! does so under a new guard, so a call that is delayed repeatedly keeps no more memory than any
 //! other call.
 //!
-//! In addition, 32 KiB may wait for the next collection and 32 KiB for the one after that, or more
-//! if the values retired last are larger. A collection examines at most 256 values or 64 KiB of
-//! each pile in a bag, because a check may have to run the collection. The next charges free the
-//! rest.
+//! In addition, 32 KiB may wait for the next collection and another 32 KiB for the collection after
+//! that, or more if the values retired last are larger. A collection examines at most 256 values or
+//! 64 KiB of each pile in a bag, because a check may have to run the collection. The next charges
+//! free the rest.
 //!
 //! A thread that is parked in a collection keeps the values that the collection examines. If the
 //! thread is parked before it has put the other values back, it keeps all waiting values. The bag

@@ -50,8 +50,8 @@
 //!
 //! If the caller passes the time of a change, the state is translated for that time. If the time is
 //! stale, charges under the old rule may be later, and the word does not show by how much. The
-//! excess is at most what the new rate refills in the time by which it is stale, and at most a
-//! capacity.
+//! excess is at most one capacity, and at most the tokens that refill at the new rate in the
+//! interval by which the time is stale.
 //!
 //! The call that changes a quota also visits all affected states before it returns. Otherwise an
 //! unused state would continue at the old rate, and would miss the first of two changes. An
@@ -62,15 +62,16 @@
 //!
 //! Each version has a stamp, and each decision has the stamp of the version that was charged. A
 //! refund has no effect if the stamps differ. A version that follows another draws a stamp from one
-//! counter of the store, unless its rule equals the rule before it; the word then needs no
-//! translation. The first version of a cell has the stamp of the number of changes so far. A key
-//! that is evicted and inserted again therefore has its earlier stamp only if no quota of the store
-//! has changed meanwhile. (An idle key that is evicted holds no charge, so it loses no refund.)
+//! counter of the store, unless its rule is equal to the previous version's rule, in which case the
+//! word needs no translation. The first version of a cell has the stamp of the number of changes so
+//! far. A key that is evicted and inserted again therefore has its earlier stamp only if no quota
+//! of the store has changed meanwhile. (An idle key that is evicted holds no charge, so it loses no
+//! refund.)
 //!
 //! A cell may be created before a change, and inserted after the change has visited all cells. The
 //! first charge of a cell therefore reads the number of changes again, and seals the cell if the
-//! number is not that of the cell's stamp. A change that is counted after this reading visits the
-//! cell, which was inserted before it.
+//! number does not match the cell's stamp. If a change is counted after the number was read, the
+//! change visits the cell, because the cell was inserted before the change was counted.
 //!
 //! A store counts its changes. Each version records the latest count at which the version's rule
 //! was known to be the *wanted* rule. A thread that reads a later count looks up the wanted rule,

@@ -45,7 +45,7 @@ mod order;
 
 use bag::{Bag, Retire};
 use barrier::Halves;
-use chain::{Followed, Chained, Root, under_guard};
+use chain::{Chained, Followed, Root, under_guard};
 use guard::{GUARDS, Guard, Retry, pin};
 use link::Link;
 use loom::cell::UnsafeCell;

@@ -24,8 +24,8 @@
 //! cannot hinder for long. Up to [`KEPT`] entries without a rule therefore stay in the index.
 //!
 //! Each further removal also unlinks its entry. While a thread is stopped, unlinked entries are not
-//! freed. Once there are `4 * n + SPARE` entries for `n` own rules, a key gets no own rule for the
-//! first time, unless scc's epoch has advanced ([`Quotas::has_room`]).
+//! freed. Once there are `4 * n + SPARE` entries for `n` own rules, no further key receives its
+//! first own rule, unless scc's epoch has advanced ([`Quotas::has_room`]).
 //!
 //! # Progress
 //!
@@ -228,8 +228,8 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
         Ruling::Rule(SharedRule::new(rule, &self.counts))
     }
 
-    /// Sets or replaces a key's own rule. Returns false, and changes nothing, if the key already
-    /// has this quota of its own.
+    /// Sets or replaces a key's own rule. Returns false, and changes nothing, if the key's own rule
+    /// already has this quota.
     pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, since: &Since) -> bool {
         // ORDERING: relaxed, because the count of changes publishes this value.
         self.count.fetch_add(1, Relaxed);

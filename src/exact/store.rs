@@ -173,8 +173,8 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
             give_back.done();
             self.rounds.note_insertion(now);
             // Read the mark only now that the cell is linked. The mark then covers all charges made
-            // to the key before it was last forgotten. Read the changes again, too: a change may
-            // have looked for the key before the cell was linked.
+            // to the key before it was last forgotten. Also read the changes again, because a
+            // change may have looked for the key before the cell was linked.
             let is_current = |stamp| self.is_current(stamp);
             let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten(), &is_current));
             let (changes, wanted) = (self.quotas.changes(), || self.quotas.of(cell.asked()));
@@ -287,8 +287,8 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
         self.quotas.default()
     }
 
-    /// Returns whether a cell that is created now gets this stamp. A cell that has none of the
-    /// current changes in its stamp may have missed the visit of a change, so it is not charged.
+    /// Returns whether a cell that is created now would get this stamp. A cell with an earlier
+    /// stamp may have missed the visit of a change, so it is not charged.
     fn is_current(&self, stamp: Stamp) -> bool {
         stamp.is(Counts::stamp_of_new(self.quotas.changes()))
     }
@@ -327,7 +327,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
         self.quotas.has_room(keys) || self.has_epoch_moved()
     }
 
-    /// Gives a key its own rule. Does nothing if the key already has this quota of its own.
+    /// Gives a key its own rule. Does nothing if the key's own rule already has this quota.
     pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<StateRule>, since: &Since)
     where
         Q: Equivalent<K> + ?Sized,
@@ -426,9 +426,10 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
     /// Returns whether scc's epoch has advanced since the last call. If the epoch has advanced, an
     /// insertion makes scc free the memory that can be freed.
     ///
-    /// Without this exception, refused insertions free nothing, because another thread may own the
-    /// memory that scc has retired. If that thread lives on and never uses scc again, the store
-    /// would refuse new keys for ever.
+    /// An advance lets an insertion proceed even if too many cells exist. Without this exception,
+    /// refused insertions would free nothing, because another thread may own the memory that scc
+    /// has retired. If that thread lived on and never used scc again, the store would refuse new
+    /// keys for ever.
     #[cold]
     fn has_epoch_moved(&self) -> bool {
         let now = epoch();

@@ -57,8 +57,9 @@
 //! # Orderings
 //!
 //! The *link* edge in `reclaim` publishes the second store. `latest` is a [`Mark`], which only
-//! rises. A check that starts after the pause has returned sees the raised `latest`: whatever told
-//! the check's caller that the pause had returned also makes `latest` visible to the check.
+//! rises. A check that starts after the pause has returned sees the raised `latest`: the
+//! synchronization by which the check's caller has learned that the pause returned also makes
+//! `latest` visible to the check.
 //!
 //! `pause_races_check_and_holds_for_the_next` fails if `latest` is not raised.
 //! `pause_races_the_end_of_an_earlier_one_and_holds` fails if the loop of `Paused::set` does not

@@ -6,9 +6,9 @@
 //! one number for all its keys. Every reset, of whichever key, raises the number twice: before and
 //! after the reset itself. A refund has no effect if its decision contains a different number.
 //!
-//! A change of a key's quota voids the key's earlier charges, too. Each rule has a stamp of its own
-//! (see `state` and `table/rules.rs`), and a decision contains the sum of this stamp and the number
-//! of resets, because it has room for one number. A refund compares this sum.
+//! A change of a key's quota also voids the key's earlier charges. Each rule has a stamp (see
+//! `state` and `table/rules.rs`). A decision has room for one number, so it contains the sum of the
+//! rule's stamp and the number of resets. A refund compares this sum.
 //!
 //! Why not a number for each key? The number would have to be stored in the key's word, or next to
 //! the word. A single number has a price: the reset of one key also voids the refunds of other
@@ -64,7 +64,7 @@
 //!
 //! A processor would break invariant 1 only if it changed the word before it had read the number,
 //! which *counted* forbids, or if it made the second raise visible before it had loaded the word
-//! for which the preceding loop waits. No processor does the latter.
+//! for which the preceding loop waits. No processor makes a store visible so early.
 
 use crate::decision::{Decision, Stamp};
 use crate::sync::{Atomic, Ordering::Relaxed};

@@ -46,7 +46,7 @@ impl Start {
     }
 }
 
-/// What follows the filled slots of a chunk.
+/// The successor of a chunk's filled slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Behind {
     /// An empty slot.
@@ -68,7 +68,7 @@ pub(super) struct ChunkEnd {
     slot: u64,
 }
 
-/// How an attempt to write a slot ended.
+/// The outcome of an attempt to write a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Write {
     Done,

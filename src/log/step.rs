@@ -77,7 +77,8 @@ mod tests {
         let now = Tick::ZERO + 2 * PERIOD;
         thread::scope(|scope| {
             let _stopped = stop_at(scope, step, || {
-                // The first of these charges closes the row, and retires the chunks of the burst.
+                // The first of these charges finds the burst expired: it closes the row and retires
+                // the burst's chunks.
                 let charges = [(); 21].map(|()| charge(1, now));
                 let _ = log.refund(&charges[20], 1);
             });

@@ -382,7 +382,7 @@ struct List {
     admitted: Vec<(u64, u64)>,
     time: u64,
     /// The time at which the last admission left its window before a change of the quota. A reset
-    /// does not take it back.
+    /// does not change this time.
     out: u64,
 }
 

@@ -155,10 +155,10 @@ impl<'g> LogView<'g> {
         if self.skipped == 0 { first.start.before } else { Some(first.mark_before(self.skipped).time) }
     }
 
-    /// Returns the time of the first admission up to which the window holds at least `tokens`
-    /// tokens, excluding tokens given back. At least that many tokens become free when this
-    /// admission leaves the window. (If more tokens are given back in the meantime, the result is
-    /// the time of the last admission.)
+    /// Adds up the tokens of the admissions in the window, from the oldest one on, without the
+    /// tokens given back. Returns the time of the admission at which the sum reaches `tokens`. When
+    /// this admission leaves the window, at least `tokens` tokens are free. (If more tokens are
+    /// given back in the meantime, the result is the time of the last admission.)
     #[cold]
     pub(super) fn admission_of(&self, tokens: u64) -> u64 {
         let mut missing = tokens;

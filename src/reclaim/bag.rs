@@ -350,8 +350,8 @@ impl Bag {
             false if are_more_old => SOON,
             false => 0,
         };
-        // A collection that finds nothing leaves the schedule of another one, which has taken the
-        // values.
+        // If a collection finds nothing, another collection has taken the values. The schedule of
+        // that collection is left unchanged.
         if again > 0 {
             // ORDERING: relaxed; a hint.
             self.again.store(again, Relaxed);

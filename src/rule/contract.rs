@@ -58,11 +58,12 @@ pub trait Rule: Sealed {
     /// token makes room for at most one other token. The caller must not give back a token twice.
     ///
     /// After a refund, the limit admits no more than if the refunded tokens had never been charged.
-    /// There is one exception. In a bucket, a charge refills sooner than its decision states if
-    /// earlier charges are given back while the charge is held. The refund of the charge may then
-    /// give back tokens of other charges, but no more than were given back from the earlier
-    /// charges. The same is true for the second of two refunds of one charge. Refunds in the
-    /// reverse order of their charges are exact. [`Gcra`] contains the proof.
+    /// There is one exception. If earlier charges of a bucket are given back while a later charge
+    /// is held, the tokens of the later charge refill sooner than its decision states. The refund
+    /// of the later charge may then give back tokens of other charges. It gives back at most as
+    /// many of them as the refunds of the earlier charges gave back. The same exception applies to
+    /// the second of two refunds of one charge. Refunds in the reverse order of their charges are
+    /// exact. [`Gcra`] contains the proof.
     ///
     /// This bound holds if the key was neither reset nor given another rule since the charge, if
     /// its charges happened in the order of their times, and if `now` is not before these times. (A

@@ -154,8 +154,9 @@ impl Rule for FixedWindow {
         let tokens = tokens.min(charge.charged());
         let fields = self.unpack(word);
         // Give back only to the window in which the charge was counted. If the charge's `now` was
-        // stale, that window is later than the one that contained `now`. If the charge was counted
-        // under a quota with windows of a different length, no window of this rule has counted it.
+        // stale, that window is later than the window that contained `now`. If the charge was
+        // counted under a quota with windows of a different length, no window of this rule has
+        // counted it.
         if tokens == 0 || self.windows.holder(charge) != Some(fields.number) {
             return word;
         }

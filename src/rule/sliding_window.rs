@@ -160,8 +160,8 @@ impl SlidingWindow {
         if number == pair.number + 1 { pair.next() } else { Pair { number, previous: 0, present: 0 } }
     }
 
-    /// Returns how many tokens are free below `most`, at `elapsed` nanoseconds into the pair's
-    /// window.
+    /// Returns how many tokens can be charged before the estimate exceeds `most`, at `elapsed`
+    /// nanoseconds into the pair's window.
     #[inline]
     fn room(&self, most: u64, pair: Pair, elapsed: u64) -> u64 {
         most.saturating_sub(pair.present + self.weighted(pair, elapsed))
@@ -262,8 +262,9 @@ impl Rule for SlidingWindow {
         let tokens = tokens.min(charge.charged());
         let pair = self.unpack(word);
         // Give back only to the window in which the charge was counted. If the charge's `now` was
-        // stale, that window is later than the one that contained `now`. If the charge was counted
-        // under a quota with windows of a different length, no window of this rule has counted it.
+        // stale, that window is later than the window that contained `now`. If the charge was
+        // counted under a quota with windows of a different length, no window of this rule has
+        // counted it.
         match self.windows.holder(charge) {
             Some(number) if number == pair.number => {
                 self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })

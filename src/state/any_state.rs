@@ -17,7 +17,7 @@ pub struct AnyState<'s> {
     begins: Option<Begins<'s>>,
 }
 
-/// What the first charge of a state needs.
+/// The data for the first charge of a state.
 #[derive(Clone, Copy)]
 struct Begins<'s> {
     /// The charge is made at the mark or later.
@@ -159,8 +159,8 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Does nothing. A call that changes rules visits a state with this method: the visit ends
-    /// under the state's last rule, because the method returns `None` under an earlier one.
+    /// Does nothing. A call that changes rules visits each state with this method. The visit ends
+    /// only under the state's last rule, because this method returns `None` under any earlier rule.
     pub(crate) fn touch(self) -> Option<()> {
         match self.form {
             Form::Packed(state) => (!load(state.word).is_frozen()).then_some(()),
@@ -168,7 +168,7 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Resets the state to that of a new key.
+    /// Resets the state to the state of a new key.
     pub(crate) fn reset(self) -> Option<()> {
         match self.form {
             Form::Packed(state) => state.reset(),

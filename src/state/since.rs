@@ -4,8 +4,9 @@ use crate::clock::Clock;
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// When a quota was changed. A limiter's own clock is read again whenever a state is moved to the
-/// new rule; a time passed by the caller is the only time that the change knows.
+/// The time at which a quota was changed. If the limiter's own clock measured the time, the clock
+/// is read again whenever a state is moved to the new rule. If the caller passed the time, every
+/// state is moved at that time.
 #[derive(Clone, Debug)]
 pub struct Since {
     at: Tick,
@@ -50,7 +51,7 @@ mod tests {
     use crate::clock::ManualClock;
     use std::time::Duration;
 
-    /// A clock that is set back may have timed charges up to the request.
+    /// Before the clock is set back, it may have timed charges as late as the request.
     #[test]
     fn a_change_binds_at_the_present_time_and_not_before_its_request() {
         let clock = ManualClock::new();

@@ -54,7 +54,7 @@ struct Later {
     next: Link<Self>,
 }
 
-/// What the state before a change means to the rule after the change.
+/// The data that a version receives from the change that created it.
 #[derive(Clone, Debug)]
 enum Change {
     /// The word is translated; this is the time of the change.
@@ -355,7 +355,7 @@ impl Version {
 
 /// Returns true if `checked` is before this count of changes. A state that stays behind by more
 /// than 2^31 changes counts as checked. That is harmless: each call that changes the rule of a
-/// state visits the state, and the count serves only threads that come before this visit.
+/// state visits the state, and only threads that reach the state before this visit need the count.
 #[inline]
 const fn is_behind(checked: u32, changes: u64) -> bool {
     low_bits(changes).wrapping_sub(checked).cast_signed() > 0

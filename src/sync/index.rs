@@ -8,8 +8,8 @@
 //!
 //! scc keeps a thread-local variable, which is destroyed when its thread ends. A later call of scc
 //! panics, and a panic in the destructor of another thread-local variable aborts the process. A
-//! call from such a destructor therefore starts a thread and waits for it ([`elsewhere`]). The
-//! calling thread finds out by a variable of its own, which is destroyed before scc's
+//! call from such a destructor therefore starts a thread and waits for it ([`elsewhere`]). To
+//! detect this case, the crate has another thread-local variable, which is destroyed before scc's
 //! ([`is_here`]).
 //!
 //! The other thread only handles items, which any thread may handle. The caller's predicates may

@@ -560,8 +560,7 @@ mod tests {
         assert_eq!(Size::after(before.chunks(), 5, 40, 100).most, 40);
     }
 
-    /// Some late helpers judge the words for a later time than the first helper does, and some for
-    /// an earlier time.
+    /// Late helpers judge the words for a later or an earlier time than the first helper did.
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {

@@ -66,9 +66,10 @@ pub(super) struct Pages {
     part: usize,
     /// One byte for each part: 0 at first, then 1 as soon as the part is requested or pre-faulted.
     asked: Box<[Atomic<u8>]>,
-    /// How many parts, starting with the first, have been assigned to callers for pre-faulting.
+    /// The number of parts at the start of the block that have been assigned to callers for
+    /// pre-faulting.
     ahead: Atomic<usize>,
-    /// How many bytes, starting with the first, have not been given back yet.
+    /// The number of bytes at the start of the block that have not been given back yet.
     held: usize,
 }
 
@@ -181,7 +182,7 @@ impl std::fmt::Debug for Leaving {
 }
 
 impl Leaving {
-    /// Returns how many bytes are not given back yet.
+    /// Returns how many bytes of the block have not been given back yet.
     #[inline]
     pub(super) fn bytes(&self) -> u64 {
         // ORDERING: relaxed; a count.

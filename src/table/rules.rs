@@ -6,13 +6,13 @@
 //! refund has no effect if the stamp of the charge is not the stamp of the key's rule: see
 //! `limiter/resets.rs`. When a key loses its own rule, the default applies again, with the stamp
 //! that the key may have had before. A charge from that time must not be refunded: the key's own
-//! rule may have refilled its tokens, and other requests may have spent them since.
+//! rule may have refilled the tokens of the charge, and other requests may have spent them since.
 //!
-//! The rules therefore keep an entry for a *former* key: the default rule, with a stamp of its own.
-//! The entry is needed until the last charge that the key made before it got its own rule has
-//! refilled under the default. The next change after that time drops the entry, and so does a
-//! turnover if no other entries are left. A change of the default drops all such entries, because
-//! the new default has a new stamp.
+//! The rules therefore keep an entry for a *former* key: the default rule, with a stamp that no
+//! other charges have. The entry is needed until the last charge that the key made before it got
+//! its own rule has refilled under the default. The next change after that time drops the entry,
+//! and so does a turnover if no other entries are left. A change of the default drops all such
+//! entries, because the new default has a new stamp.
 //!
 //! The entries of former keys are permitted only within the memory bound of the own rules, so they
 //! do not raise this bound. If there is no memory for them, the change is refused.
@@ -162,8 +162,8 @@ impl Rules {
         self.changes == others.changes
     }
 
-    /// Returns these rules for an array that is created at `now`, without the entries of former
-    /// keys if no other entries are left and none of them is needed any more.
+    /// Returns these rules for an array that is created at `now`. If all entries belong to former
+    /// keys, and none of them is needed any more, drops the entries.
     pub(super) fn at(&self, now: Tick) -> Self {
         match &self.own {
             Some(own) if own.count == 0 && own.until < now => {
@@ -379,12 +379,12 @@ mod tests {
             assert!(!stamp(one).is(stamp(other)));
         }
         assert!(stamp(&default).is(lost.of(key(3)).stamp), "another key keeps its stamp");
-        // The entry stays while charges from before its own rule may be held.
+        // The entry remains as long as charges from before the key's own rule may be held.
         assert!(lost.at(secs(11)).own.is_some() && lost.bucket.is_none());
         let later = lost.at(secs(12));
         assert!(later.own.is_none() && later.bucket.is_some());
         assert!(later.are(&lost), "no word needs a translation");
-        // The next change drops the entry, too, and so does a change of the default.
+        // The next change also drops the entry, and so does a change of the default.
         let other = [(key(3), Some(rule(FAST)))];
         for (now, entries) in [(secs(11), 2), (secs(12), 1)] {
             let changed = changed_at(&lost, now, &other, &memory).unwrap();

@@ -106,9 +106,9 @@ pub(crate) struct Line {
 const _: () = assert!(size_of::<Line>() == 64);
 
 impl Line {
-    /// Returns the only index at which the key can be, and four fingerprints: those of the first
-    /// three slots, and then the fingerprint at the returned index. If the key is not in the line,
-    /// the returned index is that of the last slot.
+    /// Returns the only index at which the key can be, and four fingerprints: the fingerprints of
+    /// the first three slots, and then the fingerprint at the returned index. If the key is not in
+    /// the line, the returned index is the index of the last slot.
     ///
     /// Three branchless comparisons determine the index, and then the fingerprint at the index is
     /// read again. This requires fewer instructions than returning a fifth index for a missing key.

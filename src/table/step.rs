@@ -239,7 +239,7 @@ mod tests {
         let keys = limiter.stats().room as u64;
         most_chunks(&limiter, 5_000..keys, |_| NOW);
         assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
-        // Some of these keys would turn over a chunk if they were charged.
+        // A charge of some of these keys would turn over a chunk.
         let at = |key| NOW + Duration::from_millis(key);
         assert_eq!(most_chunks(&limiter, 0..keys, at), 0);
         assert_eq!(limiter.len() as u64, keys + 1);

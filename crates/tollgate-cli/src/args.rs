@@ -139,8 +139,8 @@ fn limits_of_file(option: &str, path: &Path) -> Result<(LayerSettings, ConfigFil
     let options = command.find_subcommand("proxy").unwrap_or(&command);
     let nothing = nothing.subcommand_matches("proxy").unwrap_or(&nothing);
     let file = ConfigFile::read(option, path, options, nothing)?;
-    // The file may lack options that the proxy, or another setting in the file, requires, because
-    // the proxy's command line and environment can also supply them.
+    // The file may lack required options, because the proxy's command line and environment can also
+    // supply them. An option is required by the proxy, or by another setting in the file.
     let of_store =
         ["redis-deadline", "redis-when-unavailable", "redis-share", "redis-lease", "redis-max-unsynced"];
     let sets = |options: &[&str]| options.iter().any(|option| file.sets(option));

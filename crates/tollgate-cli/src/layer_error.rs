@@ -12,7 +12,7 @@ pub(crate) fn refused(error: &LayerError) -> Failure {
     Failure::refused(match fault(error) {
         Fault::Limiter { limit, class, error } => {
             let class = class.as_ref().map_or(String::new(), |class| format!("class {class:?}: "));
-            // The option has another spelling than the setting in code.
+            // The option is spelled `--max-keys`, and the setting `max_keys` in code.
             let error = error.to_string().replace("max_keys", "--max-keys");
             match error.starts_with("--max-keys") {
                 true => error,

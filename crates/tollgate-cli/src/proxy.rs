@@ -206,7 +206,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     let mut reloader = Some(reloader);
     loop {
         let asked = signals.next().await;
-        // A file that does not answer, such as a pipe without a reader, must not delay the end.
+        // A file that accepts no bytes, such as a pipe without a reader, must not delay the end.
         let answered = async {
             match asked {
                 Asked::Reload => reloader = reload(reloader.take()).await,
@@ -215,7 +215,8 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
             }
         };
         tokio::select! {
-            // In this order, a second signal to end is left for the end.
+            // After a signal that ends the proxy, `answered` is ready at once. It is polled first,
+            // so that a second such signal is left for the shutdown below.
             biased;
             () = answered => {}
             () = signals.end() => break,

@@ -16,7 +16,8 @@
 //! its kind of quota or, with another number of classes, its share of the keys has changed. The new
 //! quota takes effect immediately, even for the old listener. When Envoy discards a configuration,
 //! the quotas of the newest remaining configuration take effect. No older quota is in force in
-//! between, because a limiter that lowers its quota forgets what keys have used beyond it.
+//! between, because a limiter that lowers its quota forgets the tokens that keys have used beyond
+//! the new quota.
 
 use crate::abi::{EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;
@@ -128,7 +129,7 @@ impl Limits {
                      `class {class} QUOTA` to the limit"
                 )
             }
-            // The setting has another spelling here than in code.
+            // The setting is spelled `max-keys` in a configuration, and `max_keys` in code.
             Fault::Limiter { .. } => error.to_string().replace("max_keys", "max-keys"),
             _ => error.to_string(),
         }
@@ -276,7 +277,7 @@ fn kept<'l>(
     Ok(Some(found))
 }
 
-/// Returns what has changed about a limit that takes over a limiter, or `None` if its quotas are
+/// Describes the changes of a limit that takes over a limiter, or returns `None` if its quotas are
 /// the same. The classes in `renewed` begin anew.
 fn change(before: &LimitPart, now: &LimitPart, renewed: &[&str]) -> Option<String> {
     if !renewed.is_empty() {

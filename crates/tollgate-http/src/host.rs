@@ -55,7 +55,7 @@ pub(crate) fn without_port(host: &[u8]) -> &[u8] {
 }
 
 /// Returns whether a host in canonical form, without its port, contains only bytes that servers
-/// compare one by one. A server may decode other bytes, such as those of `%2E`.
+/// compare one by one. A server may decode other bytes, such as the bytes of `%2E`.
 pub(crate) fn is_plain(name: &[u8]) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_~[]:".contains(byte);
     !name.is_empty() && name.iter().all(is_plain)

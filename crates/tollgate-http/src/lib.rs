@@ -138,7 +138,7 @@
 //!
 //! A limiter can have classes of callers, such as free and paid, each with its own quota. A limit
 //! over such a limiter specifies how the layer finds a request's class. Each caller sees only the
-//! quota of their own class:
+//! quota of the caller's class:
 //!
 //! ```
 //! use http::{Request, Response};
@@ -427,7 +427,7 @@
 //! - If the response does not keep a charge ([`Limit::charge_if`]), the charge is refunded before
 //!   the response is passed on. This takes one more round trip, but a client that has received its
 //!   response can rely on the refund for its next request. If refunds should not delay responses,
-//!   the limiter can pass them to a task of its own.
+//!   the limiter can pass them to a separate task.
 //! - Settling the cost that a response reveals ([`Limit::settle`]) delays nothing. A task of the
 //!   limiter ([`AsyncLimiter::spawn`]) owns the charges and settles them.
 //! - [`Backend::in_flight`] limits the requests in flight across all machines, over any

@@ -70,9 +70,9 @@
 //!
 //! # Spellings
 //!
-//! Servers treat many spellings of a request alike, and each server others. If only some servers
-//! treat a request as one that a condition describes, the limit applies (`for`), and the request is
-//! not exempt (`except`). This concerns
+//! Every server treats some spellings of a request alike, but servers differ in which. If a request
+//! meets a condition only for some servers, the limit applies if the condition follows `for`, and
+//! the request is not exempt if the condition follows `except`. This rule covers
 //!
 //! - paths: `/login/`, `/login;x`, `/%2Flogin`, `/a\..\login` and `/LOGIN` for `/login`;
 //! - methods: `post` for `POST`;
@@ -83,9 +83,9 @@
 //! templates of `path-template` do not. If the header or parameter of a key occurs twice, the
 //! request is refused with status 400, or charged to the shared key of `else share`.
 //!
-//! Not covered are a method in a header such as `X-HTTP-Method-Override`, parameters separated by
-//! `;`, paths that a server rewrites or decodes twice, and other names of a host: a server that
-//! answers to any host is not limited by `for host`.
+//! The rule does not cover a method in a header such as `X-HTTP-Method-Override`, parameters
+//! separated by `;`, paths that a server rewrites or decodes twice, and other names of a host: a
+//! server that answers to any host is not limited by `for host`.
 //!
 //! # Classes
 //!
@@ -127,7 +127,7 @@
 //!   with the longest prefix counts. An IPv6 address stands for the network of one client
 //!   (`ipv6-prefix`).
 //! - The class `default` makes a key known without changing its quota.
-//! - A quota that does not belong to a named class becomes a class of its own, named after the text
+//! - A quota that does not belong to a named class becomes a separate class, named after the text
 //!   of the quota. A limit can have at most 64 of these classes. As with any other class, a key
 //!   that changes its class starts anew in the new class.
 //!

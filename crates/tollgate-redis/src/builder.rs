@@ -286,9 +286,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// All machines together never admit more than the limit. `tokens` may range from 1 to half of
     /// the capacity. The [crate's page](crate) describes the costs of a lease.
     ///
-    /// A bucket is charged ahead of time for what refills while a lease lasts: at most `tokens`, or
-    /// what refills in 50 ms. Until the lease would have ended, no request can have this part, even
-    /// if the lease was given back.
+    /// A lease charges a bucket ahead of time for the tokens that refill while the lease lasts: at
+    /// most `tokens`, or the tokens that refill in 50 ms if these are more. No request can spend
+    /// these tokens before the lease's time has ended, even if the lease is given back earlier.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -338,9 +338,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// is behind may spend leased tokens after the window has ended, until its own clock reaches
     /// the end. With [`max_unsynced`](Self::max_unsynced), each machine counts in the windows of
     /// its own clock. A machine whose clock is behind may therefore use up an earlier window, with
-    /// a limit of its own, while the others use a later one. A machine whose clock is ahead by two
-    /// periods or more removes the counts of the others, which then report them again as after a
-    /// loss.
+    /// a separate limit, while the other machines use a later window. A machine whose clock is
+    /// ahead by two periods or more removes the counts of the others, which then report them again
+    /// as after a loss.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -399,7 +399,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         if let Some((name, _)) = classes.iter().find(|(name, _)| name.is_empty() || name.len() > MAX_NAME) {
             return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME });
         }
-        // A limiter that could not be built is not worth trying.
+        // The trials are added last, so that no limiter is tried unless it has been built.
         self.client.network.try_too(classes.iter().map(|(_, class)| &class.core.trial));
         Ok(SharedLimiter::new(classes, self.algorithm))
     }

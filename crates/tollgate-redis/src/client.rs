@@ -16,8 +16,8 @@
 //! this server then fail immediately, and one task probes the server.
 //!
 //! Each probe opens a new connection, which also replaces a half-open one, and waits for the answer
-//! to a PING. Another PING waits on the old connection all the time; it is answered if the server
-//! was merely stalled, not down.
+//! to a PING. Meanwhile, another PING waits on the old connection. A server that was merely
+//! stalled, not down, answers this PING.
 //!
 //! A server may also answer all requests with an error, for example if its memory is full. A trial
 //! of the limits then finds the problem, and one task repeats the trial until it succeeds.
@@ -269,8 +269,9 @@ impl Client {
         // The calls of each server, in the order of `calls`.
         let mut groups: Vec<(Arc<Node>, Vec<usize>)> = Vec::new();
         let Some(first) = calls.first() else { return Vec::new() };
-        // The slot map must be known before the calls can be grouped by node. Once it is known,
-        // nothing waits here, because the wait for one node would use up the time of all others.
+        // The slot map must be known before the calls can be grouped by node. If the map is known,
+        // no connection is awaited here, because waiting for one node would use up the time of the
+        // calls to all other nodes.
         let network = &self.network;
         if network.is_cluster() && !network.map().is_known() {
             let _ = network.connection(&Target::Slot(network.slot(first.key)), deadline).await;
@@ -340,7 +341,7 @@ impl Client {
                 (_, answer) => network.settle(&node, &connection, Some(script::reply(answer))),
             });
         }
-        // The calls of each key are repeated in their order, and those of different keys at the
+        // The calls of each key are repeated in their order, and the calls of different keys at the
         // same time.
         let repeated = repeated.values().map(async |places| {
             let mut answers = Vec::with_capacity(places.len());

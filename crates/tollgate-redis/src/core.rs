@@ -76,7 +76,8 @@ impl Core {
     }
 
     /// Gives back tokens by the operations `refunds`, and then asks the store, in one round trip.
-    /// For each refund, also returns whether the store certainly has not executed it.
+    /// For each refund, also returns whether it is certain that the store has not executed the
+    /// refund.
     pub(crate) async fn refund_and_ask(
         &self,
         deadline: Instant,

@@ -32,19 +32,21 @@
 //!   again. Cancelling a request does not cancel its lease.
 //! - A bucket or a log is charged ahead of time for the leases that it grants, so its last few
 //!   tokens are never leased.
-//! - A request that the leased tokens cannot pay gives them back to the store first, in the same
-//!   round trip. The tokens of this machine and those in the store thus add up. If the answer is
-//!   lost, so are the tokens. Requests of a batch do the same, one after the other if they have the
-//!   same key, and so do forced charges.
-//! - A bucket or a log keeps the part that was charged ahead of time, even if all tokens of the
-//!   lease come back, because the leases that other machines received later rely on that part. In a
-//!   bucket, it is what refills while a lease lasts. These tokens are available again once that
-//!   time has passed; until then, a machine alone cannot spend them.
+//! - If the leased tokens cannot pay a request, the request first gives them back to the store, in
+//!   the same round trip. The request can thus spend the tokens of this machine together with the
+//!   tokens in the store. If the answer is lost, the leased tokens are lost as well. Forced charges
+//!   and the requests of a batch give tokens back in the same way; the requests of one key are
+//!   checked one after the other.
+//! - A bucket or a log keeps the part of a lease that was charged ahead of time, even if all tokens
+//!   of the lease are given back, because later leases of other machines rely on this part. In a
+//!   bucket, the part consists of the tokens that refill while the lease lasts. These tokens are
+//!   available again once that time has passed; until then, no request can spend them, even if only
+//!   one machine uses the limit.
 //! - After the store has denied a cost, this machine denies the cost until the retry time, but for
-//!   at most a second, and only until it gives tokens back itself. During this time, it does not
-//!   notice refunds made by other machines. Except with a fixed window, the denial lasts for at
-//!   least a quarter of a lease's time. Without this minimum, each token would cost a round trip
-//!   when a key is at its limit, where tokens return one by one.
+//!   at most a second, and only until this machine gives tokens back. During this time, the machine
+//!   does not notice the refunds of other machines. Except with a fixed window, the denial lasts
+//!   for at least a quarter of a lease's time. Without this minimum, each token would cost a round
+//!   trip when a key is at its limit, where tokens return one by one.
 //! - A leaky queue grants no leases. It assigns a turn to each request, and only the store knows
 //!   that turn.
 //! - Time is measured by this machine's monotonic clock, which stops during sleep on some machines.
@@ -160,7 +162,7 @@ impl Leases {
     }
 
     /// Checks the requests of each key in the given order. Different keys are checked at the same
-    /// time. The checks together complete by the deadline of one.
+    /// time. All checks complete by the deadline of a single check.
     pub(crate) async fn check_many(&self, requests: &[Request<'_>]) -> Vec<Decision> {
         let deadline = self.state.core.deadline();
         let mut keys: HashMap<Name, Vec<usize>> = HashMap::new();
@@ -183,9 +185,9 @@ impl Leases {
         let state = &self.state;
         let core = &state.core;
         if request.cost == 0 || request.cost > core.rule.capacity() {
-            // A request for no tokens asks for the state, which only the store knows. A request
-            // that can never pass must not receive a remembered denial, because such a denial
-            // reports when to retry.
+            // A request for 0 tokens asks for the state, which only the store knows. A request that
+            // can never pass must not receive a remembered denial, because such a denial reports
+            // when to retry.
             return core.check_by(deadline, request).await;
         }
         let Some(cell) = state.cell(&request.name) else { return core.check_by(deadline, request).await };

@@ -51,14 +51,15 @@
 //! the new time is before the preceding window, the counts move to the current window.
 //!
 //! After such a step, a pause may last longer, by up to the time since the key's state last
-//! changed. In windows, up to two periods are added. With `max_unsynced`, a pause may last longer
-//! by the whole step. In this mode, a pause that a machine sets before the store's first answer may
-//! last longer on this machine, by the time that the machine's clock is ahead of the server's.
+//! changed. In windows, the pause may last up to two periods longer than that. With `max_unsynced`,
+//! a pause may last longer by the whole step. In this mode, a pause that a machine sets before the
+//! store's first answer may last longer on this machine, by the time that the machine's clock is
+//! ahead of the server's.
 //!
-//! A request may have its own time, by [`at`](SharedLimiter::at) or
-//! [`client_clock`](SharedBuilder::client_clock). If that time is before the key's time, buckets
-//! and logs use the key's time, and windows use the start of the key's window. With `max_unsynced`,
-//! a request counts in the window of its own time.
+//! [`at`](SharedLimiter::at) and [`client_clock`](SharedBuilder::client_clock) specify the time of
+//! a request. If that time is before the key's time, buckets and logs use the key's time, and
+//! windows use the start of the key's window. With `max_unsynced`, a request counts in the window
+//! of the specified time.
 //!
 //! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The entry's name contains no
 //! hash tag, and contains the raw key only [on request](SharedBuilder::readable_keys). Every entry

@@ -54,7 +54,7 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// If a key changes its class, it starts with a fresh state in the new class. When it returns to
 /// the old class, its earlier usage still counts. A key that is checked in two classes, even at the
-/// same time, receives at most what both quotas allow together.
+/// same time, receives at most the tokens of both quotas together.
 ///
 /// Choose the class according to what your service knows about the caller, not according to what
 /// the request claims.
@@ -180,7 +180,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// time.
     ///
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced) is an exception. This machine then
-    /// counts the handle's requests as it counts others, in the window of the given time. An
+    /// counts the handle's requests like all other requests, in the window of the given time. An
     /// earlier window has its own count, even if the key was used later.
     ///
     /// ```no_run
@@ -377,8 +377,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     ///   pause when it next reports the key to the store. Until then, it admits at most
     ///   `max_unsynced` tokens. A machine that has received a pause obeys it until the pause ends,
     ///   even if another machine resets the key.
-    /// - While the store is unreachable, a machine that has not called this method admits what
-    ///   [`WhenUnavailable`](crate::WhenUnavailable) allows.
+    /// - While the store is unreachable, a machine that has not called this method admits the
+    ///   requests that [`WhenUnavailable`](crate::WhenUnavailable) allows.
     ///
     /// Versions of this crate without pauses treat the state of a paused key as broken. Machines
     /// that run these versions decide the key's requests as if the store were unreachable.

@@ -56,9 +56,9 @@
 //! the windows of that clock. In a window of the store, such a machine may admit up to
 //! `max_unsynced` tokens more, or twice as many if its clock differs by a period or longer.
 //!
-//! A request with its own time, by `at` or `client_clock`, counts in the window of that time. The
-//! bound holds for each of these windows. A window before the preceding one is forgotten when a
-//! request arrives in a new present window, and then counts from zero.
+//! If `at` or `client_clock` specifies the time of a request, the request counts in the window of
+//! that time. The bound holds for each of these windows. A window before the preceding one is
+//! forgotten when a request arrives in a new present window, and then counts from zero.
 //!
 //! # What a request waits for
 //!

@@ -12,7 +12,7 @@ pub const WRONG: [(&str, &str); 53] = [
     ("a=5/min by ip for GET|POST /login", "`GET,PUT`"),
     ("a=5/min by ip for GET, POST /login", "`GET,PUT`"),
     ("a=5/min by ip for PURGE /cache", "`method PURGE`"),
-    // Paths, as other servers and frameworks write patterns.
+    // Paths with the patterns of other servers and frameworks.
     ("a=5/min by ip for /api/**", "`/api/{*path}`"),
     ("a=5/min by ip for /api/*", "`/api/{*path}`"),
     ("a=5/min by ip for /api*", "`{*path}`"),

@@ -30,8 +30,8 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// - The key returns to the inner limiter's quota one window after the limit's time, unless a
 ///   response has repeated the limit.
 ///
-/// A limiter with a generous quota for each host is a good inner limiter, because it alone applies
-/// until the first response.
+/// As the inner limiter, choose a limiter with a generous quota for each host: it is the only limit
+/// until the first response arrives.
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
@@ -247,8 +247,8 @@ impl<L> Drop for Asking<'_, L> {
     }
 }
 
-/// A request that was admitted and is not sent yet. If this value is dropped, the request takes
-/// nothing of what remains at the server.
+/// A request that was admitted and is not sent yet. If this value is dropped, the request uses none
+/// of the server's remaining amount.
 #[cfg(feature = "tower")]
 pub(crate) struct Unsent<'p, L> {
     paced: &'p Paced<L>,

@@ -237,9 +237,9 @@ impl<L, S> WaitQueue<L, S> {
     ///
     /// # Repeated calls
     ///
-    /// An immediate error leaves the time to the caller. A caller that repeats the call at once
-    /// keeps a processor busy and is refused again and again. Sleep before the next call: for
-    /// `max_wait`, or for the time by which `wait` exceeds it.
+    /// After an immediate error, the caller decides when to call again. A caller that repeats the
+    /// call at once keeps a processor busy and is refused again and again. Sleep before the next
+    /// call: for `max_wait`, or for the time by which `wait` exceeds it.
     ///
     /// # Progress
     ///

@@ -37,7 +37,7 @@ impl<L, S> WaitQueue<L, S> {
 
     /// Returns a sink that forwards each item to `sink` after the item's turn for `key`. If the
     /// wait for an item fails, the item is dropped and the error is returned. The sink continues to
-    /// work after this error. An item takes its turn before `sink` is asked whether it has room.
+    /// work after this error. An item takes its turn before `sink` is polled for readiness.
     ///
     /// ```
     /// use futures_util::{SinkExt, sink};

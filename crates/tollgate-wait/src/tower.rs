@@ -217,7 +217,7 @@ impl<I: fmt::Debug, L, K, S, C, H> fmt::Debug for WaitService<I, L, K, S, C, H> 
 /// Why a call through a [`WaitService`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitServiceError<E> {
-    /// The request's turn never came. The inner service was not called.
+    /// The request's turn never arrived, so the inner service was not called.
     Wait(WaitError),
     /// The inner service returned an error.
     Service(E),

@@ -200,11 +200,12 @@ impl<L: Keyed> Builder<L> {
     /// Sets how long a key must have been idle before the limiter forgets it. The default is one
     /// second.
     ///
-    /// The grace is a tuning parameter. It affects decisions only about times that lag behind the
-    /// latest times by more than the grace: a new key may be charged at a later time (see
-    /// [Time](crate::Limiter#time)), and a [pause](crate::Limiter::pause) that has ended since may
-    /// be gone. Choose a grace larger than the skew between the times that callers pass. The table
-    /// turns over at most once per grace, unless the table must grow or is full and refuses keys.
+    /// The grace is a tuning parameter. It affects only decisions at times that lag behind the
+    /// latest times by more than the grace. In such a decision, a new key may be charged at a later
+    /// time (see [Time](crate::Limiter#time)), and a [pause](crate::Limiter::pause) that has ended
+    /// in the meantime may be gone. Choose a grace larger than the skew between the times that
+    /// callers pass. The table turns over at most once per grace, unless the table must grow or is
+    /// full and refuses keys.
     ///
     /// ```
     /// # use std::time::Duration;

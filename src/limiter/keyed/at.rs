@@ -232,7 +232,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.set_key_quotas_since(quotas, &Since::at(self.now))
     }
 
-    /// Does upkeep like [`Limiter::sweep`], at the time of this view.
+    /// Performs upkeep like [`Limiter::sweep`], at the time of this view.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -51,8 +51,8 @@ use std::sync::Arc;
 /// [`WhenFull::Share`](crate::WhenFull::Share), each class has its own shared state.
 ///
 /// Each class requires as much [memory](Limiter#memory) as a limiter whose `max_keys` is the share
-/// of the class: at most `4 * 24.1` bytes for each key of the share (`4 * 32` bytes if the share is
-/// at most 8,192 keys), or 1 MiB if that is more.
+/// of the class. This is at most `4 * 24.1` bytes for each key of the share, or 1 MiB if that is
+/// more. If the share is at most 8,192 keys, each key requires at most `4 * 32` bytes.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

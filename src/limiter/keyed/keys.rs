@@ -32,8 +32,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Stats { refused: self.beyond.refused.get(), bytes, ..stats }
     }
 
-    /// Does upkeep for up to `budget` slots, for callers that have idle time. Returns true if more
-    /// upkeep is left to do.
+    /// Performs upkeep for up to `budget` slots. Call this method when the caller has time to
+    /// spare. Returns true if more upkeep is left to do.
     ///
     /// A sweep continues a turnover that is in progress. Otherwise, it starts a turnover to forget
     /// idle keys and free their memory, unless the last turnover started less than a
@@ -71,7 +71,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.sweep_by(budget, &|| self.clock.now())
     }
 
-    /// Does upkeep like [`sweep`](Self::sweep), with the time that `clock` returns.
+    /// Performs upkeep like [`sweep`](Self::sweep), with the time that `clock` returns.
     pub(crate) fn sweep_by(&self, budget: usize, clock: &dyn Fn() -> Tick) -> bool {
         let is_more = self.store.sweep(budget, clock);
         self.pauses.sweep(budget, clock) || is_more

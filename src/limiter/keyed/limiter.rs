@@ -541,8 +541,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// - Another limiter made the charge.
     /// - The charge was made before the last change of the key's quota: a
     ///   [`set_quota`](Self::set_quota), unless the key has a quota of its own, or a
-    ///   [`set_key_quota`](Self::set_key_quota) of this key. A quota that is set again is no change.
-    ///   A sliding log is an exception, because it finds each charge by its time. With
+    ///   [`set_key_quota`](Self::set_key_quota) of this key. Setting the same quota again is not a
+    ///   change. A sliding log is an exception, because it finds each charge by its time. With
     ///   [`Fingerprints`](crate::store::Fingerprints), a key that has lost its own quota has a
     ///   separate state for a while; charges from that time may lose their refunds when it ends.
     /// - The charge was made before the last [`clear`](Self::clear) or the last
@@ -559,7 +559,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// A refund does not wake waiting callers. If callers wait and may give up, use the queues of
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait), which charge a caller only when that
-    /// caller's turn comes.
+    /// caller's turn arrives.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -682,8 +682,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         forced.unwrap_or_else(|left| tokens - left + self.refuse_forced(left, now))
     }
 
-    /// Charges a new key that found no slot for tokens that are already spent. The [`WhenFull`]
-    /// policy determines the charge.
+    /// Charges a new key that found no slot. The `tokens` are already spent, and the [`WhenFull`]
+    /// policy determines how many of them are charged.
     #[cold]
     fn refuse_forced(&self, tokens: u64, now: Tick) -> u64 {
         self.beyond.refused.add(1);

@@ -34,11 +34,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// before, the call changes nothing.
     ///
     /// The change takes effect for each key at some time between the call and its return, according
-    /// to the clock. [`at`](Self::at) makes the change at a given time. If that time is ahead of
-    /// the times of later requests (because the clock was set back, for example), it delays the
-    /// known keys whose quota changes, at most until that time. If the time is stale, earlier
-    /// requests may be later than the change. A key may then use more than stated above, by what
-    /// the new rate refills in the time by which it is stale, and at most by one capacity.
+    /// to the clock. [`at`](Self::at) makes the change at a given time. A given time may be ahead
+    /// of the times of later requests, for example because the clock was set back. The known keys
+    /// whose quota changes are then delayed, at most until the given time. If the given time is
+    /// stale, the times of earlier requests may be later than the change. A key may then use more
+    /// tokens than stated above. The excess is at most one capacity, and at most the tokens that
+    /// refill at the new rate in the interval by which the time is stale.
     ///
     /// If the window length stays the same, the window keeps its counts. If the length changes, the
     /// tokens that count now also count in the new window, which may end later than the old window.
@@ -100,21 +101,22 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// first quota locks one bucket of an index, and so may removing the quota.
     ///
     /// As long as any key has a quota of its own, every check with `Fingerprints` must look for
-    /// such a quota. The same holds after the last own quota was removed, for as long as an earlier
-    /// charge of its key may be held under the limiter's quota: at most as long as a bucket takes
-    /// to refill, or a window counts. With `ExactKeys`, only the first check of a key after a quota
-    /// change does so. A key's own quota requires 150 to 300 bytes with `Fingerprints`. With
-    /// `ExactKeys`, it requires about 400 bytes plus the key, and the allocator's overhead.
+    /// such a quota. After the last own quota has been removed, checks still look for it while an
+    /// earlier charge of its key may be held under the limiter's quota. This takes at most as long
+    /// as a bucket takes to refill, or as long as a window counts. With `ExactKeys`, only the first
+    /// check of a key after a quota change looks for the key's own quota. A key's own quota
+    /// requires 150 to 300 bytes with `Fingerprints`. With `ExactKeys`, it requires about 400 bytes
+    /// plus the key, and the allocator's overhead.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`set_quota`](Self::set_quota). The temporary error also occurs if too
-    /// many keys have lost their own quotas: with `Fingerprints`, the limiter remembers such a key
-    /// for the time stated above, and with `ExactKeys`, while a thread is stopped in a lookup of
-    /// any [`scc`](https://docs.rs/scc) container. All own quotas, present and former, require at
-    /// most four times the memory of the largest set of own quotas so far, or a megabyte if that is
-    /// more, with `Fingerprints`. With `ExactKeys`, there are at most 65,536 former ones, in
-    /// addition to three for each own quota.
+    /// many keys have lost their own quotas. With `Fingerprints`, the limiter remembers such a key
+    /// for the time stated above. With `ExactKeys`, the limiter remembers such a key while a thread
+    /// is stopped in a lookup of any [`scc`](https://docs.rs/scc) container. With `Fingerprints`,
+    /// all present and former own quotas together require at most four times the memory of the
+    /// largest set of own quotas so far, or a megabyte if that is more. With `ExactKeys`, there are
+    /// at most three former own quotas for each present one, plus 65,536.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -27,7 +27,7 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// # Progress
 ///
-/// Checks of known keys are lock-free. Like those with
+/// Checks of known keys are lock-free. Like checks with
 /// [`Fingerprints`](crate::store::Fingerprints), they do not allocate, except with a [sliding
 /// log](crate::Algorithm::SlidingLog). Inserting a key allocates, and locks one bucket of the index
 /// (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also locks its bucket. Keys are

@@ -77,16 +77,16 @@ pub trait Store: Sized + Send + Sync + 'static {
     /// reads a rule.
     #[doc(hidden)]
     fn changes(&self) -> u64;
-    /// Returns the default rule, for keys that have no quota of their own.
+    /// Returns the default rule, which applies to keys without a separate quota.
     #[doc(hidden)]
     fn default_rule(&self) -> Wanted;
-    /// Returns the default quota, for keys that have no quota of their own.
+    /// Returns the default quota, which applies to keys without a separate quota.
     #[doc(hidden)]
     fn default_quota(&self) -> Quota;
-    /// Replaces the default quota, for keys that have no quota of their own.
+    /// Replaces the default quota, which applies to keys without a separate quota.
     #[doc(hidden)]
     fn set_quota(&self, quota: Quota, since: &Since) -> Result<(), Refused>;
-    /// Looks for idle keys in up to `places` slots, or does other upkeep. Returns true if more
+    /// Looks for idle keys in up to `places` slots, or performs other upkeep. Returns true if more
     /// upkeep is left to do.
     #[doc(hidden)]
     fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool;
@@ -134,7 +134,8 @@ pub trait Store: Sized + Send + Sync + 'static {
 )]
 pub trait KeyOf<K: ?Sized>: Hash + Equivalent<K> {}
 
-// Errors of the compiler thereby name this trait, and not the trait `Borrow` behind `Equivalent`.
+// As a result, the compiler's errors name this trait, rather than the trait `Borrow` behind
+// `Equivalent`.
 #[diagnostic::do_not_recommend]
 impl<Q: Hash + Equivalent<K> + ?Sized, K: ?Sized> KeyOf<K> for Q {}
 

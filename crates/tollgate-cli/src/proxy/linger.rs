@@ -1,5 +1,5 @@
 //! Defines [`Lingering`], a request body. After a refusal, the proxy still reads a bounded part of
-//! what remains of the body.
+//! the remaining body.
 //!
 //! A client that is refused during an upload may not have read the response yet. If the proxy
 //! stopped reading, it would close the connection (HTTP/1) or reset the stream (HTTP/2), and the

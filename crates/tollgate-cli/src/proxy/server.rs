@@ -206,8 +206,8 @@ fn builder(settings: &ClientSettings) -> auto::Builder<TokioExecutor> {
     let mut server = auto::Builder::new(TokioExecutor::new());
     server
         .http1()
-        // `Server::serve` ends a connection whose head is late. hyper's timeout would also end one
-        // whose response the client is still reading.
+        // `Server::serve` ends a connection whose head is late. hyper's timeout would also end a
+        // connection whose client is still reading a response.
         .header_read_timeout(None)
         .max_buf_size(usize::try_from(settings.max_header_size).unwrap_or(usize::MAX));
     server
@@ -264,7 +264,7 @@ impl Server {
                     connection.as_mut().graceful_shutdown();
                 }
                 () = sleep(left) => match activity.standing(head, idle) {
-                    // A response may end soon, and the connection be idle from then on.
+                    // A response may end soon, and the connection is then idle.
                     Standing::For(time) => left = time.min(head),
                     Standing::Idle if !is_ending => {
                         is_ending = true;

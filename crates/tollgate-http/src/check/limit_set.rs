@@ -55,9 +55,9 @@ pub(crate) struct Repeats {
 impl Repeats {
     /// Records that the layer is put around a service.
     pub(crate) fn note_service(&self) {
-        // ORDERING: relaxed, because the flags publish no other data. A service that a thread puts
-        // inside another one has been created by an earlier call on that thread, or was passed to
-        // it.
+        // ORDERING: relaxed, because the flags publish no other data. A thread that puts one
+        // service inside another has created or received the inner service, so it sees the flag set
+        // for that service.
         if self.is_used.swap(true, Relaxed) {
             self.is_used_again.store(true, Relaxed);
         }

@@ -23,7 +23,7 @@ pub(crate) struct PendingRefund {
     pub(crate) charge: Decision,
     /// The cost that was charged, or that a policy admitted.
     pub(crate) cost: u64,
-    /// The cost of the request itself, for a limit that the response settles.
+    /// The input part of the cost, if the response determines the rest.
     pub(crate) input: u64,
     /// The request's class in the limit's cost estimator.
     pub(crate) estimated_as: Option<usize>,

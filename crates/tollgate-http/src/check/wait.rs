@@ -5,8 +5,9 @@
 //!
 //! 1. The process-local limits are peeked at, except those for which the caller's class is still
 //!    unknown. If one of these limits refuses, the request costs no round trip, and nothing has
-//!    been charged. As in [`check_all`], only an insertion finds out whether a full limit has room
-//!    for a new key, so a limit that is full is charged, and the charge is given back.
+//!    been charged. A peek cannot tell whether a full limit has room for a new key. As in
+//!    [`check_all`], a full limit is therefore charged, which inserts the key if there is room, and
+//!    the charge is given back.
 //! 2. All unknown classes are looked up at the same time. All process-local limits are then peeked
 //!    at, with the classes found.
 //! 3. All shared limits are charged at the same time. The request therefore waits only as long as

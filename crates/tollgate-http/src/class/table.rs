@@ -111,7 +111,7 @@ impl Table {
         Ok(Self { names: Vec::new(), keys: HashMap::new(), networks, values })
     }
 
-    /// Adds a row. An error describes the mistake in the row.
+    /// Adds a row. Returns an error that describes the mistake if the row is not valid.
     fn add(&mut self, how: &How, values: &[&[u8]], class: String) -> Result<(), String> {
         let alternatives = alternatives(how);
         // If a part of the key is an address, a value that can be parsed as an address belongs to
@@ -226,7 +226,8 @@ fn has_values(how: &How) -> bool {
     !matches!(how, How::Extension { .. } | How::Closure(_) | How::Or(_) | How::And(_))
 }
 
-/// Parses a row into a key or a network. An error describes the mistake in the row.
+/// Parses a row into a key or a network. Returns an error that describes the mistake if the row is
+/// not valid.
 fn target(parts: &[&How], which: Option<KeyPart<'static>>, values: &[&[u8]]) -> Result<Target, String> {
     let only = if let [part] = parts { part.ipv6_prefix() } else { None };
     if let (Some(prefix), [value]) = (only, values) {

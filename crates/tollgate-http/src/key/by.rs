@@ -69,8 +69,9 @@ pub(crate) enum How {
     Nothing,
 }
 
-/// The characters that show that a text is not the name of a query parameter: it has the question
-/// mark, the value or the encoding with it. No request would have such a parameter.
+/// The characters that a query parameter's name must not contain. A text with one of these
+/// characters also includes the question mark, the value or the encoding, so no request would have
+/// a parameter of this name.
 pub(crate) const NOT_IN_PARAMETERS: [char; 6] = ['?', '&', '=', '#', '%', '"'];
 
 /// The result of looking for a key in a request.
@@ -167,10 +168,11 @@ impl KeyBy {
     /// `/users/7`, use [`path_templates`](Self::path_templates) instead, or key by the route that
     /// the router stores in an extension.
     ///
-    /// The key is the [canonical form](RequestHead::path) of the path, in which in addition `%2F`
-    /// and `%5C` separate segments, segments end at a semicolon, and there is no slash at the end:
-    /// some servers treat `/b/login`, `/b/login/`, `/b/login;x` and `/b%2Flogin` alike. For a
-    /// server that also ignores case, use `path_templates`, which do so as well.
+    /// The key is the [canonical form](RequestHead::path) of the path, with three further changes:
+    /// `%2F` and `%5C` separate segments, segments end at a semicolon, and there is no slash at the
+    /// end. The reason is that some servers treat `/b/login`, `/b/login/`, `/b/login;x` and
+    /// `/b%2Flogin` alike. For a server that also ignores case, use `path_templates`, which ignore
+    /// case as well.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -259,9 +261,9 @@ impl KeyBy {
         Self { how: self.how.and_then(known) }
     }
 
-    /// Counts all requests together, under one key. A limiter with a state for each key needs a
-    /// key, so that no limit is shared by all clients by mistake; this is the key of a limit that
-    /// is.
+    /// Counts all requests together, under one key. A limiter with a state for each key requires a
+    /// key, so that no limit is shared by all clients by mistake. Use this key for a limit that all
+    /// clients are meant to share.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit};

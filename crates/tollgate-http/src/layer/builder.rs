@@ -262,9 +262,9 @@ impl RateLimitBuilder {
     ///
     /// An upstream, the handler or an inner layer may already have written these fields. The three
     /// fields describe one limit, so the layer keeps or replaces them together. It keeps them if
-    /// they belong to a refusal by an inner layer, or if their limit has no larger share left. It
-    /// always replaces them if limit or remaining is missing, or if any of the three is not a
-    /// single number.
+    /// they belong to a refusal by an inner layer, or if the share left in their limit is no larger
+    /// than the share left in the layer's limit. It always replaces them if limit or remaining is
+    /// missing, or if any of the three is not a single number.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -310,11 +310,11 @@ impl RateLimitBuilder {
     }
 
     /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request. The
-    /// closure can count costs, responses whose cost is [not known](SettleEvent::cost), responses
-    /// that are cut off, and tokens that could not be charged. The server waits for the closure, so
-    /// the closure should be quick. If this method is called twice, both closures are called. If
-    /// the closure panics, the layer catches the panic, because the settlement may happen while
-    /// another panic drops the response.
+    /// closure can count costs, responses of [unknown cost](SettleEvent::cost), truncated
+    /// responses, and uncharged tokens. The server waits for the closure, so the closure should be
+    /// quick. If this method is called twice, both closures are called. If the closure panics, the
+    /// layer catches the panic, because the settlement may happen while another panic drops the
+    /// response.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

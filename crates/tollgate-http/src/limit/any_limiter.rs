@@ -111,7 +111,7 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns whether both are one limiter without keys.
+    /// Returns whether both are the same `SingleLimiter`.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),

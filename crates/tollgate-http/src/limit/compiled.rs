@@ -266,7 +266,7 @@ impl CompiledLimit {
         LimitKind { is_in_flight: backend.is_in_flight(), is_shared: backend.is_shared() }
     }
 
-    /// Returns whether both limits use the same limiter without keys.
+    /// Returns whether both limits share one `SingleLimiter`.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         self.default.backend.is_one_state_with(&other.default.backend)
     }

@@ -71,8 +71,8 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// permits together with the other limits' tokens, or not at all. The permits are released when the
 /// response body has ended or was dropped, when the handler has failed, or when the client has hung
 /// up. A download therefore counts until the server has taken the last frame, even though the
-/// handler returned earlier. Neither data that is still buffered after that nor an upgraded
-/// connection counts.
+/// handler returned earlier. Data that is still buffered after that does not count, and neither
+/// does an upgraded connection.
 ///
 /// The permits of a shared limit are acquired one at a time. Building a layer therefore fails if
 /// such a limit has a cost. Other machines see a released permit a moment later, when the store has

@@ -82,7 +82,8 @@ impl PathTemplate {
         for segment in &self.segments {
             match segment {
                 Segment::Rest => return true,
-                // In this form, `%2F` separates two segments, and a slash at the end none.
+                // In this form, `%2F` separates two segments, and a slash at the end begins no
+                // further segment.
                 Segment::Text { loose, .. }
                     if loose
                         .split(|&byte| byte == b'/')
@@ -148,8 +149,8 @@ impl FromStr for PathTemplate {
     }
 }
 
-/// Parses a segment. An error describes the expected form of the segment. `before` is the text of
-/// the template before the segment.
+/// Parses a segment. Returns an error that describes the expected form if the segment is not valid.
+/// `before` is the text of the template before the segment.
 fn parse(segment: &str, before: &str, is_last: bool) -> Result<Segment, String> {
     if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         let (name, is_rest) = name.strip_prefix('*').map_or((name, false), |name| (name, true));

@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate::Quota;
 
-/// If a period is not a whole number of seconds, it is multiplied to a window of at most this many
-/// seconds.
+/// A period with a fraction of a second is multiplied until it is a whole number of seconds, but to
+/// at most this many seconds.
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 

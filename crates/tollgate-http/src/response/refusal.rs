@@ -56,7 +56,7 @@ impl RefusalReason {
     }
 }
 
-/// The kind of a limit, that is, what the limit counts and where.
+/// The kind of a limit, which determines what is counted and where the counts are stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitKind {
     pub(crate) is_in_flight: bool,

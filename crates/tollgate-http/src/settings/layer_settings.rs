@@ -110,7 +110,7 @@ impl Default for LayerSettings {
     }
 }
 
-/// The maximum number of different quotas in a file of classes, not counting those of named
+/// The maximum number of different quotas in a file of classes, not counting the quotas of named
 /// classes.
 const MAX_LISTED: usize = 64;
 

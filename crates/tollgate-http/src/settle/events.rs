@@ -209,7 +209,7 @@ mod tests {
             at.sort_unstable();
             let pieces = at.windows(2).map(|pair| &stream.as_bytes()[pair[0]..pair[1]]);
             prop_assert_eq!(read(100, pieces), whole.clone());
-            // The expected events follow the standard's grammar, on whole lines.
+            // The test finds the expected events by the standard's grammar, in whole lines.
             let mut expected = Vec::new();
             let mut event: Option<Vec<&str>> = None;
             let text = stream.replace("\r\n", "\n").replace('\r', "\n");

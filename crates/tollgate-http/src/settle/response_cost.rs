@@ -32,10 +32,10 @@ use std::fmt;
 /// If the client hangs up or the body fails, the response is incomplete. An incomplete response
 /// costs the tokens counted so far or, if nothing was counted, the estimate. If the response stated
 /// a larger figure, the response costs that figure. The same applies to a response that is cut off,
-/// and to a response without its body: the response to `HEAD`, a response with status 304, and a
-/// response after which the connection serves another protocol (status 101, and success of
-/// `CONNECT`). An [`Estimator`](crate::Estimator) ignores all of these responses, because the cost
-/// of the whole response is unknown.
+/// and to a response without its body. Responses without their body are the response to `HEAD`, a
+/// response with status 304, and a response after which the connection serves another protocol
+/// (status 101, and success of `CONNECT`). An [`Estimator`](crate::Estimator) ignores all of these
+/// responses, because the cost of the whole response is unknown.
 ///
 /// [`on_settled`](crate::RateLimitBuilder::on_settled) reports the result for each limit: the cost
 /// (if known), whether the response was cut off, and the tokens that could not be charged.
@@ -209,8 +209,8 @@ impl ResponseCost {
         Self { sources, input: self.input.or(other.input), cuts: self.cuts || other.cuts, last_words }
     }
 
-    /// Adds the cost of the request itself, such as its prompt, to the body's count. Figures stated
-    /// in the response are unaffected, because they are the whole cost.
+    /// Adds the cost of the request's input, such as its prompt, to the body's count. Figures
+    /// stated in the response are unaffected, because they are the whole cost.
     ///
     /// The input is charged with the first event or byte, so a client that hangs up later has paid
     /// for its prompt.

@@ -51,7 +51,7 @@ pub(crate) struct Reserved {
     pub(crate) class: usize,
     pub(crate) limiter: Owned,
     pub(crate) charges: Charges,
-    /// The cost of the request itself, in addition to the count.
+    /// The input part of the cost, which is added to the count.
     pub(crate) input: u64,
     /// The request's class in the limit's cost estimator.
     pub(crate) estimated_as: Option<usize>,

@@ -119,7 +119,7 @@ impl FromStr for LimitText {
 
     /// # Errors
     ///
-    /// Returns a [`TextError`] that describes the mistake and what is expected.
+    /// Returns a [`TextError`] that describes the mistake and the expected form.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let invalid = |how: &str| {
             TextError::new(format!("invalid limit `{}` {how}: expected {FORM}", printable(text.as_bytes())))
@@ -458,7 +458,7 @@ impl PartText {
         }
     }
 
-    /// Checks that the name of a query parameter is one.
+    /// Returns an error if the text for a query parameter contains more than the parameter's name.
     fn checked(&self) -> Result<(), TextError> {
         match self {
             Self::Query(name) if name.contains(NOT_IN_PARAMETERS) => Err(TextError::new(format!(

@@ -57,8 +57,9 @@ enum Condition {
 const CONDITIONS: &str = "a method in capitals (`POST`, `GET,PUT`, `method PURGE`), a path that begins with `/` \
     (`/users/{id}`), `host NAME`, `header NAME`, `header NAME=VALUE`, `from NETWORK` or `preflight`";
 
-/// Which requests a scope selects if it cannot tell whether a condition holds: because a value
-/// occurs twice, or because only some servers treat two spellings alike.
+/// Determines whether a scope selects a request for which it is doubtful whether a condition holds.
+/// The reason for the doubt is a value that occurs twice, or two spellings that only some servers
+/// treat alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubtful {
     /// The limit applies, so that no spelling evades it.
@@ -383,7 +384,7 @@ impl FromStr for Scope {
 
     /// # Errors
     ///
-    /// Returns a [`TextError`] that names the condition and what is expected.
+    /// Returns a [`TextError`] that names the condition and the expected form.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let mut words = Words::new(text);
         let scope = Self::take(&mut words)?;

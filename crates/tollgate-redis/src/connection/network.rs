@@ -114,8 +114,8 @@ impl Network {
         }
     }
 
-    /// Makes this client recognize servers that have lost nothing. Called by limits that report
-    /// their counts again to every server that may have lost them.
+    /// Makes this client recognize a server that has lost no data. Limits call this method if they
+    /// report their counts again to every server that may have lost these counts.
     pub(crate) fn tell_again(&self) {
         // ORDERING: relaxed; nothing else depends on this flag.
         self.tells_again.store(true, Relaxed);
@@ -546,8 +546,8 @@ impl Probe {
                     let node = Arc::clone(&self.node);
                     tokio::spawn(async move {
                         let found = client.try_node(&node, &connection).await;
-                        // If the connection has ended in the meantime, a new connection replaces it
-                        // and is tried.
+                        // If the connection has ended in the meantime, this result is dropped,
+                        // because the limits are tried again over the new connection.
                         if !connection.has_ended() {
                             client.record(&node, found);
                         }

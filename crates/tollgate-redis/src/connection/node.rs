@@ -91,7 +91,8 @@ impl Node {
         opened
     }
 
-    /// Returns true if no reason is known why the server does not answer, so it may have stalled.
+    /// Returns true if it is unknown why the server does not answer. The server may then have
+    /// stalled.
     pub(crate) fn may_have_stalled(&self) -> bool {
         self.reason.load().is_none()
     }

@@ -77,8 +77,9 @@ impl Trials {
         });
     }
 
-    /// Starts a trial. Returns its number, and copies of the limits that are still in use. A trial
-    /// under way does not make a limit seem to be in use.
+    /// Starts a trial. Returns its number, and copies of the limits that are still in use.
+    /// References instead of copies would make a dropped limit appear to be in use until the trial
+    /// ends.
     pub(crate) fn start(&self) -> (u64, Vec<Trial>) {
         let next = |added: &Arc<Added>| Added { started: added.started + 1, limits: added.limits.clone() };
         let before = self.0.rcu(next);

@@ -198,7 +198,7 @@ impl StoreEntry {
             }
         }
         if may_be_held && self.give_back().await.is_err() {
-            // A separate task retries, because `release` waits for only one request.
+            // A new task retries, because callers of `release` wait for only one attempt.
             tokio::spawn(self.give_back_later());
         }
     }

@@ -62,7 +62,7 @@ pub(crate) enum Op {
     /// Charges tokens that are already spent, up to the remaining tokens plus the maximum debt.
     Force { tokens: u64 },
     /// Gives back `tokens` of the tokens of a charge. [`Rule::charge`] identifies the charge of a
-    /// decision, and [`Answer::charge`] that of a lease.
+    /// decision, and [`Answer::charge`] identifies the charge of a lease.
     Refund { charge: u64, tokens: u64 },
     /// Pauses the key for this time, in microseconds.
     Pause { time: u64 },

@@ -42,7 +42,7 @@ pub(crate) struct State {
     pub(crate) pushing: AtomicBool,
     /// Its times are in microseconds since `start`.
     pub(crate) recovery: Recovery,
-    /// The pauses known to this machine, in the store's time. This limiter has no other use.
+    /// The pauses known to this machine, in the store's time. This limiter is used only for pauses.
     pub(crate) pauses: Limiter<Name>,
     /// Whether any key has ever been paused. If none has, checks need not look for pauses.
     pub(crate) has_paused: AtomicBool,
@@ -169,8 +169,8 @@ impl State {
         // A caller may pass a time far ahead of the times that other callers pass.
         let present = self.now() / self.period;
         let window = window.min(present);
-        // ORDERING: relaxed; the value only bounds the number of tasks. A value after the present
-        // window is from before the clock went back.
+        // ORDERING: relaxed; the value only bounds the number of tasks. If the value is after the
+        // present window, it was stored before the clock went back.
         if (window..=present).contains(&self.swept.load(Relaxed))
             || self.swept.swap(window, Relaxed) == window
         {

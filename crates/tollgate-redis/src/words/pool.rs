@@ -25,8 +25,8 @@
 //! # Progress
 //!
 //! Spending and filling are lock-free, because a failed compare-and-swap means that another one has
-//! succeeded. A caller that finds no tokens while another caller asks the store waits for that
-//! answer, as it would for its own.
+//! succeeded. A caller may find no tokens while another caller asks the store. It then waits for
+//! that answer, as if it had asked the store itself.
 //!
 //! # Orderings
 //!
@@ -123,8 +123,9 @@ impl TokenPool {
         self.both(Relaxed).map(|lease| lease.at(now)).iter().sum()
     }
 
-    /// Returns the indices of both leases. The lease that expires first, among those with tokens,
-    /// is listed first.
+    /// Returns the indices of both leases, in the order in which their tokens are spent: a lease
+    /// with tokens precedes an empty one, and of two leases with tokens, the earlier to expire is
+    /// first.
     fn order(&self, now: u64) -> [usize; 2] {
         let [first, second] = self.both(Relaxed);
         let is_later = second.at(now) > 0 && (first.at(now) == 0 || second.until < first.until);
@@ -169,7 +170,8 @@ impl TokenPool {
         place
     }
 
-    /// Stores a lease in place of a lease that is spent or has ended, and returns that place.
+    /// Replaces a spent or expired lease with `lease`, and returns the index of the replaced lease.
+    /// If there is no such lease, adds the tokens to another lease and returns `None`.
     fn put(&self, lease: Lease, now: u64) -> Option<usize> {
         loop {
             let both = self.both(Relaxed);

@@ -273,7 +273,8 @@ fn built(builder: RateLimitBuilder, names: &[String]) -> Option<RateLimitLayer> 
 /// A request that can be sent any number of times.
 struct Asked {
     method: Method,
-    /// Whether the request has the type of gRPC, which means gRPC only with POST.
+    /// Whether the request has the content type of gRPC. It is a gRPC request only if its method is
+    /// POST.
     grpc_type: bool,
     uri: http::Uri,
     key: HeaderValue,

@@ -18,8 +18,8 @@ pub fn body(data: &[u8]) {
     if let Some(known) = case.known(&claimed) {
         assert_eq!(found, known, "{claimed:?} {case:?}");
     }
-    // If the proxies alone determine the address, it does not change when the client claims
-    // nothing.
+    // If the proxies alone determine the address, the address is the same without the client's
+    // claim.
     if case.decided_by_proxies() {
         assert_eq!(case.client(b""), found, "{claimed:?} {case:?}");
     }

@@ -296,8 +296,8 @@ mod tests {
         let verdicts = PACKED.map(|algorithm| {
             let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
             let oracle = legal_order(&ByDefinition(Oracle::new(algorithm, quota, 0)), history, denials);
-            // A refund needs the decision to refund, which depends on the algorithm. Here, it is a
-            // bucket's decision.
+            // A refund requires the decision of the refunded charge, and that decision depends on
+            // the algorithm. In this test, it is a bucket's decision.
             if !algorithm.has_windows() {
                 assert_eq!(legal_order(&ByRule(rule), history, denials).is_some(), oracle.is_some());
             }
@@ -338,7 +338,7 @@ mod tests {
         assert!(!is_legal(&of_thread(1), Denials::OnThePresent));
         assert!(is_legal(&of_thread(1), Denials::OnAMomentAgo));
         assert!(!is_legal(&of_thread(0), Denials::OnAMomentAgo));
-        // Nor may a denial miss a refund from an earlier round.
+        // A denial must not miss a refund from an earlier round either.
         let mut later = of_thread(1);
         later[2].round = 2;
         assert!(!is_legal(&later, Denials::OnAMomentAgo));

@@ -215,8 +215,8 @@ impl Oracle {
         self.fits_at(now, self.capacity)
     }
 
-    /// Returns the time at which the bucket's present content has leaked. For a queue, this is when
-    /// the next request's turn comes.
+    /// Returns the time at which the bucket's present content has leaked. For a queue, this is the
+    /// time of the next request's turn.
     pub fn turn_at(&self, now: u64) -> Option<u64> {
         self.idle_at(now)
     }

@@ -41,7 +41,7 @@ impl Permits {
         self.out.retain(|&(key, _), _| !is_one(key));
     }
 
-    /// Returns the number of keys that have a permit out.
+    /// Returns the number of keys with an outstanding permit.
     pub fn keys(&self) -> usize {
         let mut keys: Vec<u64> = self.out.keys().map(|&(key, _)| key).collect();
         keys.dedup();

@@ -9,21 +9,22 @@
 //!    time, requests up to number `n + r` are permitted until this time. Requests are numbered as
 //!    they are admitted, so this bound also covers requests after `n` that the server had not
 //!    counted yet.
-//! 3. *Spread.* Over the limit's window, the remaining amount is spent four times as fast as
-//!    evenly. If other processes use the same limit, each process takes a share of the remaining
-//!    amount, so the amount shrinks ever more slowly and is not exceeded. While a quarter to a half
-//!    of the quota remains, the pace is even. A single client of a token bucket stays in this
-//!    range. The remaining amount is assumed to grow by one quota per window, as in a token bucket.
-//! 4. *Even.* Requests are sent no faster than evenly once the time of the remaining amount has
-//!    passed, or if a response contains a quota but no remaining amount. Any interval as long as
-//!    the window then contains at most as many requests as the quota.
+//! 3. *Spread.* Requests are sent at four times the rate at which the remaining amount would last
+//!    for the limit's whole window. If other processes use the same limit, each process takes a
+//!    share of the remaining amount, so the amount shrinks ever more slowly and is not exceeded.
+//!    While a quarter to a half of the quota remains, the pace is the quota's average rate. A
+//!    single client of a token bucket stays in this range. The remaining amount is assumed to grow
+//!    by one quota per window, as in a token bucket.
+//! 4. *Even.* Requests are sent no faster than the quota's average rate once the time of the
+//!    remaining amount has passed, or if a response contains a quota but no remaining amount. Any
+//!    interval as long as the window then contains at most as many requests as the quota.
 //! 5. *End.* A limit in a response ends one window after its reset time. It also lasts for at least
 //!    one window after a pause, so that no burst follows the pause. Each response that repeats the
 //!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
 //!
-//! What counts for a limit is the response to the highest-numbered request. Without further
-//! responses, every limit ends in bounded time: no later than the longest pause plus one window,
-//! where the window counts as no longer than the longest pause.
+//! For each limit, the response to the highest-numbered request counts. Without further responses,
+//! every limit ends after at most the longest pause plus one window. In this sum, a window is never
+//! longer than the longest pause.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::mem;
@@ -33,10 +34,11 @@ use tollgate::Tick;
 /// The maximum lateness of a request for which the pace compensates. Timers and busy machines cause
 /// such delays.
 const SLACK: Duration = Duration::from_millis(20);
-/// How many times faster than evenly the remaining amount is spent.
+/// The rate at which the remaining amount is spent, divided by the rate at which the amount would
+/// last for the limit's whole window.
 const SPREAD: f64 = 4.0;
-/// How often the search for the next time halves its interval. Of a minute, less than a millisecond
-/// is left.
+/// How many times the search for the next time halves its interval. An interval of a minute shrinks
+/// to less than a millisecond.
 const HALVINGS: u32 = 16;
 /// The first pause after a refusal without a time. Each further refusal in a row doubles the pause.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -58,8 +60,9 @@ pub(crate) struct Pace {
     not_before: Tick,
     /// The number of consecutive refusals without a time.
     refusals: u32,
-    /// `admitted + asking` at the time when the latest refusal was counted. A response to a request
-    /// up to this number neither ends nor extends the series of refusals.
+    /// `admitted + asking` at the time when the latest refusal was counted. Responses to requests
+    /// up to this number neither end nor extend the series of refusals, because these requests were
+    /// made before the client backed off.
     counted: Number,
     /// The number of the request whose success has ended the last series of refusals, and the
     /// length of this series. The body of this success may still turn out to be a refusal.
@@ -87,8 +90,8 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the time between requests of cost 1 that are sent evenly. Without a quota, this time
-    /// is zero.
+    /// Returns the time between requests of cost 1 that are sent at the quota's average rate.
+    /// Without a quota, this time is zero.
     fn even(&self) -> Duration {
         // A window that starts at an arbitrary time can contain one request more than the spacing
         // alone permits.
@@ -96,7 +99,7 @@ impl Known {
     }
 
     /// Returns the time between requests of cost 1. If fewer than [`SPREAD`] tokens remain, they
-    /// are never spent faster than evenly, because they would soon be exhausted.
+    /// are spent no faster than at the quota's average rate, because they would soon be exhausted.
     fn spacing(&self, now: Tick) -> Duration {
         let even = self.even();
         let Some(remaining) = self.remaining else { return even };
@@ -302,7 +305,8 @@ impl Pace {
             name: limit.name.clone(),
             seen: number,
             told: now,
-            // A quota of 0 tokens would have no pace, even though it permits no immediate request.
+            // Without this minimum, a quota of 0 tokens would have no pace, although it permits no
+            // immediate request.
             tokens: limit.tokens.map(|tokens| tokens.max(1)),
             window,
             remaining: limit.remaining,

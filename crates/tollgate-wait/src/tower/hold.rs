@@ -57,7 +57,7 @@ impl<B: Body + Unpin, T: Unpin> Body for HeldBody<B, T> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        // Callers of a body that knows its end may not ask for the frame after the last one.
+        // If a body reports that it has ended, its caller may not poll it for another frame.
         if !matches!(frame, Some(Ok(_))) || self.body.is_end_stream() {
             self.turn = None;
         }

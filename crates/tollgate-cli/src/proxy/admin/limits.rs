@@ -211,7 +211,7 @@ fn done() -> Answer {
 }
 
 fn state(name: &str, class: Option<&str>, peeked: &Decision) -> Answer {
-    // While requests are in flight, no time until the reset is known.
+    // While requests are in flight, the time until the reset is unknown.
     let reset_after = Some(peeked.reset_after()).filter(|time| *time < Duration::MAX);
     let body = json!({
         "limit": name,
@@ -226,7 +226,8 @@ fn state(name: &str, class: Option<&str>, peeked: &Decision) -> Answer {
     super::json(StatusCode::OK, &body)
 }
 
-/// Decodes the name of a limit or a class. Unlike a part of a key, it is text.
+/// Decodes the name of a limit or a class. A name must be UTF-8, whereas a part of a key may
+/// consist of any bytes.
 fn decoded(text: &str) -> Result<Cow<'_, str>, String> {
     let refused = |_| format!("`{}` is not UTF-8 when it is decoded.", printable(text.as_bytes()));
     percent_decode_str(text).decode_utf8().map_err(refused)

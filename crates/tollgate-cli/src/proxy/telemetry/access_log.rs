@@ -20,7 +20,7 @@ use crate::proxy::log_line::{self, Level, RareLine};
 
 /// The maximum number of lines in the queue.
 const WAITING: usize = 16_384;
-/// How long the output may take no lines while the proxy ends.
+/// How long the output may accept no lines while the proxy shuts down.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum number of bytes in a single write, unless one line is longer.
 const BUFFER: usize = 1 << 16;
@@ -127,12 +127,13 @@ pub(crate) fn check(path: &Path) -> Result<(), Failure> {
 }
 
 impl Writer {
-    /// Writes the queued lines, and ends the thread. If the output takes no lines for [`PATIENCE`],
-    /// the remaining lines are lost.
+    /// Writes the queued lines, and ends the thread. If the output accepts no lines for
+    /// [`PATIENCE`], the remaining lines are lost.
     pub(crate) fn finish(self) {
         loop {
-            // A full queue has a place again after the next move. The thread ends at the first of
-            // these orders.
+            // If the queue is full, the order is sent again after the thread has taken a line from
+            // the queue. The thread ends at the first of these orders, so further orders do no
+            // harm.
             let _ = self.orders.try_send(Order::End);
             match self.moved.recv_timeout(PATIENCE) {
                 Ok(()) => {}

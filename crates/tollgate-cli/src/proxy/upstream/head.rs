@@ -56,8 +56,8 @@ impl Heads {
     ///
     /// Returns an error if the request has no host or several hosts, or if its length is invalid.
     /// Also returns an error if the target has a scheme other than http or https, if the target is
-    /// not a path, if the method is a registered one in another case, or if the request uses a
-    /// transfer coding other than `chunked`.
+    /// not a path, if the method differs from a registered method only in case, or if the request
+    /// uses a transfer coding other than `chunked`.
     pub fn outgoing(&self, head: request::Parts, wants_tunnel: bool) -> Result<Outgoing, Refusal> {
         let request::Parts { method, uri, version, mut headers, extensions, .. } = head;
         if !is_only_chunked(&headers) {
@@ -151,7 +151,7 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, Ambiguous> {
     text.and_then(|text| text.parse().ok()).map(Some).ok_or(Ambiguous)
 }
 
-/// Returns whether there is no transfer coding other than a single `chunked`.
+/// Returns true if the message has no transfer coding, or if `chunked` is its only coding.
 fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {

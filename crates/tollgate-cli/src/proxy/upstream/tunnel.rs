@@ -20,7 +20,7 @@ const WEBSOCKET: &str = "websocket";
 /// The maximum time for which a tunnel may be silent.
 const SILENCE: Duration = Duration::from_secs(60 * 60);
 
-/// Returns whether a request asks for a WebSocket.
+/// Returns whether a request is a WebSocket handshake.
 ///
 /// The proxy ignores upgrades to other protocols, as any server may. An upgrade to h2c, for
 /// example, would bypass the limits, because h2c carries further HTTP requests. The proxy also

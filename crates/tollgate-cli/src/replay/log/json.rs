@@ -300,7 +300,7 @@ struct Picked<'de> {
 #[derive(Clone, Copy, Default)]
 struct Found<'de> {
     exact: Option<&'de RawValue>,
-    /// For a dotted name, the value of the field that is named before the dot.
+    /// For a name such as `request.ip`, the value of `request`.
     outer: Option<&'de RawValue>,
 }
 
