@@ -52,7 +52,7 @@
 //! | leaky bucket | burst + limit | as the token bucket, seen as a meter |
 //! | leaky queue | burst + limit admitted, limit + 1 started | shaping: the decision states when the request may start |
 //! | fixed window | 2 × limit, at a boundary | daily allowances that end at midnight |
-//! | sliding window | 2 × limit at worst, about limit in practice | "no more than n in any minute", cheaply |
+//! | sliding window | 2 × limit at worst, about limit in practice; [less for a small limit](Algorithm::SlidingWindow) | "no more than n in any minute", cheaply |
 //! | sliding log | the limit, exactly; with exact keys or for one resource, 8 to 24 bytes an admission | a contract that says "never more than n in any hour" |
 //!
 //! # Platforms
