@@ -41,7 +41,8 @@ pub enum Algorithm {
     LeakyQueue,
     /// A count for each window, with fixed boundaries ([`WindowAlign`](crate::WindowAlign)). An
     /// interval that is as long as the period and crosses a boundary admits at most twice the
-    /// limit.
+    /// limit. A key whose first request arrives late in a window may still use the whole limit
+    /// before the window ends.
     FixedWindow,
     /// A weighted count over the current and the previous window. The weighting assumes that the
     /// requests in the previous window were spread evenly. An interval as long as the period admits
