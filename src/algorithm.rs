@@ -41,11 +41,39 @@ pub enum Algorithm {
     LeakyQueue,
     /// A count for each window, with fixed boundaries ([`WindowAlign`](crate::WindowAlign)). An
     /// interval that is as long as the period and crosses a boundary admits at most twice the
-    /// limit.
+    /// limit. A key whose first request arrives late in a window may still use the whole limit
+    /// before the window ends.
     FixedWindow,
     /// A weighted count over the current and the previous window. The weighting assumes that the
     /// requests in the previous window were spread evenly. An interval as long as the period admits
     /// about the limit, and never more than twice the limit.
+    ///
+    /// The weighted count is rounded up, so part of the previous window counts until the window
+    /// ends. If there are always more requests than a limit of `n` admits, this algorithm therefore
+    /// admits only `n - 1` tokens in each period: 50 % of the limit if `n` is 2, 80 % if `n` is 5,
+    /// 90 % if `n` is 10, and 99 % if `n` is 100. A limit of 1 admits one token in every second
+    /// period, which is also 50 %. For a small limit, use a
+    /// [`SlidingLog`](Algorithm::SlidingLog), which admits 100 % and never more than the limit, or a
+    /// [`TokenBucket`](Algorithm::TokenBucket), which admits 100 %.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
+    ///
+    /// let clock = ManualClock::new();
+    /// let quota = Quota::new(2, Duration::from_secs(10));
+    /// let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingWindow);
+    /// let limiter = builder.clock(&clock).build()?;
+    /// let mut admitted = 0;
+    /// // A request every 10 ms, for a thousand periods.
+    /// for _ in 0..1_000_000 {
+    ///     admitted += limiter.check().charged();
+    ///     clock.advance(Duration::from_millis(10));
+    /// }
+    /// // The quota permits two requests in a period. The first period admits both.
+    /// assert_eq!(admitted, 1_001);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
     SlidingWindow,
     /// A record of the time of every admission. In any trailing period, at most the limit is
     /// admitted. This bound is exact, whatever the requests cost. The limit is at most 1,000,000,

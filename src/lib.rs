@@ -52,13 +52,15 @@
 //! | leaky bucket | burst + limit | as the token bucket, seen as a meter |
 //! | leaky queue | burst + limit admitted, limit + 1 started | shaping: the decision states when the request may start |
 //! | fixed window | 2 × limit, at a boundary | daily allowances that end at midnight |
-//! | sliding window | 2 × limit at worst, about limit in practice | "no more than n in any minute", cheaply |
+//! | sliding window | 2 × limit at worst, about limit in practice; [less for a small limit](Algorithm::SlidingWindow) | "no more than n in any minute", cheaply |
 //! | sliding log | the limit, exactly; with exact keys or for one resource, 8 to 24 bytes an admission | a contract that says "never more than n in any hour" |
 //!
 //! # Platforms
 //!
-//! The crate supports every std target that has 64-bit atomics (`target_has_atomic = "64"`). On
-//! other targets, compilation fails with a message that explains why.
+//! The crate supports every std target that has 64-bit atomics (`target_has_atomic = "64"`) and a
+//! clock. Without these atomics, compilation fails with a message that explains why. On
+//! `wasm32-unknown-unknown`, where std has no clock, every builder panics, even if it is given a
+//! [`ManualClock`] later.
 //!
 //! On Linux 4.14 and later, a check executes no fence. Instead, a thread that frees memory requests
 //! a fence on all processors with `membarrier(2)`. On other systems, and in processes whose first
@@ -96,6 +98,39 @@
 //! admissions; its denials and peeks are lock-free.
 //!
 //! ² With a sliding log, `reset` allocates, and so does the first refund in each part of the log.
+//!
+//! # Inside allocators, panic hooks and log sinks
+//!
+//! - *A global allocator* may check a limiter if a flag skips nested checks. A check may allocate
+//!   when it registers its thread as a reader, usually the thread's first check, and in the cases
+//!   of the table above. Without the flag, the allocator then calls itself until the stack
+//!   overflows:
+//!
+//!   ```
+//!   # use std::cell::Cell;
+//!   # use tollgate::SingleLimiter;
+//!   fn is_sampled(limiter: &SingleLimiter) -> bool {
+//!       thread_local!(static IS_NESTED: Cell<bool> = const { Cell::new(false) });
+//!       if IS_NESTED.replace(true) {
+//!           return false;
+//!       }
+//!       let is_sampled = limiter.check().is_allowed();
+//!       IS_NESTED.set(false);
+//!       is_sampled
+//!   }
+//!   # let limiter = SingleLimiter::builder(tollgate::Quota::per_second(1)).build().unwrap();
+//!   # assert!(is_sampled(&limiter) && !is_sampled(&limiter));
+//!   ```
+//!
+//!   Build the limiter before the allocator uses it. If the limiter has [exact
+//!   keys](store::ExactKeys), only the allocator may use it: a call from elsewhere may allocate while
+//!   it holds a lock, and the allocator's check would then wait for that lock forever.
+//! - *A panic hook* may check a limiter, even if a call of the same limiter panicked in the code of
+//!   a key. With exact keys, it must not do so after a panic in [`Eq`, `Equivalent` or `Drop` of a
+//!   key](store::ExactKeys#the-code-of-a-key), because the call that panicked may hold a lock.
+//! - *A log sink* may check a limiter. This crate writes no log, so a check does not call the sink.
+//! - *Destructors of thread-local variables* may check a limiter; with exact keys, [they start
+//!   threads](store::ExactKeys#the-end-of-a-thread).
 //!
 //! # Other crates
 //!

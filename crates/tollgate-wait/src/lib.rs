@@ -130,6 +130,37 @@
 //! accepts any other sleeper, for example a function that returns an `async_io::Timer`. Threads
 //! wait in [`block_until_ready`](WaitQueue::block_until_ready), which requires no sleeper.
 //!
+//! # Tests
+//!
+//! A test need not sleep. With tokio's paused time, a sleeper sets the limiter's clock to tokio's
+//! time after each sleep. (`Paced::clock` sets the clock of a `Paced` limiter in the same way.)
+//! Tokio requires the feature `test-util` for this.
+//!
+//! ```
+//! use tokio::time::Instant;
+//! use tollgate::{Limiter, ManualClock, Quota, Tick};
+//! use tollgate_wait::WaitQueue;
+//!
+//! #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let clock = ManualClock::new();
+//!     let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).clock(&clock).build()?;
+//!     let start = Instant::now();
+//!     let queue = WaitQueue::with_sleep(limiter, move |time| {
+//!         let clock = clock.clone();
+//!         async move {
+//!             tokio::time::sleep(time).await;
+//!             clock.set(Tick::from(start.elapsed()));
+//!         }
+//!     });
+//!
+//!     queue.until_ready("alice").await?;
+//!     queue.until_ready("alice").await?; // ends in milliseconds
+//!     assert_eq!(start.elapsed().as_secs(), 3600);
+//!     Ok(())
+//! }
+//! ```
+//!
 //! # How it works
 //!
 //! A waiter has a place in its key's line. Only the first waiter checks the limiter. If the check

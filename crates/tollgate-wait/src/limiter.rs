@@ -19,6 +19,63 @@ use tollgate::{Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLim
 /// A pair of a rate and a limit on the requests in flight is also a limiter. The first member is
 /// charged the request's cost, and the second member provides one permit. A request takes from both
 /// members or from neither.
+///
+/// # Two quotas
+///
+/// A pair of two rates does not compile, because a charge is not returned as a permit is. To wait
+/// for two quotas of a key, implement this trait with [`check_all`](tollgate::check_all). A queue
+/// accepts this type, and so does `Paced`.
+///
+/// ```
+/// use std::future::{Future, ready};
+/// use std::time::Duration;
+/// use tollgate::{Charge, Decision, Denied, Limiter, Quota, check_all};
+/// use tollgate_wait::{NextWaiter, Turn, WaitError, WaitQueue, Waitable};
+///
+/// struct TwoQuotas {
+///     second: Limiter<String>,
+///     day: Limiter<String>,
+/// }
+///
+/// impl Waitable<str> for TwoQuotas {
+///     type Turn = Turn;
+///
+///     fn take(
+///         &self,
+///         key: &str,
+///         cost: u64,
+///         _: NextWaiter<'_>,
+///     ) -> impl Future<Output = Result<Turn, Decision>> + Send {
+///         let (second, day) = (self.second.for_key(key), self.day.for_key(key));
+///         let mut charges = [Charge::new(&second, cost), Charge::new(&day, cost)];
+///         // The decision of a refusal is that of the quota with the longest wait.
+///         let refused = check_all(&mut charges).err().map(|denied| denied.decision());
+///         ready(refused.or(charges[0].decision().copied()).expect("checked").try_into())
+///     }
+///
+///     fn peek_n(&self, key: &str, cost: u64) -> impl Future<Output = Decision> + Send {
+///         let answers = [self.second.peek_n(key, cost), self.day.peek_n(key, cost)];
+///         let denied = Denied::among(answers.into_iter().enumerate());
+///         ready(denied.map_or(answers[0], |denied| denied.decision()))
+///     }
+///
+///     // The rate at which the waiters of a key proceed, for estimates of a wait.
+///     fn quota(&self, _: &str) -> Quota {
+///         self.second.quota()
+///     }
+/// }
+///
+/// let second = Limiter::builder(Quota::per_second(10)).build()?;
+/// let day = Limiter::builder(Quota::per_day(3)).build()?;
+/// let queue = WaitQueue::new(TwoQuotas { second, day }).max_waiters_per_key(100);
+/// for _ in 0..3 {
+///     queue.block_until_ready("alice")?;
+/// }
+/// // The next token of the day is eight hours away.
+/// let late = queue.block_until_ready_within("alice", Duration::from_secs(5));
+/// assert!(matches!(late, Err(WaitError::TooLong { wait, .. }) if wait.as_secs() > 28_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Waitable<Q: ?Sized> {
     /// The value that a caller receives when its turn arrives: a [`Turn`] for a rate, or a permit.
     /// A permit is returned when it is dropped.

@@ -144,14 +144,16 @@ impl<L> Paced<L> {
     /// [`number`](Self::number). The response's remaining amount does not account for later
     /// requests.
     ///
-    /// Some servers refuse a request in the body of a success. Call this method again with a
-    /// refusal and the same number, and the backoff grows as if the status had been the refusal. A
-    /// [`WaitLayer`](crate::WaitLayer) learns from each head by itself, and adds the number to the
-    /// extensions of the response, as a [`RequestNumber`](crate::RequestNumber).
+    /// Some servers refuse a request in the body of a success, or with a status such as 403 or 529.
+    /// Call this method again with a refusal and the same number, and the backoff grows as if the
+    /// status had been the refusal. If the server states the time elsewhere than in `Retry-After`,
+    /// set the answer's `retry_after`. A [`WaitLayer`](crate::WaitLayer) learns from each head by
+    /// itself, and adds the number to the extensions of the response, as a
+    /// [`RequestNumber`](crate::RequestNumber). It does not resend such a request.
     ///
     /// ```
     /// # use http::{HeaderMap, StatusCode};
-    /// # use std::time::SystemTime;
+    /// # use std::time::{Duration, SystemTime};
     /// # use tollgate::{Quota, SingleLimiter};
     /// # use tollgate_wait::{Answer, Paced};
     /// # let paced = Paced::new(SingleLimiter::builder(Quota::per_second(50)).build()?);
@@ -161,6 +163,13 @@ impl<L> Paced<L> {
     /// // The body is `{"error": "overloaded"}`.
     /// paced.learn(&(), &Answer::read(StatusCode::SERVICE_UNAVAILABLE, &headers, now), number);
     /// assert!(!paced.paused_for(&()).is_zero());
+    ///
+    /// // The body contains `"retryDelay": "45s"`.
+    /// let mut answer = Answer::read(StatusCode::FORBIDDEN, &headers, now);
+    /// answer.is_refusal = true;
+    /// answer.retry_after = Some(Duration::from_secs(45));
+    /// paced.learn(&(), &answer, number);
+    /// assert!(paced.paused_for(&()) > Duration::from_secs(44));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     ///

@@ -62,8 +62,38 @@ use tower_service::Service;
 /// ```
 ///
 /// The inner service accepts any request type and returns an [`http::Response`], as hyper's client
-/// does. reqwest has its own response type, so insert tower's `map_response(http::Response::from)`
-/// between the layer and reqwest's client.
+/// does.
+///
+/// # reqwest
+///
+/// reqwest has its own response type, so insert tower's `map_response` between the layer and
+/// reqwest's client.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tollgate::{Limiter, Quota};
+/// # use tollgate_wait::{Paced, WaitLayer, WaitQueue};
+/// # use tower::{ServiceBuilder, ServiceExt};
+/// # async fn call() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter: Limiter<String> = Limiter::builder(Quota::per_second(50)).build()?;
+/// # let queue = Arc::new(WaitQueue::with_sleep(Paced::new(limiter), tokio::time::sleep));
+/// let host = |request: &reqwest::Request| (request.url().authority().to_owned(), 1);
+/// let copy = |it: &reqwest::Request| it.method().is_idempotent().then(|| it.try_clone())?;
+/// let client = ServiceBuilder::new()
+///     .layer(WaitLayer::new(queue, host).retries(3, copy))
+///     .map_response(http::Response::<reqwest::Body>::from)
+///     .service(reqwest::Client::new());
+///
+/// let request = reqwest::Request::new(http::Method::GET, "http://api.example.com/".parse()?);
+/// let response = reqwest::Response::from(client.clone().oneshot(request).await?);
+/// println!("{}", response.text().await?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// In a middleware, such as one of the crate reqwest-middleware, use the queue without the layer:
+/// call [`until_ready`](WaitQueue::until_ready) before the request and [`Paced::learn`] after the
+/// response, as the example of [`Paced`] does.
 pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry, H = UntilHead> {
     queue: Arc<WaitQueue<Paced<L>, S>>,
     key: K,
