@@ -57,10 +57,9 @@
 //!
 //! # Platforms
 //!
-//! The crate supports every std target that has 64-bit atomics (`target_has_atomic = "64"`) and a
-//! clock. Without these atomics, compilation fails with a message that explains why. On
-//! `wasm32-unknown-unknown`, where std has no clock, every builder panics, even if it is given a
-//! [`ManualClock`] later.
+//! The crate supports every std target that has 64-bit atomics (`target_has_atomic = "64"`). Without
+//! these atomics, compilation fails with a message that explains why. On `wasm32-unknown-unknown`,
+//! where std has no clock, a limiter needs a [`ManualClock`]; without one, `build` panics.
 //!
 //! On Linux 4.14 and later, a check executes no fence. Instead, a thread that frees memory requests
 //! a fence on all processors with `membarrier(2)`. On other systems, and in processes whose first

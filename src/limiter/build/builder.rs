@@ -39,7 +39,9 @@ pub(crate) struct Chosen {
     pub(crate) algorithm: Algorithm,
     align: Option<WindowAlign>,
     max_debt: u64,
-    pub(crate) clock: Clock,
+    /// `None` for the default clock. That clock is created when a limiter is built, because creating
+    /// it panics where std has no clock.
+    clock: Option<Clock>,
     pub(crate) max_keys: usize,
     pub(crate) when_full: WhenFull,
     pub(crate) grace: Duration,
@@ -59,7 +61,7 @@ impl<L: Kind> Builder<L> {
             algorithm: Algorithm::default(),
             align: None,
             max_debt: 0,
-            clock: Clock::default(),
+            clock: None,
             max_keys: 1_000_000,
             when_full: WhenFull::default(),
             grace: Duration::from_secs(1),
@@ -82,7 +84,7 @@ impl<L: Kind> Builder<L> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
-        self.chosen.clock = clock.into();
+        self.chosen.clock = Some(clock.into());
         self
     }
 
@@ -229,9 +231,14 @@ impl<L: Kind> fmt::Debug for Builder<L> {
 impl Chosen {
     /// Returns the algorithm and the phase of its windows, or an error if the settings contradict
     /// each other.
-    pub(crate) fn method(&self) -> Result<Method, Refused> {
+    /// Returns the clock for a limiter. Each call creates another default clock.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock.clone().unwrap_or_default()
+    }
+
+    pub(crate) fn method(&self, clock: &Clock) -> Result<Method, Refused> {
         self.check_align()?;
-        Ok(self.method_of(self.algorithm))
+        Ok(self.method_of(self.algorithm, clock))
     }
 
     /// Returns an error if an alignment is set but the algorithm has no windows.
@@ -243,10 +250,10 @@ impl Chosen {
     }
 
     /// Returns the method for an algorithm, with the phase of its windows.
-    pub(crate) fn method_of(&self, algorithm: Algorithm) -> Method {
-        let default = if self.clock.is_real() { WindowAlign::UnixEpoch } else { WindowAlign::ClockStart };
+    pub(crate) fn method_of(&self, algorithm: Algorithm, clock: &Clock) -> Method {
+        let default = if clock.is_real() { WindowAlign::UnixEpoch } else { WindowAlign::ClockStart };
         let phase = match self.align.unwrap_or(default) {
-            WindowAlign::UnixEpoch => self.clock.origin_since_epoch(),
+            WindowAlign::UnixEpoch => clock.origin_since_epoch(),
             WindowAlign::ClockStart => Duration::ZERO,
         };
         Method::Rate { algorithm, phase, debt: self.max_debt }
@@ -296,5 +303,21 @@ impl ClassSettings {
 impl From<Quota> for ClassSettings {
     fn from(quota: Quota) -> Self {
         Self { quota, algorithm: None, max_keys: None }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use crate::clock::{ClockKind, ManualClock};
+    use crate::limiter::single::SingleLimiter;
+    use crate::quota::Quota;
+
+    /// The default clock panics where std has no clock.
+    #[test]
+    fn a_builder_that_receives_a_clock_creates_no_other() {
+        let builder = SingleLimiter::builder(Quota::per_second(1));
+        assert!(builder.chosen.clock.is_none());
+        let limiter = builder.clock(ManualClock::new()).build().unwrap();
+        assert_eq!(limiter.clock().kind(), ClockKind::Manual);
     }
 }

@@ -94,10 +94,11 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
         if !algorithms.into_iter().any(Algorithm::has_windows) {
             chosen.check_align()?;
         }
+        let clock = chosen.clock();
         let mut shares = shares(chosen.max_keys, classes)?.into_iter();
         let mut build = |quota, algorithm: Option<Algorithm>| {
-            let method = chosen.method_of(algorithm.unwrap_or(chosen.algorithm));
-            chosen.limiter(method, quota, shares.next().unwrap_or_default(), S::another(&hash))
+            let method = chosen.method_of(algorithm.unwrap_or(chosen.algorithm), &clock);
+            chosen.limiter(method, &clock, quota, shares.next().unwrap_or_default(), S::another(&hash))
         };
         let mut limiters = vec![build(chosen.quota, None)?];
         for (name, settings) in classes {

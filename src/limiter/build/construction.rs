@@ -2,6 +2,7 @@
 
 use super::builder::{Builder, Chosen};
 use super::method::Method;
+use crate::clock::Clock;
 use crate::error::{ConfigError, Refused};
 use crate::limiter::held::in_flight::InFlight;
 use crate::limiter::keyed::limiter::Limiter;
@@ -27,7 +28,8 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// ```
     pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
         let Self { chosen, hash } = self;
-        Ok(chosen.limiter(chosen.method()?, chosen.quota, chosen.max_keys, hash)?)
+        let clock = chosen.clock();
+        Ok(chosen.limiter(chosen.method(&clock)?, &clock, chosen.quota, chosen.max_keys, hash)?)
     }
 }
 
@@ -45,7 +47,8 @@ impl<K: ?Sized, S: Store> Builder<InFlight<K, S>> {
     /// ```
     pub fn build(self) -> Result<InFlight<K, S>, ConfigError> {
         let Self { chosen, hash } = self;
-        let limiter = chosen.limiter(Method::InFlight, chosen.quota, chosen.max_keys, hash)?;
+        let limiter =
+            chosen.limiter(Method::InFlight, &chosen.clock(), chosen.quota, chosen.max_keys, hash)?;
         Ok(InFlight::new(limiter))
     }
 }
@@ -55,13 +58,14 @@ impl Chosen {
     pub(crate) fn limiter<K: ?Sized, S: Store>(
         &self,
         method: Method,
+        clock: &Clock,
         quota: Quota,
         max_keys: usize,
         hash: S::Hash,
     ) -> Result<Limiter<K, S>, Refused> {
         let &Self { grace, count_denials, when_full, .. } = self;
         let settings = Settings { quota, method, max_keys, grace, count_denials };
-        Ok(Limiter::new(method, self.clock.clone(), S::empty(settings, hash)?, when_full))
+        Ok(Limiter::new(method, clock.clone(), S::empty(settings, hash)?, when_full))
     }
 }
 
@@ -184,7 +188,8 @@ impl Builder<SingleLimiter> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {
-        let method = self.chosen.method()?;
-        Ok(SingleLimiter::new(method, method.any(self.chosen.quota)?, self.chosen.clock))
+        let clock = self.chosen.clock();
+        let method = self.chosen.method(&clock)?;
+        Ok(SingleLimiter::new(method, method.any(self.chosen.quota)?, clock))
     }
 }
