@@ -7,7 +7,7 @@ pub(crate) mod async_in_flight;
 pub(crate) mod async_limiter;
 pub(crate) mod backend;
 pub(crate) mod compiled;
-pub(crate) mod keyed;
+pub(crate) mod local;
 pub(crate) mod named;
 pub(crate) mod permits;
 pub(crate) mod request_cost;

@@ -2,7 +2,7 @@
 
 use crate::head::{RequestHead, ResponseHead};
 use crate::key::parts::Key;
-use crate::limit::any_limiter::{AnyLimiter, Local, Owned, OwnedBound, OwnedShared};
+use crate::limit::any_limiter::{AnyLimiter, Owned, OwnedBound, OwnedShared};
 use crate::limit::async_limiter::AsyncLimiter;
 use crate::response::fields;
 use crate::settle::charges::Charges;
@@ -91,7 +91,7 @@ impl PendingRefunds {
                     owed.push((Arc::clone(limiter), key, charge));
                     continue;
                 }
-                AnyLimiter::Local(limiter) => Owned::Here(OwnedBound { limiter: Local::clone(limiter), key }),
+                AnyLimiter::Local(limiter) => Owned::Here(OwnedBound { limiter: Arc::clone(limiter), key }),
                 AnyLimiter::Shared(limiter) => {
                     Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key })
                 }

@@ -3,17 +3,18 @@
 
 use super::async_in_flight::{AsyncInFlight, AsyncPermit};
 use super::async_limiter::AsyncLimiter;
-use super::keyed::Keyed;
+use super::local::Local;
 use super::permits::{HeldPermit, LocalPermit};
 use crate::figure::{self, ReadFigures};
 use crate::key::parts::{Key, KeyRef};
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Chargeable, Decision, Look, Outcome, Quota, SingleLimiter};
+use tollgate::{Chargeable, Decision, Look, Outcome, Quota};
 
 /// The limiter of a limit, or of one of its classes.
 pub(crate) enum AnyLimiter {
-    Local(Local),
+    Local(Arc<dyn Local>),
     Shared(Arc<dyn AsyncLimiter>),
     SharedInFlight(Arc<dyn AsyncInFlight>),
     /// The limit does not apply to this class.
@@ -50,7 +51,7 @@ impl AnyLimiter {
 
     /// Returns whether the limiter has a state for each key.
     pub(crate) fn is_keyed(&self) -> bool {
-        self.is_shared() || matches!(self, Self::Local(Local::Keyed(_)))
+        self.is_shared() || matches!(self, Self::Local(limiter) if limiter.is_keyed())
     }
 
     /// Returns whether the counts are on another machine.
@@ -61,9 +62,8 @@ impl AnyLimiter {
     /// Returns the maximum number of keys of a process-local keyed limiter.
     pub(crate) fn max_keys(&self) -> Option<usize> {
         match self {
-            Self::Local(Local::Keyed(limiter)) => Some(limiter.stats().max_keys),
-            Self::Local(Local::Single(_)) | Self::Shared(_) | Self::SharedInFlight(_) => None,
-            Self::Unlimited | Self::Blocked => None,
+            Self::Local(limiter) => Some(limiter.stats()?.max_keys),
+            Self::Shared(_) | Self::SharedInFlight(_) | Self::Unlimited | Self::Blocked => None,
         }
     }
 
@@ -71,11 +71,11 @@ impl AnyLimiter {
     /// `None` if the limiter has no figures.
     pub(crate) fn figures(&self) -> Option<Arc<ReadFigures>> {
         match self {
-            Self::Local(Local::Keyed(limiter)) => {
+            Self::Local(limiter) if limiter.is_keyed() => {
                 let limiter = Arc::downgrade(limiter);
-                Some(Arc::new(move || Some(figure::of_keys(&limiter.upgrade()?.stats()))))
+                Some(Arc::new(move || Some(figure::of_keys(&limiter.upgrade()?.stats()?))))
             }
-            Self::Local(Local::Single(_)) | Self::Unlimited | Self::Blocked => None,
+            Self::Local(_) | Self::Unlimited | Self::Blocked => None,
             Self::Shared(limiter) => {
                 let limiter = Arc::downgrade(limiter);
                 Some(Arc::new(move || Some(limiter.upgrade()?.figures())))
@@ -90,7 +90,7 @@ impl AnyLimiter {
     /// Returns the maximum number of tokens that a request with this key can be charged.
     pub(crate) fn capacity(&self, key: &KeyRef<'_>) -> u64 {
         match self {
-            Self::Local(limiter) => limiter.peek(key, 0).capacity(),
+            Self::Local(limiter) => limiter.peek_n(key, 0).capacity(),
             Self::Shared(limiter) => limiter.quota().capacity(),
             Self::SharedInFlight(limit) => limit.limit(),
             Self::Unlimited => u64::MAX,
@@ -103,7 +103,7 @@ impl AnyLimiter {
     pub(crate) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
         match self {
             Self::Local(limiter) => {
-                let fresh = limiter.peek(key, cost);
+                let fresh = limiter.peek_n(key, cost);
                 (fresh.outcome() == Outcome::TooCostly).then(|| fresh.capacity())
             }
             Self::Blocked => None,
@@ -114,75 +114,10 @@ impl AnyLimiter {
     /// Returns whether both are the same `SingleLimiter`.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),
+            (Self::Local(one), Self::Local(other)) => {
+                !one.is_keyed() && ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+            }
             _ => false,
-        }
-    }
-}
-
-/// A process-local limiter, which answers immediately.
-#[derive(Clone)]
-pub(crate) enum Local {
-    Keyed(Arc<dyn Keyed>),
-    Single(Arc<SingleLimiter>),
-}
-
-impl Local {
-    /// Returns the decision on a request without charging it.
-    pub(crate) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        match self {
-            Self::Keyed(limiter) => limiter.peek_n(key, cost),
-            Self::Single(limiter) => limiter.peek_n(cost),
-        }
-    }
-
-    pub(crate) fn quota(&self) -> Quota {
-        match self {
-            Self::Keyed(limiter) => limiter.quota(),
-            Self::Single(limiter) => limiter.quota(),
-        }
-    }
-
-    pub(crate) fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
-        match self {
-            Self::Keyed(limiter) => limiter.quota_of(key),
-            Self::Single(_) => None,
-        }
-    }
-
-    pub(crate) fn permit(&self, key: &KeyRef<'_>) -> Option<LocalPermit> {
-        match self {
-            Self::Keyed(limiter) => limiter.permit(key),
-            Self::Single(_) => None,
-        }
-    }
-
-    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        match self {
-            Self::Keyed(limiter) => limiter.check_n(key, cost),
-            Self::Single(limiter) => limiter.check_n(cost),
-        }
-    }
-
-    fn look<'m>(&'m self, key: &KeyRef<'_>, cost: u64, look: &mut Look<'m>) {
-        match self {
-            Self::Keyed(limiter) => limiter.look(key, cost, look),
-            Self::Single(limiter) => limiter.look(cost, look),
-        }
-    }
-
-    /// Gives back at most `tokens` of a charge.
-    pub(crate) fn refund_n(&self, key: &KeyRef<'_>, decision: &Decision, tokens: u64) {
-        match self {
-            Self::Keyed(limiter) => limiter.refund_n(key, decision, tokens),
-            Self::Single(limiter) => limiter.refund_n(decision, tokens),
-        }
-    }
-
-    fn force(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
-        match self {
-            Self::Keyed(limiter) => limiter.force(key, tokens),
-            Self::Single(limiter) => limiter.force(tokens),
         }
     }
 }
@@ -193,7 +128,7 @@ pub(crate) struct Bound<'r> {
     pub(crate) limit: usize,
     /// The index of the caller's class; 0 is the default class.
     pub(crate) class: usize,
-    pub(crate) limiter: &'r Local,
+    pub(crate) limiter: &'r dyn Local,
     /// For a limit on requests in flight, the request's permit, which is charged and refunded in
     /// place of `limiter`.
     pub(crate) permit: Option<LocalPermit>,
@@ -256,7 +191,7 @@ impl Chargeable for Bound<'_> {
     }
 
     fn peek_n(&self, cost: u64) -> Decision {
-        self.limiter.peek(&self.key, cost)
+        self.limiter.peek_n(&self.key, cost)
     }
 
     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
@@ -267,9 +202,7 @@ impl Chargeable for Bound<'_> {
     }
 
     fn note_denial(&self, denied: &Decision) {
-        if let Local::Keyed(limiter) = self.limiter {
-            limiter.note_denial(&self.key, denied);
-        }
+        self.limiter.note_denial(&self.key, denied);
     }
 
     fn refund_n(&self, decision: &Decision, tokens: u64) {
@@ -298,7 +231,7 @@ pub(crate) struct OwnedShared {
 
 /// A process-local limiter, paired with a request's key, used for charges that outlive the request.
 pub(crate) struct OwnedBound {
-    pub(crate) limiter: Local,
+    pub(crate) limiter: Arc<dyn Local>,
     pub(crate) key: Key,
 }
 
@@ -308,7 +241,7 @@ impl Chargeable for OwnedBound {
     }
 
     fn peek_n(&self, cost: u64) -> Decision {
-        self.limiter.peek(&self.key.borrowed(), cost)
+        self.limiter.peek_n(&self.key.borrowed(), cost)
     }
 
     fn refund_n(&self, decision: &Decision, tokens: u64) {

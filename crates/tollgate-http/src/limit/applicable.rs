@@ -85,7 +85,7 @@ impl<'r> ApplicableLimits<'r> {
         let limiter = match backend {
             AnyLimiter::Local(limiter) => {
                 let permit = limiter.permit(&key);
-                self.local.push(Bound { limit: number, class, limiter, permit, key, cost });
+                self.local.push(Bound { limit: number, class, limiter: &**limiter, permit, key, cost });
                 return Ok(());
             }
             AnyLimiter::Unlimited => return Ok(()),

@@ -1,6 +1,6 @@
 //! The limiters that a limit can be built over.
 
-use super::any_limiter::{AnyLimiter, Local};
+use super::any_limiter::AnyLimiter;
 use super::async_in_flight::AsyncInFlight;
 use super::async_limiter::AsyncLimiter;
 use crate::key::parts::{Key, KeyRef};
@@ -92,7 +92,7 @@ where
     S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
     fn from(limiter: Arc<Limiter<Key, S>>) -> Self {
-        Self::new(AnyLimiter::Local(Local::Keyed(limiter)))
+        Self::new(AnyLimiter::Local(limiter))
     }
 }
 
@@ -112,7 +112,7 @@ where
     fn from(limiter: Arc<ClassLimiter<Key, S>>) -> Self {
         let class = |(name, class): (&str, &Arc<Limiter<Key, S>>)| {
             let limiter: Arc<Limiter<Key, S>> = Arc::clone(class);
-            (name.to_owned(), AnyLimiter::Local(Local::Keyed(limiter)))
+            (name.to_owned(), AnyLimiter::Local(limiter))
         };
         let default = || Self::from(Arc::clone(limiter.default_class()));
         Self::of_classes(limiter.classes().map(class)).unwrap_or_else(default)
@@ -133,13 +133,13 @@ where
     S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
     fn from(limit: InFlight<Key, S>) -> Self {
-        Self::new(AnyLimiter::Local(Local::Keyed(Arc::new(limit))))
+        Self::new(AnyLimiter::Local(Arc::new(limit)))
     }
 }
 
 impl From<Arc<SingleLimiter>> for Backend {
     fn from(limiter: Arc<SingleLimiter>) -> Self {
-        Self::new(AnyLimiter::Local(Local::Single(limiter)))
+        Self::new(AnyLimiter::Local(limiter))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A named limit whose configuration has been checked.
 
-use super::any_limiter::{AnyLimiter, Local};
+use super::any_limiter::AnyLimiter;
 use super::backend::Backend;
 use super::named::{Charges, Limit, Skips, WhenNoKey};
 use super::request_cost::{Kind, RequestCost};
@@ -122,7 +122,7 @@ impl CompiledLimit {
         }
         let how = how.filter(|how| !matches!(how, How::Nothing));
         let classes = Classes::new(&name, class_by, default_name.as_deref(), classes)?;
-        if matches!((&backend, &how), (AnyLimiter::Local(Local::Single(_)), Some(_))) {
+        if matches!((&backend, &how), (AnyLimiter::Local(limiter), Some(_)) if !limiter.is_keyed()) {
             return Err(Fault::OneState { limit: name });
         }
         if let (Some(missing), None) = (how.as_ref().and_then(How::may_miss), no_key) {

@@ -1,7 +1,7 @@
 //! Process-local limiters created from settings.
 
 use crate::key::parts::Key;
-use crate::limit::any_limiter::{AnyLimiter, Local};
+use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
 use crate::text::allowance::Allowance;
 use crate::text::classes::DEFAULT;
@@ -130,10 +130,10 @@ impl From<One> for LocalLimiter {
 impl From<One> for AnyLimiter {
     fn from(limiter: One) -> Self {
         Self::Local(match limiter {
-            One::Single(limiter) => Local::Single(limiter),
-            One::Keyed(limiter) => Local::Keyed(limiter),
-            One::Exact(limiter) => Local::Keyed(limiter),
-            One::InFlight(limit) => Local::Keyed(Arc::new(limit)),
+            One::Single(limiter) => limiter,
+            One::Keyed(limiter) => limiter,
+            One::Exact(limiter) => limiter,
+            One::InFlight(limit) => Arc::new(limit),
             One::Unlimited => return Self::Unlimited,
             One::Blocked => return Self::Blocked,
         })

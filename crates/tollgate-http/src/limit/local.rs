@@ -1,13 +1,17 @@
-//! Process-local limiters with a state for each key.
+//! Process-local limiters, which answer immediately.
 
 use super::permits::LocalPermit;
 use crate::key::parts::{Key, KeyRef};
 use std::time::Duration;
 use tollgate::store::{Accepts, ToKey};
-use tollgate::{Chargeable, Decision, InFlight, Limiter, Look, Quota, Stats};
+use tollgate::{Chargeable, Decision, InFlight, Limiter, Look, Quota, SingleLimiter, Stats};
 
-/// A process-local limiter with a state for each key.
-pub(crate) trait Keyed: Send + Sync {
+/// A process-local limiter. A limiter without keys ignores the key of a request.
+pub(crate) trait Local: Send + Sync {
+    /// Returns whether the limiter has a state for each key.
+    fn is_keyed(&self) -> bool {
+        true
+    }
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     /// Looks at a key before it is charged, like [`Chargeable::look`].
@@ -19,10 +23,12 @@ pub(crate) trait Keyed: Send + Sync {
     /// Returns the quota of keys that do not have their own quota. The quota of a limit on requests
     /// in flight has a period of 0.
     fn quota(&self) -> Quota;
-    /// Returns the figures of the limiter.
-    fn stats(&self) -> Stats;
+    /// Returns the figures of a limiter with keys.
+    fn stats(&self) -> Option<Stats>;
     /// Returns the key's own quota, if it has one.
-    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
+    fn quota_of(&self, _key: &KeyRef<'_>) -> Option<Quota> {
+        None
+    }
     /// For a limit on requests in flight, returns a permit, which is charged and refunded in place
     /// of the limiter.
     fn permit(&self, _key: &KeyRef<'_>) -> Option<LocalPermit> {
@@ -30,7 +36,7 @@ pub(crate) trait Keyed: Send + Sync {
     }
 }
 
-impl<S> Keyed for Limiter<Key, S>
+impl<S> Local for Limiter<Key, S>
 where
     S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
@@ -62,8 +68,8 @@ where
         Limiter::quota(self)
     }
 
-    fn stats(&self) -> Stats {
-        Limiter::stats(self)
+    fn stats(&self) -> Option<Stats> {
+        Some(Limiter::stats(self))
     }
 
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
@@ -71,9 +77,43 @@ where
     }
 }
 
+impl Local for SingleLimiter {
+    fn is_keyed(&self) -> bool {
+        false
+    }
+
+    fn check_n(&self, _key: &KeyRef<'_>, cost: u64) -> Decision {
+        SingleLimiter::check_n(self, cost)
+    }
+
+    fn peek_n(&self, _key: &KeyRef<'_>, cost: u64) -> Decision {
+        SingleLimiter::peek_n(self, cost)
+    }
+
+    fn look<'m>(&'m self, _key: &KeyRef<'_>, cost: u64, look: &mut Look<'m>) {
+        Chargeable::look(self, cost, look);
+    }
+
+    fn refund_n(&self, _key: &KeyRef<'_>, decision: &Decision, tokens: u64) {
+        SingleLimiter::refund_n(self, decision, tokens);
+    }
+
+    fn force(&self, _key: &KeyRef<'_>, tokens: u64) -> u64 {
+        SingleLimiter::force(self, tokens)
+    }
+
+    fn quota(&self) -> Quota {
+        SingleLimiter::quota(self)
+    }
+
+    fn stats(&self) -> Option<Stats> {
+        None
+    }
+}
+
 /// Charges belong to permits. The methods of this implementation have no permit to charge, so they
 /// give back each charge before they return.
-impl<S> Keyed for InFlight<Key, S>
+impl<S> Local for InFlight<Key, S>
 where
     S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
@@ -95,12 +135,8 @@ where
         Quota::new(self.limit(), Duration::ZERO)
     }
 
-    fn stats(&self) -> Stats {
-        InFlight::stats(self)
-    }
-
-    fn quota_of(&self, _key: &KeyRef<'_>) -> Option<Quota> {
-        None
+    fn stats(&self) -> Option<Stats> {
+        Some(InFlight::stats(self))
     }
 
     fn permit(&self, key: &KeyRef<'_>) -> Option<LocalPermit> {
