@@ -51,6 +51,7 @@ use tollgate_http::program::{Fact, facts};
 use tollgate_http::settings::LimitPart;
 
 use changes::Changes;
+use columns::Arrived;
 use decisions::Decisions;
 use engine::{Answer, Building, Engine, Limits};
 #[cfg(feature = "html")]
@@ -63,7 +64,7 @@ use reading::{Logs, Reader};
 use report::changes::ChangesReport;
 use report::figures::{Findings, Report};
 use settings::{Against, ConfigFile};
-use source::{Arrived, Line as OfRequest, Requests};
+use source::{Line as OfRequest, Requests};
 use timeline::Timeline;
 
 use crate::failure::Failure;

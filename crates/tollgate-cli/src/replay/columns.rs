@@ -38,7 +38,8 @@ enum Slot {
     Options,
 }
 
-/// The time at which a request arrived, its cost and, if the log contains it, its duration.
+/// A request: the time at which it arrived, its cost and, if the log contains it, its duration.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
     pub(crate) at: Tick,
     pub(crate) cost: u64,
@@ -47,6 +48,15 @@ pub(crate) struct Arrived {
     /// Whether, according to the proxy's log, a limit refused the request before the other limits
     /// were checked.
     pub(crate) is_early_refusal: bool,
+    /// The length of the request's values. The key of limits by fields follows them.
+    pub(crate) key_start: usize,
+}
+
+impl Arrived {
+    /// Creates a request of which the log contains nothing else.
+    pub(crate) fn new(at: Tick, cost: u64) -> Self {
+        Self { at, cost, duration_ns: 0, ip: None, is_early_refusal: false, key_start: 0 }
+    }
 }
 
 /// The content of a line.
@@ -195,7 +205,7 @@ impl Columns {
                 _ => {}
             }
         }
-        Ok(Some(Found::Request(Arrived { at, cost, duration_ns, ip, is_early_refusal: false })))
+        Ok(Some(Found::Request(Arrived { duration_ns, ip, ..Arrived::new(at, cost) })))
     }
 
     /// See [`Format::is_by_ends`].

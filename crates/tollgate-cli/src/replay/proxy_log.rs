@@ -87,7 +87,12 @@ pub(crate) fn read(line: &[u8], cost: Cost, values: &mut Vec<u8>) -> Result<Foun
         Cost::One => 1,
         Cost::Bytes => bytes,
     };
-    Ok(Found::Request(Arrived { at: Tick::from_nanos(time_ns), cost, duration_ns, ip, is_early_refusal }))
+    Ok(Found::Request(Arrived {
+        duration_ns,
+        ip,
+        is_early_refusal,
+        ..Arrived::new(Tick::from_nanos(time_ns), cost)
+    }))
 }
 
 /// Sets the parts of `request` to these values.

@@ -3,9 +3,7 @@
 
 use std::net::IpAddr;
 
-use tollgate::Tick;
-
-use super::columns::{self, Columns, Found};
+use super::columns::{Arrived, Columns, Found};
 use super::log::formats::Format;
 use super::log::record::Records;
 use super::log::request::{Reason, Request};
@@ -38,26 +36,6 @@ pub(crate) enum Line {
     Request(Arrived),
     /// A line without a request.
     NoRequest,
-}
-
-/// A request. Its values are those of its parts, followed by its key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
-    pub(crate) at: Tick,
-    pub(crate) cost: u64,
-    pub(crate) duration_ns: u64,
-    pub(crate) ip: Option<IpAddr>,
-    /// Whether, according to the proxy's log, a limit refused the request before the other limits
-    /// were checked.
-    pub(crate) is_early_refusal: bool,
-    /// The length of the values of the parts.
-    pub(crate) key_start: usize,
-}
-
-impl Arrived {
-    fn new(at: Tick, cost: u64) -> Self {
-        Self { at, cost, duration_ns: 0, ip: None, is_early_refusal: false, key_start: 0 }
-    }
 }
 
 impl Requests {
@@ -165,10 +143,10 @@ impl Source for Requests {
         let found = parts.read(text, values)?;
         let is_whole = of_key.transpose()?.is_none_or(|request| request.is_some());
         Ok(match found.filter(|_| is_whole) {
-            Some(Found::Request(columns::Arrived { at, cost, duration_ns, ip, is_early_refusal })) => {
+            Some(Found::Request(arrived)) => {
                 let key_start = values.len();
                 values.extend_from_slice(buffer);
-                Some(Line::Request(Arrived { at, cost, duration_ns, ip, is_early_refusal, key_start }))
+                Some(Line::Request(Arrived { key_start, ..arrived }))
             }
             Some(Found::NoRequest) => Some(Line::NoRequest),
             None => None,
