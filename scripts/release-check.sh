@@ -30,6 +30,9 @@ say "packages, built from a clean checkout"
 git clone --quiet "$top" "$work/checkout"
 cd "$work/checkout"
 rm -rf "$CARGO_TARGET_DIR/package"
+# Cargo would also reuse the sources that it has extracted from the packages of an earlier run,
+# because they have the same versions. The folders of registries without a host begin with a `-`.
+rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/tollgate*-[0-9]*
 $cargo package --locked --workspace --exclude tollgate-testing
 
 # The packages form a workspace, which uses them in place of published versions. Its lock file has
