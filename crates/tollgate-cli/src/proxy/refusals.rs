@@ -108,8 +108,12 @@ fn field(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
 /// Reads a body from a file. The file extension determines the body's type.
 fn read(path: &Path) -> Result<(Bytes, HeaderValue), Failure> {
     let name = printable_path(path);
-    let source = format_args!("the file of --refusal-body '{name}'");
-    let body = bounded_file::read(path, MOST_BODY, format_args!("--refusal-body '{name}'"), source)?;
+    let body = bounded_file::read(
+        path,
+        MOST_BODY,
+        format_args!("--refusal-body '{name}'"),
+        format_args!("the file of --refusal-body '{name}'"),
+    )?;
     let kind = match path.extension().and_then(|it| it.to_str()) {
         Some("html" | "htm") => "text/html; charset=utf-8",
         Some("json") => "application/json",

@@ -61,8 +61,12 @@ impl LogKey {
     /// digits.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let name = printable_path(path);
-        let source = format_args!("the file of --log-key '{name}'");
-        let text = bounded_file::read(path, MOST_KEY, format_args!("--log-key '{name}'"), source)?;
+        let text = bounded_file::read(
+            path,
+            MOST_KEY,
+            format_args!("--log-key '{name}'"),
+            format_args!("the file of --log-key '{name}'"),
+        )?;
         let digits = String::from_utf8_lossy(&text);
         let digits = digits.trim();
         // `from_str_radix` would also accept a sign.
