@@ -41,7 +41,7 @@ use std::hash::{BuildHasher, Hash};
 /// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
 /// that contains the key, because such a call may wait for a lock forever. The index compares keys
 /// while it holds the lock of a bucket, and a call by any thread may drop forgotten keys under that
-/// lock. A panic hook runs under that lock, too, if one of these methods panics.
+/// lock. If one of these methods panics, the panic hook runs under that lock as well.
 ///
 /// Make such calls outside of the key: for example, in the destructor of a connection rather than
 /// the destructor of the connection's key. [`Fingerprints`](crate::store::Fingerprints) neither
