@@ -460,6 +460,12 @@ pub enum Refused {
         /// The maximum number of keys that may be paused at one time.
         most: usize,
     },
+    /// The penalty is 0, which would pause no key.
+    #[error(
+        "penalty 0 would pause no key; allowed: 1ns and more; leave the penalty out, or choose a minute, for \
+         example"
+    )]
+    NoPenalty,
     /// A string cannot be parsed as a quota, or as a list of quotas.
     #[error(
         "invalid quota {text:?}: at character {}, {wrong}; allowed: {allowed}, as in 100/s, 5/10s or \
@@ -514,6 +520,7 @@ impl Refused {
             Self::InFlightOutOfRange { .. } => "limit",
             Self::DebtTooLarge { .. } | Self::DebtUnsupported { .. } => "max_debt",
             Self::AlignUnsupported { .. } => "align",
+            Self::NoPenalty => "penalty",
             Self::SweepIntervalOutOfRange { .. } | Self::NoThread => "sweeper",
             Self::UnknownName { setting, .. } => setting,
         }

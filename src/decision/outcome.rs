@@ -47,4 +47,7 @@ pub enum DecisionSource {
     Store,
     /// Tokens of a shared state that this machine may spend without asking the store.
     Lease,
+    /// The key is [paused](crate::Limiter::pause), so the request was denied whatever the key's own
+    /// state is.
+    Pause,
 }

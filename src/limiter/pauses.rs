@@ -67,7 +67,7 @@
 
 use super::resets::Resets;
 use super::store::interface::{Accepts, Store};
-use crate::decision::NEVER;
+use crate::decision::{Decision, DecisionSource, NEVER, Outcome};
 use crate::error::Refused;
 use crate::forgetting::Mark;
 use crate::reclaim::{Chained, Link, Root, pin, under_guard};
@@ -76,7 +76,11 @@ use crate::time::Tick;
 use std::time::Duration;
 
 /// The pauses of a limiter's keys.
-pub(crate) struct Pauses<S>(Root<Paused<S>>);
+pub(crate) struct Pauses<S> {
+    root: Root<Paused<S>>,
+    /// How long a denial pauses its key. 0 if denials pause no key.
+    penalty: Duration,
+}
 
 /// The second store, which contains the ends of pauses.
 struct Paused<S> {
@@ -95,18 +99,36 @@ impl<S> Chained for Paused<S> {
 
 impl<S: Store> Pauses<S> {
     pub(crate) fn none() -> Self {
-        Self(Root::null())
+        Self { root: Root::null(), penalty: Duration::ZERO }
+    }
+
+    /// Each denial pauses its key for `penalty`. A limiter with a penalty has the
+    /// second store from the beginning. Each of its checks therefore takes the path beside pauses,
+    /// and a limiter without a penalty does not test for one.
+    pub(crate) fn with_penalty(penalty: Duration, keys: &S) -> Result<Self, Refused> {
+        let pauses = Self { root: Root::null(), penalty };
+        pauses.install(keys)?;
+        Ok(pauses)
+    }
+
+    /// Returns how long `decision` pauses the key of its request, or 0 if it does not.
+    ///
+    /// Only the key's own state can start a penalty. A paused key does not start another one, and a
+    /// key without a place in a full table has used up nothing.
+    pub(crate) fn penalty_of(&self, decision: &Decision) -> Duration {
+        let is_denied = decision.outcome == Outcome::Denied && decision.source == DecisionSource::Key;
+        if is_denied { self.penalty } else { Duration::ZERO }
     }
 
     /// Returns whether any key has ever been paused.
     #[inline(always)]
     pub(crate) fn are_used(&self) -> bool {
-        self.0.is_linked()
+        self.root.is_linked()
     }
 
     /// Passes the second store to `visit`, if that store exists.
     fn visit<T>(&self, visit: impl Fn(&Paused<S>) -> T) -> Option<T> {
-        under_guard(|guard| Ok(self.0.load(guard)?.map(|paused| visit(&paused))))
+        under_guard(|guard| Ok(self.root.load(guard)?.map(|paused| visit(&paused))))
     }
 
     /// Returns how many nanoseconds after `now` the pause of `key` ends, or 0 if the key is not
@@ -129,17 +151,23 @@ impl<S: Store> Pauses<S> {
     }
 
     /// Pauses `key` until `end`, which is after `now`. If the second store does not exist, this
-    /// method creates that store for as many keys as `keys` can contain.
+    /// method creates it.
     pub(crate) fn set<Q: ?Sized>(&self, key: &Q, now: Tick, end: Tick, keys: &S) -> Result<(), Refused>
     where
         S: Accepts<Q>,
     {
+        self.install(keys)?;
+        self.visit(|paused| paused.set(key, now, end)).expect("it was installed")
+    }
+
+    /// Creates the second store for as many keys as `keys` can contain, unless it exists.
+    fn install(&self, keys: &S) -> Result<(), Refused> {
         if !self.are_used() {
             let first = Paused { keys: keys.of_times()?, latest: Mark::at(Tick::ZERO), next: Link::null() };
             // If another thread gets there first, its store is used.
-            drop(self.0.install(first, &pin()));
+            drop(self.root.install(first, &pin()));
         }
-        self.visit(|paused| paused.set(key, now, end)).expect("it was installed")
+        Ok(())
     }
 
     /// Ends the pause of `key`.

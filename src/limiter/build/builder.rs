@@ -45,6 +45,8 @@ pub(crate) struct Chosen {
     pub(crate) max_keys: usize,
     pub(crate) when_full: WhenFull,
     pub(crate) grace: Duration,
+    /// How long a denial pauses its key; `None` if denials pause no key.
+    pub(crate) penalty: Option<Duration>,
     pub(crate) count_denials: bool,
     /// The classes other than the default class, each with its name.
     pub(crate) classes: Vec<(String, ClassSettings)>,
@@ -65,6 +67,7 @@ impl<L: Kind> Builder<L> {
             max_keys: 1_000_000,
             when_full: WhenFull::default(),
             grace: Duration::from_secs(1),
+            penalty: None,
             count_denials: false,
             classes: Vec::new(),
             default_class: "default".to_owned(),
@@ -222,6 +225,56 @@ impl<L: Keyed> Builder<L> {
     }
 }
 
+impl<L: Rated + Keyed> Builder<L> {
+    /// Sets a penalty: a denial [pauses](crate::Limiter::pause) its key for `time`. By default, a
+    /// denied key is allowed again as soon as its quota has refilled.
+    ///
+    /// The pause starts at the denial, whose [`retry_after`](crate::Decision::retry_after) is the
+    /// time until the pause ends. Requests during the pause are denied
+    /// ([`DecisionSource::Pause`](crate::DecisionSource::Pause)), but they do not extend the pause.
+    /// Tokens refill meanwhile, so after a pause of one period the key has its full burst again.
+    ///
+    /// A key is paused if its own state denies a request: in a check, in a reservation, or in a
+    /// [`check_all`](crate::check_all) in which this limiter denies. A peek reports the penalty
+    /// without applying it. These denials pause no key:
+    ///
+    /// - The request costs more than the capacity, so that it could never be allowed.
+    /// - The key has found the table full; see [`WhenFull`].
+    /// - As many keys as [`max_keys`](Self::max_keys) allows are paused already.
+    ///
+    /// In `check_all`, a request may be denied because a concurrent request holds tokens that it is
+    /// about to return. Such a denial also pauses the key.
+    ///
+    /// Each check of a limiter with a penalty reads the clock before it prefetches, and looks the
+    /// key up among the paused keys while any key is paused. Paused keys require
+    /// [memory](crate::Limiter::pause#memory). `build` returns an error if the penalty is 0.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{DecisionSource, Limiter, ManualClock, Quota};
+    /// let clock = ManualClock::new();
+    /// let logins: Limiter<String> = Limiter::builder(Quota::per_minute(1))
+    ///     .penalty(Duration::from_secs(600))
+    ///     .clock(&clock)
+    ///     .build()?;
+    /// assert!(logins.check("alice").is_allowed());
+    /// assert_eq!(logins.check("alice").retry_after(), Some(Duration::from_secs(600)));
+    ///
+    /// clock.advance(Duration::from_secs(599));
+    /// let denied = logins.check("alice");
+    /// assert_eq!(denied.source(), DecisionSource::Pause);
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+    ///
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(logins.check("alice").is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn penalty(mut self, time: Duration) -> Self {
+        self.chosen.penalty = Some(time);
+        self
+    }
+}
+
 impl<L: Kind> fmt::Debug for Builder<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder").field("chosen", &self.chosen).finish_non_exhaustive()
@@ -229,13 +282,13 @@ impl<L: Kind> fmt::Debug for Builder<L> {
 }
 
 impl Chosen {
-    /// Returns the algorithm and the phase of its windows, or an error if the settings contradict
-    /// each other.
     /// Returns the clock for a limiter. Each call creates another default clock.
     pub(crate) fn clock(&self) -> Clock {
         self.clock.clone().unwrap_or_default()
     }
 
+    /// Returns the algorithm and the phase of its windows, or an error if the settings contradict
+    /// each other.
     pub(crate) fn method(&self, clock: &Clock) -> Result<Method, Refused> {
         self.check_align()?;
         Ok(self.method_of(self.algorithm, clock))

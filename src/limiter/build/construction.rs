@@ -6,6 +6,7 @@ use crate::clock::Clock;
 use crate::error::{ConfigError, Refused};
 use crate::limiter::held::in_flight::InFlight;
 use crate::limiter::keyed::limiter::Limiter;
+use crate::limiter::pauses::Pauses;
 use crate::limiter::single::SingleLimiter;
 use crate::limiter::store::exact_keys::ExactKeys;
 use crate::limiter::store::fingerprints::Fingerprints;
@@ -13,6 +14,7 @@ use crate::limiter::store::hash::SipHash;
 use crate::limiter::store::interface::{Settings, Store};
 use crate::quota::Quota;
 use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
 
 impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// Builds the limiter.
@@ -63,9 +65,15 @@ impl Chosen {
         max_keys: usize,
         hash: S::Hash,
     ) -> Result<Limiter<K, S>, Refused> {
-        let &Self { grace, count_denials, when_full, .. } = self;
+        let &Self { grace, count_denials, when_full, penalty, .. } = self;
         let settings = Settings { quota, method, max_keys, grace, count_denials };
-        Ok(Limiter::new(method, clock.clone(), S::empty(settings, hash)?, when_full))
+        let store = S::empty(settings, hash)?;
+        let pauses = match penalty {
+            None => Pauses::none(),
+            Some(Duration::ZERO) => return Err(Refused::NoPenalty),
+            Some(penalty) => Pauses::with_penalty(penalty, &store)?,
+        };
+        Ok(Limiter::new(method, clock.clone(), store, when_full, pauses))
     }
 }
 

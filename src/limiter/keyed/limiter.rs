@@ -23,6 +23,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A rate limiter with one state per key.
 ///
@@ -164,10 +165,16 @@ impl<K: ?Sized> Limiter<K> {
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Returns a limiter with an empty store.
-    pub(crate) fn new(method: Method, clock: Clock, store: S, when_full: WhenFull) -> Self {
+    pub(crate) fn new(
+        method: Method,
+        clock: Clock,
+        store: S,
+        when_full: WhenFull,
+        pauses: Pauses<S>,
+    ) -> Self {
         let overflow = Standalone::idle(store.default_rule());
         let beyond = Beyond { overflow, refused: Counter::new() };
-        let (resets, pauses) = (Resets::none_yet(), Pauses::none());
+        let resets = Resets::none_yet();
         Self { method, clock, store, resets, pauses, when_full, beyond, key: PhantomData }
     }
 
@@ -290,8 +297,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Accepts<Q>,
     {
-        let held_back = if self.pauses.are_used() { self.held_back(key, cost, now) } else { None };
-        held_back.unwrap_or_else(|| self.peek_unpaused(key, cost, now))
+        if !self.pauses.are_used() {
+            return self.peek_unpaused(key, cost, now);
+        }
+        self.held_back(key, cost, now).unwrap_or_else(|| {
+            let decision = self.peek_unpaused(key, cost, now);
+            self.with_penalty(key, decision, self.pauses.penalty_of(&decision))
+        })
     }
 
     /// Returns the answer that a check would give if the key were not paused.
@@ -337,7 +349,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Counts a denial that a peek at `key` has returned, for types that implement
+    /// Counts a denial that a peek at `key` has returned, and applies the limiter's
+    /// [penalty](Builder::penalty). For types that implement
     /// [`Chargeable::note_denial`](crate::Chargeable::note_denial) with a key of this limiter.
     pub fn note_denial<Q>(&self, key: &Q, denied: &Decision)
     where
@@ -348,6 +361,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             DecisionSource::Policy | DecisionSource::Overflow => self.beyond.refused.add(1),
             _ => self.store.note_denial(key, denied.cost),
         }
+        self.penalize(key, denied);
     }
 
     /// Returns a view of this limiter that decides at the time `now`; see [`At`].
@@ -470,8 +484,38 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
                 self.note_denial(key, &denied);
                 denied.into()
             }
-            None => self.check_unpaused(key, cost, || now).into(),
+            None => {
+                let decision = self.check_unpaused(key, cost, || now);
+                let penalty = self.penalize(key, &decision);
+                self.with_penalty(key, decision, penalty).into()
+            }
         }
+    }
+
+    /// Pauses a key whose own state has denied a request, if the limiter has a
+    /// [penalty](Builder::penalty). Returns the duration of the pause, or 0 if the key was not
+    /// paused.
+    fn penalize<Q: ?Sized>(&self, key: &Q, denied: &Decision) -> Duration
+    where
+        S: Accepts<Q>,
+    {
+        let penalty = self.pauses.penalty_of(denied);
+        // If there is no room for another pause, the denial remains an ordinary denial.
+        let paused = !penalty.is_zero() && self.pause_at(key, penalty, denied.at).is_ok();
+        if paused { penalty } else { Duration::ZERO }
+    }
+
+    /// Returns a denial with the figures that it has if it pauses the key for `penalty`. If `penalty`
+    /// is 0, returns the decision unchanged.
+    fn with_penalty<Q: ?Sized>(&self, key: &Q, decision: Decision, penalty: Duration) -> Decision
+    where
+        S: Accepts<Q>,
+    {
+        if penalty.is_zero() {
+            return decision;
+        }
+        let Decision { cost, at, source, .. } = decision;
+        Decision { source, ..self.behind_pause(key, cost, at, at + penalty) }
     }
 
     #[inline(always)]
@@ -614,7 +658,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             DecisionSource::Key => _ = self.store.known(key, refund),
             DecisionSource::Overflow => self.beyond.overflow.visit_as_is(refund),
             // These decisions charged no state of this limiter.
-            DecisionSource::Policy | DecisionSource::Store | DecisionSource::Lease => {}
+            DecisionSource::Policy
+            | DecisionSource::Store
+            | DecisionSource::Lease
+            | DecisionSource::Pause => {}
         }
     }
 

@@ -308,12 +308,17 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Accepts<Q>,
     {
         let left = self.pauses.left(key, now);
-        if left == 0 || cost == 0 {
-            return None;
-        }
+        (left > 0 && cost > 0).then(|| self.behind_pause(key, cost, now, now + Duration::from_nanos(left)))
+    }
+
+    /// Returns the answer at `now` to a request for a key whose pause ends at `end`.
+    pub(crate) fn behind_pause<Q: ?Sized>(&self, key: &Q, cost: u64, now: Tick, end: Tick) -> Decision
+    where
+        S: Accepts<Q>,
+    {
         // The answer that the request would receive at the end of the pause, if no other request
         // arrived earlier.
-        let end = now + Duration::from_nanos(left);
+        let left = end.as_nanos() - now.as_nanos();
         let then = self.peek_unpaused(key, cost, end);
         let from_now = |time: Option<Duration>| match time.map(|time| u64::try_from(time.as_nanos())) {
             Some(Ok(nanos)) => left.saturating_add(nanos),
@@ -326,6 +331,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             reset: from_now(Some(then.reset_after())),
         };
         // The pause is a state of the key, even if the key has no place in the store.
-        Some(Decision { outcome, cost, at: now, figures, source: DecisionSource::Key, ..then })
+        Decision { outcome, cost, at: now, figures, source: DecisionSource::Pause, ..then }
     }
 }

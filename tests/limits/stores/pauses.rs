@@ -65,17 +65,21 @@ proptest! {
 
     /// During a pause nothing is admitted, and each answer reports when the request will pass.
     /// Otherwise the limiter decides like a twin that was never paused and received no requests
-    /// during pauses.
+    /// during pauses. With a penalty, a denied check also pauses its key, and a denied peek reports
+    /// this.
     #[test]
     fn a_pause_holds_and_changes_nothing_else(
         algorithm in prop::sample::select(ALGORITHMS.to_vec()),
+        penalty in prop::option::of((1_u64..10_000).prop_map(Duration::from_millis)),
         acts in prop::collection::vec((0_u64..3, any_act(), 0_u64..4_000), 1..60),
     ) {
         let build = || {
             let builder = Limiter::builder(Quota::new(5, 3 * SECOND)).algorithm(algorithm);
-            builder.max_keys(1_000).clock(ManualClock::new()).gate()
+            builder.max_keys(1_000).clock(ManualClock::new())
         };
-        let (limiter, twin): (Gate<u64>, Gate<u64>) = (build(), build());
+        let with_penalty = penalty.map(|penalty| build().penalty(penalty));
+        let limiter: Gate<u64> = with_penalty.unwrap_or_else(build).gate();
+        let twin: Gate<u64> = build().gate();
         let mut ends = [Tick::ZERO; 3];
         let mut charges: [Vec<(Decision, Decision)>; 3] = Default::default();
         let mut millis = 0;
@@ -93,15 +97,27 @@ proptest! {
                     let told = (asked.outcome(), asked.retry_after());
                     prop_assert_eq!(told, expected(&twin, key, cost, now, ends[index]));
                     prop_assert_eq!((asked.remaining(), asked.charged(), asked.at()), (0, 0, now));
+                    prop_assert_eq!(asked.source(), DecisionSource::Pause);
                 }
-                Act::Check(cost) => {
-                    let (asked, should) = (asked_now.check_n(&key, cost), twin_now.check_n(&key, cost));
-                    prop_assert_eq!(figures(asked), figures(should));
-                    charges[index].push((asked, should));
-                }
-                Act::Peek(cost) => {
-                    let (asked, should) = (asked_now.peek_n(&key, cost), twin_now.peek_n(&key, cost));
-                    prop_assert_eq!(figures(asked), figures(should));
+                Act::Check(cost) | Act::Peek(cost) => {
+                    let (asked, should) = match act {
+                        Act::Check(_) => (asked_now.check_n(&key, cost), twin_now.check_n(&key, cost)),
+                        _ => (asked_now.peek_n(&key, cost), twin_now.peek_n(&key, cost)),
+                    };
+                    prop_assert_eq!(asked.source(), DecisionSource::Key);
+                    match penalty.filter(|_| should.outcome() == Outcome::Denied) {
+                        None => prop_assert_eq!(figures(asked), figures(should)),
+                        Some(penalty) => {
+                            let told = (asked.outcome(), asked.retry_after());
+                            prop_assert_eq!(told, expected(&twin, key, cost, now, now + penalty));
+                            if let Act::Check(_) = act {
+                                ends[index] = now + penalty;
+                            }
+                        }
+                    }
+                    if let Act::Check(_) = act {
+                        charges[index].push((asked, should));
+                    }
                 }
                 Act::Refund => if let Some((charge, twins)) = charges[index].pop() {
                     asked_now.refund(&key, &charge);
@@ -193,6 +209,84 @@ fn a_pause_without_end_ends_at_the_last_tick() {
 }
 
 #[test]
+fn every_way_to_deny_a_key_starts_its_penalty_and_none_extends_it() {
+    let one = || Limiter::<u64>::builder(Quota::per_second(1)).clock(ManualClock::new());
+    let (limiter, other) = (one().penalty(9 * SECOND).gate(), one().gate());
+    let mut decisions = Vec::new();
+    limiter.check_many(&[1, 2, 3, 4, 5, 1], &mut decisions);
+    assert_eq!(decisions[5].retry_after(), Some(9 * SECOND));
+    assert_eq!(limiter.reserve(&2, 1).unwrap_err().decision().retry_after(), Some(9 * SECOND));
+    let (key, first) = (limiter.for_key(&3), other.for_key(&3));
+    assert!(check_all(&mut [Charge::new(&first, 1), Charge::new(&key, 1)]).is_err());
+    let key = limiter.for_key(&4);
+    assert!(check_all(&mut [Charge::new(&key, 1).shadow()]).is_ok(), "a limit on trial");
+    // The peek applies nothing, and neither does a request that another limit denies.
+    assert_eq!(limiter.peek(&5).retry_after(), Some(9 * SECOND));
+    let key = limiter.for_key(&6);
+    assert!(check_all(&mut [Charge::new(&key, 1), Charge::new(&first, 2)]).is_err());
+    let now = limiter.clock().now();
+    for (key, is_paused) in [(1, true), (2, true), (3, true), (4, true), (5, false), (6, false)] {
+        let decision = limiter.at(now + SECOND).check(&key);
+        assert_eq!(decision.is_allowed(), !is_paused, "{key}");
+        if is_paused {
+            assert_eq!(
+                (decision.source(), decision.retry_after()),
+                (DecisionSource::Pause, Some(8 * SECOND))
+            );
+            let end = now + 9 * SECOND;
+            assert!(!limiter.at(Tick::from_nanos(end.as_nanos() - 1)).check(&key).is_allowed(), "{key}");
+            assert!(limiter.at(end).check(&key).is_allowed(), "{key}");
+        }
+    }
+}
+
+#[test]
+fn only_the_state_of_a_key_starts_a_penalty() {
+    let builder = Limiter::<u64>::builder(Quota::per_second(1)).max_keys(1).penalty(9 * SECOND);
+    let limiter = builder.clock(ManualClock::new()).gate();
+    assert!(limiter.check(&1).is_allowed());
+    assert_eq!(limiter.check_n(&1, 2).outcome(), Outcome::TooCostly);
+    assert_eq!(limiter.check(&2).source(), DecisionSource::Policy, "the table is full");
+    assert!(limiter.at(at(1_000)).check(&1).is_allowed());
+    assert!(limiter.at(at(50_000)).check(&2).is_allowed());
+    // There is room for one pause. Another denial is an ordinary denial.
+    assert!(limiter.at(at(50_000)).pause(&3, 9 * SECOND).is_ok());
+    let denied = limiter.at(at(50_000)).check(&2);
+    assert_eq!((denied.source(), denied.retry_after()), (DecisionSource::Key, Some(SECOND)));
+    assert!(limiter.at(at(51_000)).check(&2).is_allowed());
+}
+
+#[test]
+fn each_class_has_the_penalty_and_a_reset_ends_it() {
+    let builder = Limiter::<u64>::builder(Quota::per_hour(1)).of_store().penalty(2 * SECOND);
+    let limiter = builder.class("paid", Quota::per_hour(2)).clock(ManualClock::new()).build().unwrap();
+    for (class, limiter) in limiter.classes() {
+        assert!((0..limiter.quota().tokens()).all(|_| limiter.check(&7).is_allowed()), "{class}");
+        assert_eq!(limiter.check(&7).source(), DecisionSource::Key, "{class}");
+        assert_eq!(limiter.check(&7).source(), DecisionSource::Pause, "{class}");
+        limiter.reset(&7);
+        assert!(limiter.check(&7).is_allowed(), "{class}");
+    }
+}
+
+#[test]
+fn a_penalty_of_no_length_is_refused_and_one_without_end_is_not() {
+    let builder = || Limiter::<u64>::builder(Quota::per_second(1)).clock(ManualClock::new()).of_store();
+    let refused = builder().penalty(Duration::ZERO).build().unwrap_err();
+    assert!(
+        refused.to_string().starts_with("penalty 0 would pause no key; allowed: 1ns and more"),
+        "{refused}"
+    );
+    let limiter = builder().penalty(Duration::MAX).build().unwrap();
+    assert!(limiter.check(&7).is_allowed());
+    assert!(!limiter.check(&7).is_allowed());
+    assert_eq!(
+        limiter.at(Tick::from_nanos(Tick::MAX.as_nanos() - 1)).check(&7).source(),
+        DecisionSource::Pause
+    );
+}
+
+#[test]
 fn a_pause_of_no_length_takes_no_place() {
     let limiter = Limiter::<u64>::builder(Quota::per_second(5)).gate();
     let bytes = limiter.stats().bytes;
@@ -273,7 +367,7 @@ fn a_pause_of_a_key_without_a_place_is_an_answer_of_the_key() {
         let paused = limiter.at(at(1)).check(&2);
         assert_eq!(
             (paused.outcome(), paused.source()),
-            (Outcome::Denied, DecisionSource::Key),
+            (Outcome::Denied, DecisionSource::Pause),
             "{when_full}"
         );
         assert_eq!(limiter.stats().refused, 0, "{when_full}");
@@ -293,7 +387,7 @@ fn as_many_keys_are_paused_as_tracked_and_the_call_says_so() {
     // Pauses that have ended make room.
     let late = at(100_000);
     assert!((200..300).all(|key| pause(key, late).is_ok()));
-    assert_eq!(limiter.at(late).check(&200).source(), DecisionSource::Key);
+    assert_eq!(limiter.at(late).check(&200).source(), DecisionSource::Pause);
     assert!((200..300).all(|key| !limiter.at(late).check(&key).is_allowed()));
 }
 
