@@ -78,8 +78,8 @@ use std::time::Duration;
 /// The pauses of a limiter's keys.
 pub(crate) struct Pauses<S> {
     root: Root<Paused<S>>,
-    /// How long a denial pauses its key. 0 if denials pause no key.
-    penalty: Duration,
+    /// How long a denial pauses its key; `None` if denials pause no key.
+    penalty: Option<Duration>,
 }
 
 /// The second store, which contains the ends of pauses.
@@ -99,25 +99,29 @@ impl<S> Chained for Paused<S> {
 
 impl<S: Store> Pauses<S> {
     pub(crate) fn none() -> Self {
-        Self { root: Root::null(), penalty: Duration::ZERO }
+        Self { root: Root::null(), penalty: None }
     }
 
     /// Each denial pauses its key for `penalty`. A limiter with a penalty has the
     /// second store from the beginning. Each of its checks therefore takes the path beside pauses,
     /// and a limiter without a penalty does not test for one.
     pub(crate) fn with_penalty(penalty: Duration, keys: &S) -> Result<Self, Refused> {
-        let pauses = Self { root: Root::null(), penalty };
+        let pauses = Self { root: Root::null(), penalty: Some(penalty) };
         pauses.install(keys)?;
         Ok(pauses)
     }
 
-    /// Returns how long `decision` pauses the key of its request, or 0 if it does not.
+    pub(crate) fn penalty(&self) -> Option<Duration> {
+        self.penalty
+    }
+
+    /// Returns how long `decision` pauses the key of its request; `None` if it does not.
     ///
     /// Only the key's own state can start a penalty. A paused key does not start another one, and a
     /// key without a place in a full table has used up nothing.
-    pub(crate) fn penalty_of(&self, decision: &Decision) -> Duration {
+    pub(crate) fn penalty_of(&self, decision: &Decision) -> Option<Duration> {
         let is_denied = decision.outcome == Outcome::Denied && decision.source == DecisionSource::Key;
-        if is_denied { self.penalty } else { Duration::ZERO }
+        self.penalty.filter(|_| is_denied)
     }
 
     /// Returns whether any key has ever been paused.

@@ -11,7 +11,7 @@ use tollgate_http::DecisionEvent;
 use tollgate_http::settings::LimitPart;
 
 /// The possible outcomes of a limit that is local to this process.
-const OUTCOMES: [&str; 6] = ["allowed", "denied", "full", "no-key", "blocked", "shadow"];
+const OUTCOMES: [&str; 7] = ["allowed", "denied", "paused", "full", "no-key", "blocked", "shadow"];
 
 /// The counters of a configuration.
 pub(crate) struct Counters(Vec<Row>);

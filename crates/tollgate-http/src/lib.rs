@@ -109,7 +109,7 @@
 //!
 //! | reason | status | gRPC status | `error` |
 //! |---|---|---|---|
-//! | [`Quota`](RefusalReason::Quota), [`TooCostly`](RefusalReason::TooCostly) | [`status`](RateLimitBuilder::status), 429 | `RESOURCE_EXHAUSTED` | `rate_limited` |
+//! | [`Quota`](RefusalReason::Quota), [`Paused`](RefusalReason::Paused), [`TooCostly`](RefusalReason::TooCostly) | [`status`](RateLimitBuilder::status), 429 | `RESOURCE_EXHAUSTED` | `rate_limited` |
 //! | [`InFlight`](RefusalReason::InFlight) | the same | `RESOURCE_EXHAUSTED` | `too_many_in_flight` |
 //! | [`Full`](RefusalReason::Full) | the same | `RESOURCE_EXHAUSTED` | `capacity_reduced` |
 //! | [`Unavailable`](RefusalReason::Unavailable) | 503 | `UNAVAILABLE` | `unavailable` |

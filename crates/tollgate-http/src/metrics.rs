@@ -24,7 +24,8 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 /// The names of the outcomes that are counted.
-const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key", "blocked", "shadow"];
+const OUTCOMES: [&str; 8] =
+    ["allowed", "denied", "paused", "full", "unavailable", "no-key", "blocked", "shadow"];
 
 /// Counts layers' decisions, and writes these counts and the figures of the layers' limiters for
 /// Prometheus.

@@ -34,6 +34,11 @@
 //!   the key, the `else` has no effect and causes a [warning](crate::BuildWarning). An `else` after
 //!   `ip` causes the warning too, although it applies to requests without an address.
 //!
+//! - `then pause TIME` at the end adds a penalty: a key that is refused by its quota stays refused
+//!   for `TIME`, as in `logins=5/min by ip for POST /login then pause 10min`. Requests during the
+//!   pause do not extend it; see [`Builder::penalty`](tollgate::Builder::penalty). The time has the
+//!   units of a quota's period.
+//!
 //! # What a limit allows
 //!
 //! | text | each key may make |

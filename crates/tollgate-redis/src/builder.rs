@@ -50,6 +50,7 @@ pub struct SharedBuilder<L> {
     classes: Vec<(String, Quota)>,
     algorithm: Algorithm,
     max_debt: u64,
+    penalty: Option<Duration>,
     lease: Option<u64>,
     max_unsynced: Option<u64>,
     client_clock: bool,
@@ -95,6 +96,7 @@ impl<L> SharedBuilder<L> {
             classes: Vec::new(),
             algorithm: Algorithm::default(),
             max_debt: 0,
+            penalty: None,
             lease: None,
             max_unsynced: None,
             client_clock: false,
@@ -282,6 +284,38 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { max_debt: tokens, ..self }
     }
 
+    /// Sets a penalty: a denial [pauses](SharedLimiter::pause) its key for `time`, on all machines.
+    /// By default, a denied key is allowed again as soon as its quota has refilled.
+    ///
+    /// A denial reports the time until the pause ends. Requests during the pause are denied
+    /// ([`DecisionSource::Pause`](tollgate::DecisionSource::Pause)), but they do not extend the
+    /// pause. A request that costs more than the capacity pauses no key, and neither does a
+    /// fixed answer of [`WhenUnavailable`]. [`Builder::penalty`](tollgate::Builder::penalty)
+    /// describes the penalty of a limiter in memory.
+    ///
+    /// The check that denies a request sends the pause to the store before it returns, within the
+    /// same deadline. If the store does not confirm the pause in time, the key may be paused on
+    /// this machine only, and only while the store is unreachable. Machines that deny the key at
+    /// the same time each start the pause, and the latest end applies. With
+    /// [`max_unsynced`](Self::max_unsynced), the other machines learn of the pause when they next
+    /// report the key.
+    ///
+    /// The time is rounded up to microseconds. `build` returns an error if it is 0.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let logins = SharedLimiter::<str>::builder(&client, "logins", Quota::per_minute(5))
+    ///     .penalty(Duration::from_secs(600))
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::SharedError>(())
+    /// ```
+    pub fn penalty(self, time: Duration) -> Self {
+        Self { penalty: Some(time), ..self }
+    }
+
     /// Leases up to `tokens` of a key's tokens in advance, and spends them without a round trip.
     /// All machines together never admit more than the limit. `tokens` may range from 1 to half of
     /// the capacity. The [crate's page](crate) describes the costs of a lease.
@@ -382,9 +416,14 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         if self.max_unsynced.is_some() && self.max_debt > 0 {
             return Err(Refused::UnsyncedDebt { max_debt: self.max_debt });
         }
-        // `max_keys` is validated here because a fallback that stores no keys does not validate it.
-        // With an invalid `max_keys`, leases and counts would have no room.
-        Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
+        // `max_keys` and the penalty are validated by building a limiter, because a fallback that
+        // stores no keys does not validate them. With an invalid `max_keys`, leases and counts
+        // would have no room.
+        let valid = Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys);
+        match self.penalty {
+            Some(penalty) => valid.penalty(penalty).build()?,
+            None => valid.build()?,
+        };
         let counters = Arc::new(Counters::default());
         let default = self.class_of(None, self.quota, &counters)?;
         let mut classes = vec![(self.default_class.clone(), default)];
@@ -448,7 +487,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
             }
             _ => Mode::Exact,
         };
-        Ok(Class { core, naming, mode, quota })
+        Ok(Class { core, naming, mode, quota, penalty: self.penalty })
     }
 }
 

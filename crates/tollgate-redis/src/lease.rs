@@ -117,6 +117,8 @@ struct Cell {
     denied: AtomicU64,
     /// The retry time reported by the store, which may be much later than `until`.
     retry_at: AtomicU64,
+    /// Whether the store has denied the cost because the key is paused.
+    is_paused: AtomicBool,
     /// The size of the next lease, and the time of the last request for one.
     size: AtomicU64,
     asked: AtomicU64,
@@ -481,6 +483,8 @@ impl Cell {
         {
             // ORDERING: relaxed, as above.
             self.retry_at.store(now.saturating_add(ticks(wait)), Relaxed);
+            // ORDERING: relaxed, as above.
+            self.is_paused.store(decision.source() == DecisionSource::Pause, Relaxed);
             self.deny(cost, now + ticks(wait).max(rest).min(DENIED));
         }
     }
@@ -517,6 +521,8 @@ impl Cell {
         let (remaining, reset_at) = (self.remaining.load(Relaxed), self.reset_at.load(Relaxed));
         let remaining = remaining.saturating_add(self.pool.held(now)).min(limit);
         let reset = duration(reset_at.saturating_sub(now));
+        // ORDERING: relaxed, as in `record`.
+        let is_paused = outcome == Outcome::Denied && self.is_paused.load(Relaxed);
         Decision::from(DecisionParts {
             outcome,
             cost: request.cost,
@@ -530,7 +536,7 @@ impl Cell {
             reset_after: reset,
             refill_after: if outcome == Outcome::Allowed { reset } else { duration(wait).min(reset) },
             at: Tick::from_nanos(now.saturating_mul(TICK)),
-            source: DecisionSource::Lease,
+            source: if is_paused { DecisionSource::Pause } else { DecisionSource::Lease },
         })
     }
 }

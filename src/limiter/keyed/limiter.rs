@@ -361,7 +361,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             DecisionSource::Policy | DecisionSource::Overflow => self.beyond.refused.add(1),
             _ => self.store.note_denial(key, denied.cost),
         }
-        self.penalize(key, denied);
+        let _ = self.penalize(key, denied);
     }
 
     /// Returns a view of this limiter that decides at the time `now`; see [`At`].
@@ -422,6 +422,21 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Accepts<K>,
     {
         KeyLimiter::new(Arc::clone(self), key, OwnClock)
+    }
+
+    /// Returns the [penalty](Builder::penalty): how long a denial pauses its key. Returns `None` if
+    /// denials pause no key.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota};
+    /// let penalty = Duration::from_secs(600);
+    /// let limiter = Limiter::<String>::builder(Quota::per_second(1)).penalty(penalty).build()?;
+    /// assert_eq!(limiter.penalty(), Some(penalty));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn penalty(&self) -> Option<Duration> {
+        self.pauses.penalty()
     }
 
     /// Returns the clock that [`check`](Self::check) reads.
@@ -493,27 +508,24 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// Pauses a key whose own state has denied a request, if the limiter has a
-    /// [penalty](Builder::penalty). Returns the duration of the pause, or 0 if the key was not
+    /// [penalty](Builder::penalty). Returns the duration of the pause; `None` if the key was not
     /// paused.
-    fn penalize<Q: ?Sized>(&self, key: &Q, denied: &Decision) -> Duration
+    fn penalize<Q: ?Sized>(&self, key: &Q, denied: &Decision) -> Option<Duration>
     where
         S: Accepts<Q>,
     {
-        let penalty = self.pauses.penalty_of(denied);
+        let penalty = self.pauses.penalty_of(denied)?;
         // If there is no room for another pause, the denial remains an ordinary denial.
-        let paused = !penalty.is_zero() && self.pause_at(key, penalty, denied.at).is_ok();
-        if paused { penalty } else { Duration::ZERO }
+        self.pause_at(key, penalty, denied.at).ok().map(|()| penalty)
     }
 
-    /// Returns a denial with the figures that it has if it pauses the key for `penalty`. If `penalty`
-    /// is 0, returns the decision unchanged.
-    fn with_penalty<Q: ?Sized>(&self, key: &Q, decision: Decision, penalty: Duration) -> Decision
+    /// Returns a denial with the figures that it has if it pauses the key for `penalty`. Without a
+    /// penalty, returns the decision unchanged.
+    fn with_penalty<Q: ?Sized>(&self, key: &Q, decision: Decision, penalty: Option<Duration>) -> Decision
     where
         S: Accepts<Q>,
     {
-        if penalty.is_zero() {
-            return decision;
-        }
+        let Some(penalty) = penalty else { return decision };
         let Decision { cost, at, source, .. } = decision;
         Decision { source, ..self.behind_pause(key, cost, at, at + penalty) }
     }

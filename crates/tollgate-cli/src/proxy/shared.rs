@@ -100,6 +100,9 @@ impl Store {
                 builder = builder.class(class, quota);
             }
         }
+        if let Some(penalty) = limit.penalty {
+            builder = builder.penalty(penalty);
+        }
         if let Some(policy) = settings.when_unavailable {
             builder = builder.when_unavailable(policy);
         }

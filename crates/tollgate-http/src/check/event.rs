@@ -82,6 +82,7 @@ impl DecisionEvent<'_> {
     /// |---|---|
     /// | `allowed` | admitted the request, possibly in place of a store that is unreachable |
     /// | `denied` | refused it: the quota is used up, too many are in flight, or it costs too much |
+    /// | `paused` | refused it, because an earlier refusal has paused the key |
     /// | `full` | refused it, because it tracks its maximum number of keys and this one is new |
     /// | `unavailable` | refused it, because its store is unreachable |
     /// | `no-key` | found no key, whether or not the request passed, or found several |
@@ -105,6 +106,7 @@ impl DecisionEvent<'_> {
         }
         match self.reason {
             Some(RefusalReason::Full) => Some("full"),
+            Some(RefusalReason::Paused) => Some("paused"),
             Some(RefusalReason::Unavailable) => Some("unavailable"),
             Some(RefusalReason::Blocked) => Some("blocked"),
             Some(_) => Some("denied"),

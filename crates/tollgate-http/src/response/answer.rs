@@ -80,7 +80,7 @@ const REDUCED: &str = "https://iana.org/assignments/http-problem-types#temporary
 
 fn problem(refusal: &Refusal<'_>) -> Bytes {
     let (r#type, title, error) = match refusal.reason {
-        RefusalReason::Quota | RefusalReason::TooCostly => {
+        RefusalReason::Quota | RefusalReason::Paused | RefusalReason::TooCostly => {
             (EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded", "rate_limited")
         }
         RefusalReason::InFlight => (

@@ -15,6 +15,9 @@ use tollgate::{Decision, DecisionSource, Outcome};
 pub enum RefusalReason {
     /// The client has used up its quota.
     Quota,
+    /// The client has recently been refused, and is paused until its penalty ends: see
+    /// [`Builder::penalty`](tollgate::Builder::penalty).
+    Paused,
     /// The client already has its maximum number of requests in flight. It is unknown when one of
     /// these requests will end. See [`Limit`](crate::Limit#requests-in-flight).
     InFlight,
@@ -50,6 +53,7 @@ impl RefusalReason {
                     Self::Full
                 }
             }
+            Some(decision) if decision.source() == DecisionSource::Pause => Self::Paused,
             Some(_) if limit.is_in_flight => Self::InFlight,
             Some(_) => Self::Quota,
         }
@@ -116,12 +120,18 @@ impl Refusal<'_> {
     /// Returns the reason as one sentence.
     pub(crate) fn sentence(&self) -> String {
         let Self { limit_name: limit, retry_after_seconds: wait, .. } = self;
+        let retry = match wait {
+            Some(1) => ": retry after 1 second".to_owned(),
+            Some(wait) => format!(": retry after {wait} seconds"),
+            None => String::new(),
+        };
         match (self.reason, wait) {
-            (RefusalReason::Quota, Some(1)) => format!("rate limit {limit:?} exceeded: retry after 1 second"),
-            (RefusalReason::Quota, Some(wait)) => {
-                format!("rate limit {limit:?} exceeded: retry after {wait} seconds")
+            (RefusalReason::Quota, _) => format!("rate limit {limit:?} exceeded{retry}"),
+            (RefusalReason::Paused, _) => {
+                format!(
+                    "rate limit {limit:?} refuses this client for a while, because it was exceeded{retry}"
+                )
             }
-            (RefusalReason::Quota, None) => format!("rate limit {limit:?} exceeded"),
             (RefusalReason::InFlight, _) => {
                 let most = self.decision.map_or(0, Decision::capacity);
                 format!(

@@ -7,6 +7,7 @@ use crate::text::allowance::Allowance;
 use crate::text::classes::DEFAULT;
 use crate::text::limit::LimitPart;
 use std::sync::Arc;
+use std::time::Duration;
 use tollgate::kind::Kind;
 use tollgate::store::ExactKeys;
 use tollgate::{Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, SingleLimiter, WhenFull};
@@ -51,7 +52,8 @@ impl LocalLimiter {
         when_full: WhenFull,
         clock: Option<&Clock>,
     ) -> Result<Self, (Option<String>, ConfigError)> {
-        let room = Room { algorithm, max_keys: room(part, max_keys), when_full, clock };
+        let (max_keys, penalty) = (room(part, max_keys), part.penalty);
+        let room = Room { algorithm, max_keys, when_full, clock, penalty };
         let one = |allowance| One::new(allowance, part.key.is_some(), &room);
         let default = one(part.allowance).map_err(|error| (None, error))?;
         if part.classes.is_empty() {
@@ -81,6 +83,7 @@ struct Room<'c> {
     max_keys: usize,
     when_full: WhenFull,
     clock: Option<&'c Clock>,
+    penalty: Option<Duration>,
 }
 
 impl Room<'_> {
@@ -112,6 +115,10 @@ impl One {
         }
         let builder = room.timed(Limiter::<Key>::builder(quota)).algorithm(room.algorithm);
         let builder = builder.max_keys(room.max_keys).when_full(room.when_full);
+        let builder = match room.penalty {
+            Some(penalty) => builder.penalty(penalty),
+            None => builder,
+        };
         // An algorithm whose state does not fit into a word requires exact keys.
         Ok(if room.algorithm == Algorithm::SlidingLog {
             Self::Exact(Arc::new(builder.exact_keys().build()?))
@@ -160,8 +167,8 @@ impl LocalLimiter {
     }
 
     /// Returns this limiter, whose classes continue with their states from `earlier`. A class keeps
-    /// its states only if it has the same name, the same kind of allowance, and the same maximum
-    /// number of keys in both limiters.
+    /// its states only if it has the same name, the same kind of allowance, the same maximum number
+    /// of keys and the same penalty in both limiters.
     #[must_use]
     pub fn continuing(self, earlier: &Self) -> Self {
         let kept = |made: One, earlier: Option<&One>| match earlier {
@@ -262,10 +269,20 @@ impl One {
         }
     }
 
-    /// Returns whether both limiters have the same kind of allowance and the same maximum number of
-    /// keys.
+    fn penalty(&self) -> Option<Duration> {
+        match self {
+            Self::Keyed(limiter) => limiter.penalty(),
+            Self::Exact(limiter) => limiter.penalty(),
+            Self::InFlight(_) | Self::Single(_) | Self::Unlimited | Self::Blocked => None,
+        }
+    }
+
+    /// Returns whether both limiters have the same kind of allowance, the same maximum number of
+    /// keys and the same penalty.
     fn is_like(&self, other: &Self) -> bool {
         let room = |one: &Self| one.stats().map(|stats| stats.max_keys);
-        std::mem::discriminant(self) == std::mem::discriminant(other) && room(self) == room(other)
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+            && room(self) == room(other)
+            && self.penalty() == other.penalty()
     }
 }

@@ -74,7 +74,7 @@ pub(super) fn take_class_by(words: &mut Words<'_>) -> Result<Option<ClassByText>
         return Ok(None);
     }
     *words = ahead;
-    let text = words.take_until(|_| false);
+    let text = words.take_until(|word| word == "then");
     class_by(text).map(Some)
 }
 

@@ -12,6 +12,7 @@ use crate::key::by::{KeyBy, NOT_IN_PARAMETERS};
 use crate::limit::named::WhenNoKey;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 use tollgate::Quota;
 
 /// A named limit, parsed from text: `per-ip=100/s burst 20 by ip`. See the
@@ -44,6 +45,8 @@ pub struct LimitText {
     pub(crate) except: Option<Scope>,
     /// How a request's class is found; `None` without classes.
     pub(crate) class_by: Option<ClassByText>,
+    /// How long a refused key is paused; `None` if refusals pause no key.
+    pub(super) penalty: Option<Duration>,
 }
 
 /// A limit in the form that a layer enforces, with one rate or one number of requests at once.
@@ -69,6 +72,8 @@ pub struct LimitPart {
     pub(crate) from_file: usize,
     /// The key; `None` if all requests are counted together.
     pub(crate) key: Option<KeyText>,
+    /// How long a refused key is paused; `None` if refusals pause no key.
+    pub penalty: Option<Duration>,
 }
 
 /// A key with alternatives. A request's key is the first alternative whose parts all occur in the
@@ -112,7 +117,7 @@ const PARTS: &str = "`ip`, `method`, `path`, `header NAME`, `query NAME` (both a
     joined with `+`, as in `ip+path`, or `nothing`";
 
 /// The words that end a key.
-const AFTER_KEY: [&str; 4] = ["else", "for", "except", "class"];
+const AFTER_KEY: [&str; 5] = ["else", "for", "except", "class", "then"];
 
 impl FromStr for LimitText {
     type Err = TextError;
@@ -142,13 +147,15 @@ impl FromStr for LimitText {
         let only = words.take("for").then(|| Scope::take(&mut words)).transpose()?;
         let except = words.take("except").then(|| Scope::take(&mut words)).transpose()?;
         let class_by = classes::take_class_by(&mut words)?;
+        let penalty = words.take("then").then(|| take_penalty(&mut words)).transpose()?;
         if let Some(word) = words.peek() {
             return Err(TextError::new(format!(
-                "`{}` is unexpected here: expected `for ...`, then `except ...`, then `class by ...`, or the end",
+                "`{}` is unexpected here: expected `for ...`, `except ...`, `class by ...` and `then pause ...`, in this \
+                 order, or the end",
                 printable(word.as_bytes())
             )));
         }
-        Self { name, allowances, classes, key, only, except, class_by }.checked()
+        Self { name, allowances, classes, key, only, except, class_by, penalty }.checked()
     }
 }
 
@@ -157,6 +164,7 @@ impl LimitText {
     pub(super) fn checked(self) -> Result<Self, TextError> {
         classes::check(&self.classes, self.class_by.as_ref(), self.key.is_some())?;
         let is_listed = matches!(&self.class_by, Some(ClassByText::In { what: ListedText::Key, .. }));
+        self.check_penalty()?;
         let parts = self.key.iter().flat_map(|key| key.alternatives.iter().flatten());
         for part in parts {
             part.checked()?;
@@ -194,6 +202,35 @@ impl LimitText {
             )));
         }
         Ok(self)
+    }
+
+    /// Checks that a penalty has a key to pause, and a rate whose refusals start it.
+    fn check_penalty(&self) -> Result<(), TextError> {
+        if self.penalty.is_none() {
+            return Ok(());
+        }
+        if self.key.is_none() {
+            return Err(TextError::new(
+                "`then pause` with `by nothing`, which would pause all requests after one refusal: expected a key, \
+                 such as `ip`",
+            ));
+        }
+        let mut all = std::iter::once(&self.allowances).chain(self.classes.iter().map(|(_, it)| it));
+        if all.any(|it| it.at_once().is_some()) {
+            return Err(TextError::new(
+                "`then pause` beside `at once`, whose refusals pause no key: expected rates; write `at once` as a \
+                 separate limit",
+            ));
+        }
+        let is_listed = matches!(self.class_by, Some(ClassByText::In { .. }));
+        let mut all = std::iter::once(&self.allowances).chain(self.classes.iter().map(|(_, it)| it));
+        if !is_listed && !all.any(|it| it.rates().next().is_some()) {
+            return Err(TextError::new(
+                "`then pause` without a rate, whose refusals would start the pause: expected a quota, as in \
+                 `5/min by ip then pause 10min`",
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the names of the files of known keys and of classes.
@@ -235,6 +272,7 @@ impl LimitText {
                 classes: all().map(|(name, allowances)| (name.clone(), of(allowances))).collect(),
                 from_file: listed.len(),
                 key: self.key.clone(),
+                penalty: self.penalty,
             }
         };
         let rate = |number: usize| move |it: &Allowances| it.rates().nth(number).map(Allowance::Rate);
@@ -292,6 +330,21 @@ impl LimitText {
         let default = std::iter::once(classes::DEFAULT.to_owned());
         default.chain(self.classes.iter().map(|(name, _)| name.clone())).collect()
     }
+}
+
+/// Parses the words after `then`.
+pub(super) fn take_penalty(words: &mut Words<'_>) -> Result<Duration, TextError> {
+    let mut ahead = words.clone();
+    let text = if ahead.take("pause") { ahead.next() } else { None };
+    // A quota has the period as its second half, in the same spelling as a penalty.
+    let time = text.and_then(|time| format!("1/{time}").parse::<Quota>().ok()).map(|quota| quota.period());
+    *words = ahead;
+    time.ok_or_else(|| {
+        TextError::new(format!(
+            "invalid words after `then`: expected `pause` and a time from 1ns to {:?}, as in `then pause 10min`",
+            Quota::MAX_PERIOD
+        ))
+    })
 }
 
 /// Returns a quota's period as text, such as `s` for `10/s` or `10s` for `5/10s`.
@@ -502,7 +555,8 @@ impl fmt::Display for LimitText {
         }
         self.only.as_ref().map_or(Ok(()), |scope| write!(f, " for {scope}"))?;
         self.except.as_ref().map_or(Ok(()), |scope| write!(f, " except {scope}"))?;
-        self.class_by.as_ref().map_or(Ok(()), |by| write!(f, " {by}"))
+        self.class_by.as_ref().map_or(Ok(()), |by| write!(f, " {by}"))?;
+        self.penalty.map_or(Ok(()), |time| write!(f, " then pause {}", period(Quota::new(1, time))))
     }
 }
 

@@ -4,7 +4,7 @@
 use super::allowance::Allowances;
 use super::classes;
 use super::error::TextError;
-use super::limit::{KeyText, LimitText};
+use super::limit::{KeyText, LimitText, take_penalty};
 use super::printable::printable;
 use super::scope::Scope;
 use super::words::Words;
@@ -28,6 +28,7 @@ struct LimitTable {
     #[serde(default)]
     class: BTreeMap<String, String>,
     class_by: Option<String>,
+    then: Option<String>,
 }
 
 /// One text, or several.
@@ -60,7 +61,7 @@ impl TryFrom<LimitTable> for LimitText {
     type Error = TextError;
 
     fn try_from(table: LimitTable) -> Result<Self, TextError> {
-        let LimitTable { name, quota, by, only, except, class, class_by } = table;
+        let LimitTable { name, quota, by, only, except, class, class_by, then } = table;
         let name = name.trim().to_owned();
         if name.is_empty() || name.contains('=') {
             return Err(TextError::new(format!(
@@ -83,6 +84,15 @@ impl TryFrom<LimitTable> for LimitText {
                 TextError::new("the name of a class has spaces, or none: expected one word, but not `by`")
             })
         });
+        let penalty = then.map(|text| {
+            let mut words = Words::new(&text);
+            let penalty = take_penalty(&mut words)?;
+            words.peek().is_none().then_some(penalty).ok_or_else(|| {
+                TextError::new(
+                    "words after the time in `then`: expected `pause TIME` alone, as in `pause 10min`",
+                )
+            })
+        });
         let limit = Self {
             name,
             allowances: Allowances::parse(&quota)?,
@@ -91,6 +101,7 @@ impl TryFrom<LimitTable> for LimitText {
             only: only.scope()?,
             except: except.scope()?,
             class_by: class_by.map(|text| classes::class_by(&text)).transpose()?,
+            penalty: penalty.transpose()?,
         };
         limit.checked()
     }

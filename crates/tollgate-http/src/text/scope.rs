@@ -69,12 +69,12 @@ pub(crate) enum Doubtful {
 }
 
 impl Scope {
-    /// Parses the words of a scope, which end before `except` or `class`.
+    /// Parses the words of a scope, which end before `except`, `class` or `then`.
     pub(super) fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
         let mut alternatives = Vec::new();
         loop {
             let mut conditions: Vec<Condition> = Vec::new();
-            while words.peek().is_some_and(|word| !["or", "except", "class"].contains(&word)) {
+            while words.peek().is_some_and(|word| !["or", "except", "class", "then"].contains(&word)) {
                 let condition = Condition::take(words)?;
                 if let Some(other) = conditions.iter().find(|other| other.excludes(&condition)) {
                     let shown = |condition: &Condition| printable(condition.to_string().as_bytes());

@@ -9,15 +9,19 @@ use crate::scripts::rule::Op;
 use crate::scripts::script::Failure;
 use crate::stats::SharedStats;
 use crate::unsynced::Unsynced;
+use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Decision, DecisionSource, Quota, Tick};
+use tokio::time::Instant;
+use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Quota, Tick};
 
 pub(crate) struct Class {
     pub(crate) core: Arc<Core>,
     pub(crate) naming: Naming,
     pub(crate) mode: Mode,
     pub(crate) quota: Quota,
+    /// How long a denial pauses its key; `None` if denials pause no key.
+    pub(crate) penalty: Option<Duration>,
 }
 
 pub(crate) enum Mode {
@@ -30,21 +34,55 @@ impl Class {
     /// Checks a request at `now`, or according to the limit's own clock if `now` is `None`. If the
     /// caller chooses the time, the request bypasses the lease.
     pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
-        match (&self.mode, now) {
+        let deadline = self.core.deadline();
+        let decision = match (&self.mode, now) {
             (Mode::Lease(leases), None) => leases.check(request).await,
-            (Mode::Unsynced(counts), _) => counts.check(request, now, self.core.deadline()).await,
+            (Mode::Unsynced(counts), _) => counts.check(request, now, deadline).await,
             (Mode::Exact | Mode::Lease(_), _) => self.core.check(request, now).await,
-        }
+        };
+        self.penalize(request, decision, now, deadline).await
     }
 
     pub(crate) async fn peek(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
-        if let Mode::Unsynced(counts) = &self.mode {
-            return counts.peek(request, now);
+        let decision = if let Mode::Unsynced(counts) = &self.mode {
+            counts.peek(request, now)
+        } else {
+            match self.core.ask(request.text, Op::Peek { cost: request.cost }, now).await {
+                Ok(answer) => answer.decision,
+                Err(_) => self.core.fallback.peek(&request.name, request.cost, self.core.rule.capacity()),
+            }
+        };
+        match self.penalty_of(&decision) {
+            Some(penalty) => held_back(request, &decision, penalty),
+            None => decision,
         }
-        match self.core.ask(request.text, Op::Peek { cost: request.cost }, now).await {
-            Ok(answer) => answer.decision,
-            Err(_) => self.core.fallback.peek(&request.name, request.cost, self.core.rule.capacity()),
+    }
+
+    /// Returns how long `decision` pauses its key. Only the state of the key can start a penalty,
+    /// and the state of a key that is paused already does not.
+    fn penalty_of(&self, decision: &Decision) -> Option<Duration> {
+        let is_of_key =
+            matches!(decision.source(), DecisionSource::Store | DecisionSource::Lease | DecisionSource::Key);
+        self.penalty.filter(|_| is_of_key && decision.outcome() == Outcome::Denied)
+    }
+
+    /// Pauses the key of a denied request, if the limit has a penalty. Returns the decision, which
+    /// then reports the end of the pause.
+    async fn penalize(
+        &self,
+        request: Request<'_>,
+        decision: Decision,
+        now: Option<Tick>,
+        deadline: Instant,
+    ) -> Decision {
+        let Some(penalty) = self.penalty_of(&decision) else { return decision };
+        if decision.source() == DecisionSource::Key {
+            // The store did not answer the check, so it is not asked again.
+            self.core.fallback.pause(&request.name, penalty);
+        } else {
+            let _ = self.pause_by(deadline, request, penalty, now).await;
         }
+        held_back(request, &decision, penalty)
     }
 
     /// Returns the quota that `decision` used: the fallback's share, or the class's own quota.
@@ -119,6 +157,17 @@ impl Class {
         time: Duration,
         now: Option<Tick>,
     ) -> Result<(), StoreProblem> {
+        self.pause_by(self.core.deadline(), request, time, now).await
+    }
+
+    /// Pauses a key like [`pause`](Self::pause), with a given deadline.
+    async fn pause_by(
+        &self,
+        deadline: Instant,
+        request: Request<'_>,
+        time: Duration,
+        now: Option<Tick>,
+    ) -> Result<(), StoreProblem> {
         // The time is rounded up. A pause that would end after the last tick ends at the last tick.
         let most = Tick::MAX.as_nanos() / 1000;
         let micros = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(most).min(most);
@@ -127,9 +176,9 @@ impl Class {
         }
         self.core.fallback.pause(&request.name, time);
         let paused = match &self.mode {
-            Mode::Unsynced(counts) => counts.pause(request, micros, now, self.core.deadline()).await,
+            Mode::Unsynced(counts) => counts.pause(request, micros, now, deadline).await,
             Mode::Exact | Mode::Lease(_) => {
-                self.core.ask(request.text, Op::Pause { time: micros }, now).await.map(drop)
+                self.core.ask_by(deadline, request.text, Op::Pause { time: micros }, now).await.map(drop)
             }
         };
         // The store grants no lease for a paused key, so no new lease can follow the forgotten
@@ -161,17 +210,40 @@ impl Class {
 
     /// Checks requests in the given order. Uses as few round trips as the servers allow.
     pub(crate) async fn check_many(&self, requests: &[Request<'_>], now: Option<Tick>) -> Vec<Decision> {
-        let counts = match (&self.mode, now) {
-            (Mode::Unsynced(counts), _) => counts,
-            (Mode::Lease(leases), None) => return leases.check_many(requests).await,
-            (Mode::Exact | Mode::Lease(_), _) => return core::check_all(&self.core, requests, now).await,
+        let deadline = self.core.deadline();
+        let mut decisions = match (&self.mode, now) {
+            (Mode::Unsynced(counts), _) => {
+                let mut decisions = Vec::with_capacity(requests.len());
+                for request in requests {
+                    decisions.push(counts.check(*request, now, self.core.deadline()).await);
+                }
+                decisions
+            }
+            (Mode::Lease(leases), None) => leases.check_many(requests).await,
+            (Mode::Exact | Mode::Lease(_), _) => core::check_all(&self.core, requests, now).await,
         };
-        let mut decisions = Vec::with_capacity(requests.len());
-        for request in requests {
-            decisions.push(counts.check(*request, now, self.core.deadline()).await);
-        }
+        let penalties = requests.iter().zip(&mut decisions).map(async |(request, decision)| {
+            *decision = self.penalize(*request, *decision, now, deadline).await;
+        });
+        join_all(penalties).await;
         decisions
     }
+}
+
+/// Returns a denial whose figures respect a pause of the key for `time` from now on.
+fn held_back(request: Request<'_>, denied: &Decision, time: Duration) -> Decision {
+    let reset_after = denied.reset_after().max(time);
+    Decision::from(DecisionParts {
+        outcome: denied.outcome(),
+        cost: request.cost,
+        capacity: denied.capacity(),
+        remaining: 0,
+        wait: denied.retry_after().map(|wait| wait.max(time)),
+        reset_after,
+        refill_after: reset_after,
+        at: denied.at(),
+        source: denied.source(),
+    })
 }
 
 /// Returns why the store has not confirmed an operation, and whether the store has answered.

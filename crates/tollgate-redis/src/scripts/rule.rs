@@ -282,7 +282,8 @@ impl Rule {
             },
             _ => return None,
         };
-        if left > 0 && outcome != Outcome::Allowed {
+        let is_paused = left > 0 && outcome != Outcome::Allowed;
+        if is_paused {
             figures.hold_back(left);
         }
         let decision = Decision::from(DecisionParts {
@@ -295,7 +296,7 @@ impl Rule {
             reset_after: duration(figures.reset),
             refill_after: duration(figures.refill),
             at: Tick::from(duration(figures.at)),
-            source,
+            source: if is_paused { DecisionSource::Pause } else { source },
         });
         let hold = match self.kind {
             Kind::Window { .. } => duration(figures.ends),

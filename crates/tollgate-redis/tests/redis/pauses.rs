@@ -1,10 +1,10 @@
 //! Paused keys in each mode of a shared limit. `vectors` tests that the store and a limiter in
 //! memory make the same decisions.
 
-use crate::load::{on_each_client, on_server, patient};
+use crate::load::{MARGIN, on_each_client, on_server, patient};
 use futures_util::future::join_all;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
+use tollgate::{Algorithm, Decision, DecisionSource, Outcome, Quota, Tick};
 use tollgate_redis::{SharedBuilder, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::wait::until_async;
 
@@ -97,6 +97,110 @@ fn the_store_keeps_the_pause_of_an_idle_key_until_its_end() {
             assert!(since.elapsed() >= time);
             assert_eq!(limiter.check(&algorithm.to_string()).await.remaining(), 8, "{algorithm}");
         }
+    });
+}
+
+/// The key of the first denial is paused for all machines. Later denials do not extend the pause,
+/// which ends to the microsecond.
+#[test]
+fn a_penalty_starts_with_a_denial_and_holds_on_all_machines_until_its_end() {
+    on_each_client(async |server, client| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let at = |micros: u64| Tick::from(Duration::from_secs(now) + Duration::from_micros(micros));
+        for algorithm in Algorithm::ALL {
+            let builder = |client| {
+                let quota = Quota::per_second(3);
+                let builder = SharedLimiter::<str>::builder(client, algorithm.to_string(), quota);
+                builder.algorithm(algorithm).deadline(PATIENT).penalty(MINUTE)
+            };
+            let other = patient(server.url());
+            let (there, here) = (builder(&other).build().unwrap(), builder(&client).build().unwrap());
+            assert!(here.at(at(0)).check_n("alice", 3).await.is_allowed(), "{algorithm}");
+            let peeked = here.at(at(5)).peek("alice").await;
+            assert_eq!((peeked.source(), peeked.retry_after()), (DecisionSource::Store, Some(MINUTE)));
+            assert_eq!(here.at(at(5)).check_n("alice", 4).await.outcome(), Outcome::TooCostly);
+            let denied = here.at(at(5)).check("alice").await;
+            assert_eq!((denied.source(), denied.retry_after()), (DecisionSource::Store, Some(MINUTE)));
+            for limiter in [&there, &here] {
+                let many = limiter.at(at(30_000_005)).check_many(&[("alice", 1), ("alice", 2)]).await;
+                for denied in many {
+                    let told = (denied.source(), denied.retry_after());
+                    assert_eq!(told, (DecisionSource::Pause, Some(MINUTE / 2)), "{algorithm}");
+                }
+                let denied = limiter.at(at(60_000_004)).check("alice").await;
+                assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)), "{algorithm}");
+            }
+            assert!(there.at(at(60_000_005)).check_n("alice", 3).await.is_allowed(), "{algorithm}");
+            let many = there.at(at(60_000_006)).check_many(&[("bob", 3), ("bob", 1), ("bob", 1)]).await;
+            assert_eq!(many[1].retry_after(), Some(MINUTE), "{algorithm}");
+            let denied = here.at(at(60_000_006)).check("bob").await;
+            assert_eq!((denied.source(), denied.retry_after()), (DecisionSource::Pause, Some(MINUTE)));
+        }
+        let builder = SharedLimiter::<str>::builder(&client, "none", Quota::per_second(3));
+        let refused = builder.penalty(Duration::ZERO).build().unwrap_err().to_string();
+        assert!(refused.starts_with("penalty 0 would pause no key"), "{refused}");
+    });
+}
+
+#[test]
+fn leases_and_unsynchronized_counts_have_the_penalty() {
+    on_server(async |server| {
+        for leases in [true, false] {
+            let limiter = || {
+                let quota = Quota::new(40, Duration::from_secs(1));
+                let client = patient(server.url());
+                let builder = SharedLimiter::<str>::builder(&client, format!("{leases}"), quota);
+                let builder =
+                    builder.deadline(PATIENT).when_unavailable(WhenUnavailable::Deny).penalty(MINUTE);
+                match leases {
+                    true => builder.lease(10).build().unwrap(),
+                    false => builder.algorithm(Algorithm::SlidingWindow).max_unsynced(10).build().unwrap(),
+                }
+            };
+            let (here, there) = (limiter(), limiter());
+            until_async("they are connected", async || {
+                here.client().connect().await.is_ok() && there.client().connect().await.is_ok()
+            })
+            .await;
+            let since = Instant::now();
+            let denied = loop {
+                let decision = here.check("alice").await;
+                if !decision.is_allowed() {
+                    break decision;
+                }
+            };
+            assert!(matches!(denied.source(), DecisionSource::Store | DecisionSource::Lease), "{denied:?}");
+            assert_eq!(denied.retry_after(), Some(MINUTE), "{denied:?}");
+            // A full second would refill the quota, and each of these denials could extend the pause.
+            let ends = Instant::now() + MINUTE;
+            tokio::time::sleep(Duration::from_millis(1_100)).await;
+            for _ in 0..20 {
+                let denied = here.check("alice").await;
+                assert_eq!((denied.source(), denied.remaining()), (DecisionSource::Pause, 0), "{denied:?}");
+                let retry_at = Instant::now() + denied.retry_after().unwrap();
+                // A lease repeats the time of a denial in whole milliseconds.
+                let earliest = since + MINUTE - Duration::from_millis(1);
+                assert!((earliest..=ends + MARGIN).contains(&retry_at), "{denied:?}");
+            }
+            until_async("the other machine denies the key", async || {
+                !there.check("alice").await.is_allowed()
+            })
+            .await;
+            assert_eq!(there.check("alice").await.source(), DecisionSource::Pause);
+        }
+    });
+}
+
+#[test]
+fn without_a_store_the_fallback_has_the_penalty() {
+    on_server(async |server| {
+        let builder = builder(server.url(), Algorithm::TokenBucket).penalty(MINUTE);
+        let builder = builder.when_unavailable(WhenUnavailable::Local { share: 0.002 });
+        let limiter = builder.deadline(Duration::from_millis(300)).build().unwrap();
+        drop(server);
+        assert_eq!(limiter.check_n("alice", 2).await.source(), DecisionSource::Key);
+        assert_eq!(limiter.check("alice").await.retry_after(), Some(MINUTE));
+        assert_eq!(limiter.check("alice").await.source(), DecisionSource::Pause);
     });
 }
 
