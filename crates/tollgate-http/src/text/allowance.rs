@@ -56,7 +56,7 @@ impl Allowances {
         let mut words = Words::new(text);
         let mut all = Vec::new();
         loop {
-            all.push(one(words.take_until(|word| word == "and"))?);
+            all.push(one(words.take_until(|words| words.start_with(&["and"])))?);
             if !words.take("and") {
                 break;
             }
@@ -78,7 +78,7 @@ impl Allowances {
 
     /// Consumes the allowances' words, which end before `class` or `by`.
     pub(super) fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
-        Self::parse(words.take_until(|word| word == "class" || word == "by"))
+        Self::parse(words.take_until(|words| words.start_with(&["class"]) || words.start_with(&["by"])))
     }
 
     /// Returns the quotas of the rates.

@@ -74,7 +74,7 @@ pub(super) fn take_class_by(words: &mut Words<'_>) -> Result<Option<ClassByText>
         return Ok(None);
     }
     *words = ahead;
-    let text = words.take_until(|word| word == "then");
+    let text = words.take_until(|words| words.start_with(&["then", "pause"]));
     class_by(text).map(Some)
 }
 

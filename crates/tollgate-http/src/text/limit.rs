@@ -136,7 +136,7 @@ impl FromStr for LimitText {
         }
         let mut words = Words::new(rest);
         let mut ahead = words.clone();
-        ahead.take_until(|word| word == "by");
+        ahead.take_until(|words| words.start_with(&["by"]));
         if ahead.peek().is_none() {
             return Err(invalid("without `by`"));
         }
@@ -338,6 +338,7 @@ pub(super) fn take_penalty(words: &mut Words<'_>) -> Result<Duration, TextError>
     let text = if ahead.take("pause") { ahead.next() } else { None };
     // A quota has the period as its second half, in the same spelling as a penalty.
     let time = text.and_then(|time| format!("1/{time}").parse::<Quota>().ok()).map(|quota| quota.period());
+    let time = time.filter(|time| !time.is_zero());
     *words = ahead;
     time.ok_or_else(|| {
         TextError::new(format!(
@@ -556,7 +557,12 @@ impl fmt::Display for LimitText {
         self.only.as_ref().map_or(Ok(()), |scope| write!(f, " for {scope}"))?;
         self.except.as_ref().map_or(Ok(()), |scope| write!(f, " except {scope}"))?;
         self.class_by.as_ref().map_or(Ok(()), |by| write!(f, " {by}"))?;
-        self.penalty.map_or(Ok(()), |time| write!(f, " then pause {}", period(Quota::new(1, time))))
+        self.penalty.map_or(Ok(()), |time| {
+            let time = period(Quota::new(1, time));
+            // A quota's period lacks its number if the number is 1.
+            let one = if time.starts_with(char::is_alphabetic) { "1" } else { "" };
+            write!(f, " then pause {one}{time}")
+        })
     }
 }
 
@@ -686,6 +692,29 @@ mod tests {
     }
 
     #[test]
+    fn a_penalty_is_the_last_part_of_a_limit() {
+        let penalty = |text: &str| {
+            let limit = parsed(text);
+            assert_eq!(limit.to_string(), text);
+            limit.parts(&[]).iter().map(|part| part.penalty.unwrap()).collect::<Vec<_>>()
+        };
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        assert_eq!(penalty("a=5/min by ip then pause 10min"), [minutes(10)]);
+        assert_eq!(
+            penalty("a=5/min by header then for POST /login then pause 90s"),
+            [minutes(1) + minutes(1) / 2]
+        );
+        let text =
+            "a=5/min and 9/d class b unlimited by ip else deny except GET class by header then then pause 1h";
+        assert_eq!(penalty(text), [minutes(60), minutes(60)]);
+        assert_eq!(
+            penalty("a=blocked class b 1/s by ip class by key in f then pause 1ns"),
+            [Duration::from_nanos(1)]
+        );
+        assert_eq!(penalty("a=unlimited by ip class by key in f then pause 1s"), [Duration::from_secs(1)]);
+    }
+
+    #[test]
     fn a_limit_allows_rates_a_number_at_once_everything_or_nothing() {
         let parts = |text: &str| {
             let parts = parsed(text).parts(&[]);
@@ -779,6 +808,20 @@ mod tests {
             ("a=1/s class b 2/s by ip class by query p", "invalid `class by query p`: expected"),
             ("a=1/s class b 2/s by ip class by header p in a b", "invalid `class by header p in a b`"),
             ("a=1/s class b 2/s by ip class by", "invalid `class by `: expected"),
+            ("a=1/s by ip then", "invalid words after `then`: expected `pause` and a time from 1ns to"),
+            ("a=1/s by ip then pause", "invalid words after `then`"),
+            ("a=1/s by ip then pause 10", "invalid words after `then`"),
+            ("a=1/s by ip then pause 0s", "invalid words after `then`"),
+            ("a=1/s by ip then pause 9999999d", "invalid words after `then`"),
+            ("a=1/s by ip then block 10min", "invalid words after `then`"),
+            (
+                "a=1/s by ip then pause 10min for POST",
+                "`for` is unexpected here: expected `for ...`, `except",
+            ),
+            ("a=1/s by ip for then pause 1s", "missing condition"),
+            ("a=1/s by nothing then pause 1s", "`then pause` with `by nothing`, which would pause all"),
+            ("a=1/s and 2 at once by ip then pause 1s", "`then pause` beside `at once`"),
+            ("a=blocked by ip then pause 1s", "`then pause` without a rate"),
         ];
         for (text, part) in table {
             let message = refused(text);

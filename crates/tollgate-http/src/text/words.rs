@@ -40,12 +40,18 @@ impl<'t> Words<'t> {
         is_next
     }
 
-    /// Consumes all words before the first word for which `ends` returns true, and returns the
+    /// Returns whether these words are next.
+    pub(super) fn start_with(&self, words: &[&str]) -> bool {
+        let mut ahead = self.clone();
+        words.iter().all(|word| ahead.take(word))
+    }
+
+    /// Consumes all words before the first position for which `ends` returns true, and returns the
     /// consumed text.
-    pub(super) fn take_until(&mut self, ends: impl Fn(&str) -> bool) -> &'t str {
+    pub(super) fn take_until(&mut self, ends: impl Fn(&Self) -> bool) -> &'t str {
         let from = self.at;
         while let Some(word) = self.peek() {
-            if ends(word) {
+            if ends(self) {
                 break;
             }
             self.skip(word);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tollgate::ManualClock;
 use tollgate_http::program;
 use tollgate_http::settings::{LayerSettings, LimitText};
-use tollgate_http::{LayerError, PeerAddr, RefusalReason};
+use tollgate_http::{LayerError, Metrics, PeerAddr, RefusalReason};
 
 fn settings(limits: &[&str]) -> LayerSettings {
     let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
@@ -186,6 +186,47 @@ fn requests_at_once_end_with_their_responses() {
 }
 
 #[test]
+fn a_refused_client_stays_refused_for_its_penalty() {
+    use std::time::Duration;
+    // The limit with the penalty is first or second, and beside a limit that has room.
+    for texts in [
+        &["logins=2/min by ip for POST /login then pause 10min"][..],
+        &["logins=2/min by ip for POST /login then pause 10min", "all=99/min by nothing"],
+        &["all=99/min by nothing", "logins=2/min by ip for POST /login then pause 10min"],
+    ] {
+        let metrics = Metrics::new();
+        let settings = settings(texts);
+        let clock = ManualClock::new();
+        let time = tollgate::Clock::from(&clock);
+        let builder = settings.builder_with(|part| program::local(&settings, part, Some(&time)));
+        let builder = builder.unwrap_or_else(|error: LayerError| panic!("{error}"));
+        let site = Running { layer: builder.metrics(&metrics).build().unwrap(), clock };
+        let login = |address: &str| site.send(request("POST", "/login", address, &[]));
+        assert_eq!([(); 2].map(|()| login("192.0.2.1").status.as_u16()), [200, 200]);
+        let first = login("192.0.2.1");
+        assert_eq!((first.status.as_u16(), first.header("retry-after")), (429, Some("600")));
+        assert!(first.json()["detail"].as_str().unwrap().contains("exceeded: retry after 600 seconds"));
+        // The quota has refilled, but the penalty lasts. A request during the penalty does not extend
+        // it.
+        site.clock.advance(Duration::from_secs(599));
+        let second = login("192.0.2.1");
+        assert_eq!((second.status.as_u16(), second.header("retry-after")), (429, Some("1")));
+        let told = "rate limit \"logins\" refuses this client for a while, because it was exceeded: retry after 1 second";
+        assert_eq!(second.json()["detail"], told);
+        assert_eq!(login("192.0.2.2").status.as_u16(), 200);
+        assert_eq!(site.status(from("192.0.2.1", "/", &[])), 200, "the limit is not for this path");
+        site.clock.advance(Duration::from_secs(1));
+        assert_eq!([(); 3].map(|()| login("192.0.2.1").status.as_u16()), [200, 200, 429]);
+        let text = metrics.prometheus_text();
+        for (outcome, count) in [("allowed", 5), ("denied", 2), ("paused", 1)] {
+            let line =
+                format!("tollgate_decisions_total{{limit=\"logins\",outcome=\"{outcome}\"}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
+}
+
+#[test]
 fn a_blocked_client_is_refused_for_a_reason_of_its_own() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let settings = settings(&["admin=blocked by nothing for /admin/{*path}", "all=9/h by nothing"]);
@@ -311,6 +352,8 @@ fn a_limit_is_a_table_in_a_file() {
         "api=10/min and 8 at once class bot blocked class paid 1000/min by header x-key known or ip else share for \
          /api/{*path} or host api.example.com except preflight class by key in f.csv"
     );
+    let limit = read(json!({ "name": "a", "quota": "1/s", "by": "ip", "then": "pause 10min" }));
+    assert_eq!(limit.unwrap().to_string(), "a=1/s by ip then pause 10min");
     let table = [
         (json!({ "name": "a", "quota": "1/s" }), "missing field `by`"),
         (json!({ "name": "a=1/s by ip", "quota": "1/s", "by": "ip" }), "invalid name `a=1/s by ip`"),
@@ -325,6 +368,8 @@ fn a_limit_is_a_table_in_a_file() {
         ),
         (json!({ "name": "a", "quota": "1/s", "by": "ip", "for": "post" }), "invalid condition `post`"),
         (json!({ "name": "a", "quota": "1/s", "by": "ip", "class": { "b": "2/s" } }), "without `class by`"),
+        (json!({ "name": "a", "quota": "1/s", "by": "ip", "then": "10min" }), "invalid words after `then`"),
+        (json!({ "name": "a", "quota": "1/s", "by": "ip", "then": "pause 1s x" }), "words after the time in"),
     ];
     for (value, part) in table {
         let message = read(value.clone()).unwrap_err();

@@ -110,9 +110,15 @@ fn limit(input: &mut Input<'_>) -> String {
         _ => (String::new(), String::new()),
     };
     text += &classes;
+    // A penalty requires a rate, and no permits.
+    let is_of_rates = text.contains('/') && !text.contains(" at once");
+    let penalty = match input.below(4) {
+        0 if is_of_rates => format!(" then pause {}", ["10min", "1s", "1ns", "90s", "7d"][input.below(5)]),
+        _ => String::new(),
+    };
     let alternatives = distinct((0..1 + input.below(3)).map(|_| parts(input, &by)));
     let otherwise = ["", " else deny", " else allow", " else share"][input.below(4)];
-    text + " by " + &alternatives.join(" or ") + otherwise + &scopes(input) + &by
+    text + " by " + &alternatives.join(" or ") + otherwise + &scopes(input) + &by + &penalty
 }
 
 fn allowances(input: &mut Input<'_>) -> String {

@@ -45,7 +45,7 @@ fn describe(settings: &LayerSettings, metrics: &Metrics, limit: &LimitPart, limi
         "name": limit.name,
         "quota": limit.allowance.to_string(),
         "classes": classes,
-        "penalty-seconds": limit.penalty.map(|time| time.as_secs_f64()),
+        "penalty_seconds": limit.penalty.map(|time| time.as_secs_f64()),
         "key": key_text(limit).map(ToString::to_string),
         "algorithm": settings.algorithm.to_string(),
         "shadow": is_shadow(settings, limit),

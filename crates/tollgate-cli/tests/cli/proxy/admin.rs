@@ -90,10 +90,30 @@ async fn the_limits_are_listed() {
     assert_eq!((&all["name"], &all["key"], &all["keys"]), (&json!("all"), &json!(null), &json!(null)));
     let expected = json!({
         "name": "per-ip", "quota": "2/h", "classes": {}, "key": "ip", "algorithm": "token-bucket",
-        "shadow": true, "shared": false, "keys": 1, "decisions": 1,
+        "penalty_seconds": null, "shadow": true, "shared": false, "keys": 1, "decisions": 1,
     });
     assert_eq!(*per_ip, expected);
     assert_eq!(get(proxy.metrics, "/limits/per-ip", "").await.json(), expected);
+}
+
+#[tokio::test]
+async fn a_refused_client_stays_refused_for_its_penalty() {
+    let upstream = Upstream::start(hello).await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "per-ip=2/s by ip then pause 10min"]);
+    assert_eq!(get(proxy.metrics, "/limits/per-ip", "").await.json()["penalty_seconds"], 600.0);
+    while get(proxy.address, "/", "").await.status == 200 {}
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    let refused = get(proxy.address, "/", "").await;
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!(refused.status == 429 && (590..600).contains(&wait), "{refused:?}");
+    assert_eq!(
+        metric(proxy.metrics, "tollgate_decisions_total{limit=\"per-ip\",outcome=\"paused\"}").await,
+        1.0
+    );
+    let state = get(proxy.metrics, "/limits/per-ip/keys/127.0.0.1", "").await.json();
+    assert!(state["retry_after_seconds"].as_f64().unwrap() > 590.0, "{state}");
+    assert_eq!(delete(&proxy, "/limits/per-ip/keys/127.0.0.1").await.status, 204);
+    assert_eq!(get(proxy.address, "/", "").await.status, 200);
 }
 
 #[tokio::test]
