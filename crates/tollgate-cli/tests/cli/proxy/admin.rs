@@ -104,7 +104,7 @@ async fn a_refused_client_stays_refused_for_its_penalty() {
     while get(proxy.address, "/", "").await.status == 200 {}
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     let refused = get(proxy.address, "/", "").await;
-    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
     assert!(refused.status == 429 && (590..600).contains(&wait), "{refused:?}");
     assert_eq!(
         metric(proxy.metrics, "tollgate_decisions_total{limit=\"per-ip\",outcome=\"paused\"}").await,
