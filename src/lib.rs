@@ -78,7 +78,7 @@
 //!
 //! | method | progress | allocates |
 //! |---|---|---|
-//! | `check`, `check_many`, `force`, `reserve`, `acquire` | lock-free; a denial by a [`SingleLimiter`] is wait-free ¹ | for a known key, no ¹; a new key may start a turnover, which allocates the next part of the table, and so may a known key if the table has long been far too large; `check_many` extends the caller's list |
+//! | `check`, `check_many`, `check_many_n`, `force`, `reserve`, `acquire` | lock-free; a denial by a [`SingleLimiter`] is wait-free ¹ | for a known key, no ¹; a new key may start a turnover, which allocates the next part of the table, and so may a known key if the table has long been far too large; the two for many keys extend the caller's list |
 //! | `peek`, `quota`, `key_quota`, [`InFlight::in_flight`]; `is_idle` and `bytes` of a [`SingleLimiter`] | lock-free; wait-free for a [`SingleLimiter`] ¹ | no |
 //! | `refund`, `reset`; the end of a [`Permit`] | lock-free | no ² |
 //! | [`check_all`], [`reserve_all`], [`Charge::refund`], [`ReservationSet`] | as the checks, peeks and refunds of the limits | as these calls; [`reserve_all`] and later records allocate lists, and the first call of a thread may register the thread as a reader once or twice more |

@@ -56,7 +56,6 @@ impl Time for Tick {
 /// |---|---|
 /// | `reserve`, `reserve_owned` | `check_n`, and later `refund_n` or `force` of another view: a reservation is settled at a later time |
 /// | `for_key_owned` | `for_key` |
-/// | `check_many` | `check` for each key |
 /// | `set_key_quota` | `set_key_quotas` with one key |
 /// | `most_denied` | `keys`, sorted by [`KeyState::denied`](crate::KeyState::denied) |
 /// | `is_idle` | `peek`: the limiter is idle if [`reset_after`](crate::Decision::reset_after) is zero |

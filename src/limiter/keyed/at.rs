@@ -5,7 +5,7 @@ use super::limiter::Limiter;
 use crate::decision::Decision;
 use crate::error::{PauseError, QuotaError};
 use crate::limiter::store::exact_keys::ExactKeys;
-use crate::limiter::store::interface::{Accepts, KeyOf, Store};
+use crate::limiter::store::interface::{Accepts, KeyOf, OneToken, Store};
 use crate::limiter::time_of::At;
 use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::quota::Quota;
@@ -51,6 +51,47 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     {
         let now = self.now;
         self.limiter.check_at(key, cost, move || now)
+    }
+
+    /// Checks many keys like [`Limiter::check_many`], at the time of this view.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let mut decisions = Vec::new();
+    /// limiter.at(Tick::ZERO).check_many(&[7, 8, 7], &mut decisions);
+    /// assert_eq!(decisions.iter().filter(|decision| decision.is_allowed()).count(), 2);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
+    where
+        Q: KeyOf<K> + ?Sized + 'k,
+        S: Accepts<Q>,
+    {
+        let now = self.now;
+        self.limiter.check_many_at(keys.into_iter().map(|key| (key, OneToken)), || now, decisions);
+    }
+
+    /// Checks many keys with their costs like [`Limiter::check_many_n`], at the time of this view.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(10)).build()?;
+    /// let mut decisions = Vec::new();
+    /// limiter.at(Tick::ZERO).check_many_n([(&7, 6), (&7, 6)], &mut decisions);
+    /// assert_eq!(decisions.iter().filter(|decision| decision.is_allowed()).count(), 1);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn check_many_n<'k, Q>(
+        &self,
+        requests: impl IntoIterator<Item = (&'k Q, u64)>,
+        decisions: &mut Vec<Decision>,
+    ) where
+        Q: KeyOf<K> + ?Sized + 'k,
+        S: Accepts<Q>,
+    {
+        let now = self.now;
+        self.limiter.check_many_at(requests, || now, decisions);
     }
 
     /// Peeks at a key like [`Limiter::peek`], at the time of this view.

@@ -9,7 +9,7 @@ use crate::limiter::held::reservation::Reservation;
 use crate::limiter::pauses::Pauses;
 use crate::limiter::resets::Resets;
 use crate::limiter::store::fingerprints::Fingerprints;
-use crate::limiter::store::interface::{Accepts, BATCH, KeyOf, Request, Store, in_batches};
+use crate::limiter::store::interface::{Accepts, BATCH, Cost, KeyOf, OneToken, Request, Store, in_batches};
 use crate::limiter::time_of::{At, OwnClock, Time};
 use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::limiter::together::look::Look;
@@ -244,7 +244,30 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: KeyOf<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
-        self.check_many_at(keys, || self.clock.now(), decisions);
+        self.check_many_at(keys.into_iter().map(|key| (key, OneToken)), || self.clock.now(), decisions);
+    }
+
+    /// Calls [`check_n`](Self::check_n) for many keys with their costs, like
+    /// [`check_many`](Self::check_many).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1000)).build()?;
+    /// let mut decisions = Vec::new();
+    /// limiter.check_many_n([(&7, 600), (&8, 600), (&7, 600)], &mut decisions);
+    /// let allowed: Vec<bool> = decisions.iter().map(|decision| decision.is_allowed()).collect();
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn check_many_n<'k, Q>(
+        &self,
+        requests: impl IntoIterator<Item = (&'k Q, u64)>,
+        decisions: &mut Vec<Decision>,
+    ) where
+        Q: KeyOf<K> + ?Sized + 'k,
+        S: Accepts<Q>,
+    {
+        self.check_many_at(requests, || self.clock.now(), decisions);
     }
 
     /// Returns the answer that [`check`](Self::check) would give now. Does not charge or insert the
@@ -453,9 +476,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// Checks like [`check_many`](Self::check_many), at the times returned by `now`.
-    pub(crate) fn check_many_at<'k, Q: ?Sized + 'k>(
+    pub(crate) fn check_many_at<'k, Q: ?Sized + 'k, C: Cost>(
         &self,
-        keys: impl IntoIterator<Item = &'k Q>,
+        keys: impl IntoIterator<Item = (&'k Q, C)>,
         now: impl Fn() -> Tick,
         decisions: &mut Vec<Decision>,
     ) where
@@ -465,11 +488,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         // The lower bound is a hint from the caller's iterator and may be wrong, so it is capped.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
         let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
-        let request = Request { cost: 1, resets: &self.resets, refuse };
+        let request = Request { cost: 0, resets: &self.resets, refuse };
         in_batches(keys, |batch| {
             // While the iterator filled the batch, the first key may have been paused.
             if self.pauses.are_used() {
-                return decisions.extend(batch.iter().map(|key| self.check_beside_pauses(*key, 1, now()).0));
+                return decisions.extend(
+                    batch.iter().map(|&(key, cost)| self.check_beside_pauses(key, cost.tokens(), now()).0),
+                );
             }
             self.store.check_batch(batch, &now, request, decisions);
         });

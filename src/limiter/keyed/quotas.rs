@@ -176,6 +176,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// are changed one after the other. If a quota is refused, or if the iterator panics, no quotas
     /// are changed.
     ///
+    /// To replace the quotas of all keys by a new list, pass the keys of the earlier list that are
+    /// missing in the new one with `None` in the same call. A limiter of fingerprints cannot list
+    /// these keys, because it stores no keys.
+    ///
     /// # Errors
     ///
     /// Same as [`set_quota`](Self::set_quota). The error describes the first refused quota. With

@@ -1,7 +1,7 @@
 //! The store of exact keys: an index that maps the keys themselves to their states.
 
 use super::hash::FoldHash;
-use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, sweep_by_steps};
+use super::interface::{Accepts, Cost, Request, Settings, Store, ToKey, forget_all, sweep_by_steps};
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::exact::{Asked, ExactStore, StoreFull, spread};
@@ -169,16 +169,16 @@ where
         decision.stamped(stamp)
     }
 
-    fn check_batch(
+    fn check_batch<C: Cost>(
         &self,
-        keys: &[&Q],
+        keys: &[(&Q, C)],
         now: impl Fn() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
         decisions: &mut Vec<Decision>,
     ) {
         let now = now();
-        for &key in keys {
-            decisions.push(self.check(key, || now, request));
+        for &(key, cost) in keys {
+            decisions.push(self.check(key, || now, Request { cost: cost.tokens(), ..request }));
         }
     }
 

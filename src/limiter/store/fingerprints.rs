@@ -2,7 +2,7 @@
 //! state.
 
 use super::hash::FoldHash;
-use super::interface::{Accepts, BATCH, Request, Settings, Store, forget_all, sweep_by_steps};
+use super::interface::{Accepts, BATCH, Cost, Request, Settings, Store, forget_all, sweep_by_steps};
 use crate::decision::{Decision, SlowDecision};
 use crate::error::Refused;
 use crate::limiter::build::method::Method;
@@ -160,16 +160,16 @@ where
         self.check_in(view, line, key, now, request)
     }
 
-    fn check_batch(
+    fn check_batch<C: Cost>(
         &self,
-        keys: &[&Q],
+        keys: &[(&Q, C)],
         now: impl Fn() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
         decisions: &mut Vec<Decision>,
     ) {
-        let mut batch = [Fingerprint::default(); BATCH];
-        for (fingerprint, key) in batch.iter_mut().zip(keys) {
-            *fingerprint = self.fingerprint(*key);
+        let mut batch = [(Fingerprint::default(), keys[0].1); BATCH];
+        for (known, &(key, cost)) in batch.iter_mut().zip(keys) {
+            *known = (self.fingerprint(key), cost);
         }
         self.check_together(&batch[..keys.len()], now, request, decisions);
     }
@@ -299,9 +299,9 @@ impl<H> Fingerprints<H> {
     /// Checks the keys of a batch. This method prefetches all lines before it reads the clock, and
     /// looks up all keys before it charges the first one. This order makes the lookups overlap,
     /// because a compare-and-swap prevents the processor from executing later instructions early.
-    fn check_together(
+    fn check_together<C: Cost>(
         &self,
-        keys: &[Fingerprint],
+        keys: &[(Fingerprint, C)],
         now: impl Fn() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
         decisions: &mut Vec<Decision>,
@@ -309,25 +309,28 @@ impl<H> Fingerprints<H> {
         let guard = pin();
         let Ok(view) = self.table.view(&guard) else {
             let now = now();
-            return decisions.extend(keys.iter().map(|&key| self.check_everywhere(key, now, request).0));
+            return decisions.extend(keys.iter().map(|&(key, cost)| {
+                self.check_everywhere(key, now, Request { cost: cost.tokens(), ..request }).0
+            }));
         };
-        let mut lines = [view.first_line(keys[0]); BATCH];
-        for (line, &key) in lines.iter_mut().zip(keys) {
+        let mut lines = [view.first_line(keys[0].0); BATCH];
+        for (line, &(key, _)) in lines.iter_mut().zip(keys) {
             *line = view.first_line(key);
         }
         let now = now();
         let mut found = [None; BATCH];
-        for ((found, line), &key) in found.iter_mut().zip(&lines).zip(keys) {
+        for ((found, line), &(key, _)) in found.iter_mut().zip(&lines).zip(keys) {
             *found = line.find_or_prefetch(key);
         }
         let (bucket, stamp) = (view.bucket(), view.stamp().plus(request.resets.stamp()));
-        for (&key, &found) in keys.iter().zip(&found) {
+        for (&(key, cost), &found) in keys.iter().zip(&found) {
             if let (Some(bucket), Some(word)) = (bucket, found)
-                && let Some((decision, is_charged)) = take(bucket, word, now, 1)
+                && let Some((decision, is_charged)) = take(bucket, word, now, cost.tokens())
             {
                 self.table.tend_in_turn(is_charged, key, now);
                 decisions.push(decision.stamped(stamp));
             } else {
+                let request = Request { cost: cost.tokens(), ..request };
                 decisions.push(self.check_again(view, key, now, request).0);
             }
         }

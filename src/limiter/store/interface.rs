@@ -43,6 +43,29 @@ pub struct Request<'l, R> {
     pub(crate) refuse: R,
 }
 
+/// The cost of a request in a batch.
+pub trait Cost: Copy {
+    fn tokens(self) -> u64;
+}
+
+/// One token. A batch of requests for one token each stores no costs.
+#[derive(Clone, Copy)]
+pub(crate) struct OneToken;
+
+impl Cost for OneToken {
+    #[inline(always)]
+    fn tokens(self) -> u64 {
+        1
+    }
+}
+
+impl Cost for u64 {
+    #[inline(always)]
+    fn tokens(self) -> u64 {
+        self
+    }
+}
+
 /// A store for the keys of a [`Limiter`](crate::Limiter). It is either
 /// [`Fingerprints`](crate::store::Fingerprints) or [`ExactKeys`](crate::store::ExactKeys).
 ///
@@ -160,12 +183,12 @@ pub trait Accepts<Q: ?Sized>: Store {
         now: impl FnOnce() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> Decision;
-    /// Charges one token to each of 1 to [`BATCH`] keys, and appends the answers to `decisions`.
-    /// All keys are charged at the same time.
+    /// Charges each of 1 to [`BATCH`] keys for its cost, and appends the answers to `decisions`. All
+    /// keys are charged at the same time. The cost in `request` has no meaning.
     #[doc(hidden)]
-    fn check_batch(
+    fn check_batch<C: Cost>(
         &self,
-        keys: &[&Q],
+        keys: &[(&Q, C)],
         now: impl Fn() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
         decisions: &mut Vec<Decision>,

@@ -388,8 +388,18 @@ mod batches {
                         many.sweep(1);
                     }
                     let mut decisions = Vec::new();
-                    many.check_many(&keys, &mut decisions);
-                    let expected: Vec<_> = keys.iter().map(|key| one.check(key)).collect();
+                    let cost = |key: &u64| if round % 4 < 2 { 1 } else { key % 5 };
+                    let costs = keys.iter().map(|key| (key, cost(key)));
+                    // A view decides at its own time.
+                    let later = clock.now() + Duration::from_secs(round % 2);
+                    match round % 4 {
+                        0 => many.check_many(&keys, &mut decisions),
+                        1 => many.at(later).check_many(&keys, &mut decisions),
+                        2 => many.check_many_n(costs, &mut decisions),
+                        _ => many.at(later).check_many_n(costs, &mut decisions),
+                    }
+                    let expected: Vec<_> =
+                        keys.iter().map(|key| one.at(later).check_n(key, cost(key))).collect();
                     assert_eq!(decisions, expected, "{algorithm:?} in round {round}");
                     denied += decisions.iter().filter(|decision| !decision.is_allowed()).count();
                 }
