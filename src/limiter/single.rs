@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Denied, SlowDecision, Stamp};
 use crate::error::QuotaError;
 use crate::limiter::build::builder::Builder;
-use crate::limiter::build::kind::{Kind, Rated};
+use crate::limiter::build::kind::Kind;
 use crate::limiter::build::method::Method;
 use crate::limiter::held::reservation::Reservation;
 use crate::limiter::together::chargeable::Chargeable;
@@ -511,7 +511,6 @@ impl Chargeable for At<'_, SingleLimiter> {
 }
 
 impl Kind for SingleLimiter {
+    type Limit = Quota;
     type Hash = ();
 }
-
-impl Rated for SingleLimiter {}

@@ -1,6 +1,6 @@
 //! The settings of a limiter. Building the limiter checks them.
 
-use super::kind::{Keyed, Kind, Rated};
+use super::kind::{Kind, Sweepable};
 use super::method::Method;
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
@@ -102,7 +102,7 @@ impl<L: Kind> Builder<L> {
     }
 }
 
-impl<L: Rated> Builder<L> {
+impl<L: Kind<Limit = Quota>> Builder<L> {
     /// Sets the algorithm that enforces the quota. The default is [`Algorithm::TokenBucket`].
     ///
     /// ```
@@ -168,7 +168,7 @@ impl<L: Rated> Builder<L> {
     }
 }
 
-impl<L: Keyed> Builder<L> {
+impl<L: Kind + Sweepable> Builder<L> {
     /// Sets the maximum number of keys that the limiter tracks at the same time. This is also a
     /// hard cap on the limiter's memory (see [Memory](crate::Limiter#memory)).
     ///
@@ -225,7 +225,7 @@ impl<L: Keyed> Builder<L> {
     }
 }
 
-impl<L: Rated + Keyed> Builder<L> {
+impl<L: Kind<Limit = Quota> + Sweepable> Builder<L> {
     /// Sets a penalty: a denial [pauses](crate::Limiter::pause) its key for `time`. By default, a
     /// denied key is allowed again as soon as its quota has refilled.
     ///

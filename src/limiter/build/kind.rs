@@ -1,11 +1,11 @@
 //! The kinds of limiters that a [`Builder`](crate::Builder) builds.
 //!
-//! | limiter | [`Rated`] | [`Keyed`] |
+//! | limiter | [`Limit`](Kind::Limit) | has many keys ([`Sweepable`]) |
 //! |---|---|---|
-//! | [`Limiter`](crate::Limiter) | yes | yes |
-//! | [`ClassLimiter`](crate::ClassLimiter) | yes | yes |
-//! | [`SingleLimiter`](crate::SingleLimiter) | yes | |
-//! | [`InFlight`](crate::InFlight) | | yes |
+//! | [`Limiter`](crate::Limiter) | a [`Quota`](crate::Quota) | yes |
+//! | [`ClassLimiter`](crate::ClassLimiter) | a [`Quota`](crate::Quota) | yes |
+//! | [`SingleLimiter`](crate::SingleLimiter) | a [`Quota`](crate::Quota) | no |
+//! | [`InFlight`](crate::InFlight) | a number of permits, as a `u64` | yes |
 //!
 //! Only these limiters have builders. [`Sweepable`] can be implemented for any type that contains
 //! limiters for many keys.
@@ -16,16 +16,13 @@ pub(crate) const BUDGET: usize = 1024;
 
 /// A limiter that has a builder.
 pub trait Kind {
+    /// The limit that the limiter enforces. It determines which settings the
+    /// [`Builder`](crate::Builder) has: an algorithm enforces only a quota, for example.
+    type Limit;
     /// The hash of the limiter's keys.
     #[doc(hidden)]
     type Hash;
 }
-
-/// A limiter that enforces a rate.
-pub trait Rated: Kind {}
-
-/// A limiter for many keys.
-pub trait Keyed: Kind + Sweepable {}
 
 /// A type that a [`Sweeper`](crate::Sweeper) can sweep: a [`Limiter`](crate::Limiter), an
 /// [`InFlight`](crate::InFlight), or all classes of a [`ClassLimiter`](crate::ClassLimiter).

@@ -8,7 +8,7 @@ use super::permit::Permit;
 use crate::decision::Denied;
 use crate::error::QuotaError;
 use crate::limiter::build::builder::Builder;
-use crate::limiter::build::kind::{BUDGET, Keyed, Kind, Sweepable};
+use crate::limiter::build::kind::{BUDGET, Kind, Sweepable};
 use crate::limiter::keyed::limiter::Limiter;
 use crate::limiter::store::fingerprints::Fingerprints;
 use crate::limiter::store::interface::{Accepts, KeyOf, Store};
@@ -345,10 +345,9 @@ impl<K: ?Sized, S> Clone for InFlight<K, S> {
 }
 
 impl<K: ?Sized, S: Store> Kind for InFlight<K, S> {
+    type Limit = u64;
     type Hash = S::Hash;
 }
-
-impl<K: ?Sized, S: Store> Keyed for InFlight<K, S> {}
 
 impl<K: ?Sized, S: Store> Sweepable for InFlight<K, S> {
     fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {

@@ -11,9 +11,10 @@
 //! keys of one class, and could fill the slots of all other classes with such keys.
 
 use super::limiter::Limiter;
-use crate::limiter::build::kind::{Keyed, Kind, Rated, Sweepable};
+use crate::limiter::build::kind::{Kind, Sweepable};
 use crate::limiter::store::fingerprints::Fingerprints;
 use crate::limiter::store::interface::Store;
+use crate::quota::Quota;
 use crate::stats::Stats;
 use std::fmt;
 use std::sync::Arc;
@@ -199,12 +200,9 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
 }
 
 impl<K: ?Sized, S: Store> Kind for ClassLimiter<K, S> {
+    type Limit = Quota;
     type Hash = S::Hash;
 }
-
-impl<K: ?Sized, S: Store> Rated for ClassLimiter<K, S> {}
-
-impl<K: ?Sized, S: Store> Keyed for ClassLimiter<K, S> {}
 
 impl<K: ?Sized, S: Store> Sweepable for ClassLimiter<K, S> {
     fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {

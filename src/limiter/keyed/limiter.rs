@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::decision::{Decision, DecisionSource, Denied, Figures, NEVER, Outcome, SlowDecision};
 use crate::limiter::build::builder::Builder;
-use crate::limiter::build::kind::{BUDGET, Keyed, Kind, Rated, Sweepable};
+use crate::limiter::build::kind::{BUDGET, Kind, Sweepable};
 use crate::limiter::build::method::Method;
 use crate::limiter::held::reservation::Reservation;
 use crate::limiter::pauses::Pauses;
@@ -845,12 +845,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 }
 
 impl<K: ?Sized, S: Store> Kind for Limiter<K, S> {
+    type Limit = Quota;
     type Hash = S::Hash;
 }
-
-impl<K: ?Sized, S: Store> Rated for Limiter<K, S> {}
-
-impl<K: ?Sized, S: Store> Keyed for Limiter<K, S> {}
 
 impl<K: ?Sized, S: Store> Sweepable for Limiter<K, S> {
     fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
