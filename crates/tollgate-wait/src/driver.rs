@@ -45,7 +45,8 @@ pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
 
 /// Why a sleeping waiter woke up.
 enum Woken {
-    /// The waiter was woken by its timer, by a preceding waiter, or by a returned permit.
+    /// The waiter was woken by its timer, by a preceding waiter, by a returned permit, or because
+    /// the queue was closed.
     Turn,
     /// The first waiter loses its place, because it has been inactive for too long.
     Overdue(First),
@@ -63,6 +64,9 @@ where
     const HOLDS: bool = needs_drop::<L::Turn>();
 
     pub(crate) async fn run(&self) -> Result<L::Turn, WaitError> {
+        if self.lines.is_closed() {
+            return Err(WaitError::Closed);
+        }
         // A cost of zero takes no tokens away from other waiters, so it does not queue unless the
         // key is paused.
         if self.cost == 0 && !Self::HOLDS {
@@ -110,7 +114,7 @@ where
                             Poll::Ready(()) => Poll::Ready(Woken::Overdue(first)),
                             Poll::Pending => self.poll_deadline(deadline.as_mut(), cx),
                         },
-                        Place::First | Place::Lost => Poll::Ready(Woken::Turn),
+                        Place::First | Place::Lost | Place::Closed => Poll::Ready(Woken::Turn),
                     })
                     .await
                 }
@@ -118,6 +122,7 @@ where
                     waiter.come_back();
                     Woken::Turn
                 }
+                Place::Closed => return Err(WaitError::Closed),
             };
             match woken {
                 Woken::Turn => {}

@@ -90,6 +90,8 @@
 //!   permit wakes the first waiter. All other waiters continue to sleep. Only a waiter whose own
 //!   turn is overdue wakes up to check on the first waiter, once in each interval of
 //!   [`patience`](WaitQueue::patience).
+//! - *A queue can be closed.* [`close`](WaitQueue::close) ends all waits, for example at a shutdown.
+//!   Waiters and later callers receive [`WaitError::Closed`] at once.
 //! - *Changes take effect.* The first waiter of a key checks its limiter at least once every
 //!   [`recheck`](WaitQueue::recheck), a second by default. This check detects a larger quota, a
 //!   refund, a reset, and a returned permit that was taken without the queue.
