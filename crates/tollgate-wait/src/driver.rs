@@ -210,7 +210,9 @@ where
             if asks_again {
                 continue;
             }
-            let rest = time_of(&self.limiter.quota_of(self.key, &at_once), all - asked);
+            // In a leaky queue, all waiters before this one start first.
+            let more = if at_once.start_after().is_zero() { all - asked } else { before };
+            let rest = time_of(&self.limiter.quota_of(self.key, &at_once), more);
             let wait = self.wait_of(&at_once)?.map(|wait| wait.saturating_add(rest));
             let wait = wait.max(self.limiter.pace_wait(self.key, before, self.cost));
             return Ok(wait.filter(|wait| !Self::HOLDS || !wait.is_zero()));
@@ -228,8 +230,8 @@ where
         poll_fn(|cx| Poll::Ready(waiter.look(cx.waker()))).await
     }
 
-    /// Returns how long a denied request must wait, or `None` if the time at which it would pass is
-    /// unknown.
+    /// Returns how long a request must wait that was denied or may only start later, or `None` if
+    /// the time at which it would pass is unknown.
     fn wait_of(&self, decision: &Decision) -> Result<Option<Duration>, WaitError> {
         let cost = self.cost;
         match (decision.outcome(), decision.retry_after()) {
@@ -245,7 +247,7 @@ where
                     Ok(None)
                 }
             }
-            (_, Some(wait)) => Ok(Some(wait)),
+            (_, Some(wait)) => Ok(Some(wait.max(decision.start_after()))),
             (_, None) if Self::HOLDS && decision.source() != DecisionSource::Policy => Ok(None),
             (_, None) => Err(WaitError::NoRetryTime),
         }

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use tollgate::{Algorithm, Limiter, Quota, WindowAlign};
-use tollgate_wait::WaitQueue;
+use tollgate_wait::{WaitError, WaitQueue};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -166,6 +166,101 @@ fn random_cancels_lose_no_token_and_no_turn() {
     // No token was granted in excess.
     let most = 20 + u64::try_from(simulation.now().as_millis()).unwrap();
     charged.iter().for_each(|charged| assert!(*charged <= most));
+}
+
+fn leaky_queue(
+    simulation: &Simulation,
+    quota: Quota,
+) -> Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> Sleep + use<>>> {
+    let builder = Limiter::builder(quota).algorithm(Algorithm::LeakyQueue);
+    let limiter = builder.clock(simulation.clock.clone()).build().unwrap();
+    Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).patience(ms(3_600_000)))
+}
+
+/// The waiters of a leaky queue start at even intervals, although its burst would admit all of them
+/// at once. A waiter that leaves takes no turn.
+#[test]
+fn a_leaky_queue_starts_its_waiters_evenly() {
+    let minutes = |minutes: u64| ms(minutes * 60_000);
+    let mut simulation = Simulation::new(9);
+    let queues = leaky_queue(&simulation, Quota::per_hour(10));
+    let starts = Starts::default();
+    for caller in 0..10 {
+        come(&mut simulation, &queues, &starts, caller, 1);
+    }
+    simulation.run_for(minutes(54));
+    let evenly: Vec<_> = (0..10).map(|caller| (caller, minutes(6) * caller as u32)).collect();
+    assert_eq!(*starts.borrow(), evenly);
+
+    // The next callers have costs of 2, 1 and 1. The first of them leaves, and then the second.
+    starts.borrow_mut().clear();
+    let first = come(&mut simulation, &queues, &starts, 10, 2);
+    let second = come(&mut simulation, &queues, &starts, 11, 2);
+    come(&mut simulation, &queues, &starts, 12, 2);
+    come(&mut simulation, &queues, &starts, 13, 1);
+    simulation.run_for(minutes(3));
+    simulation.drop_task(first);
+    simulation.run_for(minutes(1));
+    simulation.drop_task(second);
+    simulation.run_for(minutes(60));
+    assert_eq!(*starts.borrow(), [(12, minutes(60)), (13, minutes(72))]);
+    assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
+}
+
+/// A caller whose start is too late fails at once, and the wait in its error is the wait until its
+/// start, whatever the costs of those before it. A wait of zero takes no later start.
+#[test]
+fn a_late_start_in_a_leaky_queue_is_refused_at_once() {
+    let mut simulation = Simulation::new(10);
+    let queues = leaky_queue(&simulation, Quota::per_second(10).burst(5));
+    let starts = Starts::default();
+    assert!(pollster::block_on(queues.until_n_within(&7, 2, ms(0))).is_ok());
+    let late = |cost, max_wait| match pollster::block_on(queues.until_n_within(&7, cost, max_wait)) {
+        Err(WaitError::TooLong { wait, max_wait: allowed }) if allowed == max_wait => wait,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((late(1, ms(0)), late(5, ms(199))), (ms(200), ms(200)));
+    for (caller, cost) in [3, 1, 5, 5].into_iter().enumerate() {
+        come(&mut simulation, &queues, &starts, caller, cost);
+    }
+    // The waiters have a total cost of 14, and the first of them starts in 200 ms.
+    simulation.run_for(ms(50));
+    assert_eq!((late(1, ms(1_549)), late(5, ms(0))), (ms(1_550), ms(1_550)));
+    assert_eq!(
+        pollster::block_on(queues.until_n_within(&7, 6, ms(100))),
+        Err(WaitError::Never { cost: 6, capacity: 5 })
+    );
+    come(&mut simulation, &queues, &starts, 4, 1);
+    simulation.run_for(ms(10_000));
+    let expected = [(0, 200), (1, 500), (2, 600), (3, 1_100), (4, 1_600)];
+    assert_eq!(*starts.borrow(), expected.map(|(caller, at)| (caller, ms(at))));
+}
+
+/// Callers that find no waiter race for the same start, and one of them gets it. What the others
+/// were charged is given back.
+#[test]
+fn callers_that_race_for_a_start_of_a_leaky_queue_get_one_each() {
+    let builder = Limiter::builder(Quota::per_second(100)).algorithm(Algorithm::LeakyQueue);
+    let limiter: Limiter<u64> = builder.build().unwrap();
+    let queue = WaitQueue::new(limiter);
+    let begin = std::time::Instant::now();
+    let mut starts: Vec<_> = std::thread::scope(|scope| {
+        let callers = (0..20).map(|_| {
+            scope.spawn(|| {
+                let turn = queue.block_until_ready(&7).unwrap();
+                assert_eq!(turn.start_after(), ms(0));
+                turn.at()
+            })
+        });
+        let callers: Vec<_> = callers.collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+    });
+    starts.sort_unstable();
+    for pair in starts.windows(2) {
+        // A start may be a nanosecond early, because the limiter counts in grains.
+        assert!(pair[1].since(pair[0]) >= Duration::from_micros(9_999), "{starts:?}");
+    }
+    assert!(begin.elapsed() >= ms(189), "{:?}", begin.elapsed());
 }
 
 /// If the line is always full, each token is used the instant it becomes available, for every
