@@ -68,6 +68,44 @@ fn five_a_second_start_whoever_hangs_up() {
     assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
 }
 
+/// 1,400 waiters with random costs, such as the bodies of requests, of which 700 leave at random
+/// times. The others take exactly their own costs, without a gap.
+#[test]
+fn waiters_that_leave_a_long_line_take_no_token() {
+    let mut simulation = Simulation::new(11);
+    let mut random = fastrand::Rng::with_seed(41);
+    let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(100_000).burst(1_000))
+        .clock(simulation.clock.clone())
+        .build()
+        .unwrap();
+    let queues = WaitQueue::with_sleep(limiter, simulation.sleeper()).patience(ms(3_600_000));
+    let (queues, starts) = (Rc::new(queues.max_waiters_per_key(1_400)), Starts::default());
+    assert!(queues.limiter().check_n(&7, 1_000).is_allowed());
+    let costs: Vec<u64> = (0..1_400).map(|_| random.u64(1..=1_000)).collect();
+    let tasks: Vec<TaskId> =
+        (0..1_400).map(|at| come(&mut simulation, &queues, &starts, at, costs[at])).collect();
+    assert_eq!(queues.waiting(), 1_400);
+    let mut leaving: Vec<usize> = (0..1_400).collect();
+    random.shuffle(&mut leaving);
+    leaving.truncate(700);
+    for batch in leaving.chunks(10) {
+        for at in batch {
+            simulation.drop_task(tasks[*at]);
+        }
+        simulation.run_for(ms(50));
+    }
+    simulation.run_for(ms(10_000));
+    let starts = starts.borrow();
+    // Some of the 700 had their turn before they would have left.
+    assert!((700..1_400).contains(&starts.len()), "{} starts", starts.len());
+    assert!(starts.is_sorted(), "a waiter was overtaken");
+    let charged: u64 = starts.iter().map(|(at, _)| costs[*at]).sum();
+    let last = starts.last().unwrap().1;
+    // A hundred tokens refill in a millisecond.
+    assert_eq!(last, Duration::from_micros(charged * 10));
+    assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
+}
+
 #[test]
 fn a_costly_waiter_is_not_passed_by_cheap_ones() {
     let mut simulation = Simulation::new(2);
