@@ -320,3 +320,26 @@ macro_rules! wait_by_pointer {
 }
 
 wait_by_pointer!(&L, Arc<L>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate::{ManualClock, Tick};
+
+    /// The limiter is charged at an earlier time than it was peeked at, as if another caller had
+    /// taken the start in between.
+    #[test]
+    fn a_charge_for_a_later_start_is_given_back() {
+        let clock = ManualClock::new();
+        let builder = SingleLimiter::builder(Quota::per_second(1).burst(2)).algorithm(Algorithm::LeakyQueue);
+        let queue = builder.clock(&clock).build().unwrap();
+        assert!(queue.check().is_allowed());
+        let start = Tick::from(Duration::from_secs(1));
+        let peeked = queue.at(start).peek();
+        let turn = at_its_start(Some(peeked), || queue.check(), |answer| queue.refund(answer));
+        assert_eq!(turn.map_err(|later| later.start_after()), Err(Duration::from_secs(1)));
+        clock.set(start);
+        let turn = at_its_start(Some(queue.peek()), || queue.check(), |_| panic!("a refund"));
+        assert_eq!(turn.map(|turn| turn.at()), Ok(start));
+    }
+}

@@ -1,6 +1,7 @@
 //! Tests the order in which waiters proceed, and the times at which they do.
 
 use crate::simulation::{Simulation, Sleep, TaskId};
+use futures_util::FutureExt;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -252,9 +253,9 @@ fn a_late_start_in_a_leaky_queue_is_refused_at_once() {
     let mut simulation = Simulation::new(10);
     let queues = leaky_queue(&simulation, Quota::per_second(10).burst(5));
     let starts = Starts::default();
-    assert!(pollster::block_on(queues.until_n_within(&7, 2, ms(0))).is_ok());
-    let late = |cost, max_wait| match pollster::block_on(queues.until_n_within(&7, cost, max_wait)) {
-        Err(WaitError::TooLong { wait, max_wait: allowed }) if allowed == max_wait => wait,
+    assert!(matches!(queues.until_n_within(&7, 2, ms(0)).now_or_never(), Some(Ok(_))));
+    let late = |cost, max_wait| match queues.until_n_within(&7, cost, max_wait).now_or_never() {
+        Some(Err(WaitError::TooLong { wait, max_wait: allowed })) if allowed == max_wait => wait,
         other => panic!("{other:?}"),
     };
     assert_eq!((late(1, ms(0)), late(5, ms(199))), (ms(200), ms(200)));
@@ -264,10 +265,8 @@ fn a_late_start_in_a_leaky_queue_is_refused_at_once() {
     // The waiters have a total cost of 14, and the first of them starts in 200 ms.
     simulation.run_for(ms(50));
     assert_eq!((late(1, ms(1_549)), late(5, ms(0))), (ms(1_550), ms(1_550)));
-    assert_eq!(
-        pollster::block_on(queues.until_n_within(&7, 6, ms(100))),
-        Err(WaitError::Never { cost: 6, capacity: 5 })
-    );
+    let never = queues.until_n_within(&7, 6, ms(100)).now_or_never();
+    assert_eq!(never, Some(Err(WaitError::Never { cost: 6, capacity: 5 })));
     come(&mut simulation, &queues, &starts, 4, 1);
     simulation.run_for(ms(10_000));
     let expected = [(0, 200), (1, 500), (2, 600), (3, 1_100), (4, 1_600)];
