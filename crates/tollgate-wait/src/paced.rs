@@ -129,7 +129,7 @@ impl<L> Paced<L> {
     /// use bytes::Bytes;
     /// use http::{Request, Response, StatusCode};
     /// use http_body_util::{BodyExt, Full};
-    /// use std::{sync::Arc, time::Duration};
+    /// use std::{error::Error, io, sync::Arc, time::Duration};
     /// use tollgate::{Limiter, Quota};
     /// use tollgate_wait::{Paced, WaitLayer, WaitQueue, idempotent};
     /// use tower::{BoxError, ServiceBuilder, ServiceExt};
@@ -138,13 +138,13 @@ impl<L> Paced<L> {
     /// #[derive(Clone)]
     /// struct ErrorBody(Bytes);
     ///
-    /// /// Reads the body of an error, and adds it to the extensions of the response.
-    /// async fn read_error<B>(response: Response<B>) -> Result<Response<Full<Bytes>>, BoxError>
+    /// /// Reads the whole body of a response. That of an error is added to the extensions.
+    /// async fn read_error<B>(response: Response<B>) -> Result<Response<Full<Bytes>>, io::Error>
     /// where
     ///     B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
     /// {
     ///     let (mut head, body) = response.into_parts();
-    ///     let body = body.collect().await.map_err(Into::into)?.to_bytes();
+    ///     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     ///     if head.status.is_client_error() || head.status.is_server_error() {
     ///         head.extensions.insert(ErrorBody(body.clone()));
     ///     }
@@ -152,6 +152,7 @@ impl<L> Paced<L> {
     /// }
     ///
     /// /// Returns the delay in `{"error": {"details": [{"retryDelay": "45.837906927s"}]}}`.
+    /// # pub
     /// fn retry_delay(body: &[u8]) -> Option<Duration> {
     ///     let body: serde_json::Value = serde_json::from_slice(body).ok()?;
     ///     let details = body["error"]["details"].as_array()?;
@@ -160,7 +161,7 @@ impl<L> Paced<L> {
     /// }
     ///
     /// # pub
-    /// async fn call(request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, BoxError> {
+    /// async fn call(request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, Box<dyn Error>> {
     ///     let limiter: Limiter<String> = Limiter::builder(Quota::per_second(50)).build()?;
     ///     let paced = Paced::new(limiter).read_with(|head, answer| {
     ///         let body = head.extensions.get::<ErrorBody>().map(|ErrorBody(body)| &body[..]);
@@ -184,12 +185,15 @@ impl<L> Paced<L> {
     ///         .service_fn(send);
     ///     Ok(client.oneshot(request).await?)
     /// }
-    /// # async fn send(_: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, BoxError> {
+    /// # async fn send(_: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, io::Error> {
     /// #     Ok(Response::new(Full::default()))
     /// # }
     /// # }
     /// # #[cfg(feature = "tower")]
     /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// #     let body = br#"{"error": {"details": [{}, {"retryDelay": "45.837906927s"}]}}"#;
+    /// #     let delay = std::time::Duration::new(45, 837_906_927);
+    /// #     assert_eq!(client::retry_delay(body), Some(delay));
     /// #     client::call(http::Request::default()).await.unwrap();
     /// # });
     /// # Ok::<(), std::io::Error>(())
