@@ -129,7 +129,8 @@ impl Known {
         if is_scarce { spread.max(even) } else { spread.min(AMPLE) }
     }
 
-    /// Returns how many tokens can be spent until half of the quota remains.
+    /// Returns how many whole tokens can be spent until half of the quota remains.
+    #[allow(clippy::cast_possible_truncation)]
     fn above_half(&self, now: Tick) -> u64 {
         let half = self.tokens.map_or(0.0, |tokens| tokens as f64 / 2.0);
         self.rest(now).map_or(0, |rest| (rest - half) as u64)

@@ -228,7 +228,7 @@ fn a_leaky_queue_starts_its_waiters_evenly() {
         come(&mut simulation, &queues, &starts, caller, 1);
     }
     simulation.run_for(minutes(54));
-    let evenly: Vec<_> = (0..10).map(|caller| (caller, minutes(6) * caller as u32)).collect();
+    let evenly: Vec<_> = (0..10).zip((0..).step_by(6).map(minutes)).collect();
     assert_eq!(*starts.borrow(), evenly);
 
     // The next callers have costs of 2, 1 and 1. The first of them leaves, and then the second.
