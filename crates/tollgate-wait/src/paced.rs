@@ -73,6 +73,8 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 ///
 /// - *A request has the same cost at the server as here*, usually 1. Limits that count another
 ///   unit, such as bytes or tokens, have an effect only when nothing remains.
+/// - *A limit without a window and a reset time has no effect*, because no rate follows from it.
+///   `X-Shopify-Shop-Api-Call-Limit: 39/40` is such a limit.
 /// - *The time in [`WaitError::TooLong`](crate::WaitError::TooLong) is an estimate*, because the
 ///   pace changes with each response. While the server's pace delays a key, this time does not
 ///   include the delay caused by the inner limiter.

@@ -466,6 +466,27 @@ fn a_global_refusal_pauses_every_key() {
     assert_eq!(paused(9), ms(0));
 }
 
+/// The remaining amount counts tokens of a language model, and is stated in a success.
+#[test]
+fn a_total_of_tokens_that_is_used_up_pauses_until_its_reset() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(10));
+    let left = |total, input| {
+        let kinds = ["anthropic-ratelimit-tokens", "anthropic-ratelimit-input-tokens"];
+        let names = kinds.map(|kind| ["limit", "remaining", "reset"].map(|name| format!("{kind}-{name}")));
+        let values = [["96000", total, "1970-01-01T00:00:21Z"], ["80000", input, "1970-01-01T00:00:10Z"]];
+        let fields = names.iter().flatten().map(String::as_str).zip(values.into_iter().flatten());
+        answer(200, &fields.collect::<Vec<_>>())
+    };
+    queue.limiter().learn(&7, &left("1", "16000"), 0);
+    assert_eq!(queue.limiter().paused_for(&7), ms(0));
+    queue.limiter().learn(&7, &left("0", "16000"), 0);
+    assert_eq!((queue.limiter().paused_for(&7), wait(&queue)), (ms(21_000), ms(21_000)));
+    // The used and the total amount of calls are known, but not when more are possible.
+    queue.limiter().learn(&8, &answer(200, &[("x-shopify-shop-api-call-limit", "40/40")]), 0);
+    assert_eq!(queue.limiter().paused_for(&8), ms(0));
+}
+
 /// A limit without effect on the pace does not replace the backoff.
 #[test]
 fn a_refusal_backs_off_if_the_time_of_its_limit_has_no_effect() {
