@@ -408,7 +408,7 @@ fn a_function_tells_refusals_that_are_no_429_and_their_times() {
 
 /// Five refusals with the status 529 and without a time, and then one with a time.
 #[test]
-fn an_overloaded_server_is_left_alone_for_longer_each_time_and_then_for_its_time() {
+fn an_overloaded_server_is_left_alone_for_longer_each_time() {
     let simulation = Simulation::new(1);
     let queue = queue(&simulation, Quota::per_second(1_000));
     for longest in [1_000, 2_000, 4_000, 8_000, 16_000].map(ms) {
