@@ -84,7 +84,7 @@
 //! | [`check_all`], [`reserve_all`], [`Charge::refund`], [`ReservationSet`] | as the checks, peeks and refunds of the limits | as these calls; [`reserve_all`] and later records allocate lists, and the first call of a thread may register the thread as a reader once or twice more |
 //! | [`Reservation::record`] | wait-free if the reserved tokens suffice, else as the limit's check | as that check |
 //! | [`Reservation::commit`], [`Reservation::release`] | lock-free, as the limit's refund or check | as that call |
-//! | [`Reservation::from_charge`], [`ClassLimiter::class`], [`ClassLimiter::default_class`] | wait-free | no |
+//! | [`Reservation::from_charge`], [`ClassLimiter::class`], [`ClassLimiter::default_class`], `algorithm` | wait-free | no |
 //! | [`Limiter::pause`] | as the check of a new key | as that check |
 //! | [`Limiter::set_quota`], `set_key_quota`, `set_key_quotas`, [`InFlight::set_limit`] | lock-free, but for the sleep and the lock above; visits every key | the next table, or a part of each state; `set_key_quotas` also a list |
 //! | [`SingleLimiter::set_quota`] | lock-free | the next state, about 400 bytes |

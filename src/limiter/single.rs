@@ -2,6 +2,7 @@
 
 use super::resets::Resets;
 use super::time_of::{At, OwnClock, Time};
+use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::decision::{Decision, Denied, SlowDecision, Stamp};
 use crate::error::QuotaError;
@@ -346,6 +347,18 @@ impl SingleLimiter {
     /// ```
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.state.0.version_bytes() + self.state.0.bytes()
+    }
+
+    /// Returns the algorithm that the limiter was built with.
+    ///
+    /// ```
+    /// # use tollgate::{Algorithm, Quota, SingleLimiter};
+    /// let builder = SingleLimiter::builder(Quota::per_hour(1)).algorithm(Algorithm::LeakyQueue);
+    /// assert_eq!(builder.build()?.algorithm(), Algorithm::LeakyQueue);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn algorithm(&self) -> Algorithm {
+        self.method.algorithm()
     }
 
     /// Returns the clock that [`check`](Self::check) reads.

@@ -454,6 +454,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().quota
     }
 
+    /// Returns true if the limiter admits requests before they may start.
+    #[cfg(feature = "wait")]
+    pub(crate) fn is_leaky_queue(&self) -> bool {
+        self.limit.algorithm == Algorithm::LeakyQueue
+    }
+
     /// Returns the client of the servers.
     ///
     /// ```

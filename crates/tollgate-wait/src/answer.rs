@@ -4,11 +4,13 @@
 //!
 //! | fields | form | read by |
 //! |---|---|---|
-//! | `Retry-After`, `retry-after-ms` | seconds, a date, and other times | `moment` |
+//! | `Retry-After`, `X-Rate-Limit-Retry-After-Seconds` | seconds, a date, and other times | `moment` |
+//! | `retry-after-ms`, `x-ms-retry-after-ms` | milliseconds | `moment` |
 //! | `RateLimit`, `RateLimit-Policy` | draft-08 and later: lists of named items | `structured` |
 //! | the same | draft-07: a dictionary, and a list of integers | `structured` |
 //! | `RateLimit-Limit`, `-Remaining`, `-Reset` | draft-03 to draft-06 | `older` |
-//! | `X-RateLimit-*` and its relatives | a number each, and a time | `older` |
+//! | `X-RateLimit-*` and its relatives | a number each, perhaps with a window, and a time | `older` |
+//! | `*-Api-Call-Limit` | the used and the total amount, such as `39/40` | `older` |
 //!
 //! The older fields are read only if `RateLimit` contains no remaining amount, because servers that
 //! send both describe the same limit twice. A limit of the older fields completes the policy with
@@ -25,6 +27,10 @@ use std::time::{Duration, SystemTime};
 
 /// The maximum number of limits read from one response.
 pub(crate) const MAX_LIMITS: usize = 8;
+
+/// The statuses of refusals: "Too Many Requests", "Service Unavailable", and the status 529 of some
+/// overloaded servers, which is not registered.
+const REFUSALS: [u16; 3] = [429, 503, 529];
 
 /// The server's limits, and how long to wait before the next call, as described by a response.
 ///
@@ -54,12 +60,17 @@ pub(crate) const MAX_LIMITS: usize = 8;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
-    /// True if the server refused the request for now, with the status 429 or 503.
+    /// True if the server refused the request for now, with the status 429, 503 or 529.
     pub is_refusal: bool,
-    /// How long to wait before calling the server again, according to the `Retry-After` field of a
-    /// response whose status is 400 or higher. A date is compared with the response's `Date`, or
-    /// with the time of reception if the response has no `Date`. The result is zero for a negative
-    /// number or a date in the past.
+    /// True if the pause applies to all keys of a [`Paced`](crate::Paced), and not only to the key
+    /// of the request. [`read`](Self::read) always returns false, because there is no standard field
+    /// for this. Set it in [`Paced::read_with`](crate::Paced::read_with).
+    pub is_global: bool,
+    /// How long to wait before calling the server again, according to the field `Retry-After`,
+    /// `retry-after-ms`, `x-ms-retry-after-ms` or `X-Rate-Limit-Retry-After-Seconds` of a response
+    /// whose status is 400 or higher. Milliseconds take precedence, because they are more precise. A
+    /// date is compared with the response's `Date`, or with the time of reception if the response
+    /// has no `Date`. The result is zero for a negative number or a date in the past.
     pub retry_after: Option<Duration>,
     /// The limits that the response describes.
     pub limits: Vec<ServerLimit>,
@@ -105,7 +116,8 @@ impl Answer {
         }
         limits.truncate(MAX_LIMITS);
         Self {
-            is_refusal: [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status),
+            is_refusal: REFUSALS.contains(&status.as_u16()),
+            is_global: false,
             retry_after: if is_error { retry_after(headers, now) } else { None },
             limits,
         }
@@ -113,8 +125,9 @@ impl Answer {
 }
 
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let texts = headers.get_all(RETRY_AFTER).iter().filter_map(|text| text.to_str().ok());
-    let seconds = texts.filter_map(|text| moment::latest(text, now)).max();
-    let millis = headers.get("retry-after-ms").and_then(|text| text.to_str().ok()?.trim().parse().ok());
-    millis.map(Duration::from_millis).or(seconds)
+    let texts = |name| headers.get_all(name).iter().filter_map(|text| text.to_str().ok());
+    let millis = ["retry-after-ms", "x-ms-retry-after-ms"].into_iter().flat_map(texts);
+    let seconds = [RETRY_AFTER.as_str(), "x-rate-limit-retry-after-seconds"].into_iter().flat_map(texts);
+    let millis = millis.filter_map(moment::millis).max();
+    millis.or_else(|| seconds.filter_map(|text| moment::latest(text, now)).max())
 }

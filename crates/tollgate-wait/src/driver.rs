@@ -45,7 +45,8 @@ pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
 
 /// Why a sleeping waiter woke up.
 enum Woken {
-    /// The waiter was woken by its timer, by a preceding waiter, or by a returned permit.
+    /// The waiter was woken by its timer, by a preceding waiter, by a returned permit, or because
+    /// the queue was closed.
     Turn,
     /// The first waiter loses its place, because it has been inactive for too long.
     Overdue(First),
@@ -63,6 +64,9 @@ where
     const HOLDS: bool = needs_drop::<L::Turn>();
 
     pub(crate) async fn run(&self) -> Result<L::Turn, WaitError> {
+        if self.lines.is_closed() {
+            return Err(WaitError::Closed);
+        }
         // A cost of zero takes no tokens away from other waiters, so it does not queue unless the
         // key is paused.
         if self.cost == 0 && !Self::HOLDS {
@@ -110,7 +114,7 @@ where
                             Poll::Ready(()) => Poll::Ready(Woken::Overdue(first)),
                             Poll::Pending => self.poll_deadline(deadline.as_mut(), cx),
                         },
-                        Place::First | Place::Lost => Poll::Ready(Woken::Turn),
+                        Place::First | Place::Lost | Place::Closed => Poll::Ready(Woken::Turn),
                     })
                     .await
                 }
@@ -118,6 +122,7 @@ where
                     waiter.come_back();
                     Woken::Turn
                 }
+                Place::Closed => return Err(WaitError::Closed),
             };
             match woken {
                 Woken::Turn => {}
@@ -205,7 +210,9 @@ where
             if asks_again {
                 continue;
             }
-            let rest = time_of(&self.limiter.quota_of(self.key, &at_once), all - asked);
+            // In a leaky queue, all waiters before this one start first.
+            let more = if at_once.start_after().is_zero() { all - asked } else { before };
+            let rest = time_of(&self.limiter.quota_of(self.key, &at_once), more);
             let wait = self.wait_of(&at_once)?.map(|wait| wait.saturating_add(rest));
             let wait = wait.max(self.limiter.pace_wait(self.key, before, self.cost));
             return Ok(wait.filter(|wait| !Self::HOLDS || !wait.is_zero()));
@@ -223,8 +230,8 @@ where
         poll_fn(|cx| Poll::Ready(waiter.look(cx.waker()))).await
     }
 
-    /// Returns how long a denied request must wait, or `None` if the time at which it would pass is
-    /// unknown.
+    /// Returns how long a request must wait that was denied or may only start later, or `None` if
+    /// the time at which it would pass is unknown.
     fn wait_of(&self, decision: &Decision) -> Result<Option<Duration>, WaitError> {
         let cost = self.cost;
         match (decision.outcome(), decision.retry_after()) {
@@ -240,7 +247,7 @@ where
                     Ok(None)
                 }
             }
-            (_, Some(wait)) => Ok(Some(wait)),
+            (_, Some(wait)) => Ok(Some(wait.max(decision.start_after()))),
             (_, None) if Self::HOLDS && decision.source() != DecisionSource::Policy => Ok(None),
             (_, None) => Err(WaitError::NoRetryTime),
         }

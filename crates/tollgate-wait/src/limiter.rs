@@ -9,7 +9,7 @@ use std::mem::needs_drop;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::store::{Accepts, Equivalent, Store};
-use tollgate::{Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLimiter};
+use tollgate::{Algorithm, Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLimiter};
 
 /// A limiter that callers can wait for. This trait is implemented for [`Limiter`],
 /// [`SingleLimiter`] (whose key is `()`) and [`InFlight`], and for references to these limiters and
@@ -83,6 +83,10 @@ pub trait Waitable<Q: ?Sized> {
 
     /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` once the permit has been
     /// returned.
+    ///
+    /// An error may be a decision that admits the request for a [later
+    /// start](Decision::start_after), if nothing was charged for it. The caller then waits until
+    /// this start.
     fn take(
         &self,
         key: &Q,
@@ -90,7 +94,8 @@ pub trait Waitable<Q: ?Sized> {
         next: NextWaiter<'_>,
     ) -> impl Future<Output = Result<Self::Turn, Decision>> + Send;
 
-    /// Returns the answer that [`take`](Self::take) would return, without taking anything.
+    /// Returns the answer that [`take`](Self::take) would return, without taking anything. If
+    /// requests have a later start, this is the start of the next request, whatever it costs.
     fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send;
 
     /// Returns the quota of `key`. The quota's capacity is the maximum that one request can take.
@@ -120,6 +125,37 @@ pub trait Waitable<Q: ?Sized> {
     }
 }
 
+/// Returns true if the limiter admits requests before they may start. A cost of zero has no start.
+fn turns_begin_later(algorithm: Algorithm, cost: u64) -> bool {
+    algorithm == Algorithm::LeakyQueue && cost > 0
+}
+
+/// Checks a limiter, but takes nothing from a leaky queue whose answer has a later start. A charge
+/// for a later start would leave a gap if the caller gave up. `peeked` is the answer of a leaky
+/// queue to the same request.
+fn at_its_start(
+    peeked: Option<Decision>,
+    check: impl FnOnce() -> Decision,
+    refund: impl FnOnce(&Decision),
+) -> Result<Turn, Decision> {
+    if let Some(later) = peeked.filter(|answer| !answer.start_after().is_zero()) {
+        return Err(later);
+    }
+    let answer = check();
+    if answer.start_after().is_zero() {
+        return answer.try_into();
+    }
+    // Another caller has taken this start since the queue was peeked.
+    refund(&answer);
+    Err(answer)
+}
+
+/// Returns the cost for which a limiter is peeked to find out when the next of several requests
+/// starts. In a leaky queue, a request starts when those before it have leaked, whatever it costs.
+fn first_of(algorithm: Algorithm, cost: u64) -> u64 {
+    if turns_begin_later(algorithm, cost) { 1 } else { cost }
+}
+
 impl<K, S, Q> Waitable<Q> for Limiter<K, S>
 where
     K: ?Sized,
@@ -134,11 +170,13 @@ where
         cost: u64,
         _: NextWaiter<'_>,
     ) -> impl Future<Output = Result<Turn, Decision>> + Send {
-        ready(self.check_n(key, cost).try_into())
+        let later = turns_begin_later(self.algorithm(), cost).then(|| self.peek_n(key, cost));
+        let check = || self.check_n(key, cost);
+        ready(at_its_start(later, check, |answer| self.refund(key, answer)))
     }
 
     fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send {
-        ready(self.peek_n(key, cost))
+        ready(self.peek_n(key, first_of(self.algorithm(), cost)))
     }
 
     fn quota(&self, key: &Q) -> Quota {
@@ -155,11 +193,12 @@ impl Waitable<()> for SingleLimiter {
         cost: u64,
         _: NextWaiter<'_>,
     ) -> impl Future<Output = Result<Turn, Decision>> + Send {
-        ready(self.check_n(cost).try_into())
+        let later = turns_begin_later(self.algorithm(), cost).then(|| self.peek_n(cost));
+        ready(at_its_start(later, || self.check_n(cost), |answer| self.refund(answer)))
     }
 
     fn peek_n(&self, _: &(), cost: u64) -> impl Future<Output = Decision> + Send {
-        ready(self.peek_n(cost))
+        ready(self.peek_n(first_of(self.algorithm(), cost)))
     }
 
     fn quota(&self, _: &()) -> Quota {
@@ -281,3 +320,26 @@ macro_rules! wait_by_pointer {
 }
 
 wait_by_pointer!(&L, Arc<L>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate::{ManualClock, Tick};
+
+    /// The limiter is charged at an earlier time than it was peeked at, as if another caller had
+    /// taken the start in between.
+    #[test]
+    fn a_charge_for_a_later_start_is_given_back() {
+        let clock = ManualClock::new();
+        let builder = SingleLimiter::builder(Quota::per_second(1).burst(2)).algorithm(Algorithm::LeakyQueue);
+        let queue = builder.clock(&clock).build().unwrap();
+        assert!(queue.check().is_allowed());
+        let start = Tick::from(Duration::from_secs(1));
+        let peeked = queue.at(start).peek();
+        let turn = at_its_start(Some(peeked), || queue.check(), |answer| queue.refund(answer));
+        assert_eq!(turn.map_err(|later| later.start_after()), Err(Duration::from_secs(1)));
+        clock.set(start);
+        let turn = at_its_start(Some(queue.peek()), || queue.check(), |_| panic!("a refund"));
+        assert_eq!(turn.map(|turn| turn.at()), Ok(start));
+    }
+}

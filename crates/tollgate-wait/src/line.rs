@@ -79,6 +79,8 @@ pub(crate) enum Place {
     },
     /// The waiter is not in the line, because it was inactive for too long.
     Lost,
+    /// The queue is closed, so the waiter has no turn.
+    Closed,
 }
 
 /// The state of the first waiter when another waiter looked.
@@ -134,6 +136,11 @@ impl Line {
         }
         mem::swap(&mut self.waiters[at].waker, waker);
         false
+    }
+
+    /// Returns the wakers of all waiters.
+    pub(crate) fn wakers(&mut self) -> impl Iterator<Item = Waker> + '_ {
+        self.waiters.iter_mut().filter_map(|waiter| waiter.waker.take())
     }
 
     /// Calls the first waiter, unless its ticket is `except`.

@@ -59,6 +59,10 @@
 //!    a line. It is lowered after the waiter has left, but before the next waiter is woken. The
 //!    limit on the number of waiters therefore also limits the lines' memory, and a woken caller
 //!    reads a count that does not include the waiter that woke it.
+//! 7. No waiter sleeps on in a closed queue. [`Lines::close`] sets `closed`, and then takes the
+//!    wakers of each line under its lock. A waiter stores its waker under this lock before it reads
+//!    `closed` and sleeps. If the closing thread takes the lock first, the waiter reads that the
+//!    queue is closed. If the waiter takes the lock first, the closing thread finds the waker.
 
 mod sync;
 
@@ -70,7 +74,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::PoisonError;
 use std::task::Waker;
 use std::time::Duration;
-use sync::{AtomicUsize, HashSeed, Mutex, MutexGuard, Relaxed, SHARDS};
+use sync::{AtomicBool, AtomicUsize, HashSeed, Mutex, MutexGuard, Relaxed, SHARDS};
 
 /// The id of a line, which is a hash of the key. Keys with the same hash share a line, but each
 /// wait still charges its own key.
@@ -82,6 +86,7 @@ pub(crate) struct Lines {
     /// The number of waiters.
     waiting: Padded<AtomicUsize>,
     seed: HashSeed,
+    closed: AtomicBool,
 }
 
 /// A value in its own cache lines, so that threads in different shards do not share a cache line.
@@ -129,7 +134,7 @@ pub(crate) enum Joined<'l> {
 impl Default for Lines {
     fn default() -> Self {
         let shards = (0..SHARDS).map(|_| Padded::default()).collect();
-        Self { shards, waiting: Padded::default(), seed: HashSeed::default() }
+        Self { shards, waiting: Padded::default(), seed: HashSeed::default(), closed: AtomicBool::new(false) }
     }
 }
 
@@ -149,6 +154,25 @@ impl Lines {
     /// Returns the number of keys that have waiters.
     pub(crate) fn keys(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).lines.len()).sum()
+    }
+
+    /// Closes the queue for good, and wakes all waiters.
+    pub(crate) fn close(&self) {
+        // ORDERING: relaxed, because the locks below publish the flag to waiters (invariant 7). A
+        // caller that arrives after this call in some other way also reads it, because it reads the
+        // latest write that happened before.
+        self.closed.store(true, Relaxed);
+        for shard in &self.shards {
+            // Wakers run user code, so they are woken without the lock.
+            let wakers: Vec<Waker> = lock(shard).lines.values_mut().flat_map(Line::wakers).collect();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Returns true if the queue is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        // ORDERING: relaxed, because the flag publishes no other data; see invariant 7.
+        self.closed.load(Relaxed)
     }
 
     /// Returns how many tokens the waiters in the line will take, or `None` if the line has no
@@ -247,10 +271,11 @@ impl Waiter<'_> {
     }
 
     /// Returns the place of the waiter. The first waiter acts by looking. Any other waiter will be
-    /// woken through `waker` when it becomes the first.
+    /// woken through `waker` when it becomes the first, or when the queue is closed.
     pub(crate) fn look(&self, waker: &Waker) -> Place {
         let mut waker = Some(waker.clone());
-        self.change(|line| line.look(self.ticket, &mut waker))
+        let place = self.change(|line| line.look(self.ticket, &mut waker));
+        if self.lines.is_closed() { Place::Closed } else { place }
     }
 
     /// Returns the number of the waiter.
@@ -262,7 +287,7 @@ impl Waiter<'_> {
     /// `waker` will wake the waiter when it must look.
     pub(crate) fn is_called(&self, waker: &Waker) -> bool {
         let mut waker = Some(waker.clone());
-        self.change(|line| line.is_called(self.ticket, &mut waker))
+        self.change(|line| line.is_called(self.ticket, &mut waker)) || self.lines.is_closed()
     }
 
     /// Records that the waiter, if it is the first, now sleeps for `sleeps`.

@@ -93,6 +93,10 @@ pub enum WaitError {
         for_key: bool,
     },
 
+    /// The queue was [closed](crate::WaitQueue::close), and admits no caller any more.
+    #[error("the queue is closed for good, as at a shutdown; a new `WaitQueue` admits callers again")]
+    Closed,
+
     /// The time at which a retry would pass is unknown. There are three possible reasons: the
     /// limiter has no space for this key, the store of a shared limit did not answer, or the
     /// limiter that replaces the store can never admit the cost, even though the store can.

@@ -2,15 +2,18 @@
 
 mod pace;
 mod paces;
+mod pause;
 
 use crate::answer::Answer;
 use crate::limiter::Waitable;
 use crate::permit::NextWaiter;
+use http::response::Parts;
 use pace::Pace;
 use paces::{PaceId, Paces};
+use pause::Pause;
 use std::fmt;
 use std::hash::Hash;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 
 /// A limiter for requests to servers that enforce their own limits. A request is admitted if the
@@ -20,13 +23,15 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// each response. ([`WaitLayer`](crate::WaitLayer) does this automatically.) The limiter applies
 /// these rules to each key:
 ///
-/// - A response with the status 429 or 503 is a refusal. It pauses the key for the time in
+/// - A response with the status 429, 503 or 529 is a refusal. It pauses the key for the time in
 ///   `Retry-After`. Without such a time, the key is paused for a random time from half a second to
-///   a second. Each further refusal in a row doubles this time, up to a minute.
+///   a second. Each further refusal in a row doubles this time, up to a minute. A function that is
+///   passed to [`read_with`](Self::read_with) recognizes other refusals.
 /// - If a response contains the remaining amount of a limit, at most this many requests follow
 ///   until the limit's time ends, and they are spread over this time. Processes that use the same
-///   limit share the remaining amount without any communication. If a response contains several
-///   limits, the slowest one counts.
+///   limit share the remaining amount without any communication. While more than half of the quota
+///   remains, requests are never more than a second apart. If a response contains several limits,
+///   the slowest one counts.
 /// - The key returns to the inner limiter's quota one window after the limit's time, unless a
 ///   response has repeated the limit.
 ///
@@ -56,10 +61,20 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// # Long waits
+///
+/// A server may state a wait of hours. A caller with a maximum wait, such as
+/// [`WaitLayer::max_wait`](crate::WaitLayer::max_wait), then fails at once, and
+/// [`WaitError::TooLong`](crate::WaitError::TooLong) contains the server's time. A caller accepts
+/// the wait by a maximum that is long enough, or by having none. No key is paused for more than
+/// [`max_pause`](Self::max_pause), a day by default.
+///
 /// # Limits
 ///
 /// - *A request has the same cost at the server as here*, usually 1. Limits that count another
 ///   unit, such as bytes or tokens, have an effect only when nothing remains.
+/// - *A limit without a window and a reset time has no effect*, because no rate follows from it.
+///   `X-Shopify-Shop-Api-Call-Limit: 39/40` is such a limit.
 /// - *The time in [`WaitError::TooLong`](crate::WaitError::TooLong) is an estimate*, because the
 ///   pace changes with each response. While the server's pace delays a key, this time does not
 ///   include the delay caused by the inner limiter.
@@ -69,9 +84,13 @@ pub struct Paced<L> {
     limiter: L,
     paces: Paces,
     clock: Clock,
+    read: Option<Box<Read>>,
     max_pause: Duration,
     max_keys: usize,
 }
+
+/// A function that completes the answer that was read from the head of a response.
+type Read = dyn Fn(&Parts, &mut Answer) + Send + Sync;
 
 impl<L> Paced<L> {
     /// Creates a limiter that obeys both `limiter` and the limits of servers.
@@ -80,14 +99,116 @@ impl<L> Paced<L> {
             limiter,
             paces: Paces::default(),
             clock: Clock::default(),
-            max_pause: Duration::from_secs(3600),
+            read: None,
+            max_pause: Duration::from_secs(24 * 3600),
             max_keys: 65_536,
         }
     }
 
+    /// Sets a function that completes or corrects each [`Answer`] that [`read`](Self::read) returns.
+    /// A [`WaitLayer`](crate::WaitLayer) reads all responses in this way, before it decides whether
+    /// a request is sent again. The function receives the head of the response, and the answer
+    /// according to the fields of the head. It can set these values:
+    ///
+    /// - [`is_refusal`](Answer::is_refusal), for a refusal with a status such as 400, 403 or 418, or
+    ///   for a 503 that is none.
+    /// - [`retry_after`](Answer::retry_after), for a time that is not in the known fields. This time
+    ///   replaces the backoff. With zero or `None`, a refusal causes a backoff.
+    /// - [`is_global`](Answer::is_global), for a refusal that applies to all keys. If keys are
+    ///   routes, other routes of the server are then paused, too. All keys of this limiter are
+    ///   paused, so use a `Paced` for each server that refuses in this way.
+    ///
+    /// The function does not receive the body, which may be a stream. If the body of an error
+    /// matters, the code that reads the body adds its content to the extensions of the head. In a
+    /// client with layers, this is the service below the `WaitLayer`, as in the example. For an
+    /// error that arrives later, in the stream of a success, see [`learn`](Self::learn).
+    ///
+    /// This client recognizes a secondary limit of GitHub, the delay in the body of a Google API, a
+    /// ban with the status 418, and a global limit of Discord:
+    ///
+    /// ```
+    /// # #[cfg(feature = "tower")] mod client {
+    /// use bytes::Bytes;
+    /// use http::{Request, Response, StatusCode};
+    /// use http_body_util::{BodyExt, Full};
+    /// use std::{error::Error, io, sync::Arc, time::Duration};
+    /// use tollgate::{Limiter, Quota};
+    /// use tollgate_wait::{Paced, WaitLayer, WaitQueue, idempotent};
+    /// use tower::{BoxError, ServiceBuilder, ServiceExt};
+    ///
+    /// /// The body of an error.
+    /// #[derive(Clone)]
+    /// struct ErrorBody(Bytes);
+    ///
+    /// /// Reads the whole body of a response. That of an error is added to the extensions.
+    /// async fn read_error<B>(response: Response<B>) -> Result<Response<Full<Bytes>>, io::Error>
+    /// where
+    ///     B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
+    /// {
+    ///     let (mut head, body) = response.into_parts();
+    ///     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    ///     if head.status.is_client_error() || head.status.is_server_error() {
+    ///         head.extensions.insert(ErrorBody(body.clone()));
+    ///     }
+    ///     Ok(Response::from_parts(head, Full::new(body)))
+    /// }
+    ///
+    /// /// Returns the delay in `{"error": {"details": [{"retryDelay": "45.837906927s"}]}}`.
+    /// # pub
+    /// fn retry_delay(body: &[u8]) -> Option<Duration> {
+    ///     let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+    ///     let details = body["error"]["details"].as_array()?;
+    ///     let delay = details.iter().find_map(|detail| detail["retryDelay"].as_str())?;
+    ///     Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
+    /// }
+    ///
+    /// # pub
+    /// async fn call(request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, Box<dyn Error>> {
+    ///     let limiter: Limiter<String> = Limiter::builder(Quota::per_second(50)).build()?;
+    ///     let paced = Paced::new(limiter).read_with(|head, answer| {
+    ///         let body = head.extensions.get::<ErrorBody>().map(|ErrorBody(body)| &body[..]);
+    ///         let text = String::from_utf8_lossy(body.unwrap_or_default());
+    ///         answer.is_refusal |= head.status == StatusCode::IM_A_TEAPOT;
+    ///         answer.is_global = head.headers.contains_key("x-ratelimit-global");
+    ///         if let Some(delay) = body.and_then(retry_delay) {
+    ///             answer.retry_after = Some(delay);
+    ///         }
+    ///         if head.status == StatusCode::FORBIDDEN && text.contains("secondary rate limit") {
+    ///             answer.is_refusal = true;
+    ///             // GitHub asks for at least a minute, unless it states a time.
+    ///             answer.retry_after.get_or_insert(Duration::from_secs(60));
+    ///         }
+    ///     });
+    ///     let queue = Arc::new(WaitQueue::with_sleep(paced, tokio::time::sleep));
+    ///     let host = |it: &Request<Full<Bytes>>| (it.uri().host().unwrap_or_default().to_owned(), 1);
+    ///     let client = ServiceBuilder::new()
+    ///         .layer(WaitLayer::new(queue, host).retries(3, idempotent))
+    ///         .and_then(read_error)
+    ///         .service_fn(send);
+    ///     Ok(client.oneshot(request).await?)
+    /// }
+    /// # async fn send(_: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, io::Error> {
+    /// #     Ok(Response::new(Full::default()))
+    /// # }
+    /// # }
+    /// # #[cfg(feature = "tower")]
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// #     let body = br#"{"error": {"details": [{}, {"retryDelay": "45.837906927s"}]}}"#;
+    /// #     let delay = std::time::Duration::new(45, 837_906_927);
+    /// #     assert_eq!(client::retry_delay(body), Some(delay));
+    /// #     client::call(http::Request::default()).await.unwrap();
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_with(mut self, read: impl Fn(&Parts, &mut Answer) + Send + Sync + 'static) -> Self {
+        self.read = Some(Box::new(read));
+        self
+    }
+
     /// Sets the maximum duration of a pause, and the maximum reset time and window of a limit. The
-    /// default is an hour. If a server requests a longer pause, it is called again after this
-    /// maximum.
+    /// default is a day. If a server states a longer time, it is called again after this maximum.
+    /// Until then, the error of a caller that does not wait contains the server's time.
     #[must_use]
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;
@@ -140,33 +261,55 @@ impl<L> Paced<L> {
         self.paces.known(self.paces.id(key), self.clock.now(), |pace| pace.admitted()).unwrap_or_default()
     }
 
+    /// Reads the head of a response that has just been received: first with [`Answer::read`], and
+    /// then with the function that was passed to [`read_with`](Self::read_with).
+    ///
+    /// ```
+    /// # use http::Response;
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// # use tollgate_wait::Paced;
+    /// let paced = Paced::new(SingleLimiter::builder(Quota::per_second(50)).build()?)
+    ///     .read_with(|head, answer| answer.is_refusal |= head.status == 418);
+    /// let number = paced.number(&());
+    /// # let (status, body) = (418, ());
+    /// let (head, body) = Response::builder().status(status).body(body)?.into_parts();
+    /// paced.learn(&(), &paced.read(&head), number);
+    /// assert!(!paced.paused_for(&()).is_zero());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read(&self, head: &Parts) -> Answer {
+        let mut answer = Answer::read(head.status, &head.headers, SystemTime::now());
+        if let Some(read) = &self.read {
+            read(head, &mut answer);
+        }
+        answer
+    }
+
     /// Updates the pace of `key` from the response to the request with this
     /// [`number`](Self::number). The response's remaining amount does not account for later
     /// requests.
     ///
-    /// Some servers refuse a request in the body of a success, or with a status such as 403 or 529.
-    /// Call this method again with a refusal and the same number, and the backoff grows as if the
-    /// status had been the refusal. If the server states the time elsewhere than in `Retry-After`,
-    /// set the answer's `retry_after`. A [`WaitLayer`](crate::WaitLayer) learns from each head by
-    /// itself, and adds the number to the extensions of the response, as a
-    /// [`RequestNumber`](crate::RequestNumber). It does not resend such a request.
+    /// Some servers refuse a request in the stream of a success. Call this method again with a
+    /// refusal and the same number, and the backoff grows as if the head had been the refusal. A
+    /// [`WaitLayer`](crate::WaitLayer) learns from each head by itself, and adds the number to the
+    /// extensions of the response, as a [`RequestNumber`](crate::RequestNumber). It does not resend
+    /// such a request, because its caller already has the response.
     ///
     /// ```
-    /// # use http::{HeaderMap, StatusCode};
-    /// # use std::time::{Duration, SystemTime};
+    /// # use http::Response;
+    /// # use std::time::Duration;
     /// # use tollgate::{Quota, SingleLimiter};
     /// # use tollgate_wait::{Answer, Paced};
     /// # let paced = Paced::new(SingleLimiter::builder(Quota::per_second(50)).build()?);
-    /// # let (headers, number) = (HeaderMap::new(), paced.number(&()));
-    /// let now = SystemTime::now();
-    /// paced.learn(&(), &Answer::read(StatusCode::OK, &headers, now), number);
-    /// // The body is `{"error": "overloaded"}`.
-    /// paced.learn(&(), &Answer::read(StatusCode::SERVICE_UNAVAILABLE, &headers, now), number);
+    /// # let (head, number) = (Response::new(()).into_parts().0, paced.number(&()));
+    /// paced.learn(&(), &paced.read(&head), number);
+    /// // Later, the stream contains `{"type": "overloaded_error"}`.
+    /// let mut answer = Answer::default();
+    /// answer.is_refusal = true;
+    /// paced.learn(&(), &answer, number);
     /// assert!(!paced.paused_for(&()).is_zero());
     ///
-    /// // The body contains `"retryDelay": "45s"`.
-    /// let mut answer = Answer::read(StatusCode::FORBIDDEN, &headers, now);
-    /// answer.is_refusal = true;
+    /// // Or it contains `"retryDelay": "45s"`.
     /// answer.retry_after = Some(Duration::from_secs(45));
     /// paced.learn(&(), &answer, number);
     /// assert!(paced.paused_for(&()) > Duration::from_secs(44));
@@ -176,7 +319,8 @@ impl<L> Paced<L> {
     /// # Progress
     ///
     /// This method takes a lock, shared by a 16th of the keys, for a few instructions. If there is
-    /// no space for another key, the method holds the lock while it visits all keys in that 16th.
+    /// no space for another key, the method holds the lock while it visits all keys in that 16th. A
+    /// response that pauses all keys takes all locks, one after another.
     pub fn learn<Q>(&self, key: &Q, answer: &Answer, number: u64)
     where
         L: Waitable<Q>,
@@ -187,12 +331,16 @@ impl<L> Paced<L> {
         let learn = |pace: &mut Pace| pace.learn(answer, number, now, self.max_pause, fastrand::f64);
         if says_nothing {
             self.paces.known(id, now, learn);
-        } else {
-            self.paces.learn(id, self.max_keys, now, learn);
+            return;
+        }
+        let paused = self.paces.learn(id, self.max_keys, now, learn);
+        if answer.is_global && !paused.is_zero() {
+            self.paces.pause_all(Pause::new(paused, now, self.max_pause), now);
         }
     }
 
-    /// Returns how long `key` is still paused after a refusal, or zero if it is not paused.
+    /// Returns how long `key` is still paused after a refusal, or zero if it is not paused. This is
+    /// at most [`max_pause`](Self::max_pause), even if the server has stated a longer time.
     ///
     /// # Progress
     ///
@@ -304,7 +452,8 @@ where
         // The server may have refused another request while the inner limiter was checking this
         // one, because a shared limiter takes time to check. In this case, the caller keeps its
         // place in the queue, and the tokens are lost.
-        let pause = self.paused_for(key);
+        let now = self.clock.now();
+        let pause = self.paces.known(id, now, |pace| pace.stated_pause(now)).unwrap_or_default();
         if turn.is_ok() && !pause.is_zero() {
             return Err(self.held_back(cost, self.limiter.quota(key).capacity(), pause));
         }
@@ -346,7 +495,8 @@ where
 
     fn pace_wait(&self, key: &Q, before: u64, cost: u64) -> Option<Duration> {
         let now = self.clock.now();
-        self.paces.known(self.paces.id(key), now, |pace| pace.wait(before, cost, now))
+        let own = self.limiter.pace_wait(key, before, cost);
+        own.max(self.paces.known(self.paces.id(key), now, |pace| pace.wait(before, cost, now)))
     }
 
     async fn in_flight(&self, key: &Q) -> Option<u64> {

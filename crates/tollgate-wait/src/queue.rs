@@ -165,13 +165,40 @@ impl<L, S> WaitQueue<L, S> {
         self.lines.keys()
     }
 
+    /// Closes the queue for good, for example at a shutdown. All waiters are woken and receive
+    /// [`WaitError::Closed`] at once, without a charge, and so does every later caller, even if its
+    /// token is available. Turns and permits that were received before are not affected, and the
+    /// [`limiter`](Self::limiter) still answers checks.
+    ///
+    /// A caller whose check of a shared limit is in progress may still receive its turn.
+    ///
+    /// # Progress
+    ///
+    /// This method takes all locks of the queue, one after another.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, thread};
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// # use tollgate_wait::{WaitError, WaitQueue};
+    /// let queue = Arc::new(WaitQueue::new(SingleLimiter::builder(Quota::per_hour(1)).build()?));
+    /// queue.block_until_ready(&())?;
+    /// let waits = Arc::clone(&queue);
+    /// let waiter = thread::spawn(move || waits.block_until_ready(&()));
+    /// queue.close();
+    /// assert_eq!(waiter.join().unwrap(), Err(WaitError::Closed));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn close(&self) {
+        self.lines.close();
+    }
+
     /// Waits until `key` has a token or a permit, and takes it.
     ///
     /// # Errors
     ///
     /// Returns [`WaitError::Full`] if too many callers are waiting. Returns
     /// [`WaitError::NoRetryTime`] if the limiter has no space for the key, or replaces an
-    /// unreachable store.
+    /// unreachable store. Returns [`WaitError::Closed`] if the queue is [closed](Self::close).
     ///
     /// # Progress
     ///

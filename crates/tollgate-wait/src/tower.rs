@@ -8,7 +8,6 @@
 mod hold;
 mod retry;
 
-use crate::answer::Answer;
 use crate::limiter::Waitable;
 use crate::outcome::WaitError;
 use crate::paced::Paced;
@@ -24,7 +23,7 @@ use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tollgate::Tick;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -33,7 +32,9 @@ use tower_service::Service;
 /// pace before the next request with this key is sent.
 ///
 /// The layer contains a queue in front of a [`Paced`] limiter, whose documentation describes the
-/// pace's rules. The layer can also [resend](Self::retries) refused requests.
+/// pace's rules. The layer can also [resend](Self::retries) refused requests. If a server refuses
+/// with other statuses than 429, 503 and 529, states a wait in the body, or refuses all keys at
+/// once, pass a function to [`Paced::read_with`], which has an example of such a client.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -106,8 +107,8 @@ pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry, H = UntilHead> {
 /// The number of a request at its [`Paced`] limiter. A [`WaitLayer`] adds it to the extensions of
 /// the response.
 ///
-/// The layer learns from the head of a response. If the body turns out to be a refusal, pass this
-/// number to [`Paced::learn`], as its documentation shows.
+/// The layer learns from the head of a response. If the stream of a success contains a refusal,
+/// pass this number to [`Paced::learn`], as its documentation shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestNumber(pub u64);
 
@@ -129,8 +130,9 @@ impl<L, K, S, C, H> WaitLayer<L, K, S, C, H> {
         Self { max_wait: Some(max_wait), ..self }
     }
 
-    /// Resends a request up to `retries` times if the server refuses it with status 429 or 503. The
-    /// request waits for a new turn each time. The function `copy` copies a request, or returns
+    /// Resends a request up to `retries` times if the server refuses it, that is, with status 429,
+    /// 503 or 529, or according to the function in [`Paced::read_with`]. The request waits for a new
+    /// turn each time. The function `copy` copies a request, or returns
     /// `None` if the request is not safe to repeat. For requests whose body can be cloned, use
     /// [`idempotent`].
     ///
@@ -349,10 +351,12 @@ where
             }
             let copied = if retries > 0 { copy.copy(&request) } else { None };
             let number = unsent.send();
-            let mut response = inner.call(request).await.map_err(WaitServiceError::Service)?;
-            response.extensions_mut().insert(RequestNumber(number));
-            let answer = Answer::read(response.status(), response.headers(), SystemTime::now());
+            let response = inner.call(request).await.map_err(WaitServiceError::Service)?;
+            let (mut head, body) = response.into_parts();
+            let answer = paced.read(&head);
             paced.learn(&self.key, &answer, number);
+            head.extensions.insert(RequestNumber(number));
+            let response = Response::from_parts(head, body);
             match copied.filter(|_| answer.is_refusal) {
                 None => return Ok(response.map(|body| hold.hold(body, Some(turn)))),
                 Some(copied) => request = copied,

@@ -33,6 +33,15 @@ impl Method {
         (Self::Times, Quota::new(1, Duration::from_nanos(1)))
     }
 
+    /// Returns the algorithm that enforces a rate. The other methods have none to choose, and use a
+    /// bucket or count permits.
+    pub(crate) fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Rate { algorithm, .. } => algorithm,
+            Self::InFlight | Self::Times => Algorithm::default(),
+        }
+    }
+
     /// Returns the rule that enforces `quota`, for a state that consists of one word.
     pub(crate) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, Refused> {
         let rule = match self {

@@ -1,5 +1,6 @@
 //! The limiter for many keys: checks, peeks, refunds, resets, forced charges and reservations.
 
+use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::decision::{Decision, DecisionSource, Denied, Figures, NEVER, Outcome, SlowDecision};
 use crate::limiter::build::builder::Builder;
@@ -460,6 +461,18 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn penalty(&self) -> Option<Duration> {
         self.pauses.penalty()
+    }
+
+    /// Returns the algorithm that the limiter was built with.
+    ///
+    /// ```
+    /// # use tollgate::{Algorithm, Limiter, Quota};
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// assert_eq!(limiter.algorithm(), Algorithm::TokenBucket);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn algorithm(&self) -> Algorithm {
+        self.method.algorithm()
     }
 
     /// Returns the clock that [`check`](Self::check) reads.

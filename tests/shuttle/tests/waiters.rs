@@ -6,6 +6,8 @@
 //! Other callers wait for permits, alone and together with a rate, and hold the permits for a
 //! while. In the end all permits are returned.
 //!
+//! In other schedules, a thread closes the queue while callers wait for tokens that never refill.
+//!
 //! Shuttle may switch threads at every operation of the shards' mutexes, of the count of waiters
 //! and of the limiter's atomics. Time is constant until a waiter sleeps. A sleep that is shorter
 //! than the patience advances the clock.
@@ -158,7 +160,7 @@ where
     });
     match turn {
         Ok(_) => figures.went += 1,
-        Err(WaitError::NoRetryTime) => figures.gave_up += 1,
+        Err(WaitError::NoRetryTime | WaitError::Closed) => figures.gave_up += 1,
         Err(WaitError::TooLong { .. } | WaitError::Expired { .. }) => figures.too_late += 1,
         Err(other) => panic!("{other}"),
     }
@@ -239,6 +241,29 @@ where
     sum
 }
 
+/// One thread closes a queue, while each of the others waits once, unless it has a deadline. The
+/// queue is then replaced.
+fn closed_while_callers_wait() -> Figures {
+    let mut sum = Figures::default();
+    for _ in 0..WAITS {
+        let clock = ManualClock::new();
+        let limiter = Limiter::builder(Quota::per_day(1)).clock(&clock).build().unwrap();
+        let queues = queues(&clock, Counted { limiter, charged: AtomicU64::new(0) });
+        let shared = Arc::clone(&queues);
+        let closer = shuttle::thread::spawn(move || shared.close());
+        let shared = Arc::clone(&queues);
+        let ended = on_threads(move || {
+            let mut figures = Figures::default();
+            turn(&shared, one_of(2) as usize, 1, &mut figures);
+            figures
+        });
+        closer.join().unwrap();
+        assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0), "somebody is left in a line");
+        ended.into_iter().for_each(|figures| sum += figures);
+    }
+    sum
+}
+
 fn permits_alone() -> Figures {
     let permits = InFlight::builder(PERMITS).build().unwrap();
     schedule_of_permits(&ManualClock::new(), permits.clone(), &permits)
@@ -264,6 +289,11 @@ fn explore(what: &str, index: u64, schedule: fn() -> Figures) {
 #[test]
 fn waiters_at_random_schedules_lose_no_wake_and_no_token() {
     explore("waiters", 0, schedule);
+}
+
+#[test]
+fn a_close_at_random_schedules_leaves_no_waiter_asleep() {
+    explore("a close", 3, closed_while_callers_wait);
 }
 
 #[test]

@@ -14,12 +14,26 @@ use tollgate_wait::{NextWaiter, Turn, Waitable};
 impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedLimiter<K> {
     type Turn = Turn;
 
+    /// A leaky queue is charged when the request may start, because a charge for a later start would
+    /// leave a gap if the caller gave up.
     async fn take(&self, key: &K, cost: u64, _: NextWaiter<'_>) -> Result<Turn, Decision> {
-        Self::check_n(self, key, cost).await.try_into()
+        if self.is_leaky_queue() && cost > 0 {
+            let later = Self::peek_n(self, key, cost).await;
+            if !later.start_after().is_zero() {
+                return Err(later);
+            }
+        }
+        let answer = Self::check_n(self, key, cost).await;
+        if answer.start_after().is_zero() {
+            return answer.try_into();
+        }
+        // Another caller has taken this start since the queue was peeked.
+        self.refund(key, &answer).await;
+        Err(answer)
     }
 
     fn peek_n(&self, key: &K, cost: u64) -> impl Future<Output = Decision> + Send {
-        Self::peek_n(self, key, cost)
+        Self::peek_n(self, key, if self.is_leaky_queue() { cost.min(1) } else { cost })
     }
 
     fn quota(&self, _: &K) -> Quota {

@@ -57,6 +57,45 @@ fn callers_wait_for_a_shared_limit_in_their_order() {
     });
 }
 
+/// Two machines share a leaky queue, whose burst would admit all callers at once. A caller whose
+/// start is too late is refused at once, and takes no start.
+#[test]
+fn a_shared_leaky_queue_starts_its_waiters_evenly() {
+    on_each_client(async |_server, client| {
+        let queues = [(); 2].map(|()| {
+            let limiter: SharedLimiter<str> = SharedLimiter::builder(&client, "turns", Quota::per_second(5))
+                .algorithm(Algorithm::LeakyQueue)
+                .deadline(Duration::from_secs(20))
+                .build()
+                .unwrap();
+            Arc::new(WaitQueue::new(limiter))
+        });
+        let waits = |number: usize| {
+            let queue = Arc::clone(&queues[number % 2]);
+            tokio::spawn(async move { queue.until_ready("alice").await.unwrap() })
+        };
+        let begin = Instant::now();
+        let callers: Vec<_> = (0..6).map(waits).collect();
+        while queues.iter().map(|queue| queue.waiting()).sum::<usize>() < 5 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(begin.elapsed() < Duration::from_secs(60));
+        }
+        // Two or three callers wait in this queue, so its last one starts after 400 ms or more.
+        let refused = queues[0].until_ready_within("alice", Duration::from_millis(10)).await;
+        assert!(matches!(refused, Err(WaitError::TooLong { .. })), "{refused:?}");
+        let mut starts = Vec::new();
+        for turn in join_all(callers).await {
+            let turn = turn.unwrap();
+            assert_eq!(turn.start_after(), Duration::ZERO);
+            starts.push(turn.at());
+        }
+        starts.sort_unstable();
+        for pair in starts.windows(2) {
+            assert!(pair[1].since(pair[0]) >= Duration::from_millis(199), "{starts:?}");
+        }
+    });
+}
+
 /// The store is unreachable, and the local limiter has a smaller capacity than the quota.
 #[test]
 fn callers_with_a_deadline_wait_behind_the_share_that_stands_in_for_the_store() {

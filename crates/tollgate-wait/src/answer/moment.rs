@@ -17,6 +17,11 @@ pub(super) fn latest(text: &str, now: SystemTime) -> Option<Duration> {
     until(text.trim(), now).or_else(list)
 }
 
+/// Parses a number of milliseconds. Negative numbers become zero.
+pub(super) fn millis(text: &str) -> Option<Duration> {
+    number(text.trim()).map(|number| seconds(number / 1e3))
+}
+
 fn until(text: &str, now: SystemTime) -> Option<Duration> {
     if let Some(number) = number(text) {
         return Some(match number {

@@ -5,14 +5,14 @@ pub(crate) use std::{
     hash::RandomState as HashSeed,
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
 };
 
 #[cfg(tollgate_loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
 /// A hash without a random seed, so that a repeated schedule assigns each key to the same shard.

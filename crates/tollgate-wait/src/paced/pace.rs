@@ -3,8 +3,8 @@
 //!
 //! # Rules
 //!
-//! 1. *Pause.* No request is sent before `not_before`. This time is set by a refusal with a time,
-//!    or by a backoff.
+//! 1. *Pause.* No request is sent during a pause. A pause is set by a refusal with a time, or by a
+//!    backoff, of this key or of all keys.
 //! 2. *Horizon.* If a response to request number `n` reports `r` remaining requests until some
 //!    time, requests up to number `n + r` are permitted until this time. Requests are numbered as
 //!    they are admitted, so this bound also covers requests after `n` that the server had not
@@ -14,7 +14,12 @@
 //!    share of the remaining amount, so the amount shrinks ever more slowly and is not exceeded.
 //!    While a quarter to a half of the quota remains, the pace is the quota's average rate. A
 //!    single client of a token bucket stays in this range. The remaining amount is assumed to grow
-//!    by one quota per window, as in a token bucket.
+//!    by one quota per window, as in a token bucket. While more than half of the quota remains,
+//!    requests are never more than a second ([`AMPLE`]) apart, however long the window is: with 76
+//!    of 100 left in six hours, ten requests take ten seconds, and not twelve minutes. Within a
+//!    second, the response to one request usually arrives before the next request is sent, so each
+//!    process notices when half of the quota is left, and then returns to the average rate. The
+//!    processes overdraw this half only if they are more than it has tokens.
 //! 4. *Even.* Requests are sent no faster than the quota's average rate once the time of the
 //!    remaining amount has passed, or if a response contains a quota but no remaining amount. Any
 //!    interval as long as the window then contains at most as many requests as the quota.
@@ -22,10 +27,14 @@
 //!    one window after a pause, so that no burst follows the pause. Each response that repeats the
 //!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
 //!
+//! Pauses and resets that are longer than the longest pause are cut short, but a caller that is
+//! refused receives the time that the server stated.
+//!
 //! For each limit, the response to the highest-numbered request counts. Without further responses,
 //! every limit ends after at most the longest pause plus one window. In this sum, a window is never
 //! longer than the longest pause.
 
+use super::pause::Pause;
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::mem;
 use std::time::Duration;
@@ -37,6 +46,8 @@ const SLACK: Duration = Duration::from_millis(20);
 /// The rate at which the remaining amount is spent, divided by the rate at which the amount would
 /// last for the limit's whole window.
 const SPREAD: f64 = 4.0;
+/// The maximum time between requests of cost 1 while more than half of the quota remains.
+const AMPLE: Duration = Duration::from_secs(1);
 /// How many times the search for the next time halves its interval. An interval of a minute shrinks
 /// to less than a millisecond.
 const HALVINGS: u32 = 16;
@@ -57,7 +68,7 @@ pub(crate) struct Pace {
     admitted: Number,
     /// The total cost of the requests that the inner limiter is checking.
     asking: u64,
-    not_before: Tick,
+    pause: Pause,
     /// The number of consecutive refusals without a time.
     refusals: u32,
     /// `admitted + asking` at the time when the latest refusal was counted. Responses to requests
@@ -80,8 +91,10 @@ struct Known {
     tokens: Option<u64>,
     window: Duration,
     remaining: Option<u64>,
-    /// The time until which the horizon holds.
+    /// The time until which the horizon holds, and the same according to the server, which may be
+    /// later.
     until: Tick,
+    stated: Tick,
     ends: Tick,
     /// The time of the last request, and its cost. The time may be slightly earlier than the actual
     /// time, to compensate for lateness.
@@ -98,17 +111,29 @@ impl Known {
         self.tokens.map_or(Duration::ZERO, |tokens| share(self.window + SLACK, tokens as f64))
     }
 
+    /// Returns the remaining amount at `now`, if no request was sent since the response.
+    fn rest(&self, now: Tick) -> Option<f64> {
+        let rest = self.remaining? as f64;
+        let grown = now.since(self.told).as_secs_f64() / self.window.as_secs_f64();
+        Some(self.tokens.map_or(rest, |tokens| (rest + tokens as f64 * grown).min(tokens as f64)))
+    }
+
     /// Returns the time between requests of cost 1. If fewer than [`SPREAD`] tokens remain, they
     /// are spent no faster than at the quota's average rate, because they would soon be exhausted.
     fn spacing(&self, now: Tick) -> Duration {
         let even = self.even();
-        let Some(remaining) = self.remaining else { return even };
-        let (rest, tokens) = (remaining as f64, self.tokens.map(|tokens| tokens as f64));
-        let grown = now.since(self.told).as_secs_f64() / self.window.as_secs_f64();
-        let rest = tokens.map_or(rest, |tokens| tokens.min(rest + tokens * grown));
+        let Some(rest) = self.rest(now) else { return even };
         let spread = share(self.window, SPREAD * rest);
-        let is_scarce = tokens.is_some_and(|tokens| rest <= tokens / 2.0 || rest < SPREAD);
-        if now >= self.until || is_scarce { spread.max(even) } else { spread }
+        let Some(tokens) = self.tokens.filter(|_| now < self.until) else { return spread.max(even) };
+        let is_scarce = rest <= tokens as f64 / 2.0 || rest < SPREAD;
+        if is_scarce { spread.max(even) } else { spread.min(AMPLE) }
+    }
+
+    /// Returns how many whole tokens can be spent until half of the quota remains.
+    #[allow(clippy::cast_possible_truncation)]
+    fn above_half(&self, now: Tick) -> u64 {
+        let half = self.tokens.map_or(0.0, |tokens| tokens as f64 / 2.0);
+        self.rest(now).map_or(0, |rest| (rest - half) as u64)
     }
 
     /// Returns the time at which the next request may be sent.
@@ -138,23 +163,26 @@ impl Known {
     /// `before` precede it. Each outstanding response may move the horizon, so while responses are
     /// outstanding, the horizon is rechecked after one spacing.
     fn wait(&self, pace: &Pace, before: u64, cost: u64, now: Tick) -> Duration {
-        let pause = pace.pause(now);
+        let pause = pace.pause.stated(now);
         if now >= self.ends {
             return pause;
         }
         let spacing = self.spacing(now);
-        // As the remaining amount grows, the spacing shrinks to the even spacing.
+        // As the remaining amount grows, the spacing shrinks to the even spacing. As it is spent, the
+        // spacing grows to the even spacing when half of the quota remains.
         let even = if self.tokens.is_some() { self.even() } else { spacing };
-        let next = self.earliest(now).since(now).max(pause) + times(spacing.min(even), before);
+        let ample = if spacing < even { before.min(self.above_half(now)) } else { 0 };
+        let queued = times(spacing, ample).saturating_add(times(even, before - ample));
+        let next = self.earliest(now).since(now).max(pause).saturating_add(queued);
         let preceding = pace.admitted.saturating_add(pace.asking).saturating_add(before);
         let horizon = self.remaining.map_or(u64::MAX, |rest| self.seen.saturating_add(rest));
         if preceding.saturating_add(cost) <= horizon {
             return next;
         }
-        let rest = self.until.since(now);
+        let rest = if now < self.until { self.stated.since(now) } else { Duration::ZERO };
         let hold = if pace.admitted > self.seen { rest.min(spacing.max(SLACK)) } else { rest };
         let beyond = before.min(preceding.saturating_sub(horizon));
-        next.max(hold.max(pause) + times(even, beyond))
+        next.max(hold.max(pause).saturating_add(times(even, beyond)))
     }
 }
 
@@ -182,15 +210,25 @@ impl Pace {
     /// requests, but not for a limit.
     pub(crate) fn wait(&self, before: u64, cost: u64, now: Tick) -> Duration {
         if before == 0 && cost == 0 {
-            return self.pause(now);
+            return self.pause.stated(now);
         }
         let waits = self.limits.iter().map(|known| known.wait(self, before, cost, now));
-        waits.fold(self.pause(now), Duration::max)
+        waits.fold(self.pause.stated(now), Duration::max)
     }
 
-    /// Returns how long all requests are paused.
+    /// Returns how long all requests are paused. The server may have stated a longer time.
     pub(crate) fn pause(&self, now: Tick) -> Duration {
-        self.not_before.since(now)
+        self.pause.rest(now)
+    }
+
+    /// Returns how long a request must wait if only the pause delays it.
+    pub(crate) fn stated_pause(&self, now: Tick) -> Duration {
+        self.pause.stated(now)
+    }
+
+    /// Prolongs the pause to the end of `pause`.
+    pub(super) fn pause_until(&mut self, pause: Pause, now: Tick) {
+        self.pause.extend(pause, now);
     }
 
     /// Returns the time between requests at `now`, if a limit determines this time.
@@ -232,7 +270,7 @@ impl Pace {
     }
 
     /// Updates the pace from the response to request `number`. `random` returns a number between 0
-    /// and 1.
+    /// and 1. Returns how long this response pauses the key, which is zero if it does not.
     pub(crate) fn learn(
         &mut self,
         answer: &Answer,
@@ -240,19 +278,22 @@ impl Pace {
         now: Tick,
         max_pause: Duration,
         random: impl FnOnce() -> f64,
-    ) {
+    ) -> Duration {
         let sent = number;
         // The request may be older than this pace.
         let number = number.min(self.admitted);
         self.limits.retain(|known| now < known.ends);
-        let mut is_timed = false;
+        // The time until which the server admits nothing.
+        let mut wait = answer.retry_after.unwrap_or_default();
+        let mut pause = wait;
         for limit in &answer.limits {
-            let has_time = limit.remaining == Some(0) && limit.reset.is_some_and(|reset| !reset.is_zero());
-            is_timed |= self.know(limit, number, now, max_pause) && has_time;
-        }
-        if let Some(wait) = answer.retry_after.filter(|wait| !wait.is_zero()) {
-            self.not_before = self.not_before.max(now + wait.min(max_pause));
-            is_timed = true;
+            let used_up =
+                if limit.remaining == Some(0) { limit.reset.unwrap_or_default() } else { Duration::ZERO };
+            if self.know(limit, number, now, max_pause) {
+                wait = wait.max(used_up);
+                // A limit that counts another unit has no horizon that would delay requests.
+                pause = pause.max(if limit.unit.is_some() { used_up } else { Duration::ZERO });
+            }
         }
         if !answer.is_refusal {
             // A response to an earlier request is no evidence about the server's state since the
@@ -264,18 +305,21 @@ impl Pace {
             // The body of a success is a refusal, so the success has not ended the series.
             self.refusals = self.refusals.max(mem::take(&mut self.ended.1));
         }
-        if answer.is_refusal && !is_timed && (self.refusals == 0 || number > self.counted) {
+        if answer.is_refusal && wait.is_zero() && (self.refusals == 0 || number > self.counted) {
             let longest = FIRST_BACKOFF.saturating_mul(1 << self.refusals.min(16)).min(MAX_BACKOFF);
             self.refusals += 1;
             self.counted = self.admitted.saturating_add(self.asking);
-            let wait = longest.mul_f64(0.5 + random() / 2.0).min(max_pause);
-            self.not_before = self.not_before.max(now + wait);
+            pause = longest.mul_f64(0.5 + random() / 2.0).min(max_pause);
         }
-        if self.not_before > now {
+        if !pause.is_zero() {
+            self.pause.extend(Pause::new(pause, now, max_pause), now);
+        }
+        if !self.pause.is_over(now) {
             for known in &mut self.limits {
-                known.ends = known.ends.max(self.not_before + known.window.min(max_pause));
+                known.ends = known.ends.max(self.pause.until() + known.window.min(max_pause));
             }
         }
+        wait.max(pause)
     }
 
     /// Updates the pace from a limit in the response to request `number`. Returns false if the
@@ -284,13 +328,8 @@ impl Pace {
         let window = limit.window.or(limit.reset).unwrap_or_default().min(MAX_WINDOW);
         let reset = limit.reset.or(limit.window).unwrap_or_default();
         // A limit that counts a unit other than requests has no pace, but it may be exhausted.
-        if limit.unit.is_some() {
-            let is_used_up =
-                limit.remaining == Some(0) && limit.unit.as_deref() != Some("concurrent-requests");
-            if let (true, Some(reset)) = (is_used_up, limit.reset) {
-                self.not_before = self.not_before.max(now + reset.min(max_pause));
-            }
-            return is_used_up;
+        if let Some(unit) = &limit.unit {
+            return limit.remaining == Some(0) && unit != "concurrent-requests";
         }
         if window.is_zero() {
             return false;
@@ -311,6 +350,7 @@ impl Pace {
             window,
             remaining: limit.remaining,
             until: now + reset.min(max_pause),
+            stated: now + reset,
             ends: now + limit.reset.unwrap_or_default().min(max_pause) + window.min(max_pause),
             sent: at.map_or(Tick::ZERO, |at| self.limits[at].sent),
             cost: at.map_or(0, |at| self.limits[at].cost),
@@ -330,8 +370,8 @@ impl Pace {
     /// Returns the time at which the whole pace ends. A series of refusals is remembered for as
     /// long as the longest backoff, even if a success has ended it.
     pub(crate) fn ends(&self) -> Tick {
-        let backoff =
-            if self.refusals.max(self.ended.1) > 0 { self.not_before + MAX_BACKOFF } else { self.not_before };
+        let until = self.pause.until();
+        let backoff = if self.refusals.max(self.ended.1) > 0 { until + MAX_BACKOFF } else { until };
         self.limits.iter().map(|known| known.ends).fold(backoff, Tick::max)
     }
 }

@@ -171,6 +171,111 @@ fn the_fields_of_large_servers_are_read() {
     }
 }
 
+/// Docker Hub sends these fields, and sometimes without the numbers.
+#[test]
+fn numbers_with_a_window_are_read_and_a_window_alone_is_no_limit() {
+    let pair = [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "76;w=21600")];
+    assert_eq!(limits(&pair), ["ratelimit-limit: 76 of 100 in 21600s, more in -"]);
+    let without_a_quota = [("ratelimit-remaining", "76;w=21600")];
+    assert_eq!(limits(&without_a_quota), ["ratelimit-limit: 76 of - in 21600s, more in -"]);
+    let empty = [("ratelimit-limit", ";w=21600"), ("ratelimit-remaining", ";w=21600")];
+    assert_eq!(limits(&empty), [""; 0]);
+}
+
+/// Shopify and Haravan send these fields.
+#[test]
+fn the_used_and_the_total_amount_are_read_from_one_field() {
+    let calls = |text| limits(&[("X-Shopify-Shop-Api-Call-Limit", text)]);
+    assert_eq!(calls("39/40"), ["x-shopify-shop-api-call-limit: 1 of 40 in -, more in -"]);
+    assert_eq!(calls("41 / 40"), ["x-shopify-shop-api-call-limit: 0 of 40 in -, more in -"]);
+    assert_eq!(
+        limits(&[("X-Haravan-Api-Call-Limit", "1/80")]),
+        ["x-haravan-api-call-limit: 79 of 80 in -, more in -"]
+    );
+    for nonsense in ["39", "/40", "39/", "-1/40", "1/2/3", "many/few"] {
+        assert_eq!(calls(nonsense), [""; 0], "{nonsense}");
+    }
+}
+
+/// Anthropic sends the total beside the limits of input and output.
+#[test]
+fn a_total_of_tokens_is_a_limit_beside_those_of_its_kinds() {
+    let found = limits(&[
+        ("anthropic-ratelimit-tokens-limit", "96000"),
+        ("anthropic-ratelimit-tokens-remaining", "0"),
+        ("anthropic-ratelimit-tokens-reset", "2023-11-14T22:13:41Z"),
+        ("anthropic-ratelimit-input-tokens-limit", "80000"),
+        ("anthropic-ratelimit-input-tokens-remaining", "16000"),
+        ("anthropic-ratelimit-input-tokens-reset", "2023-11-14T22:13:30Z"),
+    ]);
+    assert_eq!(
+        found,
+        [
+            "anthropic-ratelimit-tokens-limit: 0 of 96000 in -, more in 21s tokens",
+            "anthropic-ratelimit-input-tokens-limit: 16000 of 80000 in -, more in 10s tokens",
+        ]
+    );
+}
+
+/// OpenSky sends the seconds, and Azure Cosmos DB the milliseconds.
+#[test]
+fn waits_in_fields_of_other_names_are_read() {
+    let wait = |fields: &[(&str, &str)]| read(StatusCode::TOO_MANY_REQUESTS, fields).retry_after;
+    let (seconds, millis) = ("X-Rate-Limit-Retry-After-Seconds", "x-ms-retry-after-ms");
+    assert_eq!(wait(&[(seconds, "33")]), Some(Duration::from_secs(33)));
+    assert_eq!(wait(&[(seconds, "33"), ("retry-after", "40")]), Some(Duration::from_secs(40)));
+    assert_eq!(wait(&[(millis, "250")]), Some(Duration::from_millis(250)));
+    assert_eq!(wait(&[(millis, "1.5"), ("retry-after", "1")]), Some(Duration::from_micros(1_500)));
+    assert_eq!(wait(&[(millis, "soon"), ("retry-after", "1")]), Some(Duration::from_secs(1)));
+    assert_eq!(wait(&[(millis, "-3")]), Some(Duration::ZERO));
+    assert_eq!(read(StatusCode::OK, &[(millis, "250"), (seconds, "33")]).retry_after, None);
+}
+
+#[test]
+fn the_statuses_of_refusals_are_429_503_and_529() {
+    let refusals = (400..600).filter(|status| read(StatusCode::from_u16(*status).unwrap(), &[]).is_refusal);
+    assert_eq!(refusals.collect::<Vec<_>>(), [429, 503, 529]);
+    let ban = read(StatusCode::IM_A_TEAPOT, &[("retry-after", "120")]);
+    assert_eq!((ban.is_refusal, ban.retry_after), (false, Some(Duration::from_secs(120))));
+}
+
+/// A server that writes two dates a minute apart means a minute, whatever our own clock says.
+#[test]
+fn clocks_that_differ_by_minutes_change_no_wait() {
+    let dates = [
+        ("Tue, 14 Nov 2023 22:13:20 GMT", "Tue, 14 Nov 2023 22:14:20 GMT"),
+        ("Tuesday, 14-Nov-23 22:13:20 GMT", "Tuesday, 14-Nov-23 22:14:20 GMT"),
+        ("Tue Nov 14 22:13:20 2023", "Tue Nov 14 22:14:20 2023"),
+    ];
+    for (date, until) in dates {
+        let mut headers = HeaderMap::new();
+        headers.insert("date", date.parse().unwrap());
+        headers.insert("retry-after", until.parse().unwrap());
+        for minutes in [0, 5] {
+            let off = Duration::from_secs(minutes * 60);
+            for own in [received() - off, received() + off] {
+                let answer = Answer::read(StatusCode::SERVICE_UNAVAILABLE, &headers, own);
+                assert_eq!(answer.retry_after, Some(Duration::from_secs(60)), "{until}: {minutes}");
+            }
+        }
+    }
+}
+
+/// A year of two digits in the format of RFC 850 is in the past if it would otherwise be more than
+/// 50 years ahead. 1 January was a Saturday in 1977, and will be a Friday in 2077.
+#[test]
+fn a_year_of_two_digits_is_never_fifty_years_ahead() {
+    for (until, seconds) in [
+        ("Tuesday, 14-Nov-23 22:14:20 GMT", Some(60)),
+        ("Saturday, 01-Jan-77 00:00:00 GMT", Some(0)),
+        ("Friday, 01-Jan-77 00:00:00 GMT", None),
+    ] {
+        let fields = [("date", "Tuesday, 14-Nov-23 22:13:20 GMT"), ("retry-after", until)];
+        let wait = read(StatusCode::SERVICE_UNAVAILABLE, &fields).retry_after;
+        assert_eq!(wait, seconds.map(Duration::from_secs), "{until}");
+    }
+}
+
 #[test]
 fn a_date_is_read_against_the_date_of_the_response() {
     let late = ("retry-after", "Tue, 14 Nov 2023 22:13:50 GMT");
@@ -224,6 +329,11 @@ fn nonsense_in_any_field_is_survived() {
     let names = [
         "retry-after",
         "retry-after-ms",
+        "x-ms-retry-after-ms",
+        "x-rate-limit-retry-after-seconds",
+        "x-shopify-shop-api-call-limit",
+        "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-tokens-reset",
         "date",
         "ratelimit",
         "ratelimit-policy",
@@ -257,6 +367,7 @@ fn nonsense_in_any_field_is_survived() {
         ";t=",
         ";pk=:",
         "(1 2)",
+        "/",
         "limit=",
         "remaining=",
         "reset=",

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Limiter, Quota, SingleLimiter, WhenFull};
-use tollgate_wait::{WaitError, WaitQueue};
+use tollgate::{InFlight, Limiter, ManualClock, Quota, SingleLimiter, WhenFull};
+use tollgate_wait::{WaitError, WaitQueue, Waitable};
 
 type Queue = WaitQueue<SingleLimiter, fn(Duration) -> std::future::Pending<()>>;
 
@@ -68,6 +68,65 @@ fn a_table_without_a_place_is_told() {
         }
     }
     assert_eq!(refused, Some(WaitError::NoRetryTime));
+}
+
+/// Waiters in front and behind, with and without a maximum wait, are woken by the closing thread, and
+/// not by their timers. Later callers find the queue closed, even if a token is available.
+fn close_with_waiters<L: Waitable<u64> + 'static>(limiter: L) {
+    let (mut simulation, hour) = (Simulation::new(3), Duration::from_secs(3_600));
+    let queue = WaitQueue::with_sleep(limiter, simulation.sleeper()).recheck(hour).patience(hour);
+    let (queue, answers) = (Rc::new(queue), Rc::new(RefCell::new(Vec::new())));
+    let held = pollster::block_on(queue.until_ready(&7)).ok();
+    assert!(held.is_some());
+    for caller in 0..6 {
+        let (queue, answers) = (Rc::clone(&queue), Rc::clone(&answers));
+        simulation.spawn(async move {
+            let turn = match caller % 2 {
+                0 => queue.until_ready(&7).await,
+                _ => queue.until_ready_within(&7, hour * 1_000).await,
+            };
+            answers.borrow_mut().push(turn.map(drop));
+        });
+    }
+    simulation.run_for(Duration::from_secs(1));
+    assert_eq!((queue.waiting(), answers.borrow().len()), (6, 0));
+    queue.close();
+    simulation.settle();
+    assert_eq!(*answers.borrow(), [Err(WaitError::Closed); 6]);
+    assert_eq!((queue.waiting(), queue.waiting_keys()), (0, 0));
+    for cost in [0, 1] {
+        let later = queue.block_until_n_within(&8, cost, Duration::ZERO);
+        assert_eq!(later.map(drop), Err(WaitError::Closed));
+        assert!(pollster::block_on(queue.limiter().peek_n(&8, cost)).is_allowed());
+    }
+    queue.close();
+}
+
+#[test]
+fn a_queue_that_closes_ends_all_waits_at_once() {
+    let rate = || Limiter::builder(Quota::per_day(1)).clock(ManualClock::new()).build().unwrap();
+    let jobs = || InFlight::builder(1).build().unwrap();
+    close_with_waiters::<Limiter<u64>>(rate());
+    close_with_waiters::<InFlight<u64>>(jobs());
+    close_with_waiters::<(Limiter<u64>, InFlight<u64>)>((rate(), jobs()));
+}
+
+/// Threads are parked without a timer that would wake them.
+#[test]
+fn a_queue_that_closes_wakes_parked_threads() {
+    let limiter = SingleLimiter::builder(Quota::per_day(1)).build().unwrap();
+    let queue = WaitQueue::new(limiter).recheck(Duration::from_secs(3_600));
+    assert!(queue.block_until_ready(&()).is_ok());
+    thread::scope(|scope| {
+        let waiters = [(); 4].map(|()| scope.spawn(|| queue.block_until_ready(&())));
+        while queue.waiting() < 4 {
+            thread::yield_now();
+        }
+        queue.close();
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Err(WaitError::Closed));
+        }
+    });
 }
 
 #[test]

@@ -312,6 +312,97 @@ async fn a_refusal_in_a_body_is_learned_by_the_number_of_its_request() {
     }
 }
 
+/// The text of an error, which the inner service has read from the body.
+#[derive(Clone)]
+struct ErrorText(&'static str);
+
+/// Refusals that are no 429 are sent again after their times. The function of the limiter reads the
+/// text of the error, which a service below the layer has read from the body.
+#[tokio::test(start_paused = true)]
+async fn the_layer_repeats_what_a_function_calls_a_refusal() {
+    let clock = ManualClock::new();
+    let begin = tokio::time::Instant::now();
+    let limiter: Limiter<&str> = Limiter::builder(Quota::per_second(1_000)).clock(&clock).build().unwrap();
+    let paced = Paced::new(limiter).clock(&clock).read_with(|head, answer| {
+        let text = head.extensions.get().map_or("", |ErrorText(text)| text);
+        answer.is_refusal |= head.status == 418 || text == "ThrottlingException";
+        if head.status == 403 && text.contains("secondary rate limit") {
+            answer.is_refusal = true;
+            answer.retry_after.get_or_insert(Duration::from_secs(60));
+        }
+        if let Some(seconds) = text.strip_suffix('s').and_then(|seconds| seconds.parse().ok()) {
+            answer.retry_after = Some(Duration::from_secs_f64(seconds));
+        }
+    });
+    let queue = Arc::new(WaitQueue::with_sleep(paced, move |time| {
+        let clock = clock.clone();
+        async move {
+            tokio::time::sleep(time).await;
+            clock.set(begin.elapsed().into());
+        }
+    }));
+    let answers = [
+        (403, None, "You have exceeded a secondary rate limit."),
+        (418, Some("120"), ""),
+        (429, None, "45.837906927s"),
+        (529, None, "overloaded_error"),
+        (400, None, "ThrottlingException"),
+        (400, None, "ValidationException"),
+        (403, None, "Resource not accessible by integration"),
+    ];
+    let (answers, times) = (Arc::new(Mutex::new(answers.into_iter())), Arc::new(Mutex::new(Vec::new())));
+    let sent = Arc::clone(&times);
+    let service = tower::service_fn(move |_: Request<()>| {
+        sent.lock().unwrap().push(begin.elapsed().as_secs_f64());
+        let (status, retry_after, text) = answers.lock().unwrap().next().unwrap();
+        let mut response = http::Response::builder().status(status).extension(ErrorText(text));
+        if let Some(seconds) = retry_after {
+            response = response.header("retry-after", seconds);
+        }
+        ready(Ok::<_, Infallible>(response.body(()).unwrap()))
+    });
+    let client = WaitLayer::new(queue, |_: &Request<()>| ("host", 1)).retries(9, idempotent).layer(service);
+    for status in [400, 403] {
+        let response = client.clone().oneshot(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), status);
+    }
+    let times = times.lock().unwrap();
+    let pauses: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let expected = [(60.0, 60.0), (120.0, 120.0), (45.837, 45.838), (0.5, 1.0), (1.0, 2.0), (0.0, 0.0)];
+    assert_eq!(pauses.len(), expected.len(), "{pauses:?}");
+    for (pause, (least, most)) in pauses.iter().zip(expected) {
+        // Tokio's timer has a resolution of a millisecond.
+        assert!((least..=most + 0.01).contains(pause), "{pauses:?}");
+    }
+}
+
+/// A window of five hours. The caller does not wait for it, and learns how long it is.
+#[tokio::test]
+async fn the_layer_tells_a_wait_of_hours_at_once() {
+    let hours = Duration::from_secs(13_262);
+    let clock = ManualClock::new();
+    let limiter: Limiter<&str> = Limiter::builder(Quota::per_second(1_000)).clock(&clock).build().unwrap();
+    let queue = Arc::new(WaitQueue::new(Paced::new(limiter).clock(&clock)));
+    let service = tower::service_fn(|_: Request<()>| {
+        let refusal = http::Response::builder().status(429).header("retry-after", "13262");
+        ready(Ok::<_, Infallible>(refusal.body(()).unwrap()))
+    });
+    let max_wait = Duration::from_secs(30);
+    let layer = WaitLayer::new(queue, |_: &Request<()>| ("host", 1)).retries(3, idempotent);
+    let client = layer.max_wait(max_wait).layer(service);
+    assert_eq!(client.clone().oneshot(Request::new(())).await.unwrap().status(), 429);
+    let error = client.clone().oneshot(Request::new(())).await.unwrap_err();
+    assert_eq!(error, WaitServiceError::Wait(WaitError::TooLong { wait: hours, max_wait }));
+    assert!(error.to_string().contains("13262s"), "{error}");
+    // The longest pause is a day, so the wait is not cut short.
+    clock.advance(hours - Duration::from_secs(31));
+    let left = client.clone().oneshot(Request::new(())).await.map(|response| response.status());
+    let late = WaitError::TooLong { wait: Duration::from_secs(31), max_wait };
+    assert_eq!(left, Err(WaitServiceError::Wait(late)));
+    clock.advance(Duration::from_secs(31));
+    assert_eq!(client.oneshot(Request::new(())).await.unwrap().status(), 429);
+}
+
 /// A service that is not ready before its flag is set, and counts the requests it receives.
 #[derive(Clone, Default)]
 struct Busy {

@@ -1,13 +1,14 @@
 //! Tests the order in which waiters proceed, and the times at which they do.
 
 use crate::simulation::{Simulation, Sleep, TaskId};
+use futures_util::FutureExt;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use tollgate::{Algorithm, Limiter, Quota, WindowAlign};
-use tollgate_wait::WaitQueue;
+use tollgate_wait::{WaitError, WaitQueue};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -65,6 +66,44 @@ fn five_a_second_start_whoever_hangs_up() {
 
     let expected: Vec<_> = (15..45).zip(1..).map(|(caller, turn)| (caller, ms(200) * turn)).collect();
     assert_eq!(*starts.borrow(), expected);
+    assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
+}
+
+/// 1,400 waiters with random costs, such as the bodies of requests, of which 700 leave at random
+/// times. The others take exactly their own costs, without a gap.
+#[test]
+fn waiters_that_leave_a_long_line_take_no_token() {
+    let mut simulation = Simulation::new(11);
+    let mut random = fastrand::Rng::with_seed(41);
+    let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(100_000).burst(1_000))
+        .clock(simulation.clock.clone())
+        .build()
+        .unwrap();
+    let queues = WaitQueue::with_sleep(limiter, simulation.sleeper()).patience(ms(3_600_000));
+    let (queues, starts) = (Rc::new(queues.max_waiters_per_key(1_400)), Starts::default());
+    assert!(queues.limiter().check_n(&7, 1_000).is_allowed());
+    let costs: Vec<u64> = (0..1_400).map(|_| random.u64(1..=1_000)).collect();
+    let tasks: Vec<TaskId> =
+        (0..1_400).map(|at| come(&mut simulation, &queues, &starts, at, costs[at])).collect();
+    assert_eq!(queues.waiting(), 1_400);
+    let mut leaving: Vec<usize> = (0..1_400).collect();
+    random.shuffle(&mut leaving);
+    leaving.truncate(700);
+    for batch in leaving.chunks(10) {
+        for at in batch {
+            simulation.drop_task(tasks[*at]);
+        }
+        simulation.run_for(ms(50));
+    }
+    simulation.run_for(ms(10_000));
+    let starts = starts.borrow();
+    // Some of the 700 had their turn before they would have left.
+    assert!((700..1_400).contains(&starts.len()), "{} starts", starts.len());
+    assert!(starts.is_sorted(), "a waiter was overtaken");
+    let charged: u64 = starts.iter().map(|(at, _)| costs[*at]).sum();
+    let last = starts.last().unwrap().1;
+    // A hundred tokens refill in a millisecond.
+    assert_eq!(last, Duration::from_micros(charged * 10));
     assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
 }
 
@@ -166,6 +205,99 @@ fn random_cancels_lose_no_token_and_no_turn() {
     // No token was granted in excess.
     let most = 20 + u64::try_from(simulation.now().as_millis()).unwrap();
     charged.iter().for_each(|charged| assert!(*charged <= most));
+}
+
+fn leaky_queue(
+    simulation: &Simulation,
+    quota: Quota,
+) -> Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> Sleep + use<>>> {
+    let builder = Limiter::builder(quota).algorithm(Algorithm::LeakyQueue);
+    let limiter = builder.clock(simulation.clock.clone()).build().unwrap();
+    Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).patience(ms(3_600_000)))
+}
+
+/// The waiters of a leaky queue start at even intervals, although its burst would admit all of them
+/// at once. A waiter that leaves takes no turn.
+#[test]
+fn a_leaky_queue_starts_its_waiters_evenly() {
+    let minutes = |minutes: u64| ms(minutes * 60_000);
+    let mut simulation = Simulation::new(9);
+    let queues = leaky_queue(&simulation, Quota::per_hour(10));
+    let starts = Starts::default();
+    for caller in 0..10 {
+        come(&mut simulation, &queues, &starts, caller, 1);
+    }
+    simulation.run_for(minutes(54));
+    let evenly: Vec<_> = (0..10).zip((0..).step_by(6).map(minutes)).collect();
+    assert_eq!(*starts.borrow(), evenly);
+
+    // The next callers have costs of 2, 1 and 1. The first of them leaves, and then the second.
+    starts.borrow_mut().clear();
+    let first = come(&mut simulation, &queues, &starts, 10, 2);
+    let second = come(&mut simulation, &queues, &starts, 11, 2);
+    come(&mut simulation, &queues, &starts, 12, 2);
+    come(&mut simulation, &queues, &starts, 13, 1);
+    simulation.run_for(minutes(3));
+    simulation.drop_task(first);
+    simulation.run_for(minutes(1));
+    simulation.drop_task(second);
+    simulation.run_for(minutes(60));
+    assert_eq!(*starts.borrow(), [(12, minutes(60)), (13, minutes(72))]);
+    assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
+}
+
+/// A caller whose start is too late fails at once, and the wait in its error is the wait until its
+/// start, whatever the costs of those before it. A wait of zero takes no later start.
+#[test]
+fn a_late_start_in_a_leaky_queue_is_refused_at_once() {
+    let mut simulation = Simulation::new(10);
+    let queues = leaky_queue(&simulation, Quota::per_second(10).burst(5));
+    let starts = Starts::default();
+    assert!(matches!(queues.until_n_within(&7, 2, ms(0)).now_or_never(), Some(Ok(_))));
+    let late = |cost, max_wait| match queues.until_n_within(&7, cost, max_wait).now_or_never() {
+        Some(Err(WaitError::TooLong { wait, max_wait: allowed })) if allowed == max_wait => wait,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((late(1, ms(0)), late(5, ms(199))), (ms(200), ms(200)));
+    for (caller, cost) in [3, 1, 5, 5].into_iter().enumerate() {
+        come(&mut simulation, &queues, &starts, caller, cost);
+    }
+    // The waiters have a total cost of 14, and the first of them starts in 200 ms.
+    simulation.run_for(ms(50));
+    assert_eq!((late(1, ms(1_549)), late(5, ms(0))), (ms(1_550), ms(1_550)));
+    let never = queues.until_n_within(&7, 6, ms(100)).now_or_never();
+    assert_eq!(never, Some(Err(WaitError::Never { cost: 6, capacity: 5 })));
+    come(&mut simulation, &queues, &starts, 4, 1);
+    simulation.run_for(ms(10_000));
+    let expected = [(0, 200), (1, 500), (2, 600), (3, 1_100), (4, 1_600)];
+    assert_eq!(*starts.borrow(), expected.map(|(caller, at)| (caller, ms(at))));
+}
+
+/// Callers that find no waiter race for the same start, and one of them gets it. What the others
+/// were charged is given back.
+#[test]
+fn callers_that_race_for_a_start_of_a_leaky_queue_get_one_each() {
+    let builder = Limiter::builder(Quota::per_second(100)).algorithm(Algorithm::LeakyQueue);
+    let limiter: Limiter<u64> = builder.build().unwrap();
+    let queue = WaitQueue::new(limiter);
+    let begin = std::time::Instant::now();
+    let mut starts: Vec<_> = std::thread::scope(|scope| {
+        let callers = (0..20).map(|_| {
+            scope.spawn(|| {
+                let turn = queue.block_until_ready(&7).unwrap();
+                assert_eq!(turn.start_after(), ms(0));
+                turn.at()
+            })
+        });
+        let callers: Vec<_> = callers.collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+    });
+    starts.sort_unstable();
+    for pair in starts.windows(2) {
+        // A start may be a nanosecond early, because the limiter counts in grains.
+        assert!(pair[1].since(pair[0]) >= Duration::from_micros(9_999), "{starts:?}");
+    }
+    assert!(begin.elapsed() >= ms(189), "{:?}", begin.elapsed());
 }
 
 /// If the line is always full, each token is used the instant it becomes available, for every

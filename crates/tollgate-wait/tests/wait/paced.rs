@@ -2,8 +2,9 @@
 
 use crate::simulation::{Simulation, Sleep};
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, StatusCode};
-use std::cell::Cell;
+use http::response::Parts;
+use http::{HeaderMap, HeaderName, Response, StatusCode};
+use std::cell::{Cell, RefCell};
 use std::future::{Future, ready};
 use std::pin::pin;
 use std::rc::Rc;
@@ -27,9 +28,26 @@ fn answer(status: u16, fields: &[(&str, &str)]) -> Answer {
 type Queue<S> = WaitQueue<Paced<Limiter<u64>>, S>;
 
 fn queue(simulation: &Simulation, own: Quota) -> Rc<Queue<impl Fn(Duration) -> Sleep + use<>>> {
+    queue_with(simulation, own, |paced| paced)
+}
+
+fn queue_with(
+    simulation: &Simulation,
+    own: Quota,
+    settings: fn(Paced<Limiter<u64>>) -> Paced<Limiter<u64>>,
+) -> Rc<Queue<impl Fn(Duration) -> Sleep + use<>>> {
     let limiter = Limiter::builder(own).clock(simulation.clock.clone()).build().unwrap();
-    let paced = Paced::new(limiter).clock(&simulation.clock);
+    let paced = settings(Paced::new(limiter).clock(&simulation.clock));
     Rc::new(WaitQueue::with_sleep(paced, simulation.sleeper()).patience(ms(3_600_000)))
+}
+
+/// Returns the head of a response.
+fn head(status: u16, fields: &[(&str, &str)]) -> Parts {
+    let mut response = Response::builder().status(status);
+    for (name, value) in fields {
+        response = response.header(*name, *value);
+    }
+    response.body(()).unwrap().into_parts().0
 }
 
 /// Sends a request for key 7, and returns how long it must wait, or zero if it is admitted.
@@ -224,19 +242,249 @@ fn times_that_are_nonsense_pause_for_the_longest_pause_at_most() {
         queue.limiter().learn(&7, &answer(429, &[field]), 0);
         assert!((ms(500)..=ms(1_000)).contains(&wait(&queue)), "{field:?}: {:?}", wait(&queue));
     }
+    let year = ms(31_536_000_000);
     let long = [
         ("retry-after", "31536000"),
         ("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT"),
         ("ratelimit", "\"a\";r=0;t=999999999999999"),
     ];
-    for field in long {
-        let simulation = Simulation::new(1);
-        let queue = queue(&simulation, Quota::per_second(10));
-        queue.limiter().learn(&7, &answer(429, &[field]), 0);
-        assert_eq!(wait(&queue), ms(3_600_000), "{field:?}");
-        simulation.clock.advance(ms(3_600_000));
-        assert_eq!(wait(&queue), ms(0), "{field:?}");
+    let hour: fn(Paced<_>) -> Paced<_> = |paced| paced.max_pause(ms(3_600_000));
+    for (longest, settings) in [(24 * 3_600_000, (|paced| paced) as fn(_) -> _), (3_600_000, hour)] {
+        for field in long {
+            let simulation = Simulation::new(1);
+            let queue = queue_with(&simulation, Quota::per_second(10), settings);
+            queue.limiter().learn(&7, &answer(429, &[field]), 0);
+            // The error contains the server's time, and not the longest pause.
+            assert!(wait(&queue) >= year, "{field:?}: {:?}", wait(&queue));
+            simulation.clock.advance(ms(longest - 1));
+            assert!(wait(&queue) > year - ms(longest), "{field:?}: {:?}", wait(&queue));
+            simulation.clock.advance(ms(1));
+            assert_eq!(wait(&queue), ms(0), "{field:?}");
+        }
     }
+}
+
+/// A window of five hours. A caller that does not accept the wait learns how long it is, and a
+/// caller that accepts it makes one call when it is over.
+#[test]
+fn a_wait_of_hours_is_told_in_full_and_ends_with_one_call() {
+    let hours = Duration::from_secs(13_262);
+    for fields in [
+        &[("retry-after", "13262")][..],
+        &[("x-ratelimit-limit", "50"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "13262")],
+    ] {
+        let mut simulation = Simulation::new(1);
+        let queue = queue(&simulation, Quota::per_second(10));
+        queue.limiter().learn(&7, &answer(429, fields), 0);
+        let max_wait = ms(30_000);
+        let refused = queue.until_n_within(&7, 1, max_wait).now_or_never();
+        assert_eq!(
+            refused.map(|turn| turn.map(drop)),
+            Some(Err(WaitError::TooLong { wait: hours, max_wait }))
+        );
+        let calls: Rc<RefCell<Vec<Duration>>> = Rc::default();
+        for max_wait in [None, Some(2 * hours)] {
+            let (queue, calls, clock) = (Rc::clone(&queue), Rc::clone(&calls), simulation.clock.clone());
+            simulation.spawn(async move {
+                let turn = match max_wait {
+                    None => queue.until_ready(&7).await,
+                    Some(max_wait) => queue.until_ready_within(&7, max_wait).await,
+                };
+                assert!(turn.is_ok(), "{turn:?}");
+                calls.borrow_mut().push(clock.now().since(Tick::ZERO));
+                queue.limiter().learn(&7, &answer(429, &[("retry-after", "60")]), 1);
+            });
+        }
+        simulation.run_for(2 * hours);
+        let calls = calls.borrow();
+        assert!(calls[0] == hours && calls[1] >= hours + ms(60_000), "{fields:?}: {calls:?}");
+    }
+}
+
+/// With much left of a long window, requests follow each other within a second, even if another
+/// process uses the same limit. When half of the quota is left, the pace is the average rate.
+#[test]
+fn what_is_left_of_a_long_window_is_not_spent_at_a_crawl() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    let window = ("ratelimit-limit", "100;w=21600");
+    let learn = |left: u64| {
+        let left = format!("{left};w=21600");
+        let fields = [window, ("ratelimit-remaining", &*left)];
+        queue.limiter().learn(&7, &answer(200, &fields), queue.limiter().number(&7));
+    };
+    learn(76);
+    for left in (66..76).rev() {
+        let wait = wait_and_go(&simulation, &queue);
+        assert!(wait <= ms(1_000), "{left} left: {wait:?}");
+        learn(left);
+    }
+    assert!(simulation.now() <= ms(10_000), "{:?}", simulation.now());
+    learn(51);
+    assert!(wait_and_go(&simulation, &queue) <= ms(1_000));
+    learn(49);
+    let average = wait(&queue);
+    assert!((ms(215_000)..=ms(217_000)).contains(&average), "{average:?}");
+    // A window alone is no limit.
+    let empty = answer(200, &[("ratelimit-limit", ";w=21600"), ("ratelimit-remaining", ";w=21600")]);
+    queue.limiter().learn(&8, &empty, 0);
+    assert_eq!(queue.limiter().known_keys(), 1);
+    // The callers that cannot start in time are refused at once: 25 tokens can be spent quickly.
+    let learnt = answer(200, &[window, ("ratelimit-remaining", "76;w=21600")]);
+    let (turns, refused, expired) = crowd(&learnt, 60, ms(60_000));
+    assert!((26..=28).contains(&turns) && turns + refused == 60, "{turns}, {refused}, {expired}");
+}
+
+/// Waits for a turn of key 7, and returns how long this took.
+fn wait_and_go<S>(simulation: &Simulation, queue: &Queue<S>) -> Duration
+where
+    S: tollgate_wait::Sleep,
+{
+    let mut waited = ms(0);
+    loop {
+        match wait(queue) {
+            Duration::ZERO => return waited,
+            time => {
+                simulation.clock.advance(time);
+                waited += time;
+            }
+        }
+    }
+}
+
+/// Refusals with other statuses, as the function of the limiter recognizes them.
+#[test]
+fn a_function_tells_refusals_that_are_no_429_and_their_times() {
+    /// The error in the body of a response.
+    #[derive(Clone)]
+    struct Told(&'static str);
+
+    let simulation = Simulation::new(1);
+    let queue = queue_with(&simulation, Quota::per_second(1_000), |paced| {
+        paced.read_with(|head, answer| {
+            let Some(Told(error)) = head.extensions.get() else { return };
+            match (head.status.as_u16(), *error) {
+                (403, error) if error.contains("secondary rate limit") => {
+                    answer.is_refusal = true;
+                    answer.retry_after.get_or_insert(Duration::from_secs(60));
+                }
+                (400, "ThrottlingException") | (418, _) => answer.is_refusal = true,
+                (429, error) => {
+                    let seconds = error.strip_suffix('s').and_then(|seconds| seconds.parse().ok());
+                    answer.retry_after = seconds.map(Duration::from_secs_f64);
+                }
+                (503, "maintenance of one page") => answer.is_refusal = false,
+                _ => {}
+            }
+        })
+    });
+    let paced = queue.limiter();
+    let budget = [("x-ratelimit-limit", "30"), ("x-ratelimit-remaining", "28"), ("x-ratelimit-reset", "47")];
+    let short = [("retry-after", "120")];
+    for (key, (status, fields, error, refuses, least, most)) in (0_u64..).zip([
+        (403, &budget[..], "You have exceeded a secondary rate limit.", true, 60_000, 60_000),
+        (403, &[("retry-after", "7")], "You have exceeded a secondary rate limit.", true, 7_000, 7_000),
+        (403, &[], "Resource not accessible by integration", false, 0, 0),
+        (400, &[], "ThrottlingException", true, 500, 1_000),
+        (400, &[], "ValidationException", false, 0, 0),
+        (418, &short, "banned", true, 120_000, 120_000),
+        (429, &[], "45.837906927s", true, 45_837, 45_838),
+        (429, &[], "0.1s", true, 100, 100),
+        (429, &[], "a quota", true, 500, 1_000),
+        (529, &[], "overloaded_error", true, 500, 1_000),
+        (503, &[], "maintenance of one page", false, 0, 0),
+    ]) {
+        let mut head = head(status, fields);
+        head.extensions.insert(Told(error));
+        let answer = paced.read(&head);
+        assert_eq!(answer.is_refusal, refuses, "{status} {error}");
+        paced.learn(&key, &answer, paced.number(&key));
+        let pause = paced.paused_for(&key);
+        assert!((ms(least)..=ms(most)).contains(&pause), "{status} {error}: {pause:?}");
+    }
+    // Without an error in the extensions, only the known fields count.
+    assert!(!paced.read(&head(403, &budget)).is_refusal);
+}
+
+/// Five refusals with the status 529 and without a time, and then one with a time.
+#[test]
+fn an_overloaded_server_is_left_alone_for_longer_each_time() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    for longest in [1_000, 2_000, 4_000, 8_000, 16_000].map(ms) {
+        assert_eq!(wait(&queue), ms(0));
+        queue.limiter().learn(&7, &answer(529, &[]), queue.limiter().number(&7));
+        let pause = queue.limiter().paused_for(&7);
+        assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");
+        simulation.clock.advance(pause);
+    }
+    queue.limiter().learn(&7, &answer(529, &[("retry-after", "7")]), queue.limiter().number(&7));
+    assert_eq!(queue.limiter().paused_for(&7), ms(7_000));
+}
+
+/// The keys are routes of a server. A refusal that is global pauses all of them, and the others keep
+/// to their own paces otherwise.
+#[test]
+fn a_global_refusal_pauses_every_key() {
+    let mut simulation = Simulation::new(1);
+    let queue = queue_with(&simulation, Quota::per_second(1_000), |paced| {
+        paced.read_with(|head, answer| answer.is_global = head.headers.contains_key("x-ratelimit-global"))
+    });
+    let learn = |key: u64, fields: &[(&str, &str)]| {
+        let answer = queue.limiter().read(&head(429, fields));
+        queue.limiter().learn(&key, &answer, 0);
+    };
+    let paused = |key: u64| queue.limiter().paused_for(&key);
+    // Key 6 has a longer pause of its own, which concerns no other key.
+    learn(6, &[("retry-after", "600")]);
+    assert_eq!((paused(6), paused(7), paused(8)), (ms(600_000), ms(0), ms(0)));
+    let turn = Rc::new(Cell::new(None));
+    let (waits, ends, clock) = (Rc::clone(&queue), Rc::clone(&turn), simulation.clock.clone());
+    learn(8, &[("retry-after", "20")]);
+    simulation.spawn(async move {
+        waits.until_ready(&8).await.unwrap();
+        ends.set(Some(clock.now().since(Tick::ZERO)));
+    });
+    simulation.run_for(ms(10_000));
+    learn(6, &[("x-ratelimit-global", "true"), ("retry-after", "64")]);
+    assert_eq!((paused(6), paused(7), paused(8)), (ms(590_000), ms(64_000), ms(64_000)));
+    assert_eq!(wait(&queue), ms(64_000));
+    // The pause of a key that nobody uses takes no memory.
+    (0..1_000).for_each(|key| assert!(paused(key) >= ms(64_000)));
+    assert_eq!(queue.limiter().known_keys(), 2);
+    // The one that already waited waits for the end of the new pause.
+    simulation.run_for(ms(63_999));
+    assert_eq!((turn.get(), wait(&queue)), (None, ms(1)));
+    simulation.run_for(ms(1));
+    assert_eq!((turn.get(), wait(&queue)), (Some(ms(74_000)), ms(0)));
+    // A backoff is global, too. A success is not a refusal, whatever it says.
+    learn(6, &[("x-ratelimit-global", "true")]);
+    assert!((ms(500)..=ms(1_000)).contains(&paused(9)), "{:?}", paused(9));
+    simulation.run_for(ms(1_000));
+    let answer = queue.limiter().read(&head(200, &[("x-ratelimit-global", "true")]));
+    queue.limiter().learn(&7, &answer, 0);
+    assert_eq!(paused(9), ms(0));
+}
+
+/// The remaining amount counts tokens of a language model, and is stated in a success.
+#[test]
+fn a_total_of_tokens_that_is_used_up_pauses_until_its_reset() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(10));
+    let left = |total, input| {
+        let kinds = ["anthropic-ratelimit-tokens", "anthropic-ratelimit-input-tokens"];
+        let names = kinds.map(|kind| ["limit", "remaining", "reset"].map(|name| format!("{kind}-{name}")));
+        let values = [["96000", total, "1970-01-01T00:00:21Z"], ["80000", input, "1970-01-01T00:00:10Z"]];
+        let fields = names.iter().flatten().map(String::as_str).zip(values.into_iter().flatten());
+        answer(200, &fields.collect::<Vec<_>>())
+    };
+    queue.limiter().learn(&7, &left("1", "16000"), 0);
+    assert_eq!(queue.limiter().paused_for(&7), ms(0));
+    queue.limiter().learn(&7, &left("0", "16000"), 0);
+    assert_eq!((queue.limiter().paused_for(&7), wait(&queue)), (ms(21_000), ms(21_000)));
+    // The used and the total amount of calls are known, but not when more are possible.
+    queue.limiter().learn(&8, &answer(200, &[("x-shopify-shop-api-call-limit", "40/40")]), 0);
+    assert_eq!(queue.limiter().paused_for(&8), ms(0));
 }
 
 /// A limit without effect on the pace does not replace the backoff.

@@ -34,6 +34,45 @@ fn threads_wait_for_their_turns() {
     assert_eq!(queues.waiting(), 0);
 }
 
+/// Far more threads than the quota can serve in time. The threads that are refused sleep for as long
+/// as their error says, so they use hardly any processor time.
+#[test]
+fn eighty_threads_with_short_patience_use_little_processor_time() {
+    let queue = WaitQueue::new(SingleLimiter::builder(Quota::per_second(20).burst(1)).build().unwrap());
+    let (begin, patience) = (Instant::now(), Duration::from_millis(250));
+    let (starts, refusals, nanos) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..80 {
+            scope.spawn(|| {
+                while begin.elapsed() < Duration::from_secs(1) {
+                    match queue.block_until_ready_within(&(), patience) {
+                        Ok(_) => starts.fetch_add(1, Relaxed),
+                        Err(WaitError::TooLong { wait, .. }) => {
+                            thread::sleep(wait.saturating_sub(patience));
+                            refusals.fetch_add(1, Relaxed)
+                        }
+                        Err(WaitError::Expired { .. }) => refusals.fetch_add(1, Relaxed),
+                        Err(other) => panic!("{other}"),
+                    };
+                }
+                nanos.fetch_add(processor_time(), Relaxed);
+            });
+        }
+    });
+    let (starts, refusals) = (starts.into_inner(), refusals.into_inner());
+    let (elapsed, used) = (begin.elapsed(), Duration::from_nanos(nanos.into_inner()));
+    println!("{starts} starts and {refusals} refusals in {elapsed:?}, {used:?} of a processor");
+    let most = 1.0 + 20.0 * elapsed.as_secs_f64();
+    assert!(starts >= 15 && starts as f64 <= most, "{starts} starts in {elapsed:?}");
+    assert!(refusals > 75 && used < elapsed / 2, "{refusals} refusals, {used:?}");
+}
+
+/// Returns the nanoseconds for which this thread has run, or 0 on systems that do not report them.
+fn processor_time() -> u64 {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    times.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+}
+
 #[test]
 fn a_thread_is_refused_at_once() {
     let limiter = SingleLimiter::builder(Quota::per_hour(1)).build().unwrap();
