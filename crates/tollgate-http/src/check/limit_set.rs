@@ -159,6 +159,7 @@ impl LimitSet {
         &'r self,
         head: RequestHead<'r>,
     ) -> Result<ApplicableLimits<'r>, Refusing<'r>> {
+        self.listeners.look(head);
         let mut applicable = ApplicableLimits::default();
         for (number, limit) in self.limits.iter().enumerate() {
             if limit.skips(head) {

@@ -4,8 +4,6 @@ use crate::check::event::{DecisionEvent, SettleEvent};
 use crate::check::limit_set::{LimitSet, Repeats};
 use crate::check::listeners::{Hook, Listeners, SettleHook, UnknownClass};
 use crate::error::Fault;
-#[cfg(feature = "unstable-program")]
-use crate::head::ResponseHead;
 use crate::head::{RequestHead, Sources};
 use crate::key::by::KeyBy;
 use crate::limit::compiled::CompiledLimit;
@@ -386,20 +384,6 @@ impl RateLimitBuilder {
         self.limits.iter().flat_map(warnings).chain(self.warnings.clone()).collect()
     }
 
-    /// Sets [`Limit::charge_if`] for the limit with this name.
-    #[cfg(feature = "unstable-program")]
-    pub(crate) fn charge_if(
-        mut self,
-        name: &str,
-        charges: impl Fn(ResponseHead<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        if let Some(place) = self.limits.iter().position(|limit| limit.name == name) {
-            let limit = self.limits.remove(place).charge_if(charges);
-            self.limits.insert(place, limit);
-        }
-        self
-    }
-
     /// Checks the configuration and compiles it.
     pub(crate) fn compile(self) -> Result<LimitSet, Fault> {
         let count = self.limits.len();
@@ -427,7 +411,7 @@ impl RateLimitBuilder {
             }
             limits.push(limit);
         }
-        let listeners = Arc::new(Listeners::new(self.hook, self.settle_hook, self.unknown_class));
+        let listeners = Arc::new(Listeners::new(&limits, self.hook, self.settle_hook, self.unknown_class));
         let is_heard = listeners.listen() || self.metrics.is_some();
         if !is_heard && limits.iter().all(|limit| limit.shadow) {
             return Err(Fault::OnlyShadows);
