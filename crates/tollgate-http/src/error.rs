@@ -414,7 +414,7 @@ pub enum Fault {
     /// Every limit is in shadow mode, and there is no listener.
     #[error(
         "all limits are in shadow mode and there is no listener, so the layer would do nothing: expected \
-         a listener; add `.on_decision(...)`, or enable the feature `tracing`"
+         a listener; add `.on_decision(...)` or `.pass_decisions()`, or enable the feature `tracing`"
     )]
     OnlyShadows,
     /// The status of refusals is not an error status.

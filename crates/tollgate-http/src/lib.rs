@@ -477,6 +477,7 @@ mod settle;
 mod text;
 mod warning;
 
+pub use check::decisions::Decisions;
 pub use check::event::{DecisionEvent, SettleEvent};
 pub use class::by::ClassBy;
 pub use class::lookup::ClassLookup;
@@ -497,6 +498,7 @@ pub use limit::request_cost::RequestCost;
 pub use metrics::Metrics;
 pub use response::body::Body;
 pub use response::cut::{CutOff, FailWhenCut};
+pub use response::handler_limit::HandlerLimit;
 pub use response::refusal::{Refusal, RefusalReason};
 pub use settle::estimator::Estimator;
 pub use settle::response_cost::ResponseCost;

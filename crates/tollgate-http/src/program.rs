@@ -327,7 +327,9 @@ impl Held {
 /// Checks a request against a layer without handling it. Listeners are notified.
 pub fn check_request<A>(layer: &RateLimitLayer, request: &Request<A>) -> Checked {
     match layer.check_at_once(request) {
-        Some(Verdict::Passed(fields, pending, permits)) => Checked::Passed(Held { fields, pending, permits }),
+        Some(Verdict::Passed(fields, pending, permits, _)) => {
+            Checked::Passed(Held { fields, pending, permits })
+        }
         Some(Verdict::Refused(response)) => Checked::Refused(response),
         None => Checked::Waits,
     }

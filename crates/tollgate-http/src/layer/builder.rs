@@ -62,6 +62,7 @@ pub struct RateLimitBuilder {
     /// Warnings about limit texts.
     warnings: Vec<BuildWarning>,
     metrics: Option<Metrics>,
+    passes_decisions: bool,
 }
 
 impl RateLimitBuilder {
@@ -80,6 +81,7 @@ impl RateLimitBuilder {
             unknown_class: None,
             warnings: Vec::new(),
             metrics: None,
+            passes_decisions: false,
         }
     }
 
@@ -272,6 +274,22 @@ impl RateLimitBuilder {
         Self { shows_legacy: true, ..self }
     }
 
+    /// Passes the decisions to the handler, as the extension [`Decisions`](crate::Decisions) of the
+    /// request. A page can then show how much is left, and a handler can do less if a limit in
+    /// shadow mode is used up.
+    ///
+    /// Every request that reaches the handler has the extension, even if no limit applied to it.
+    /// The extension costs two allocations for each request, and a third one if the request has no
+    /// other extension.
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().pass_decisions();
+    /// ```
+    pub fn pass_decisions(self) -> Self {
+        Self { passes_decisions: true, ..self }
+    }
+
     /// Counts the layer's decisions in `metrics`, which writes the counts for Prometheus. If this
     /// method is called twice, only the last metrics are used.
     ///
@@ -413,7 +431,7 @@ impl RateLimitBuilder {
         }
         let listeners = Arc::new(Listeners::new(&limits, self.hook, self.settle_hook, self.unknown_class));
         let is_heard = listeners.listen() || self.metrics.is_some();
-        if !is_heard && limits.iter().all(|limit| limit.shadow) {
+        if !is_heard && !self.passes_decisions && limits.iter().all(|limit| limit.shadow) {
             return Err(Fault::OnlyShadows);
         }
         listeners.warn(&warnings);
@@ -422,6 +440,7 @@ impl RateLimitBuilder {
         }
         Ok(LimitSet {
             is_heard,
+            passes_decisions: self.passes_decisions,
             repeats: Repeats::default(),
             waits: limits.iter().any(CompiledLimit::waits),
             sources: self.sources,

@@ -187,7 +187,8 @@ where
             return ResponseFuture::checked(Verdict::unlimited(), || self.inner.call(request));
         }
         let head = RequestHead::with_sources(&request, &self.set.sources);
-        if let Some(verdict) = self.set.check_at_once(head) {
+        if let Some(mut verdict) = self.set.check_at_once(head) {
+            self.set.pass_decisions(&mut verdict, request.extensions_mut());
             return ResponseFuture::checked(verdict, || self.inner.call(request));
         }
         let (request, body) = request.into_parts();

@@ -13,6 +13,7 @@
 //! can read is always replaced.
 
 use super::grpc;
+use super::policy;
 use super::seconds::{self, MAX_INTEGER};
 use super::standing;
 use crate::head::number;
@@ -21,7 +22,7 @@ use crate::limit::compiled::{Class, CompiledLimit};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 use std::io::Write;
-use tollgate::Decision;
+use tollgate::{Decision, Quota};
 
 /// The text of a field, stored on the stack. Longer text is stored on the heap.
 pub(crate) type Text = SmallVec<[u8; 256]>;
@@ -46,6 +47,14 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
+    /// Returns the fields for the decision of one limit with this quoted name.
+    pub(crate) fn of_one(quoted: &str, quota: Quota, decision: &Decision) -> Self {
+        let (mut state, mut policy) = (Text::new(), Text::new());
+        put_item(&mut state, quoted, decision, None);
+        policy::put_item(&mut policy, quoted, quota);
+        Self { rate_limit: value(&state), policy: value(&policy), ..Self::default() }
+    }
+
     /// Returns whether there is any field.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn is_some(&self) -> bool {
@@ -180,18 +189,23 @@ pub(crate) fn rate_limit<'r>(
         if !text.is_empty() {
             text.extend_from_slice(b", ");
         }
-        text.extend_from_slice(limit.quoted.as_bytes());
-        put(&mut text, ";r=", decision.remaining());
-        let after = if decision.is_allowed() {
-            seconds::until_more(decision).filter(|&after| wait.is_none_or(|wait| after <= wait))
-        } else {
-            seconds::until_retry(decision)
-        };
-        if let Some(after) = after {
-            put(&mut text, ";t=", after);
-        }
+        put_item(&mut text, &limit.quoted, decision, wait);
     }
     value(&text)
+}
+
+/// Appends the item of a limit with this quoted name to the value of `RateLimit`.
+fn put_item(text: &mut Text, quoted: &str, decision: &Decision, wait: Option<u64>) {
+    text.extend_from_slice(quoted.as_bytes());
+    put(text, ";r=", decision.remaining());
+    let after = if decision.is_allowed() {
+        seconds::until_more(decision).filter(|&after| wait.is_none_or(|wait| after <= wait))
+    } else {
+        seconds::until_retry(decision)
+    };
+    if let Some(after) = after {
+        put(text, ";t=", after);
+    }
 }
 
 /// Returns the decision of the limit with the smallest share left.

@@ -177,6 +177,35 @@ fn a_limit_with_charge_if_counts_only_responses_with_these_statuses() {
 }
 
 #[test]
+fn a_name_is_shown_as_it_is_or_refused_with_the_reason() {
+    let layer = |name: &str| settings(&[&format!("{name}=1/h by nothing")]).builder().unwrap().build();
+    let long = "x".repeat(128);
+    for (name, shown) in [
+        ("1rp10s", "\"1rp10s\""),
+        ("a.b", "\"a.b\""),
+        ("s", "\"s\""),
+        ("10/s", "\"10/s\""),
+        ("a b", "\"a b\""),
+        ("a\"b\\c", "\"a\\\"b\\\\c\""),
+        (&long, &format!("\"{long}\"")),
+    ] {
+        let running = Running { clock: ManualClock::new(), layer: layer(name).unwrap() };
+        let policy = format!("{shown};q=1;w=3600");
+        assert_eq!(running.send(with(&[])).header("ratelimit-policy"), Some(&*policy), "{name}");
+        assert_eq!(running.send(with(&[])).json()["limit"], name);
+    }
+    for name in ["ü", "a\tb", &"x".repeat(200)] {
+        let error = layer(name).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!(
+                "invalid limit name {name:?}: expected 1 to 128 printable ASCII characters; choose one like"
+            )),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_limit_is_written_as_the_text_it_is_parsed_from() {
     for text in [
         "all=5000/s by nothing",
