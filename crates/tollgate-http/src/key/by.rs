@@ -35,7 +35,8 @@ use tollgate::store::ToKey;
 ///
 /// Do not key by a value that a client can choose. A client could invent a new API key, path or
 /// header for each request. The client would then have a new quota each time, and its keys would
-/// leave no room for other clients' keys. Use such a value only if it is [`known`](Self::known),
+/// leave no room for other clients' keys. It could also name another client's value, and use up that
+/// client's quota. Use such a value only if it is [`known`](Self::known),
 /// verified by an earlier layer ([`extension`](Self::extension)), or combined with the address. In
 /// all other cases, the layer [warns](crate::RateLimitBuilder::warnings) about the limit.
 ///

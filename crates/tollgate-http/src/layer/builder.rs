@@ -279,8 +279,8 @@ impl RateLimitBuilder {
     /// shadow mode is used up.
     ///
     /// Every request that reaches the handler has the extension, even if no limit applied to it.
-    /// The extension costs two allocations for each request, and a third one if the request has no
-    /// other extension.
+    /// With up to four limits, the extension costs two allocations for each request, and a third one
+    /// if the request has no other extension.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

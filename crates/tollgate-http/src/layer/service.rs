@@ -138,7 +138,8 @@ impl fmt::Debug for RateLimitLayer {
 /// A request requires one lock-free check for each limit and never waits, unless one of the layer's
 /// limits is over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up
 /// [classes](crate::ClassLookup). An admitted request from a known client allocates only the values
-/// of the fields; a refusal allocates its response. Limits with
+/// of the fields and, with [`pass_decisions`](crate::RateLimitBuilder::pass_decisions), the
+/// decisions; a refusal allocates its response. Limits with
 /// [`charge_if`](crate::Limit::charge_if) or [`settle`](crate::Limit::settle) also allocate state,
 /// which they store until the response is known or has ended.
 ///
