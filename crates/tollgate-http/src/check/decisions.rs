@@ -50,7 +50,10 @@ use tollgate::Decision;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Decisions(Arc<SmallVec<[(Arc<str>, Decision); INLINE]>>);
+pub struct Decisions(Arc<Named>);
+
+/// Decisions with the names of their limits.
+type Named = SmallVec<[(Arc<str>, Decision); INLINE]>;
 
 impl Decisions {
     pub(crate) fn of<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> Self {

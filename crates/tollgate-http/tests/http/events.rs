@@ -144,8 +144,7 @@ fn a_trusted_proxy_that_does_not_report_its_clients_is_told_once() {
         notes.listen(|| {
             requests.iter().for_each(|(peer, fields)| drop(site.send(from(peer, "/", fields))));
         });
-        let told = notes.0.lock().unwrap().clone();
-        told
+        notes.0.lock().unwrap().clone()
     };
     let client: &[_] = &[("x-real-ip", "9.9.9.9")];
     let limits = &["a=99/h by ip", "b=99/h by header x-a+ip or ip"];

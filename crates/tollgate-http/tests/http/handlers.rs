@@ -25,15 +25,14 @@ fn told(layers: &[&RateLimitLayer], request: Request<()>) -> Answer {
         };
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(told)))
     });
-    let response = match layers {
+    match layers {
         [one] => Answer::of(pollster::block_on(one.layer(handler).oneshot(request)).unwrap()),
         [outer, inner] => {
             let service = outer.layer(inner.layer(handler));
             Answer::of(pollster::block_on(service.oneshot(request)).unwrap())
         }
         _ => panic!("one layer or two"),
-    };
-    response
+    }
 }
 
 #[test]
