@@ -13,7 +13,6 @@
 //! can read is always replaced.
 
 use super::grpc;
-use super::policy;
 use super::seconds::{self, MAX_INTEGER};
 use super::standing;
 use crate::head::number;
@@ -22,7 +21,7 @@ use crate::limit::compiled::{Class, CompiledLimit};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 use std::io::Write;
-use tollgate::{Decision, Quota};
+use tollgate::Decision;
 
 /// The text of a field, stored on the stack. Longer text is stored on the heap.
 pub(crate) type Text = SmallVec<[u8; 256]>;
@@ -47,14 +46,6 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Returns the fields for the decision of one limit with this quoted name.
-    pub(crate) fn of_one(quoted: &str, quota: Quota, decision: &Decision) -> Self {
-        let (mut state, mut policy) = (Text::new(), Text::new());
-        put_item(&mut state, quoted, decision, None);
-        policy::put_item(&mut policy, quoted, quota);
-        Self { rate_limit: value(&state), policy: value(&policy), ..Self::default() }
-    }
-
     /// Returns whether there is any field.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn is_some(&self) -> bool {
@@ -195,7 +186,7 @@ pub(crate) fn rate_limit<'r>(
 }
 
 /// Appends the item of a limit with this quoted name to the value of `RateLimit`.
-fn put_item(text: &mut Text, quoted: &str, decision: &Decision, wait: Option<u64>) {
+pub(super) fn put_item(text: &mut Text, quoted: &str, decision: &Decision, wait: Option<u64>) {
     text.extend_from_slice(quoted.as_bytes());
     put(text, ";r=", decision.remaining());
     let after = if decision.is_allowed() {

@@ -1,7 +1,8 @@
 //! A limit that a handler checks itself, with the fields and the refusals of a layer.
 
 use super::answer;
-use super::fields::{self, Fields};
+use super::fields::{self, Fields, Text};
+use super::policy;
 use super::refusal::{LimitKind, Refusal, RefusalReason};
 use super::seconds;
 use crate::error::LayerError;
@@ -70,7 +71,11 @@ impl HandlerLimit {
     /// Adds the fields `RateLimit` and `RateLimit-Policy` to a response. Valid items that the fields
     /// already have are kept. `quota` is the quota of the limiter, or of the caller's class or key.
     pub fn write_fields(&self, headers: &mut HeaderMap, quota: Quota, decision: &Decision) {
-        Fields::of_one(&self.quoted, quota, decision).write(headers, false);
+        let (mut state, mut policy) = (Text::new(), Text::new());
+        fields::put_item(&mut state, &self.quoted, decision, None);
+        policy::put_item(&mut policy, &self.quoted, quota);
+        let (rate_limit, policy) = (fields::value(&state), fields::value(&policy));
+        Fields { rate_limit, policy, ..Fields::default() }.write(headers, false);
     }
 
     /// Returns the response to a request that this decision denies: status 429, problem JSON, the

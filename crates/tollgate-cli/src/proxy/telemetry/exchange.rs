@@ -16,7 +16,7 @@ use tollgate_http::{KeyBy, PeerAddr, RequestHead};
 use super::access_log::AccessLog;
 use super::entry::LoggedRequest;
 use super::metrics::Metrics;
-use crate::proxy::log_line;
+use crate::proxy::log_line::warn;
 
 /// The metrics and the log in which exchanges are recorded.
 pub(crate) struct Observer {
@@ -54,7 +54,7 @@ impl Exchange {
     pub(crate) fn begin<B>(observer: &Arc<Observer>, request: &mut Request<B>, peer: SocketAddr) -> Self {
         request.extensions_mut().insert(PeerAddr(peer));
         if let Some(warning) = observer.field.as_ref().and_then(|it| it.look(RequestHead::of(request))) {
-            log_line::warn(format_args!("{warning} (--forwarded-field)"));
+            warn(format_args!("{warning} (--forwarded-field)"));
         }
         observer.metrics.in_flight.inc();
         let logged = observer.log.as_ref().map(|log| {
