@@ -451,7 +451,8 @@
 //! - `serde`: reads and writes [`settings`] and limit texts.
 //! - `tracing` (on by default): the layer emits an event for each refusal, each request without a
 //!   key, each response that is cut off or could not be charged in full, and each
-//!   [warning](BuildWarning) when it is built. The first request without a key is a warning that
+//!   [warning](BuildWarning) when it is built. It warns once of a trusted proxy that does not report
+//!   its clients. The first request without a key is a warning that
 //!   says what is missing and what to do about it.
 
 // Items that are re-exported only by `program` are `pub`, but unreachable without the feature

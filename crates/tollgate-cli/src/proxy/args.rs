@@ -91,9 +91,10 @@ The ip is the address at the other end of the connection. ::ffff:192.0.2.1 is 19
 IPv6 address counts by its network (--ipv6-prefix): a key 2001:db8::17, as under /limits of
 --metrics, means all of 2001:db8::/64. Behind other proxies, state which of them to trust: --trust
 names their networks, --trust-hops their number. The ip is then the first address in
-X-Forwarded-For (--forwarded-field), read from the right, that is not a trusted proxy. The proxy
-reports where a request came from to the upstream in the same field, and in X-Forwarded-Host and
--Proto. It replaces such fields if a client or an untrusted proxy sent them.
+X-Forwarded-For (--forwarded-field), read from the right, that is not a trusted proxy; in a field
+with one address, such as x-real-ip or cf-connecting-ip, it is that address. The proxy reports where
+a request came from to the upstream in the same field, and in X-Forwarded-Host and -Proto. It
+replaces such fields if a client or an untrusted proxy sent them.
 
 With --redis, the counts are in a store, and proxies that name the same limits enforce them
 together. A check takes a round trip; --redis-lease and --redis-max-unsynced save most of the round

@@ -26,7 +26,7 @@ pub(crate) fn shown(answer: &Answer) -> String {
         }
     }
     let is_decided = answer.status == 200 && answer.header("grpc-status").is_none();
-    if let Some(decision) = answer.header("x-limit-a").filter(|it| is_decided && *it != "-/-") {
+    if let Some(decision) = answer.header("x-limit-a").filter(|it| is_decided && *it != "/") {
         shown = format!("{shown} a: {decision}");
     }
     let problem: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();

@@ -238,12 +238,12 @@ impl Stream<'_> {
         Answer { status, headers, body: Vec::new() }
     }
 
-    /// Returns a value as an Envoy writes it with `%DYNAMIC_METADATA(tollgate.test:KEY)%`.
+    /// Returns a value as Envoy writes it into a header with `%DYNAMIC_METADATA(tollgate.test:KEY)%`.
     fn metadata(&self, wanted: &str) -> String {
         // SAFETY: as above.
         let all = unsafe { &(*self.state).metadata };
         let found = all.iter().rfind(|[namespace, key, _]| namespace == "tollgate.test" && key == wanted);
-        found.map_or("-", |[_, _, value]| value).to_owned()
+        found.map_or("", |[_, _, value]| value).to_owned()
     }
 }
 

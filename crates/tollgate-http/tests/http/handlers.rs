@@ -168,3 +168,30 @@ fn a_refusal_of_a_handler_says_why() {
         assert!(error.contains(&format!("{name:?}: expected 1 to 128 printable ASCII")), "{error}");
     }
 }
+
+#[test]
+fn a_handler_of_axum_takes_the_decisions_and_answers_with_a_refusal() {
+    use axum::response::IntoResponse;
+    use axum::{Extension, Router, body::Body, routing::get};
+    let site = site();
+    let (fair, exports) = (site.single(Quota::per_hour(1)), Arc::new(site.single(Quota::per_hour(2))));
+    let Running { layer, .. } =
+        site.limit(Limit::new("fair", fair).shadow()).with(|it| it.pass_decisions()).run();
+    let limit = HandlerLimit::new("exports").unwrap();
+    let handler = async move |Extension(decisions): Extension<Decisions>| {
+        let decision = exports.check();
+        match limit.refusal(exports.quota(), &decision) {
+            Some(refusal) => refusal.into_response(),
+            None => decisions.get("fair").unwrap().is_allowed().to_string().into_response(),
+        }
+    };
+    let router: Router = Router::new().route("/", get(handler)).layer(layer);
+    let send = || {
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        Answer::of(pollster::block_on(router.clone().oneshot(request)).unwrap())
+    };
+    assert_eq!([send().body, send().body], ["true", "false"]);
+    let refused = send();
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("1800")));
+    assert_eq!(refused.json()["limit"], "exports");
+}
