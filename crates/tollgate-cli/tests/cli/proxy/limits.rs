@@ -1,10 +1,8 @@
 //! Tests the limits' decisions, and the fields that report these decisions.
 
 use super::running::{Proxy, until};
-use super::upstream::{Body, Upstream, hello, status};
+use super::upstream::{Upstream, as_asked, hello};
 use super::wire::{get, metric, send};
-use http::{Request, Response};
-use hyper::body::Incoming;
 
 #[tokio::test]
 async fn what_the_limit_allows_passes_and_the_rest_never_reaches_the_upstream() {
@@ -129,12 +127,6 @@ async fn a_trusted_proxy_that_does_not_report_its_clients_is_warned_of_once() {
         "WARN the trusted proxy 127.0.0.1 has sent a request without the field `x-real-ip`, so all clients";
     until("it is warned of", || proxy.said().contains(warning));
     assert_eq!(proxy.said().matches("without the field").count(), 1, "{}", proxy.said());
-}
-
-/// Answers with the status that the path ends with.
-async fn as_asked(request: Request<Incoming>) -> Response<Body> {
-    let asked = request.uri().path().trim_start_matches("/login/");
-    status(asked.parse().unwrap())
 }
 
 /// Sends the attempts to log in whose responses have these statuses.
