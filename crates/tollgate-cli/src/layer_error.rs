@@ -56,6 +56,15 @@ pub(crate) fn refused(error: &LayerError) -> Failure {
                 printable(name.as_bytes())
             )
         }
+        Fault::ChargeIf { name, limits } => {
+            let known = listed(limits.iter().map(String::as_bytes));
+            let known = if known.is_empty() { "there is none".to_owned() } else { known };
+            format!(
+                "invalid --charge-if `{}`: expected the name of a --limit ({known})",
+                printable(name.as_bytes())
+            )
+        }
+        Fault::NothingToGiveBack { .. } => format!("--{error}"),
         Fault::NotANetwork { text } => format!(
             "invalid --trust `{}`: expected an address, or a network such as 10.0.0.0/8 or 2001:db8::/32",
             printable(text.as_bytes())

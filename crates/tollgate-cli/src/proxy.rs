@@ -156,7 +156,8 @@ fn try_run(settings: Settings, load: Load) -> Result<(), Failure> {
         let forward = Forward { to: Arc::new(destination) };
         let client =
             program::proxies(&settings.limits).map(|_| program::client(&settings.limits).ipv6_prefix(128));
-        let observer = Arc::new(Observer { metrics: Arc::clone(&metrics), log: log.clone(), client });
+        let field = program::field_watch(&settings.limits);
+        let observer = Arc::new(Observer { metrics: Arc::clone(&metrics), log: log.clone(), client, field });
         let bad_requests = Arc::new(bad_requests);
         let served = Served { forward, limits: Arc::clone(&limits), bad_requests, observer };
         let reloader = Reloader { load, settings, limits, store, metrics, log };

@@ -183,6 +183,22 @@ unsafe extern "C" {
         value: *mut EnvoyBuffer,
     ) -> bool;
 
+    /// Sets a string in the dynamic metadata of the stream.
+    pub fn envoy_dynamic_module_callback_http_set_dynamic_metadata_string(
+        stream: *mut EnvoyStream,
+        namespace: ModuleBuffer<'_>,
+        key: ModuleBuffer<'_>,
+        value: ModuleBuffer<'_>,
+    );
+
+    /// Sets a number in the dynamic metadata of the stream.
+    pub fn envoy_dynamic_module_callback_http_set_dynamic_metadata_number(
+        stream: *mut EnvoyStream,
+        namespace: ModuleBuffer<'_>,
+        key: ModuleBuffer<'_>,
+        value: f64,
+    );
+
     /// Defines a counter. May be called only while the configuration is being created.
     pub fn envoy_dynamic_module_callback_http_filter_config_define_counter(
         config: *mut EnvoyConfig,

@@ -28,5 +28,6 @@ mod filter;
 pub mod hooks;
 mod limits;
 mod log;
+mod metadata;
 mod request;
 mod settings;

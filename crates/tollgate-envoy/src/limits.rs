@@ -22,13 +22,14 @@
 use crate::abi::{EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;
 use crate::log::log;
+use crate::metadata::DecisionMetadata;
 use crate::request::{HeadReader, StreamExtension};
 use crate::settings::Settings;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tollgate_http::program::{self, Fault, LocalLimiter, key_text, printable};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
-use tollgate_http::{BuildWarning, LayerError, RateLimitLayer};
+use tollgate_http::{BuildWarning, ForwardedField, LayerError, RateLimitLayer};
 
 /// The limits of a filter.
 pub(crate) struct Limits {
@@ -91,8 +92,13 @@ impl Limits {
         let mut parts: Vec<(LimitPart, LocalLimiter)> = Vec::new();
         let mut news = Vec::new();
         // Envoy acts as the proxy in front of the limits. The peer's address is the client address
-        // that Envoy has determined.
-        let behind_envoy = LayerSettings { trust_hops: Some(1), ..settings.limits.clone() };
+        // that Envoy or the `HeadReader` has determined.
+        let behind_envoy = LayerSettings {
+            trust: Vec::new(),
+            trust_hops: Some(1),
+            forwarded_field: ForwardedField::XForwardedFor,
+            ..settings.limits.clone()
+        };
         let make = |part: &LimitPart| {
             let made = program::local(&behind_envoy, part, None)?;
             let (what, limiter) = match kept(earlier, &settings.limits, part) {
@@ -134,25 +140,13 @@ impl Limits {
             _ => error.to_string(),
         }
         };
-        let mut builder = program::builder_recorded(&behind_envoy, make, |_| false).map_err(refused)?;
-        for (name, statuses) in &settings.own.charge_if {
-            let is_rate = |part: &&LimitPart| !matches!(part.allowance, Allowance::AtOnce(_));
-            let of_name = parts.iter().map(|(part, _)| part).filter(|part| part.text_name == *name);
-            let mut rates = of_name.filter(is_rate).peekable();
-            if rates.peek().is_none() {
-                let name = printable(name.as_bytes());
-                return Err(format!(
-                    "charge-if: `{name}` has only requests at once, which no response gives back: expected a limit with \
-                     a rate, such as 5/min"
-                ));
-            }
-            for part in rates {
-                let statuses = statuses.clone();
-                builder = program::charge_if(builder, &part.name, move |it| statuses.contain(it.status()));
-            }
-        }
+        let builder = program::builder_recorded(&behind_envoy, make, |_| false).map_err(refused)?;
         builder.warnings().iter().for_each(|warning| warn(filter, settings, warning));
         warn_of_evasion(filter, settings);
+        let head = HeadReader::new(filter, settings).map_err(refused)?;
+        let metadata = settings.own.dynamic_metadata.as_deref();
+        let metadata =
+            metadata.map(|namespace| DecisionMetadata::new(namespace, parts.iter().map(|(part, _)| part)));
         let counters = Counters::new(config, filter, parts.iter().map(|(part, _)| part));
         let layer = builder
             .status(settings.limits.status)
@@ -160,11 +154,13 @@ impl Limits {
             .on_decision(move |event| {
                 if let Some(of) = event.request.extensions().get::<StreamExtension>() {
                     counters.count(of.stream(), event);
+                    if let Some(metadata) = &metadata {
+                        metadata.write(of.stream(), event);
+                    }
                 }
             })
             .build()
             .map_err(refused)?;
-        let head = HeadReader::new(settings);
         let limits =
             Self { filter: filter.to_owned(), settings: settings.limits.clone(), parts, layer, head };
         Ok((limits, news))

@@ -1,14 +1,16 @@
 //! The head of a request, as seen by the limits. It contains copies of the headers that at least
 //! one limit needs.
 
-use crate::abi::{self, EnvoyBuffer, EnvoyStream, HeaderType};
+use crate::abi::{self, EnvoyBuffer, EnvoyStream, HeaderType, WARN};
+use crate::log::log;
 use crate::settings::{RouteMetadata, Settings};
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Uri};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use std::net::SocketAddr;
 use std::ptr;
-use tollgate_http::program::{Fact, canonical_path, facts, facts_of_scope};
+use tollgate_http::program::{self, Fact, FieldWatch, canonical_path, facts, facts_of_scope, printable};
+use tollgate_http::{ForwardedField, KeyBy, LayerError, PeerAddr, RequestHead};
 
 /// An Envoy stream and its client's address. This value is stored as an extension of the request.
 #[derive(Clone, Copy, Debug)]
@@ -32,11 +34,27 @@ pub(crate) struct HeadReader {
     needs_query: bool,
     headers: Vec<HeaderName>,
     route_metadata: Vec<(HeaderName, RouteMetadata)>,
+    /// How the client is found behind proxies that report it in a field with a single address;
+    /// `None` if Envoy alone determines the client.
+    reported: Option<Reported>,
+    /// The name of the filter, for warnings.
+    filter: String,
+}
+
+/// The proxies in front of Envoy that report the client in a field with a single address.
+struct Reported {
+    header: HeaderName,
+    by: KeyBy,
+    watch: FieldWatch,
 }
 
 impl HeadReader {
     /// Determines which parts of a request the limits in these settings need.
-    pub(crate) fn new(settings: &Settings) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the proxies in front of Envoy are not valid.
+    pub(crate) fn new(filter: &str, settings: &Settings) -> Result<Self, LayerError> {
         let limits = settings.limits.limits.iter().flat_map(facts);
         let facts: Vec<Fact> = limits.chain(settings.limits.except.iter().flat_map(facts_of_scope)).collect();
         let is_metadata = |name: &HeaderName| settings.own.route_metadata.iter().any(|(it, _)| it == name);
@@ -50,14 +68,24 @@ impl HeadReader {
             }
         }
         headers.retain(|name| !is_metadata(name));
-        Self {
+        program::check_client(&settings.limits)?;
+        let watch = program::field_watch(&settings.limits);
+        let reported = match (watch, &settings.limits.forwarded_field) {
+            (Some(watch), ForwardedField::Single(header)) => {
+                Some(Reported { header: header.clone(), by: program::client(&settings.limits), watch })
+            }
+            _ => None,
+        };
+        Ok(Self {
             needs_client: facts.contains(&Fact::Ip),
             needs_host: facts.contains(&Fact::Host),
             needs_path: facts.contains(&Fact::Path),
             needs_query: facts.iter().any(|fact| matches!(fact, Fact::Query(_))),
             headers,
             route_metadata: settings.own.route_metadata.clone(),
-        }
+            reported,
+            filter: filter.to_owned(),
+        })
     }
 
     /// Reads the head of a stream's request. Must be called in the hook for the request headers.
@@ -86,9 +114,28 @@ impl HeadReader {
                 request.headers_mut().insert(name, value);
             }
         }
-        let peer = if self.needs_client { client(stream) } else { None };
+        let peer = if self.needs_client { self.client(stream) } else { None };
         request.extensions_mut().insert(StreamExtension { stream: stream as usize, peer });
         Some(request)
+    }
+
+    /// Returns the client's address, as Envoy or a trusted proxy in front of Envoy reports it.
+    fn client(&self, stream: *mut EnvoyStream) -> Option<SocketAddr> {
+        let peer = client(stream);
+        let Some(Reported { header, by, watch }) = &self.reported else { return peer };
+        let mut request = Request::new(());
+        copy(stream, abi::REQUEST_HEADERS, header.as_str(), header, request.headers_mut());
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(PeerAddr(peer));
+        }
+        let head = RequestHead::of(&request);
+        if let Some(warning) = watch.look(head) {
+            log(
+                WARN,
+                format_args!("filter {}: {warning} (forwarded-field)", printable(self.filter.as_bytes())),
+            );
+        }
+        program::address(by, head).map(|address| SocketAddr::new(address, 0))
     }
 }
 

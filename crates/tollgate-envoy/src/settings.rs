@@ -4,13 +4,14 @@
 //! The configuration is written in TOML, or in JSON if it starts with `{`. Envoy converts a
 //! `google.protobuf.Struct` to JSON.
 
-use http::{HeaderName, StatusCode};
+use http::HeaderName;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error as _};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
+use tollgate_http::ForwardedField;
 use tollgate_http::program::{class_header, files_relative_to, printable};
 use tollgate_http::settings::LayerSettings;
 use toml::Spanned;
@@ -34,9 +35,8 @@ pub(crate) struct OwnSettings {
     /// its metadata.
     #[serde(deserialize_with = "metadata")]
     pub(crate) route_metadata: Vec<(HeaderName, RouteMetadata)>,
-    /// Maps a limit's name to response statuses. If a response has one of these statuses, the
-    /// limit's charge is kept.
-    pub(crate) charge_if: BTreeMap<String, Statuses>,
+    /// The namespace of the dynamic metadata to which the limits' decisions are written.
+    pub(crate) dynamic_metadata: Option<String>,
 }
 
 impl OwnSettings {
@@ -47,7 +47,7 @@ impl OwnSettings {
 }
 
 /// The names of the settings of a layer that this module has, and `file`.
-const OF_LAYER: [&str; 10] = [
+const OF_LAYER: [&str; 11] = [
     "limit",
     "algorithm",
     "max-keys",
@@ -57,14 +57,15 @@ const OF_LAYER: [&str; 10] = [
     "except",
     "path-template",
     "ipv6-prefix",
+    "charge-if",
     "file",
 ];
 
 /// The names of the settings in [`OwnSettings`].
-const OWN: [&str; 3] = ["trust-headers", "route-metadata", "charge-if"];
+const OWN: [&str; 3] = ["trust-headers", "route-metadata", "dynamic-metadata"];
 
-/// The layer settings that determine the client's address. They are not supported here, because
-/// Envoy determines the address itself.
+/// The layer settings that determine the client's address. They are supported only for a field with
+/// a single address, because Envoy itself determines the address from the others.
 const OF_PROXIES: [&str; 3] = ["trust", "trust-hops", "forwarded-field"];
 
 /// A string in a route's metadata.
@@ -72,44 +73,6 @@ const OF_PROXIES: [&str; 3] = ["trust", "trust-hops", "forwarded-field"];
 pub(crate) struct RouteMetadata {
     pub(crate) namespace: String,
     pub(crate) key: String,
-}
-
-/// Response statuses, such as `401, 403` or `4xx`. They are stored as ranges, each with its first
-/// and last status.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Statuses(Vec<(u16, u16)>);
-
-impl Statuses {
-    pub(crate) fn contain(&self, status: StatusCode) -> bool {
-        self.0.iter().any(|(first, last)| (*first..=*last).contains(&status.as_u16()))
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let one = |text: &str| match text.strip_suffix("xx") {
-            Some(hundred) => {
-                let hundred = hundred.parse::<u16>().ok().filter(|it| (1..=5).contains(it))?;
-                Some((hundred * 100, hundred * 100 + 99))
-            }
-            None => {
-                let status = text.parse::<u16>().ok().filter(|it| (100..600).contains(it))?;
-                Some((status, status))
-            }
-        };
-        text.split(',').map(|part| one(part.trim())).collect::<Option<_>>().map(Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Statuses {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| {
-            D::Error::custom(format!(
-                "invalid statuses `{}`: expected statuses from 100 to 599, or hundreds, as in \"401, 403\" or \
-                 \"2xx, 304\"",
-                printable(text.as_bytes())
-            ))
-        })
-    }
 }
 
 fn header_name<E: serde::de::Error>(text: &str) -> Result<HeaderName, E> {
@@ -197,12 +160,8 @@ impl Settings {
                 ));
             }
         }
-        let known = |name: &String| self.limits.limits.iter().any(|limit| limit.name == *name);
-        if let Some(name) = self.own.charge_if.keys().find(|name| !known(name)) {
-            let names: Vec<&str> = self.limits.limits.iter().map(|it| it.name.as_str()).collect();
-            let names = if names.is_empty() { "there is none".to_owned() } else { names.join(", ") };
-            let [name, names] = [name, &names].map(|it| printable(it.as_bytes()));
-            return Err(format!("charge-if has `{name}`: expected the name of a limit ({names})"));
+        if self.own.dynamic_metadata.as_ref().is_some_and(String::is_empty) {
+            return Err("dynamic-metadata is empty: expected a namespace, such as tollgate.edge".to_owned());
         }
         Ok(self)
     }
@@ -232,7 +191,8 @@ impl Document {
         let wrong = |error: &dyn Display| format!("{name}: {error}");
         let mut all: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text).map_err(|error| wrong(&error))?;
-        if let Some(why) = all.keys().find_map(|setting| not_here(setting)) {
+        let field = all.get("forwarded-field").and_then(serde_json::Value::as_str).map(str::to_owned);
+        if let Some(why) = all.keys().find_map(|setting| not_here(setting, field.as_deref())) {
             return Err(wrong(&why));
         }
         let file = all.remove("file");
@@ -259,7 +219,9 @@ impl Document {
         let document = DeTable::parse(text).map_err(|error| wrong(&error, 0))?;
         let span = document.span();
         let mut all = document.into_inner();
-        let unknown = all.keys().find_map(|setting| Some((setting.span(), not_here(setting.get_ref())?)));
+        let field = all.get("forwarded-field").and_then(|field| field.get_ref().as_str());
+        let unknown =
+            all.keys().find_map(|setting| Some((setting.span(), not_here(setting.get_ref(), field)?)));
         if let Some((span, why)) = unknown {
             let line = text.as_bytes()[..span.start].split(|&byte| byte == b'\n').count();
             return Err(format!("{name}, line {line}: {why}"));
@@ -286,13 +248,18 @@ impl Document {
 }
 
 /// Returns why this module refuses a setting of `tollgate proxy`, or `None` if it accepts the
-/// setting.
-fn not_here(setting: &str) -> Option<String> {
+/// setting. `field` is the value of `forwarded-field`.
+fn not_here(setting: &str, field: Option<&str>) -> Option<String> {
     if OF_PROXIES.contains(&setting) {
-        return Some(format!(
-            "`{setting}` is not for Envoy, which finds the address of the client itself: set use_remote_address and \
-             xff_num_trusted_hops of its connection manager, and leave `{setting}` out"
-        ));
+        let is_list =
+            |field: &str| matches!(field.parse(), Ok(field) if !matches!(field, ForwardedField::Single(_)));
+        return field.is_none_or(is_list).then(|| {
+            format!(
+                "`{setting}` is not for Envoy, which finds the address of the client itself: set use_remote_address \
+                 and xff_num_trusted_hops of its connection manager, and leave `{setting}` out, except with a \
+                 forwarded-field that has one address, such as cf-connecting-ip"
+            )
+        });
     }
     let shown = printable(setting.as_bytes());
     if setting.starts_with("redis") {
@@ -301,7 +268,7 @@ fn not_here(setting: &str) -> Option<String> {
              Envoy alone; `tollgate proxy --redis` shares limits"
         ));
     }
-    let known = || OF_LAYER.into_iter().chain(OWN);
+    let known = || OF_LAYER.into_iter().chain(OWN).chain(OF_PROXIES);
     let is_known = known().any(|it| it == setting);
     (!is_known).then(|| {
         format!("unknown setting `{shown}`: expected one of {}", known().collect::<Vec<_>>().join(", "))

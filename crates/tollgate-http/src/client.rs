@@ -4,3 +4,5 @@
 pub(crate) mod address;
 pub(crate) mod elements;
 pub(crate) mod forwarded;
+#[cfg(any(feature = "tracing", feature = "unstable-program"))]
+pub(crate) mod watch;

@@ -414,7 +414,7 @@ pub enum Fault {
     /// Every limit is in shadow mode, and there is no listener.
     #[error(
         "all limits are in shadow mode and there is no listener, so the layer would do nothing: expected \
-         a listener; add `.on_decision(...)`, or enable the feature `tracing`"
+         a listener; add `.on_decision(...)` or `.pass_decisions()`, or enable the feature `tracing`"
     )]
     OnlyShadows,
     /// The status of refusals is not an error status.
@@ -471,6 +471,37 @@ pub enum Fault {
         /// The names of the limits.
         limits: Vec<String>,
     },
+    /// The statuses that decide about charges are those of an unknown limit.
+    #[error(
+        "charge-if has `{}`: expected the name of a limit ({})",
+        printable(name.as_bytes()),
+        listed(limits)
+    )]
+    ChargeIf {
+        /// The rejected name.
+        name: String,
+        /// The names of the limits.
+        limits: Vec<String>,
+    },
+    /// Statuses decide about the charges of a limit that only restricts requests at once.
+    #[error(
+        "charge-if: `{}` has only requests at once, which no response gives back: expected a limit with a rate, such as \
+         5/min",
+        printable(limit.as_bytes())
+    )]
+    NothingToGiveBack {
+        /// The name of the limit.
+        limit: String,
+    },
+    /// A field with the client's address is set, but no proxy is trusted.
+    #[error(
+        "forwarded-field `{field}` would never be read, because no proxy is trusted: expected trusted proxies; set \
+         `trust` or `trust-hops`, or leave `forwarded-field` out"
+    )]
+    ForwardedField {
+        /// The name of the field.
+        field: String,
+    },
     /// Proxies are trusted both by number and by their networks.
     #[error(
         "both trusted networks ({}) and {hops} trusted hops: expected one of them; name the networks where \
@@ -507,6 +538,7 @@ impl Fault {
             | Self::NeverTriggers { limit, .. }
             | Self::Limiter { limit, .. }
             | Self::Key { limit, .. }
+            | Self::NothingToGiveBack { limit }
             | Self::ClassHeader { limit, .. } => Some(limit),
             Self::Class { error, .. } => error.limit_name(),
             _ => None,

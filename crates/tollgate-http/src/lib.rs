@@ -44,6 +44,8 @@
 //!   [`SingleLimiter`](tollgate::SingleLimiter); shadow mode, charges that depend on the response.
 //!   A limit over an [`InFlight`](tollgate::InFlight) restricts [how many of a client's requests
 //!   run at once](Limit#requests-in-flight). A request runs until the end of its response.
+//! - [`Decisions`]: what the layer has decided, for the handler. [`HandlerLimit`]: the fields and the
+//!   refusal of a limit that a handler checks itself.
 //! - [`ClassBy`]: the caller's class, such as free or paid; [`ClassLookup`] queries a database.
 //! - [`RequestCost`]: the cost of a request, in tokens. [`ResponseCost`]: a cost that only the
 //!   response reveals, and streams that are cut off when their budget is spent. [`Estimator`]: an
@@ -128,7 +130,8 @@
 //! Each request costs one check per limit and one allocation for `RateLimit`, besides the
 //! allocations of the header map. Keys are borrowed from the request. Checking up to four limits,
 //! with up to three parts per key, requires no further allocation. A permit requires two
-//! allocations and a copy of the key.
+//! allocations and a copy of the key. [`pass_decisions`](RateLimitBuilder::pass_decisions) requires
+//! two allocations.
 //!
 //! To find a field in a response's JSON, the layer buffers up to 128 KiB of the body. For a stream
 //! of events, it buffers up to 256 KiB. It also stores 64 bytes for each charge made while the body
@@ -448,7 +451,8 @@
 //! - `serde`: reads and writes [`settings`] and limit texts.
 //! - `tracing` (on by default): the layer emits an event for each refusal, each request without a
 //!   key, each response that is cut off or could not be charged in full, and each
-//!   [warning](BuildWarning) when it is built. The first request without a key is a warning that
+//!   [warning](BuildWarning) when it is built. It warns once of a trusted proxy that does not report
+//!   its clients. The first request without a key is a warning that
 //!   says what is missing and what to do about it.
 
 // Items that are re-exported only by `program` are `pub`, but unreachable without the feature
@@ -477,6 +481,7 @@ mod settle;
 mod text;
 mod warning;
 
+pub use check::decisions::Decisions;
 pub use check::event::{DecisionEvent, SettleEvent};
 pub use class::by::ClassBy;
 pub use class::lookup::ClassLookup;
@@ -497,6 +502,7 @@ pub use limit::request_cost::RequestCost;
 pub use metrics::Metrics;
 pub use response::body::Body;
 pub use response::cut::{CutOff, FailWhenCut};
+pub use response::handler_limit::HandlerLimit;
 pub use response::refusal::{Refusal, RefusalReason};
 pub use settle::estimator::Estimator;
 pub use settle::response_cost::ResponseCost;

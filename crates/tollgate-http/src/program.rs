@@ -3,6 +3,7 @@
 
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::PendingRefunds;
+use crate::client::address::parse_node;
 use crate::client::forwarded::TrustedProxies;
 use crate::error::LayerError;
 use crate::head::{RequestHead, ResponseHead};
@@ -30,6 +31,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use tollgate::Clock;
 
+pub use crate::client::watch::FieldWatch;
 pub use crate::error::Fault;
 pub use crate::metrics::Family;
 pub use crate::path::canonical::canonical_path;
@@ -113,6 +115,32 @@ pub fn path(settings: &LayerSettings) -> KeyBy {
 /// Returns the key `ip` with the default prefix length.
 pub fn client(settings: &LayerSettings) -> KeyBy {
     settings.client()
+}
+
+/// Checks the settings that determine how the client is found.
+///
+/// # Errors
+///
+/// Returns an error if trusted proxies are not valid, or if none are trusted but a field is chosen.
+pub fn check_client(settings: &LayerSettings) -> Result<(), LayerError> {
+    settings.check_client()
+}
+
+/// Returns the client's address in a request; `None` if the key is not an address, or the request
+/// has none.
+pub fn address(by: &KeyBy, head: RequestHead<'_>) -> Option<IpAddr> {
+    by.address(head)
+}
+
+/// Parses an address as trusted proxies report it, possibly with a port, brackets and a zone.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    parse_node(text)
+}
+
+/// Returns what notices that a trusted proxy does not report its clients; `None` if no proxy is
+/// trusted.
+pub fn field_watch(settings: &LayerSettings) -> Option<FieldWatch> {
+    settings.client().walk().cloned().map(FieldWatch::new)
 }
 
 /// Returns the proxies in front of this process, if there are any.
@@ -254,16 +282,6 @@ pub fn files_relative_to(limit: &mut LimitText, folder: &Path) {
     limit.files_mut().for_each(|file| *file = folder.join(&*file).to_string_lossy().into_owned());
 }
 
-/// Makes the named limit keep its charge only if the response meets a condition, as
-/// [`Limit::charge_if`](crate::Limit::charge_if) does.
-pub fn charge_if(
-    builder: RateLimitBuilder,
-    limit: &str,
-    charges: impl Fn(ResponseHead<'_>) -> bool + Send + Sync + 'static,
-) -> RateLimitBuilder {
-    builder.charge_if(limit, charges)
-}
-
 /// The verdict on a request without a handler in this layer.
 pub enum Checked {
     /// The request passed.
@@ -309,7 +327,9 @@ impl Held {
 /// Checks a request against a layer without handling it. Listeners are notified.
 pub fn check_request<A>(layer: &RateLimitLayer, request: &Request<A>) -> Checked {
     match layer.check_at_once(request) {
-        Some(Verdict::Passed(fields, pending, permits)) => Checked::Passed(Held { fields, pending, permits }),
+        Some(Verdict::Passed(fields, pending, permits, _)) => {
+            Checked::Passed(Held { fields, pending, permits })
+        }
         Some(Verdict::Refused(response)) => Checked::Refused(response),
         None => Checked::Waits,
     }

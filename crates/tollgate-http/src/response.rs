@@ -5,6 +5,7 @@ pub(crate) mod body;
 pub(crate) mod cut;
 pub(crate) mod fields;
 pub(crate) mod grpc;
+pub(crate) mod handler_limit;
 pub(crate) mod policy;
 pub(crate) mod refusal;
 pub(crate) mod seconds;

@@ -163,7 +163,11 @@
 //! trust = []
 //! # trust-hops = 1
 //! forwarded-field = "x-forwarded-for"
+//! charge-if = {}
 //! ```
+//!
+//! With `charge-if = { logins = "401, 403" }`, the limit `logins` counts only the requests whose
+//! responses have one of these statuses.
 //!
 //! A limit can also be a table of its parts. The values of `for`, `except` and `class-by` contain
 //! the text that would follow these words in a limit. The texts of a list are alternatives, of
@@ -194,4 +198,5 @@ pub use crate::text::allowance::Allowance;
 pub use crate::text::error::TextError;
 pub use crate::text::limit::{LimitPart, LimitText};
 pub use crate::text::scope::Scope;
+pub use crate::text::statuses::Statuses;
 pub use layer_settings::LayerSettings;

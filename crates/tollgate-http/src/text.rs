@@ -14,4 +14,5 @@ pub(crate) mod methods;
 pub(crate) mod printable;
 pub(crate) mod quota;
 pub(crate) mod scope;
+pub(crate) mod statuses;
 mod words;

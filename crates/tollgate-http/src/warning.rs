@@ -64,6 +64,11 @@ pub enum BuildWarning {
         /// The part that is never reached, such as `else allow`.
         text: String,
     },
+    /// The settings contain path templates, but no limit has the key `path`, which alone uses them.
+    UnusedTemplate {
+        /// The first template.
+        template: String,
+    },
 }
 
 impl fmt::Display for BuildWarning {
@@ -107,6 +112,11 @@ impl fmt::Display for BuildWarning {
                 f,
                 "limit {limit:?} has `{text}` behind a key that every request has (`ip` is missing only if the \
                  address is unknown), so it is never reached: leave it out, or put it before that key"
+            ),
+            Self::UnusedTemplate { template } => write!(
+                f,
+                "the path template `{template}` is not used, because no limit has the key `path`: add a limit such as \
+                 `per-page=10/s by ip+path`, write the template after `for` to select requests, or leave it out"
             ),
         }
     }

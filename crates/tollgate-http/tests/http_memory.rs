@@ -189,6 +189,10 @@ fn main() {
     assert_eq!(allocations(new().limit(Limit::new("all", single()))), 1);
     assert_eq!(allocations(new().limit(limit("per-address", KeyBy::peer()))), 1);
 
+    // The decisions for the handler are one allocation, and their place in the request another one.
+    let both = || new().limit(Limit::new("all", single())).limit(limit("per-address", KeyBy::peer()));
+    assert_eq!(allocations(both().pass_decisions()), allocations(both()) + 2);
+
     let proxies = TrustedProxies::networks(["10.0.0.0/8"]);
     let client = KeyBy::header("x-none")
         .or(KeyBy::query("api_key"))

@@ -12,19 +12,19 @@ use jiff::SignedDuration;
 use tollgate::{Algorithm, Quota};
 use tollgate_http::ForwardedField;
 use tollgate_http::program::{self, parse_quota};
-use tollgate_http::settings::LayerSettings;
+use tollgate_http::settings::{LayerSettings, TextError};
 use tollgate_redis::WhenUnavailable;
 
-use super::refusals::Refusals;
+use super::refusals::{NOT_OURS, Refusals};
 use super::settings::Settings;
 use super::shared::SharedSettings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
-use crate::limit::{parse_except, parse_named_limit, parse_path_templates};
+use crate::limit::{parse_charge_if, parse_except, parse_named_limit, parse_path_templates};
 use crate::printable::printable_path;
 use crate::proxy::server::ClientSettings;
 use crate::proxy::telemetry::entry::{LogFormat, LogKey};
-use crate::proxy::upstream::origin::Origin;
+use crate::proxy::upstream::origin::{self, Origin};
 use crate::proxy::upstream::service::{UpstreamSettings, parse_upstream};
 use config::ConfigFile;
 
@@ -91,9 +91,10 @@ The ip is the address at the other end of the connection. ::ffff:192.0.2.1 is 19
 IPv6 address counts by its network (--ipv6-prefix): a key 2001:db8::17, as under /limits of
 --metrics, means all of 2001:db8::/64. Behind other proxies, state which of them to trust: --trust
 names their networks, --trust-hops their number. The ip is then the first address in
-X-Forwarded-For (--forwarded-field), read from the right, that is not a trusted proxy. The proxy
-reports where a request came from to the upstream in the same field, and in X-Forwarded-Host and
--Proto. It replaces such fields if a client or an untrusted proxy sent them.
+X-Forwarded-For (--forwarded-field), read from the right, that is not a trusted proxy; in a field
+with one address, such as x-real-ip or cf-connecting-ip, it is that address. The proxy reports where
+a request came from to the upstream in the same field, and in X-Forwarded-Host and -Proto. It
+replaces such fields if a client or an untrusted proxy sent them.
 
 With --redis, the counts are in a store, and proxies that name the same limits enforce them
 together. A check takes a round trip; --redis-lease and --redis-max-unsynced save most of the round
@@ -237,6 +238,12 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = WhenFullArg::Deny, conflicts_with = "redis", help_heading = "Limits")]
     when_full: WhenFullArg,
 
+    /// The statuses of the responses that a limit counts, such as 'logins=401, 403' or 'a=5xx', once
+    /// for each limit: any other response gives the charge back. Limits on requests at once are not
+    /// affected
+    #[arg(long, value_name = "NAME=STATUSES", help_heading = "Limits")]
+    charge_if: Vec<String>,
+
     /// A limit that decides and counts (see --metrics) but refuses nothing, to try it out
     #[arg(long, value_name = "NAME", help_heading = "Limits")]
     shadow: Vec<String>,
@@ -280,9 +287,17 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "N", conflicts_with = "trust", help_heading = "Who is asking")]
     trust_hops: Option<usize>,
 
-    /// The field that names the client, in requests from trusted proxies and to the upstream
-    #[arg(long, value_enum, value_name = "FIELD", default_value_t = FieldArg::XForwardedFor, help_heading = "Who is asking")]
-    forwarded_field: FieldArg,
+    /// The field that names the client, in requests from trusted proxies and to the upstream:
+    /// x-forwarded-for, forwarded, or a field with one address, such as x-real-ip or
+    /// cf-connecting-ip
+    #[arg(
+        long,
+        value_name = "FIELD",
+        default_value_t = ForwardedField::XForwardedFor,
+        value_parser = forwarded_field,
+        help_heading = "Who is asking"
+    )]
+    forwarded_field: ForwardedField,
 
     /// How many bits of an IPv6 address identify a client
     #[arg(
@@ -410,12 +425,6 @@ enum LogFormatArg {
     Json,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum FieldArg {
-    XForwardedFor,
-    Forwarded,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum HostArg {
     /// The Host that the client sent
@@ -477,10 +486,12 @@ impl ProxyArgs {
             ipv6_prefix: self.ipv6_prefix,
             trust: self.trust.clone(),
             trust_hops: self.trust_hops,
-            forwarded_field: match self.forwarded_field {
-                FieldArg::XForwardedFor => ForwardedField::XForwardedFor,
-                FieldArg::Forwarded => ForwardedField::Forwarded,
+            // Without trusted proxies, the field is only for the upstream.
+            forwarded_field: match self.trust.is_empty() && self.trust_hops.is_none() {
+                true => ForwardedField::XForwardedFor,
+                false => self.forwarded_field.clone(),
             },
+            charge_if: parse_charge_if(&self.charge_if)?,
         })
     }
 
@@ -538,7 +549,7 @@ impl ProxyArgs {
                 request_timeout: self.request_timeout,
                 idle_timeout: self.idle_timeout,
             },
-            origin: Origin { field: limits.forwarded_field, trusted: proxies.clone() },
+            origin: Origin { field: self.forwarded_field, trusted: proxies.clone() },
             limits,
             refusals,
             shared: self.redis.map(|url| SharedSettings {
@@ -561,6 +572,17 @@ impl ProxyArgs {
             bad_requests: self.bad_request_limit,
             shutdown_timeout: self.shutdown_timeout,
         })
+    }
+}
+
+fn forwarded_field(text: &str) -> Result<ForwardedField, String> {
+    let field: ForwardedField = text.parse().map_err(|error: TextError| error.to_string())?;
+    match &field {
+        ForwardedField::Single(name) if NOT_OURS.contains(name) || origin::is_written(name) => Err(format!(
+            "the proxy itself writes `{name}`: expected x-forwarded-for, forwarded, or a field with the address of the \
+             client, such as x-real-ip"
+        )),
+        _ => Ok(field),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::printable::{printable, printable_path};
 const MOST_BODY: u64 = 64 << 10;
 
 /// Fields that frame a message, and fields that the limits write. Operators cannot set them.
-const NOT_OURS: [HeaderName; 12] = [
+pub(crate) const NOT_OURS: [HeaderName; 12] = [
     CONNECTION,
     CONTENT_LENGTH,
     HOST,

@@ -18,7 +18,7 @@ use crate::proxy::telemetry::access_log::AccessLog;
 use crate::proxy::telemetry::metrics::Metrics;
 
 /// The options that a reload applies. The help lists them under "Limits".
-pub(crate) const RELOADED: [&str; 10] = [
+pub(crate) const RELOADED: [&str; 11] = [
     "limit",
     "algorithm",
     "max-keys",
@@ -29,6 +29,7 @@ pub(crate) const RELOADED: [&str; 10] = [
     "refusal-body",
     "except",
     "path-template",
+    "charge-if",
 ];
 
 /// Reads the settings again.

@@ -288,6 +288,8 @@ impl ReplayArgs {
                 "the file of --config has no limit: expected `limit` there, or --limit 'NAME=QUOTA by KEY' beside it",
             ));
         }
+        // The limits of the command line need not include every limit that the file names.
+        layer.charge_if.retain(|name, _| layer.limits.iter().any(|limit| limit.name == *name));
         if !self.shadow.is_empty() {
             layer.shadows = self.shadow.clone();
         }

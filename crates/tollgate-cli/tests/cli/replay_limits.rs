@@ -406,6 +406,28 @@ mod config {
         assert!(notes.len() == 1 && note.ends_with(", plan19 and 4 more."), "{notes:?}");
     }
 
+    #[test]
+    fn a_limit_that_counts_only_some_responses_is_a_note() {
+        let file = scratch("charge_if").join("proxy.toml");
+        let text = "limit = [\"logins=5/min by ip\"]\ncharge-if = { logins = \"401, 403\" }\n";
+        fs::write(&file, text).expect("the target directory can be written");
+        let args = [LOG, "--config", file.to_str().expect("UTF-8"), "--format", "json"];
+        let notes = |more: &[&str]| {
+            let report = json(&replay(&[&args[..], more].concat()));
+            report["log"]["notes"]
+                .as_array()
+                .expect("notes")
+                .iter()
+                .map(ToString::to_string)
+                .collect::<String>()
+        };
+        let note = "limit logins counts only requests that are answered with 401, 403 (charge-if). In this replay it \
+                    counts every request";
+        assert!(notes(&[]).contains(note), "{}", notes(&[]));
+        // The limit of the command line takes the place of the file's limit.
+        assert!(!notes(&["--limit", "a=5/min by ip"]).contains("charge-if"));
+    }
+
     /// These settings need others, which the proxy may get from its environment or its command
     /// line.
     #[test]

@@ -25,6 +25,10 @@ pub(crate) fn shown(answer: &Answer) -> String {
             shown = format!("{shown} {word}{value}");
         }
     }
+    let is_decided = answer.status == 200 && answer.header("grpc-status").is_none();
+    if let Some(decision) = answer.header("x-limit-a").filter(|it| is_decided && *it != "/") {
+        shown = format!("{shown} a: {decision}");
+    }
     let problem: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
     if let Some(problem) = problem.filter(|it| it.is_object()) {
         shown = format!("{shown} {} {}", problem["error"], problem["limit"]);
@@ -148,6 +152,41 @@ pub(crate) fn all() -> Vec<Case> {
                     grpc("/helloworld.Greeter/SayHello"),
                     r#"200 "a";r=0;t=3600 retry 3600 grpc 8 type application/grpc"#,
                 ),
+            ],
+        ),
+        case(
+            "address-in-one-field",
+            "limit = [\"a=1/h by ip\"]\ntrust = [\"192.0.2.0/24\"]\nforwarded-field = \"CF-Connecting-IP\"",
+            vec![
+                (get("/").with("cf-connecting-ip", "198.51.100.1"), r#"200 "a";r=0;t=3600"#),
+                (get("/").with("cf-connecting-ip", "198.51.100.2"), r#"200 "a";r=0;t=3600"#),
+                (get("/").with("cf-connecting-ip", "198.51.100.1").from("192.0.2.2:80"), REFUSED),
+                (get("/").with("cf-connecting-ip", "2001:db8::1"), r#"200 "a";r=0;t=3600"#),
+                (get("/").with("cf-connecting-ip", "2001:db8::2"), REFUSED),
+                // A client that does not pass the proxies cannot choose its address.
+                (
+                    get("/").with("cf-connecting-ip", "198.51.100.3").from("203.0.113.9:80"),
+                    r#"200 "a";r=0;t=3600"#,
+                ),
+                (get("/").with("cf-connecting-ip", "198.51.100.4").from("203.0.113.9:80"), REFUSED),
+                // Without the field, the client is the proxy.
+                (get("/"), r#"200 "a";r=0;t=3600"#),
+                (get("/"), REFUSED),
+                (
+                    get("/")
+                        .with("cf-connecting-ip", "198.51.100.5")
+                        .with("cf-connecting-ip", "198.51.100.6"),
+                    r#"403 "client_unknown" "a""#,
+                ),
+            ],
+        ),
+        case(
+            "decisions-as-metadata",
+            "limit = [\"a=1/h by ip\", \"b=3/h by ip\"]\nshadow = [\"a\"]\ndynamic-metadata = \"tollgate.test\"",
+            vec![
+                (get("/"), r#"200 "b";r=2;t=1200 a: allowed/0"#),
+                (get("/"), r#"200 "b";r=1;t=1200 a: shadow/0"#),
+                (get("/").from("192.0.2.2:80"), r#"200 "b";r=2;t=1200 a: allowed/0"#),
             ],
         ),
         case(

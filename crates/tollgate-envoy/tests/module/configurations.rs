@@ -21,12 +21,34 @@ fn a_bad_configuration_is_refused_with_its_reason() {
         (
             "max-keys = 9\nlimits = [\"a=1/h by ip\"]",
             "filter_config, line 2: unknown setting `limits`: expected one of limit, algorithm, max-keys, when-full, \
-             shadow, status, except, path-template, ipv6-prefix, file, trust-headers, route-metadata, charge-if",
+             shadow, status, except, path-template, ipv6-prefix, charge-if, file, trust-headers, route-metadata, \
+             dynamic-metadata, trust, trust-hops, forwarded-field",
         ),
         ("limit = [\"a=1/h by ip\", \"a=2/h by ip\"]", "\"a\""),
         ("limit = [\"a=1/h by ip\"]\nshadow = [\"b\"]", "`b`"),
         ("limit = [\"a=1/h by ip\"]\nstatus = 200", "invalid status of a refusal 200: expected 400 to 599"),
         ("limit = [\"a=1/h by ip\"]\ntrust-hops = 1", "set use_remote_address and xff_num_trusted_hops"),
+        (
+            "trust-hops = 1\nforwarded-field = \"X-Forwarded-For\"",
+            "`forwarded-field` is not for Envoy, which finds the address of the client itself",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nforwarded-field = \"x-real-ip\"",
+            "forwarded-field `x-real-ip` would never be read, because no proxy is trusted: expected trusted proxies; \
+             set `trust` or `trust-hops`",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\ntrust-hops = 17\nforwarded-field = \"x-real-ip\"",
+            "filter_config, line 2: invalid number of trusted hops 17: expected 1 to 16",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\ntrust = [\"10.0.0.0/8\"]\ntrust-hops = 1\nforwarded-field = \"x-real-ip\"",
+            "both trusted networks (10.0.0.0/8) and 1 trusted hops",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\ndynamic-metadata = \"\"",
+            "dynamic-metadata is empty: expected a namespace",
+        ),
         (
             "limit = [\"a=1/h by ip\"]\ncharge-if = { b = \"401\" }",
             "charge-if has `b`: expected the name of a limit (a)",
@@ -185,6 +207,20 @@ fn no_right_limit_is_refused_or_warned_of() {
 }
 
 #[test]
+fn a_trusted_proxy_that_does_not_report_its_clients_is_warned_of_once() {
+    let config = "limit = [\"a=9/h by ip\"]\ntrust = [\"192.0.2.0/24\"]\nforwarded-field = \"x-real-ip\"";
+    let module = Module::load("unreported", config).unwrap();
+    // An untrusted client reports nobody.
+    let _ = module.serve(&get("/").from("203.0.113.9:80"));
+    assert_eq!(logged("filter unreported"), "");
+    (0..2).for_each(|_| drop(module.serve(&get("/"))));
+    let log = logged("filter unreported");
+    let warning =
+        "the trusted proxy 192.0.2.1 has sent a request without the field `x-real-ip`, so all clients";
+    assert!(log.contains(warning) && log.lines().count() == 1, "{log}");
+}
+
+#[test]
 fn a_key_that_any_client_can_invent_is_a_warning() {
     let _module = Module::load("invented", "limit = [\"a=1/h by header x-key else allow\"]").unwrap();
     assert!(logged("filter invented").contains("which any client can invent"), "{}", logged("invented"));
@@ -222,7 +258,7 @@ fn the_page_shows_settings_that_are_taken() {
     for (number, block) in blocks("toml").enumerate() {
         Module::load(&format!("page-{number}"), block).unwrap();
     }
-    assert_eq!(blocks("toml").count(), 1);
+    assert_eq!(blocks("toml").count(), 2);
 }
 
 #[test]

@@ -104,6 +104,8 @@ struct State {
     response: Headers,
     client: &'static str,
     tenant: Option<&'static str>,
+    /// The dynamic metadata: namespace, key and value.
+    metadata: Vec<[String; 3]>,
     answer: Option<Answer>,
 }
 
@@ -149,6 +151,7 @@ impl Module {
             response: Vec::new(),
             client: asked.client,
             tenant: asked.tenant,
+            metadata: Vec::new(),
             answer: None,
         }));
         // SAFETY: the configuration lives as long as the module, and the stream lives until it is
@@ -225,9 +228,22 @@ impl Stream<'_> {
     unsafe fn answer(&self) -> Answer {
         // SAFETY: as above.
         let all = unsafe { (*self.state).response.clone() };
-        let (status, headers): (Headers, Headers) = all.into_iter().partition(|(name, _)| name == ":status");
+        let (status, mut headers): (Headers, Headers) =
+            all.into_iter().partition(|(name, _)| name == ":status");
         let status = std::str::from_utf8(&status[0].1).unwrap().parse().unwrap();
+        headers.push((
+            "x-limit-a".to_owned(),
+            [self.metadata("a.outcome"), self.metadata("a.remaining")].join("/").into(),
+        ));
         Answer { status, headers, body: Vec::new() }
+    }
+
+    /// Returns a value as Envoy writes it into a header with `%DYNAMIC_METADATA(tollgate.test:KEY)%`.
+    fn metadata(&self, wanted: &str) -> String {
+        // SAFETY: as above.
+        let all = unsafe { &(*self.state).metadata };
+        let found = all.iter().rfind(|[namespace, key, _]| namespace == "tollgate.test" && key == wanted);
+        found.map_or("", |[_, _, value]| value).to_owned()
     }
 }
 
@@ -386,6 +402,32 @@ mod callbacks {
                 tenant.filter(|_| (text(namespace), text(key)) == ("com.example".into(), "tenant".into()));
             *value = found.map_or(EnvoyBuffer::NONE, |tenant| buffer(tenant.as_bytes()));
             found.is_some()
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_set_dynamic_metadata_string(
+        stream: *mut EnvoyStream,
+        namespace: ModuleBuffer<'_>,
+        key: ModuleBuffer<'_>,
+        value: ModuleBuffer<'_>,
+    ) {
+        // SAFETY: see the module.
+        unsafe {
+            (*stream.cast::<State>()).metadata.push([text(namespace), text(key), text(value)]);
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_set_dynamic_metadata_number(
+        stream: *mut EnvoyStream,
+        namespace: ModuleBuffer<'_>,
+        key: ModuleBuffer<'_>,
+        value: f64,
+    ) {
+        // SAFETY: see the module.
+        unsafe {
+            (*stream.cast::<State>()).metadata.push([text(namespace), text(key), value.to_string()]);
         }
     }
 

@@ -1,5 +1,6 @@
 //! A layer's limits, and the check of one request against all of them.
 
+use super::decisions::Decisions;
 use super::event::DecisionEvent;
 use super::listeners::Listeners;
 use super::pending_refunds::{PendingRefund, PendingRefunds};
@@ -42,6 +43,8 @@ pub(crate) struct LimitSet {
     /// Whether anything listens to decisions.
     pub(crate) is_heard: bool,
     pub(crate) repeats: Repeats,
+    /// Whether handlers receive the decisions.
+    pub(crate) passes_decisions: bool,
 }
 
 /// Whether a request may pass the same layer twice, because the layer was put around several
@@ -78,7 +81,7 @@ struct CheckedBy(SmallVec<[usize; 2]>);
 pub(crate) enum Verdict {
     /// The request is handled. The response receives the fields and may settle the charges. The
     /// permits are released at the end of the response.
-    Passed(Fields, Option<Box<PendingRefunds>>, Permits),
+    Passed(Fields, Option<Box<PendingRefunds>>, Permits, Option<Decisions>),
     /// The request is answered with this response.
     Refused(Response<Bytes>),
 }
@@ -86,12 +89,12 @@ pub(crate) enum Verdict {
 impl Verdict {
     /// The verdict on a request to which no limit applies.
     pub(crate) fn unlimited() -> Self {
-        Self::Passed(Fields::default(), None, Permits::default())
+        Self::Passed(Fields::default(), None, Permits::default(), None)
     }
 
     /// Adds permits from shared limits, if the request has passed.
     pub(crate) fn holding_shared(mut self, held: impl Iterator<Item = HeldPermit>) -> Self {
-        if let Self::Passed(_, _, permits) = &mut self {
+        if let Self::Passed(_, _, permits, _) = &mut self {
             permits.extend(held);
         }
         self
@@ -159,6 +162,7 @@ impl LimitSet {
         &'r self,
         head: RequestHead<'r>,
     ) -> Result<ApplicableLimits<'r>, Refusing<'r>> {
+        self.listeners.look(head);
         let mut applicable = ApplicableLimits::default();
         for (number, limit) in self.limits.iter().enumerate() {
             if limit.skips(head) {
@@ -237,6 +241,7 @@ impl LimitSet {
         decisions: impl Iterator<Item = LimitDecision<'r>> + Clone,
         pending: SmallVec<[PendingRefund; 1]>,
     ) -> Verdict {
+        let passed = self.passes_decisions.then(|| Decisions::of(decisions.clone()));
         let mut fields =
             self.fields(applicable, decisions.clone(), None, || fields::scarcest(decisions.clone()));
         // Limits that await the response are skipped, because their waits are computed when their
@@ -248,7 +253,14 @@ impl LimitSet {
             listeners: Arc::clone(&self.listeners),
         };
         let pending = (!pending.is_empty()).then(|| Box::new(PendingRefunds::new(layer(), head, pending)));
-        Verdict::Passed(fields, pending, Permits::default())
+        Verdict::Passed(fields, pending, Permits::default(), passed)
+    }
+
+    /// Adds the decisions to a request that is handled, if the layer passes them on.
+    pub(crate) fn pass_decisions(&self, verdict: &mut Verdict, extensions: &mut Extensions) {
+        if let (true, Verdict::Passed(_, _, _, decisions)) = (self.passes_decisions, verdict) {
+            decisions.take().unwrap_or_default().add_to(extensions);
+        }
     }
 
     pub(crate) fn refuse<'r>(

@@ -2,6 +2,8 @@
 //! crate `tracing`.
 
 use super::event::{DecisionEvent, SettleEvent};
+use crate::head::RequestHead;
+use crate::limit::compiled::CompiledLimit;
 use crate::warning::BuildWarning;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,16 +22,19 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     pub(crate) fn new(
+        limits: &[CompiledLimit],
         hook: Option<Box<Hook>>,
         settle_hook: Option<Box<SettleHook>>,
         unknown_class: Option<Box<UnknownClass>>,
     ) -> Self {
+        #[cfg(not(feature = "tracing"))]
+        let _ = limits;
         Self {
             hook,
             settle_hook,
             unknown_class,
             #[cfg(feature = "tracing")]
-            trace: super::trace::Trace::default(),
+            trace: super::trace::Trace::new(limits),
         }
     }
 
@@ -50,6 +55,14 @@ impl Listeners {
         warnings.iter().for_each(super::trace::warn);
         #[cfg(not(feature = "tracing"))]
         let _ = warnings;
+    }
+
+    /// Reports a request from a trusted proxy that does not report its clients.
+    pub(crate) fn look(&self, head: RequestHead<'_>) {
+        #[cfg(feature = "tracing")]
+        self.trace.look(head);
+        #[cfg(not(feature = "tracing"))]
+        let _ = head;
     }
 
     /// Reports a request whose class the limit does not have.

@@ -6,10 +6,14 @@
 //!   tokens that could not be charged;
 //! - INFO for a request that a limit in shadow mode would have refused;
 //! - WARN, at most once an hour for each kind, for requests without a key, with what is missing and
-//!   what to do about it, and for requests with an unknown class (otherwise DEBUG).
+//!   what to do about it, and for requests with an unknown class (otherwise DEBUG);
+//! - WARN, once, if a trusted proxy does not send the field with the client's address.
 
 use super::event::{DecisionEvent, SettleEvent};
+use crate::client::watch::FieldWatch;
+use crate::head::RequestHead;
 use crate::key::by::How;
+use crate::limit::compiled::CompiledLimit;
 use crate::response::refusal::RefusalReason;
 use crate::warning::BuildWarning;
 use tollgate::{Quota, SingleLimiter};
@@ -54,9 +58,28 @@ pub(crate) struct Trace {
     without_key: Once,
     /// Limits the warnings about unknown classes.
     unknown_class: Once,
+    /// The fields in which the limits look for the client's address, each once.
+    fields: Vec<FieldWatch>,
 }
 
 impl Trace {
+    pub(crate) fn new(limits: &[CompiledLimit]) -> Self {
+        let mut fields: Vec<FieldWatch> = Vec::new();
+        for walk in limits.iter().filter_map(|limit| limit.how()?.walk()) {
+            if !fields.iter().any(|field| field.walk() == walk) {
+                fields.push(FieldWatch::new(walk.clone()));
+            }
+        }
+        Self { fields, ..Self::default() }
+    }
+
+    /// Looks for the fields in which trusted proxies report the client's address.
+    pub(crate) fn look(&self, head: RequestHead<'_>) {
+        for warning in self.fields.iter().filter_map(|field| field.look(head)) {
+            tracing::warn!(target: TARGET, "{warning}");
+        }
+    }
+
     pub(crate) fn unknown_class(&self, limit: &str, class: &str) {
         if self.unknown_class.is_due() {
             tracing::warn!(target: TARGET, limit, class, "a class that the limit does not have");

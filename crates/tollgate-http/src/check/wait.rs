@@ -43,16 +43,17 @@ use tollgate::{Chargeable, Decision, DecisionSource, Denied, check_all};
 /// A future that returns the request with its verdict.
 pub(crate) type Checking = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>>;
 
-pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
+pub(crate) fn checking(set: Arc<LimitSet>, mut request: Parts) -> Checking {
     Box::pin(async move {
         let head = RequestHead::of_parts(&request, &set.sources);
-        let verdict = match set.applicable(head) {
+        let mut verdict = match set.applicable(head) {
             Ok(mut applicable) if applicable.shared.is_empty() && applicable.asking.is_empty() => {
                 set.check_local(head, &applicable).holding(&mut applicable.local)
             }
             Ok(mut applicable) => decide(&set, head, &mut applicable).await.holding(&mut applicable.local),
             Err(refusing) => Verdict::Refused(set.uncounted(&refusing, head)),
         };
+        set.pass_decisions(&mut verdict, &mut request.extensions);
         (request, verdict)
     })
 }

@@ -3,31 +3,96 @@
 use super::address;
 use super::elements;
 use crate::error::Fault;
-use crate::head::RequestHead;
-use http::header::HeaderName;
+use crate::head::{Reading, RequestHead};
+use crate::text::error::TextError;
+use crate::text::printable::printable;
+use http::header::{FORWARDED, HeaderName};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 /// The field in which the proxies in front of a service report the client's address.
 ///
 /// The layer reads exactly one field, because a proxy that writes one field passes on the other
-/// field as the client sent it.
+/// fields as the client sent them.
 ///
 /// ```
 /// use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
 ///
 /// let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(1));
+/// // The field of a content delivery network.
+/// let field: ForwardedField = "cf-connecting-ip".parse()?;
+/// let by = KeyBy::forwarded(field, TrustedProxies::networks(["173.245.48.0/20"]));
+/// # Ok::<(), tollgate_http::settings::TextError>(())
 /// ```
 ///
-/// The values for serde are `forwarded` and `x-forwarded-for`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+/// As text, and with the feature `serde`, a field is the name of its header: `forwarded`,
+/// `x-forwarded-for`, or any other name for a field with a single address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ForwardedField {
-    /// `Forwarded` (RFC 7239); its parameter `for` is read.
+    /// `Forwarded` (RFC 7239), a list to which each proxy appends; its parameter `for` is read.
     Forwarded,
-    /// `X-Forwarded-For`.
+    /// `X-Forwarded-For`, a list to which each proxy appends.
     XForwardedFor,
+    /// A header with the client's address alone, such as `X-Real-IP`, `CF-Connecting-IP` or
+    /// `True-Client-IP`. A trusted proxy must set or remove it in each request.
+    ///
+    /// If the peer is a trusted proxy, the client is the address in the header, whatever the number
+    /// of [hops](TrustedProxies::hops). If the header is missing or empty, the client is the peer.
+    /// If the header occurs twice, contains a list, or contains anything other than an address, no
+    /// key is found, as for an entry of a list that is not an address.
+    ///
+    /// With the feature `tracing`, the layer warns of the first request from a trusted proxy without
+    /// the header, unless an earlier request had it: all clients behind such a proxy are one. The
+    /// same holds for the two lists.
+    ///
+    /// The name of one of the two lists selects that list.
+    Single(HeaderName),
+}
+
+impl ForwardedField {
+    /// Returns the field with this header. The headers of the two lists select their variants.
+    fn of(header: HeaderName) -> Self {
+        match header {
+            header if header == FORWARDED => Self::Forwarded,
+            header if header == X_FORWARDED_FOR => Self::XForwardedFor,
+            header => Self::Single(header),
+        }
+    }
+
+    /// Returns the header.
+    pub(crate) fn header(&self) -> &HeaderName {
+        match self {
+            Self::Forwarded => &FORWARDED,
+            Self::XForwardedFor => &X_FORWARDED_FOR,
+            Self::Single(header) => header,
+        }
+    }
+}
+
+impl FromStr for ForwardedField {
+    type Err = TextError;
+
+    /// # Errors
+    ///
+    /// Returns an error if the text is not the name of a header.
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        text.parse().map(Self::of).map_err(|_| {
+            TextError::new(format!(
+                "invalid field `{}`: expected `x-forwarded-for`, `forwarded`, or the name of a header with one \
+                 address, such as `x-real-ip`",
+                printable(text.as_bytes())
+            ))
+        })
+    }
+}
+
+impl fmt::Display for ForwardedField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.header().as_str())
+    }
 }
 
 /// The trusted proxies in front of a service, and how the client's address is found behind them.
@@ -136,23 +201,34 @@ fn hold(networks: &[IpNet], address: IpAddr) -> bool {
 }
 
 /// A field and trusted proxies that have been checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walk {
     field: ForwardedField,
     over: Trusted,
 }
 
-static FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl Walk {
     pub(crate) fn new(field: ForwardedField, proxies: &TrustedProxies) -> Result<Self, Fault> {
+        let field = match field {
+            ForwardedField::Single(header) => ForwardedField::of(header),
+            list => list,
+        };
         Ok(Self { field, over: proxies.trusted.clone()? })
     }
 
     /// Returns the client's address, folded.
     pub(crate) fn client(&self, head: RequestHead<'_>) -> Option<IpAddr> {
         let peer = head.peer().map(address::of_socket);
+        if let ForwardedField::Single(header) = &self.field {
+            return match head.read_header(header) {
+                _ if !self.believes(peer) => peer,
+                Reading::One(value) => address::parse_node(std::str::from_utf8(&value).ok()?),
+                Reading::Missing => peer,
+                Reading::Ambiguous => None,
+            };
+        }
         match &self.over {
             Trusted::Networks(networks) => {
                 let mut client = peer?;
@@ -172,17 +248,37 @@ impl Walk {
         }
     }
 
-    fn entries<'a>(&self, head: RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> {
-        match self.field {
-            ForwardedField::Forwarded => elements::from_right(head.headers(), &FORWARDED, true),
-            ForwardedField::XForwardedFor => elements::from_right(head.headers(), &X_FORWARDED_FOR, false),
+    /// Returns the header in which the client's address is reported.
+    pub(crate) fn header(&self) -> &HeaderName {
+        self.field.header()
+    }
+
+    /// Returns whether the header is missing or empty in a request from a trusted proxy. Returns
+    /// `None` if the request is not from a trusted proxy.
+    #[cfg(any(feature = "tracing", feature = "unstable-program"))]
+    pub(crate) fn is_absent(&self, head: RequestHead<'_>) -> Option<bool> {
+        let believes = self.believes(head.peer().map(address::of_socket));
+        believes.then(|| self.entries(head).next().is_none())
+    }
+
+    /// Returns whether a request from this peer may contain the header of a trusted proxy.
+    fn believes(&self, peer: Option<IpAddr>) -> bool {
+        match &self.over {
+            Trusted::Networks(networks) => peer.is_some_and(|peer| hold(networks, peer)),
+            Trusted::Hops(_) => true,
         }
     }
 
+    fn entries<'a>(&self, head: RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> {
+        let is_quoted = self.field == ForwardedField::Forwarded;
+        elements::from_right(head.headers(), self.header(), is_quoted)
+    }
+
+    /// Parses an entry of a list.
     fn address(&self, entry: &[u8]) -> Option<IpAddr> {
         match self.field {
             ForwardedField::Forwarded => address::parse_node(&elements::forwarded_for(entry)?),
-            ForwardedField::XForwardedFor => address::parse_node(std::str::from_utf8(entry).ok()?),
+            _ => address::parse_node(std::str::from_utf8(entry).ok()?),
         }
     }
 }

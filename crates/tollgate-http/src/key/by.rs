@@ -35,7 +35,8 @@ use tollgate::store::ToKey;
 ///
 /// Do not key by a value that a client can choose. A client could invent a new API key, path or
 /// header for each request. The client would then have a new quota each time, and its keys would
-/// leave no room for other clients' keys. Use such a value only if it is [`known`](Self::known),
+/// leave no room for other clients' keys. It could also name another client's value, and use up that
+/// client's quota. Use such a value only if it is [`known`](Self::known),
 /// verified by an earlier layer ([`extension`](Self::extension)), or combined with the address. In
 /// all other cases, the layer [warns](crate::RateLimitBuilder::warnings) about the limit.
 ///
@@ -408,6 +409,18 @@ impl KeyBy {
         Ok(matches!(how.find(head, &mut key), Finding::Found).then(|| key.to_key()))
     }
 
+    /// Returns the client's address in a request, if the key is an address.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn address(&self, head: RequestHead<'_>) -> Option<IpAddr> {
+        self.how.as_ref().ok()?.address(head)
+    }
+
+    /// Returns how the client is found behind proxies, if the key is an address that they report.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn walk(&self) -> Option<&Walk> {
+        self.how.as_ref().ok()?.walk()
+    }
+
     /// Returns the error that building a layer would report.
     pub(crate) fn error(&self) -> Option<&Fault> {
         self.how.as_ref().err()
@@ -468,6 +481,17 @@ impl How {
     pub(crate) fn ipv6_prefix(&self) -> Option<u8> {
         match self {
             Self::Peer { ipv6_prefix } | Self::Forwarded { ipv6_prefix, .. } => Some(*ipv6_prefix),
+            _ => None,
+        }
+    }
+
+    /// Returns how the client is found behind proxies, if a part of the key is an address that they
+    /// report.
+    #[cfg(any(feature = "tracing", feature = "unstable-program"))]
+    pub(crate) fn walk(&self) -> Option<&Walk> {
+        match self {
+            Self::Forwarded { walk, .. } => Some(walk),
+            Self::Or(hows) | Self::And(hows) => hows.iter().find_map(Self::walk),
             _ => None,
         }
     }

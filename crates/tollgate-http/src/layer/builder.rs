@@ -4,8 +4,6 @@ use crate::check::event::{DecisionEvent, SettleEvent};
 use crate::check::limit_set::{LimitSet, Repeats};
 use crate::check::listeners::{Hook, Listeners, SettleHook, UnknownClass};
 use crate::error::Fault;
-#[cfg(feature = "unstable-program")]
-use crate::head::ResponseHead;
 use crate::head::{RequestHead, Sources};
 use crate::key::by::KeyBy;
 use crate::limit::compiled::CompiledLimit;
@@ -64,6 +62,7 @@ pub struct RateLimitBuilder {
     /// Warnings about limit texts.
     warnings: Vec<BuildWarning>,
     metrics: Option<Metrics>,
+    passes_decisions: bool,
 }
 
 impl RateLimitBuilder {
@@ -82,6 +81,7 @@ impl RateLimitBuilder {
             unknown_class: None,
             warnings: Vec::new(),
             metrics: None,
+            passes_decisions: false,
         }
     }
 
@@ -274,6 +274,22 @@ impl RateLimitBuilder {
         Self { shows_legacy: true, ..self }
     }
 
+    /// Passes the decisions to the handler, as the extension [`Decisions`](crate::Decisions) of the
+    /// request. A page can then show how much is left, and a handler can do less if a limit in
+    /// shadow mode is used up.
+    ///
+    /// Every request that reaches the handler has the extension, even if no limit applied to it.
+    /// With up to four limits, the extension costs two allocations for each request, and a third one
+    /// if the request has no other extension.
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().pass_decisions();
+    /// ```
+    pub fn pass_decisions(self) -> Self {
+        Self { passes_decisions: true, ..self }
+    }
+
     /// Counts the layer's decisions in `metrics`, which writes the counts for Prometheus. If this
     /// method is called twice, only the last metrics are used.
     ///
@@ -386,20 +402,6 @@ impl RateLimitBuilder {
         self.limits.iter().flat_map(warnings).chain(self.warnings.clone()).collect()
     }
 
-    /// Sets [`Limit::charge_if`] for the limit with this name.
-    #[cfg(feature = "unstable-program")]
-    pub(crate) fn charge_if(
-        mut self,
-        name: &str,
-        charges: impl Fn(ResponseHead<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        if let Some(place) = self.limits.iter().position(|limit| limit.name == name) {
-            let limit = self.limits.remove(place).charge_if(charges);
-            self.limits.insert(place, limit);
-        }
-        self
-    }
-
     /// Checks the configuration and compiles it.
     pub(crate) fn compile(self) -> Result<LimitSet, Fault> {
         let count = self.limits.len();
@@ -427,9 +429,9 @@ impl RateLimitBuilder {
             }
             limits.push(limit);
         }
-        let listeners = Arc::new(Listeners::new(self.hook, self.settle_hook, self.unknown_class));
+        let listeners = Arc::new(Listeners::new(&limits, self.hook, self.settle_hook, self.unknown_class));
         let is_heard = listeners.listen() || self.metrics.is_some();
-        if !is_heard && limits.iter().all(|limit| limit.shadow) {
+        if !is_heard && !self.passes_decisions && limits.iter().all(|limit| limit.shadow) {
             return Err(Fault::OnlyShadows);
         }
         listeners.warn(&warnings);
@@ -438,6 +440,7 @@ impl RateLimitBuilder {
         }
         Ok(LimitSet {
             is_heard,
+            passes_decisions: self.passes_decisions,
             repeats: Repeats::default(),
             waits: limits.iter().any(CompiledLimit::waits),
             sources: self.sources,

@@ -107,7 +107,7 @@ where
     /// Creates the future of a request whose verdict is already known.
     pub(crate) fn checked(verdict: Verdict, handler: impl FnOnce() -> S::Future) -> Self {
         match verdict {
-            Verdict::Passed(fields, pending, permits) => {
+            Verdict::Passed(fields, pending, permits, _) => {
                 Self { state: State::handled(handler, (fields, pending)), permits }
             }
             Verdict::Refused(response) => Self {
@@ -168,7 +168,7 @@ where
                     let (mut service, body) = *next.take().expect("it is taken once, with the verdict");
                     match verdict {
                         Verdict::Refused(response) => return Poll::Ready(Ok(response.map(Body::refusal))),
-                        Verdict::Passed(fields, pending, permits) => {
+                        Verdict::Passed(fields, pending, permits, _) => {
                             *this.permits = permits;
                             let request = Request::from_parts(request, body);
                             State::handled(|| service.call(request), (fields, pending))

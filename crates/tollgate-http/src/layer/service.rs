@@ -138,7 +138,8 @@ impl fmt::Debug for RateLimitLayer {
 /// A request requires one lock-free check for each limit and never waits, unless one of the layer's
 /// limits is over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up
 /// [classes](crate::ClassLookup). An admitted request from a known client allocates only the values
-/// of the fields; a refusal allocates its response. Limits with
+/// of the fields and, with [`pass_decisions`](crate::RateLimitBuilder::pass_decisions), the
+/// decisions; a refusal allocates its response. Limits with
 /// [`charge_if`](crate::Limit::charge_if) or [`settle`](crate::Limit::settle) also allocate state,
 /// which they store until the response is known or has ended.
 ///
@@ -187,7 +188,8 @@ where
             return ResponseFuture::checked(Verdict::unlimited(), || self.inner.call(request));
         }
         let head = RequestHead::with_sources(&request, &self.set.sources);
-        if let Some(verdict) = self.set.check_at_once(head) {
+        if let Some(mut verdict) = self.set.check_at_once(head) {
+            self.set.pass_decisions(&mut verdict, request.extensions_mut());
             return ResponseFuture::checked(verdict, || self.inner.call(request));
         }
         let (request, body) = request.into_parts();

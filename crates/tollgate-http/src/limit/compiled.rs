@@ -307,7 +307,7 @@ impl CompiledLimit {
 }
 
 /// Returns the name as it is written in fields.
-fn quoted(name: &str) -> Result<Box<str>, Fault> {
+pub(crate) fn quoted(name: &str) -> Result<Box<str>, Fault> {
     let refused = || Fault::Name { name: name.to_owned(), most: MAX_NAME };
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(refused());

@@ -27,9 +27,9 @@ impl Answer {
     pub(crate) fn response(&self, refusal: &Refusal<'_>, fields: Fields) -> Response<Bytes> {
         let mut response = match (grpc::content_type(refusal.request), self) {
             (Some(content_type), _) => grpc::response(refusal, content_type),
-            (None, Self::Problem) => with(refusal, "application/problem+json", problem(refusal)),
+            (None, Self::Problem) => problem_response(refusal).map(Bytes::from),
             (None, Self::Plain) => {
-                with(refusal, "text/plain; charset=utf-8", Bytes::from(refusal.sentence() + "\n"))
+                with(refusal, "text/plain; charset=utf-8", refusal.sentence() + "\n").map(Bytes::from)
             }
             (None, Self::Custom(respond)) => respond(refusal),
         };
@@ -49,7 +49,12 @@ impl Answer {
     }
 }
 
-fn with(refusal: &Refusal<'_>, content_type: &'static str, body: Bytes) -> Response<Bytes> {
+/// Returns the status and the problem JSON of a refusal.
+pub(super) fn problem_response(refusal: &Refusal<'_>) -> Response<String> {
+    with(refusal, "application/problem+json", problem(refusal))
+}
+
+fn with(refusal: &Refusal<'_>, content_type: &'static str, body: String) -> Response<String> {
     let mut response = Response::new(body);
     *response.status_mut() = refusal.status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -78,7 +83,7 @@ struct Problem<'a> {
 const EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-fn problem(refusal: &Refusal<'_>) -> Bytes {
+fn problem(refusal: &Refusal<'_>) -> String {
     let (r#type, title, error) = match refusal.reason {
         RefusalReason::Quota | RefusalReason::Paused | RefusalReason::TooCostly => {
             (EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded", "rate_limited")
@@ -114,7 +119,7 @@ fn problem(refusal: &Refusal<'_>) -> Bytes {
         max_keys: refusal.max_keys,
     };
     // Strings and numbers can always be serialized.
-    serde_json::to_vec(&problem).unwrap_or_default().into()
+    serde_json::to_string(&problem).unwrap_or_default()
 }
 
 fn reason_phrase(status: StatusCode) -> &'static str {

@@ -180,18 +180,23 @@ pub(crate) fn rate_limit<'r>(
         if !text.is_empty() {
             text.extend_from_slice(b", ");
         }
-        text.extend_from_slice(limit.quoted.as_bytes());
-        put(&mut text, ";r=", decision.remaining());
-        let after = if decision.is_allowed() {
-            seconds::until_more(decision).filter(|&after| wait.is_none_or(|wait| after <= wait))
-        } else {
-            seconds::until_retry(decision)
-        };
-        if let Some(after) = after {
-            put(&mut text, ";t=", after);
-        }
+        put_item(&mut text, &limit.quoted, decision, wait);
     }
     value(&text)
+}
+
+/// Appends the item of a limit with this quoted name to the value of `RateLimit`.
+pub(super) fn put_item(text: &mut Text, quoted: &str, decision: &Decision, wait: Option<u64>) {
+    text.extend_from_slice(quoted.as_bytes());
+    put(text, ";r=", decision.remaining());
+    let after = if decision.is_allowed() {
+        seconds::until_more(decision).filter(|&after| wait.is_none_or(|wait| after <= wait))
+    } else {
+        seconds::until_retry(decision)
+    };
+    if let Some(after) = after {
+        put(text, ";t=", after);
+    }
 }
 
 /// Returns the decision of the limit with the smallest share left.

@@ -88,19 +88,24 @@ fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderVal
         if !text.is_empty() {
             text.extend_from_slice(b", ");
         }
-        text.extend_from_slice(limit.quoted.as_bytes());
-        if quota.period().is_zero() {
-            fields::put(&mut text, ";q=", quota.tokens());
-            text.extend_from_slice(b";qu=\"concurrent-requests\"");
-            continue;
-        }
-        let (tokens, window) = scaled(quota);
-        fields::put(&mut text, ";q=", tokens);
-        if let Some(window) = window {
-            fields::put(&mut text, ";w=", window);
-        }
+        put_item(&mut text, &limit.quoted, quota);
     }
     fields::value(&text)
+}
+
+/// Appends the item of a limit with this quoted name.
+pub(super) fn put_item(text: &mut Text, quoted: &str, quota: Quota) {
+    text.extend_from_slice(quoted.as_bytes());
+    if quota.period().is_zero() {
+        fields::put(text, ";q=", quota.tokens());
+        text.extend_from_slice(b";qu=\"concurrent-requests\"");
+        return;
+    }
+    let (tokens, window) = scaled(quota);
+    fields::put(text, ";q=", tokens);
+    if let Some(window) = window {
+        fields::put(text, ";w=", window);
+    }
 }
 
 /// Returns the number of tokens, and the whole seconds in which they become available. If the

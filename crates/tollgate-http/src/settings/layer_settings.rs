@@ -13,11 +13,14 @@ use crate::layer::service::RateLimitLayer;
 use crate::limit::backend::Backend;
 use crate::limit::named::Limit;
 use crate::path::template::PathTemplate;
+use crate::text::allowance::Allowance;
 use crate::text::classes::{ClassByText, ListedText};
-use crate::text::limit::{KeyText, LimitPart, LimitText};
+use crate::text::limit::{KeyText, LimitPart, LimitText, PartText};
 use crate::text::scope::{Doubtful, Scope};
+use crate::text::statuses::Statuses;
 use crate::warning::BuildWarning;
 use http::StatusCode;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tollgate::{Algorithm, Clock, WhenFull};
 
@@ -87,8 +90,13 @@ pub struct LayerSettings {
     )]
     pub trust_hops: Option<usize>,
     /// The field in which trusted proxies report the client's address; `X-Forwarded-For` by
-    /// default.
+    /// default. Any other field is an error if no proxy is trusted, because it would never be read.
     pub forwarded_field: ForwardedField,
+    /// Statuses of responses by the names of limits. Such a limit keeps its charge only if the
+    /// response has one of the statuses, as with [`Limit::charge_if`]: with `logins` and `401`, a
+    /// limit counts wrong passwords. Of a limit with several [parts](LimitPart), this applies to
+    /// the rates, not to requests at once.
+    pub charge_if: BTreeMap<String, Statuses>,
 }
 
 impl Default for LayerSettings {
@@ -106,6 +114,7 @@ impl Default for LayerSettings {
             trust: Vec::new(),
             trust_hops: None,
             forwarded_field: ForwardedField::XForwardedFor,
+            charge_if: BTreeMap::new(),
         }
     }
 }
@@ -157,7 +166,9 @@ impl LayerSettings {
     /// Returns the errors of `make`, and an error if
     ///
     /// - a name in `shadows` is not the name of a limit;
+    /// - a name in `charge_if` is not the name of a limit, or the limit has only requests at once;
     /// - trusted proxies or path templates are not valid, even if no limit uses them;
+    /// - `forwarded_field` is set and no proxy is trusted;
     /// - a limit does not apply to any request;
     /// - a key cannot be found as its text specifies, for example because the file of known keys
     ///   cannot be read;
@@ -195,6 +206,7 @@ impl LayerSettings {
                 builder = builder.limit(limit);
             }
         }
+        let builder = builder.warn_all(self.unused_templates());
         let builder = builder.warn_all(self.evaded(None, self.except.iter()));
         let builder = builder.warn_all(self.warning_of_exemptions());
         Ok(self.exempting(builder, self.except.clone()))
@@ -218,6 +230,14 @@ impl LayerSettings {
         Some(BuildWarning::ExemptsEverybody { limit: None, family })
     }
 
+    /// Returns a warning if there are path templates but no key by path.
+    pub(super) fn unused_templates(&self) -> Option<BuildWarning> {
+        let mut keys = self.limits.iter().filter_map(|limit| limit.key.as_ref());
+        let has_path = keys.any(|key| key.alternatives.iter().flatten().any(|part| *part == PartText::Path));
+        let template = self.path_templates.first().filter(|_| !has_path)?;
+        Some(BuildWarning::UnusedTemplate { template: template.as_str().to_owned() })
+    }
+
     /// Creates the limits that together enforce one limit text. `set` sets each limit's scope, key
     /// and class.
     pub(super) fn limits_of<B: Into<Backend>, E: From<LayerError>>(
@@ -228,6 +248,7 @@ impl LayerSettings {
     ) -> Result<Vec<Limit>, E> {
         let table = self.table(text)?;
         let mut limits = Vec::new();
+        let mut has_rate = false;
         for part in self.parts(text, table.as_deref())? {
             let limit = Limit::new(&part.name, make(&part)?);
             let limit = if part.key.is_none() { limit.by(KeyBy::nothing()) } else { limit };
@@ -236,8 +257,17 @@ impl LayerSettings {
             if let Some(error) = of_key.or_else(|| limit.class_by.as_ref().and_then(ClassBy::error)) {
                 return Err(of_limit(text, error.clone()).into());
             }
+            let is_at_once = matches!(part.allowance, Allowance::AtOnce(_));
+            let limit = match self.charge_if.get(&text.name).filter(|_| !is_at_once).cloned() {
+                Some(statuses) => limit.charge_if(move |response| statuses.contain(response.status())),
+                None => limit,
+            };
+            has_rate |= !is_at_once;
             let is_shadow = self.shadows.contains(&text.name);
             limits.push(if is_shadow { limit.shadow() } else { limit });
+        }
+        if self.charge_if.contains_key(&text.name) && !has_rate {
+            return Err(LayerError::from(Fault::NothingToGiveBack { limit: text.name.clone() }).into());
         }
         Ok(limits)
     }
@@ -404,7 +434,7 @@ impl LayerSettings {
     /// reported by trusted proxies. Building the layer reports invalid settings.
     pub(crate) fn client(&self) -> KeyBy {
         match self.proxies() {
-            Some(proxies) => KeyBy::forwarded(self.forwarded_field, proxies),
+            Some(proxies) => KeyBy::forwarded(self.forwarded_field.clone(), proxies),
             None => KeyBy::peer(),
         }
     }
@@ -417,24 +447,35 @@ impl LayerSettings {
 
     pub(super) fn check(&self) -> Result<(), LayerError> {
         let is_limit = |name: &&String| self.limits.iter().any(|limit| limit.name == **name);
+        let limits = || self.limits.iter().map(|limit| limit.name.clone()).collect();
         if let Some(name) = self.shadows.iter().find(|name| !is_limit(name)) {
-            let limits = self.limits.iter().map(|limit| limit.name.clone()).collect();
-            return Err(Fault::Shadow { name: name.clone(), limits }.into());
+            return Err(Fault::Shadow { name: name.clone(), limits: limits() }.into());
+        }
+        if let Some(name) = self.charge_if.keys().find(|name| !is_limit(name)) {
+            return Err(Fault::ChargeIf { name: name.clone(), limits: limits() }.into());
         }
         let except: Vec<&Scope> = self.except.iter().collect();
         let is_dead = |limit: &&LimitText| limit.only.as_ref().is_some_and(|only| only.is_within(&except));
         if let Some(limit) = self.limits.iter().find(is_dead) {
             return Err(Fault::NeverApplies { limit: limit.name.clone() }.into());
         }
-        if let (Some(hops), false) = (self.trust_hops, self.trust.is_empty()) {
-            return Err(Fault::Trust { networks: self.trust.clone(), hops }.into());
-        }
         // These are checked even if no limit uses them.
         if let Some(error) = self.path().error() {
             return Err(error.clone().into());
         }
+        self.check_client()
+    }
+
+    /// Checks how the client is found.
+    pub(crate) fn check_client(&self) -> Result<(), LayerError> {
+        if let (Some(hops), false) = (self.trust_hops, self.trust.is_empty()) {
+            return Err(Fault::Trust { networks: self.trust.clone(), hops }.into());
+        }
         match self.proxies() {
             Some(proxies) => Ok(proxies.check()?),
+            None if self.forwarded_field != ForwardedField::XForwardedFor => {
+                Err(Fault::ForwardedField { field: self.forwarded_field.to_string() }.into())
+            }
             None => Ok(()),
         }
     }

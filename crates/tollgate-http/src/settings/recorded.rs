@@ -8,7 +8,7 @@
 
 use super::layer_settings::LayerSettings;
 use crate::class::by::ClassBy;
-use crate::client::forwarded::TrustedProxies;
+use crate::client::forwarded::{ForwardedField, TrustedProxies};
 use crate::error::LayerError;
 use crate::head::RequestHead;
 use crate::key::by::KeyBy;
@@ -59,8 +59,13 @@ impl LayerSettings {
         is_lacking: impl Fn(&Fact) -> bool,
     ) -> Result<RateLimitBuilder, E> {
         self.check()?;
-        let here = Self { trust: Vec::new(), trust_hops: None, ..self.clone() };
-        let mut builder = RateLimitLayer::builder();
+        let here = Self {
+            trust: Vec::new(),
+            trust_hops: None,
+            forwarded_field: ForwardedField::XForwardedFor,
+            ..self.clone()
+        };
+        let mut builder = RateLimitLayer::builder().warn_all(self.unused_templates());
         for text in &self.limits {
             let goes_by_record = text.facts().iter().any(&is_lacking);
             let limits = here.limits_of(text, &mut make, |limit, table| match &text.class_by {

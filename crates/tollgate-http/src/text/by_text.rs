@@ -1,6 +1,8 @@
-//! Support for serde. Limits, scopes and templates are serialized in their text form.
+//! Support for serde. Fields, scopes, statuses and templates are serialized in their text form.
 
 use super::scope::Scope;
+use super::statuses::Statuses;
+use crate::client::forwarded::ForwardedField;
 use crate::path::template::PathTemplate;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
@@ -39,6 +41,8 @@ macro_rules! by_text {
 }
 
 by_text! {
+    ForwardedField: "the name of a header such as \"x-forwarded-for\" or \"x-real-ip\"",
     PathTemplate: "a template of paths such as \"/users/{id}\"",
     Scope: "requests such as \"POST /login\" or \"from 10.0.0.0/8\"",
+    Statuses: "statuses of responses such as \"401, 403\" or \"5xx\"",
 }

@@ -1,11 +1,12 @@
 //! Tests the events for the `tracing` crate.
 
 use super::settling::{json, layer, pull_all, send};
-use super::site::{from, site, with};
+use super::site::{Running, from, site, with};
 use http::Request;
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};
-use tollgate::{Limiter, Quota};
+use tollgate::{Limiter, ManualClock, Quota};
+use tollgate_http::settings::LayerSettings;
 use tollgate_http::{ClassBy, KeyBy, Limit, ResponseCost, WhenNoKey};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -127,6 +128,35 @@ fn a_class_that_the_limit_does_not_have_is_told_and_the_warning_comes_once() {
     });
     let told = "message=a class that the limit does not have limit=\"tier\" class=\"gold\"";
     assert_eq!(*notes.0.lock().unwrap(), [format!("WARN {told}"), format!("DEBUG {told}")]);
+}
+
+#[test]
+fn a_trusted_proxy_that_does_not_report_its_clients_is_told_once() {
+    let run = |limits: &[&str]| {
+        let limits = limits.iter().map(|text| text.parse().unwrap()).collect();
+        let trust = vec!["10.0.0.0/8".to_owned()];
+        let forwarded_field = "x-real-ip".parse().unwrap();
+        let settings = LayerSettings { limits, trust, forwarded_field, ..LayerSettings::default() };
+        Running { clock: ManualClock::new(), layer: settings.builder().unwrap().build().unwrap() }
+    };
+    let told = |site: &Running, requests: &[(&str, &[(&str, &str)])]| {
+        let notes = Notes::default();
+        notes.listen(|| {
+            requests.iter().for_each(|(peer, fields)| drop(site.send(from(peer, "/", fields))));
+        });
+        notes.0.lock().unwrap().clone()
+    };
+    let client: &[_] = &[("x-real-ip", "9.9.9.9")];
+    let limits = &["a=99/h by ip", "b=99/h by header x-a+ip or ip"];
+    // An untrusted peer reports nobody.
+    let warning = "WARN message=the trusted proxy 10.0.0.1 has sent a request without the field `x-real-ip`";
+    let all =
+        told(&run(limits), &[("9.9.9.9", &[]), ("10.0.0.1", &[]), ("10.0.0.2", &[]), ("10.0.0.2", client)]);
+    assert!(all.len() == 1 && all[0].starts_with(warning), "{all:?}");
+    // A proxy may send requests of its own after it has reported a client.
+    assert_eq!(told(&run(limits), &[("10.0.0.1", client), ("10.0.0.1", &[])]), [""; 0]);
+    // A limit that does not read addresses lacks nothing.
+    assert_eq!(told(&run(&["a=99/h by nothing"]), &[("10.0.0.1", &[])]), [""; 0]);
 }
 
 fn assert_told(status: impl Fn(Request<()>) -> u16) {

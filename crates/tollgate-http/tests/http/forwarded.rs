@@ -183,6 +183,67 @@ fn forwarded_is_read_by_its_own_rules() {
     }
 }
 
+/// Makes a request from a peer, with lines of a field for a single address.
+fn single(proxies: TrustedProxies, peer: &str, lines: &[&str]) -> Option<String> {
+    let lines: Vec<(&str, &str)> = lines.iter().map(|line| ("CF-Connecting-IP", *line)).collect();
+    client("cf-connecting-ip".parse().unwrap(), proxies, &from(peer, "/", &lines))
+}
+
+#[test]
+fn a_field_with_one_address_names_the_client_if_its_sender_is_trusted() {
+    for proxies in [ours(), TrustedProxies::hops(1), TrustedProxies::hops(16)] {
+        let of = |lines: &[&str]| single(proxies.clone(), PROXY, lines);
+        for (spelled, address) in [
+            ("9.9.9.9", "9.9.9.9"),
+            (" 9.9.9.9:80 ", "9.9.9.9"),
+            ("::ffff:9.9.9.9", "9.9.9.9"),
+            ("[2001:DB8::9]:443", "2001:db8::9"),
+            // A trusted address may be the client, too.
+            ("10.0.0.7", "10.0.0.7"),
+        ] {
+            assert_eq!(of(&[spelled]), some(address), "{spelled}");
+        }
+        // Without the field, the client is the peer, as without an entry of a list.
+        assert_eq!([of(&[]), of(&[""]), of(&[" "])], [some(PROXY), some(PROXY), some(PROXY)]);
+        for lines in [&["unknown"][..], &["9.9.9.9, 8.8.8.8"], &["9.9.9.9", "8.8.8.8"], &["for=9.9.9.9"]] {
+            assert_eq!(of(lines), None, "{lines:?}");
+        }
+        // The lists do not count.
+        let request = from(PROXY, "/", &[("X-Forwarded-For", "1.1.1.1"), ("Forwarded", "for=1.1.1.1")]);
+        assert_eq!(client("x-real-ip".parse().unwrap(), proxies, &request), some(PROXY));
+    }
+    for lines in [&["1.1.1.1"][..], &["unknown"], &["1.1.1.1", "1.1.1.1"]] {
+        assert_eq!(single(ours(), "9.9.9.9", lines), some("9.9.9.9"), "{lines:?}");
+    }
+    // Without a peer, nobody knows who has sent the field, unless every peer is trusted.
+    assert_eq!(single(ours(), "", &["1.1.1.1"]), None);
+    assert_eq!(single(TrustedProxies::hops(1), "", &["9.9.9.9"]), some("9.9.9.9"));
+}
+
+#[test]
+fn the_clients_of_a_content_delivery_network_have_a_quota_each() {
+    let site = site().hourly(KeyBy::forwarded("true-client-ip".parse().unwrap(), ours()));
+    let send = |peer: &str, client: &str| site.status(from(peer, "/", &[("true-client-ip", client)]));
+    assert_eq!([send(PROXY, "9.9.9.9"), send(PROXY, "8.8.8.8"), send(PROXY, "9.9.9.9")], [200, 200, 429]);
+    // All addresses of an IPv6 network are one client.
+    assert_eq!([send(PROXY, "2001:db8::1"), send("10.0.0.2", "2001:db8::2:0:0:1")], [200, 429]);
+    // A client that is not behind the network cannot choose its address.
+    assert_eq!([send("7.7.7.7", "6.6.6.6"), send("7.7.7.7", "5.5.5.5")], [200, 429]);
+    assert_eq!(send(PROXY, "unknown"), 403);
+}
+
+#[test]
+fn the_name_of_a_list_is_the_list_however_it_is_chosen() {
+    let request = from(PROXY, "/", &[("X-Forwarded-For", "1.1.1.1, 9.9.9.9")]);
+    let names = ["X-Forwarded-For".parse().unwrap(), http::HeaderName::from_static("x-forwarded-for")];
+    for field in [ForwardedField::XForwardedFor].into_iter().chain(names.map(ForwardedField::Single)) {
+        assert_eq!(client(field.clone(), ours(), &request), some("9.9.9.9"), "{field:?}");
+    }
+    assert_eq!("X-Forwarded-For".parse(), Ok(ForwardedField::XForwardedFor));
+    assert_eq!("Forwarded".parse(), Ok(ForwardedField::Forwarded));
+    assert_eq!(ForwardedField::Forwarded.to_string(), "forwarded");
+}
+
 #[test]
 fn clients_behind_one_proxy_are_limited_each_and_can_not_choose_another_name() {
     let Running { clock: _, ref layer } = site().hourly(KeyBy::forwarded(XFF, ours()));

@@ -12,6 +12,7 @@ mod fields;
 mod forwarded;
 mod fuzz;
 mod gate;
+mod handlers;
 mod in_flight;
 mod in_flight_shared;
 mod invented;

@@ -2,10 +2,15 @@
 
 use crate::site::{Running, from, with};
 use http::StatusCode;
+use std::collections::BTreeMap;
 use tollgate::{Algorithm, ManualClock, Quota};
 use tollgate_http::program::{self, LocalLimiter};
-use tollgate_http::settings::{Allowance, LayerSettings, LimitText};
-use tollgate_http::{Key, LayerError};
+use tollgate_http::settings::{Allowance, LayerSettings, LimitText, Statuses};
+use tollgate_http::{BuildWarning, Key, LayerError};
+
+fn statuses(limit: &str, statuses: &str) -> BTreeMap<String, Statuses> {
+    [(limit.to_owned(), statuses.parse().unwrap())].into()
+}
 
 fn settings(limits: &[&str]) -> LayerSettings {
     let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
@@ -112,6 +117,19 @@ fn settings_that_cannot_be_enforced_are_named() {
             "invalid network \"ten\"",
         ),
         (LayerSettings { trust_hops: Some(17), ..good() }, "invalid number of trusted hops 17"),
+        (
+            LayerSettings { forwarded_field: "x-real-ip".parse().unwrap(), ..good() },
+            "forwarded-field `x-real-ip` would never be read, because no proxy is trusted: expected trusted proxies; \
+             set `trust` or `trust-hops`",
+        ),
+        (
+            LayerSettings { charge_if: statuses("b", "401"), ..good() },
+            "charge-if has `b`: expected the name of a limit (a)",
+        ),
+        (
+            LayerSettings { charge_if: statuses("a", "401"), ..settings(&["a=8 at once by ip"]) },
+            "charge-if: `a` has only requests at once, which no response gives back: expected a limit with a rate",
+        ),
         (LayerSettings { ipv6_prefix: 0, ..good() }, "invalid IPv6 prefix of 0 bits"),
         (LayerSettings { status: StatusCode::OK, ..good() }, "invalid status 200"),
         (LayerSettings { max_keys: 0, ..good() }, "limit `a`: "),
@@ -128,6 +146,62 @@ fn settings_that_cannot_be_enforced_are_named() {
     for (settings, part) in table {
         let message = of(settings);
         assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_path_template_without_a_key_by_path_is_a_warning() {
+    let with = |limits: &[&str]| LayerSettings {
+        path_templates: vec!["/users/{id}".parse().unwrap()],
+        ..settings(limits)
+    };
+    let unused = BuildWarning::UnusedTemplate { template: "/users/{id}".to_owned() };
+    let warnings = |limits: &[&str]| with(limits).builder().unwrap().warnings();
+    assert_eq!(warnings(&["a=1/s by ip for /users/{id}"]), [unused]);
+    assert_eq!(warnings(&["a=1/s by ip", "b=1/s by header x-a+path or ip+path"]), []);
+}
+
+#[test]
+fn a_limit_with_charge_if_counts_only_responses_with_these_statuses() {
+    let settings = LayerSettings {
+        charge_if: statuses("logins", "401, 403"),
+        ..settings(&["logins=2/h and 5/d and 9 at once by ip", "all=5/h by nothing"])
+    };
+    let running = Running { clock: ManualClock::new(), layer: settings.builder().unwrap().build().unwrap() };
+    let ask = |answer: u16| running.status(from("192.0.2.1", "/", &[("x-answer", &answer.to_string())]));
+    assert_eq!([200, 401, 200, 403].map(ask), [200, 401, 200, 403]);
+    // Two failures have used up the quota of an hour, and the other limit has counted all requests.
+    assert_eq!(ask(200), 429);
+    assert_eq!(running.status(from("192.0.2.2", "/", &[])), 200);
+    assert_eq!(running.status(from("192.0.2.2", "/", &[])), 429);
+}
+
+#[test]
+fn a_name_is_shown_as_it_is_or_refused_with_the_reason() {
+    let layer = |name: &str| settings(&[&format!("{name}=1/h by nothing")]).builder().unwrap().build();
+    let long = "x".repeat(128);
+    for (name, shown) in [
+        ("1rp10s", "\"1rp10s\""),
+        ("a.b", "\"a.b\""),
+        ("s", "\"s\""),
+        ("10/s", "\"10/s\""),
+        ("a b", "\"a b\""),
+        ("a\"b\\c", "\"a\\\"b\\\\c\""),
+        (&long, &format!("\"{long}\"")),
+    ] {
+        let running = Running { clock: ManualClock::new(), layer: layer(name).unwrap() };
+        let policy = format!("{shown};q=1;w=3600");
+        assert_eq!(running.send(with(&[])).header("ratelimit-policy"), Some(&*policy), "{name}");
+        assert_eq!(running.send(with(&[])).json()["limit"], name);
+    }
+    for name in ["ü", "a\tb", &"x".repeat(200)] {
+        let error = layer(name).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!(
+                "invalid limit name {name:?}: expected 1 to 128 printable ASCII characters; choose one like"
+            )),
+            "{error}"
+        );
     }
 }
 
@@ -172,6 +246,7 @@ mod files {
             "ipv6-prefix": 56,
             "trust": ["10.0.0.0/8", "fd00::/8"],
             "forwarded-field": "forwarded",
+            "charge-if": { "all": "401, 5xx" },
         });
         let meant = LayerSettings {
             algorithm: Algorithm::SlidingWindow,
@@ -184,12 +259,16 @@ mod files {
             ipv6_prefix: 56,
             trust: vec!["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()],
             forwarded_field: ForwardedField::Forwarded,
+            charge_if: [("all".to_owned(), "401,5xx".parse().unwrap())].into(),
             ..settings(&["all=5000/s by nothing", "per-key=1000/h by header x-api-key or ip"])
         };
         assert_eq!(read(written.clone()).as_ref(), Ok(&meant));
         assert_eq!(serde_json::to_value(&meant).unwrap(), written);
         assert_eq!(read(json!({})), Ok(LayerSettings::default()));
         assert_eq!(read(json!({ "trust-hops": 2 })).unwrap().trust_hops, Some(2));
+        let field = |name: &str| read(json!({ "forwarded-field": name })).unwrap().forwarded_field;
+        assert_eq!(field("X-Forwarded-For"), ForwardedField::XForwardedFor);
+        assert_eq!(field("CF-Connecting-IP").to_string(), "cf-connecting-ip");
     }
 
     #[test]
@@ -208,7 +287,15 @@ mod files {
             (json!({ "trust": ["ten"] }), "invalid network \"ten\""),
             (json!({ "trust": ["0.0.0.0/0"] }), "the trusted networks hold every IPv4 address"),
             (json!({ "trust-hops": 17 }), "invalid number of trusted hops 17: expected 1 to 16"),
-            (json!({ "forwarded-field": "via" }), "expected `forwarded` or `x-forwarded-for`"),
+            (
+                json!({ "forwarded-field": "x real ip" }),
+                "invalid field `x real ip`: expected `x-forwarded-for`, `forwarded`, or the name of a header",
+            ),
+            (json!({ "forwarded-field": 1 }), "expected the name of a header such as \"x-forwarded-for\""),
+            (
+                json!({ "charge-if": { "a": "6xx" } }),
+                "invalid statuses `6xx`: expected statuses from 100 to 599",
+            ),
         ];
         for (value, part) in table {
             let message = read(value.clone()).unwrap_err();

@@ -93,7 +93,7 @@ impl Case {
         let hops = (flags & 2 != 0).then(|| 1 + input.below(MAX_HOPS));
         let peer = (flags & 4 == 0).then(|| address(input));
         let ipv6_prefix = if flags & 8 == 0 { 128 } else { 1 + input.byte() % 128 };
-        let written = (0..input.below(6)).map(|_| Entry::read(field, input)).collect();
+        let written = (0..input.below(6)).map(|_| Entry::read(&field, input)).collect();
         Self { field, hops, peer, ipv6_prefix, written, own_line: flags & 16 != 0 }
     }
 
@@ -169,7 +169,7 @@ impl Case {
             let value = HeaderValue::from_bytes(&line).expect("what can't be sent was replaced");
             request.headers_mut().append(&name, value);
         }
-        let by = KeyBy::forwarded(self.field, proxies).ipv6_prefix(self.ipv6_prefix);
+        let by = KeyBy::forwarded(self.field.clone(), proxies).ipv6_prefix(self.ipv6_prefix);
         let key = by.key("client", RequestHead::of(&request)).expect("a layer would take it")?;
         let [KeyPart::Address(address)] = key.parts() else { panic!("{key:?}") };
         Some(*address)
@@ -194,7 +194,7 @@ impl Case {
 }
 
 impl Entry {
-    fn read(field: ForwardedField, input: &mut Input<'_>) -> Self {
+    fn read(field: &ForwardedField, input: &mut Input<'_>) -> Self {
         let joined = [Some(", "), Some(","), Some(" ,\t"), Some(",, ,"), None][input.below(5)];
         let (text, address) = match input.below(8) {
             0 => (["unknown", "_hidden", "_h.i-d:80", "1.2.3.256"][input.below(4)].to_owned(), None),
@@ -203,7 +203,7 @@ impl Entry {
                 (spelled(address, input), Some(address))
             }
         };
-        let text = if field == ForwardedField::Forwarded { pairs(&text, input) } else { text };
+        let text = if *field == ForwardedField::Forwarded { pairs(&text, input) } else { text };
         Self { text, address, joined }
     }
 }

@@ -3,7 +3,7 @@
 //! A setting is an option without its dashes: `max-keys = 1000` means `--max-keys 1000`. The
 //! settings are converted to arguments, so a single parser provides the defaults and checks the
 //! values of both forms. A limit may also be written as a table of its parts, which is converted to
-//! the limit's text.
+//! the limit's text, and `charge-if` as a table of limits and statuses.
 //!
 //! An option on the command line or in the environment replaces the file's setting; a list is
 //! replaced as a whole. A message about a setting starts with the file name and the line number.
@@ -301,6 +301,13 @@ fn values(
                 _ => scalar(value, "a text in quotes"),
             };
             values.iter().map(one).collect()
+        }
+        DeValue::Table(all) if option == "charge-if" => {
+            let one = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+                let Value { text, line } = scalar(value, "a text in quotes, as in \"401, 403\"")?;
+                Ok(Value { text: text.map(|text| format!("{}={text}", name.get_ref())), line })
+            };
+            all.iter().map(one).collect()
         }
         _ if matches!(action, ArgAction::Append) => {
             Ok(vec![scalar(value, "a text in quotes, or an array of them")?])

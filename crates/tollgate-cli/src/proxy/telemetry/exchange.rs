@@ -10,11 +10,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use tollgate_http::{KeyBy, KeyPart, PeerAddr, RequestHead};
+use tollgate_http::program::{self, FieldWatch};
+use tollgate_http::{KeyBy, PeerAddr, RequestHead};
 
 use super::access_log::AccessLog;
 use super::entry::LoggedRequest;
 use super::metrics::Metrics;
+use crate::proxy::log_line::warn;
 
 /// The metrics and the log in which exchanges are recorded.
 pub(crate) struct Observer {
@@ -22,6 +24,8 @@ pub(crate) struct Observer {
     pub(crate) log: Option<AccessLog>,
     /// Finds the client behind trusted proxies. If this is `None`, no proxy is trusted.
     pub(crate) client: Option<KeyBy>,
+    /// Notices that a trusted proxy does not report its clients.
+    pub(crate) field: Option<FieldWatch>,
 }
 
 impl Observer {
@@ -29,12 +33,7 @@ impl Observer {
         let whole = |ip: IpAddr| ip.to_canonical().to_string();
         let client = match &self.client {
             None => request.extensions().get().map(|&PeerAddr(peer)| whole(peer.ip())),
-            Some(by) => {
-                by.key("", RequestHead::of(request)).ok().flatten().and_then(|key| match key.parts() {
-                    [KeyPart::Address(ip)] => Some(whole(*ip)),
-                    _ => None,
-                })
-            }
+            Some(by) => program::address(by, RequestHead::of(request)).map(whole),
         };
         client.unwrap_or_else(|| "-".to_owned())
     }
@@ -54,6 +53,9 @@ impl Exchange {
     /// Starts an exchange, and adds the peer's address to the request.
     pub(crate) fn begin<B>(observer: &Arc<Observer>, request: &mut Request<B>, peer: SocketAddr) -> Self {
         request.extensions_mut().insert(PeerAddr(peer));
+        if let Some(warning) = observer.field.as_ref().and_then(|it| it.look(RequestHead::of(request))) {
+            warn(format_args!("{warning} (--forwarded-field)"));
+        }
         observer.metrics.in_flight.inc();
         let logged = observer.log.as_ref().map(|log| {
             let client = observer.client(request);

@@ -88,7 +88,7 @@ impl Heads {
         let takes_trailers = hop::lists(&headers, &TE, "trailers");
         hop::strip(&mut headers);
         hop::remove_lookalikes(&mut headers);
-        Origin::write(came_from, &mut headers);
+        self.origin.write(came_from, &mut headers);
         headers.remove(HOST);
         if self.preserves_host && !host.is_empty() {
             headers.insert(HOST, host);

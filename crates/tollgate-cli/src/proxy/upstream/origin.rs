@@ -3,13 +3,14 @@
 //!
 //! The proxy passes on these fields only if they arrive from a trusted proxy, because any other
 //! peer may write arbitrary values. The proxy writes either `X-Forwarded-*` or `Forwarded`, and
-//! removes the other spelling, which it has not checked.
+//! removes the other spelling, which it has not checked. If a field with a single address names the
+//! client, the proxy writes this field in addition to `X-Forwarded-*`.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
-use tollgate_http::program::trusts;
+use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue, VIA};
+use tollgate_http::program::{parse_address, trusts};
 use tollgate_http::{ForwardedField, TrustedProxies};
 
 use super::fields::{join_lines, remove};
@@ -27,6 +28,11 @@ pub(crate) static FIELDS: [HeaderName; 6] = [
     HeaderName::from_static("x-forwarded-port"),
     HeaderName::from_static("x-real-ip"),
 ];
+
+/// Returns whether the proxy writes this field in every request, whichever field names the client.
+pub(crate) fn is_written(name: &HeaderName) -> bool {
+    *name == VIA || (FIELDS.contains(name) && name != "x-real-ip")
+}
 
 /// The lines of the fields, in the order in which they are written. Lines of the same field are
 /// joined later.
@@ -49,18 +55,26 @@ impl Origin {
         let mut fields = Vec::with_capacity(3);
         let mut tell = |name: &HeaderName, value: HeaderValue| fields.push((name.clone(), value));
         let ip = peer.ip().to_canonical();
-        match self.field {
+        match &self.field {
             ForwardedField::Forwarded => {
                 before(&FORWARDED).cloned().for_each(|value| tell(&FORWARDED, value));
                 if let Ok(element) = HeaderValue::from_str(&forwarded(ip, host)) {
                     tell(&FORWARDED, element);
                 }
             }
-            _ => {
-                before(&X_FORWARDED_FOR).cloned().for_each(|value| tell(&X_FORWARDED_FOR, value));
-                if let Ok(ip) = HeaderValue::from_str(&ip.to_string()) {
-                    tell(&X_FORWARDED_FOR, ip);
+            field => {
+                match field {
+                    // A trusted proxy that reports clients in this field may pass on the list as the
+                    // client sent it.
+                    ForwardedField::Single(name) => {
+                        let client = client(before(name), ip);
+                        client.and_then(value).into_iter().for_each(|value| tell(name, value));
+                        let behind = client.filter(|client| *client != ip);
+                        behind.and_then(value).into_iter().for_each(|value| tell(&X_FORWARDED_FOR, value));
+                    }
+                    _ => before(&X_FORWARDED_FOR).cloned().for_each(|value| tell(&X_FORWARDED_FOR, value)),
                 }
+                value(ip).into_iter().for_each(|value| tell(&X_FORWARDED_FOR, value));
                 // The first trusted proxy received the scheme and the host that the client
                 // requested.
                 let http = HeaderValue::from_static("http");
@@ -78,8 +92,9 @@ impl Origin {
 
     /// Removes all origin fields that the peer may have written. Then adds the fields returned by
     /// [`Origin::of`].
-    pub(crate) fn write(fields: Fields, headers: &mut HeaderMap) {
-        remove(headers, |name| FIELDS.contains(name));
+    pub(crate) fn write(&self, fields: Fields, headers: &mut HeaderMap) {
+        let is_chosen = |name: &HeaderName| matches!(&self.field, ForwardedField::Single(it) if it == name);
+        remove(headers, |name| FIELDS.contains(name) || is_chosen(name));
         for (name, value) in fields {
             headers.append(name, value);
         }
@@ -87,6 +102,21 @@ impl Origin {
             join_lines(headers, list, b", ");
         }
     }
+}
+
+/// Returns the client's address as the limits find it, from the lines of a field with a single
+/// address.
+fn client<'h>(mut lines: impl Iterator<Item = &'h HeaderValue>, peer: IpAddr) -> Option<IpAddr> {
+    let (first, second) = (lines.next(), lines.next());
+    match (first.map(|line| line.as_bytes().trim_ascii()), second) {
+        (_, Some(_)) => None,
+        (None | Some(b""), None) => Some(peer),
+        (Some(address), None) => parse_address(str::from_utf8(address).ok()?),
+    }
+}
+
+fn value(ip: IpAddr) -> Option<HeaderValue> {
+    HeaderValue::from_str(&ip.to_string()).ok()
 }
 
 /// Returns an element of `Forwarded` (RFC 7239).
@@ -108,15 +138,18 @@ mod tests {
     use super::*;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
-        let field = |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
-        fields.iter().map(field).collect()
+        let mut headers = HeaderMap::new();
+        for &(name, value) in fields {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
     }
 
     fn told(origin: &Origin, peer: &str, said: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut headers = headers(said);
         let peer = SocketAddr::new(peer.parse().expect("an address"), 4711);
         let fields = origin.of(&headers, peer, &HeaderValue::from_static("example.org"));
-        Origin::write(fields, &mut headers);
+        origin.write(fields, &mut headers);
         headers
     }
 
@@ -153,6 +186,35 @@ mod tests {
                 ("x-forwarded-proto", "https"),
             ];
             assert_eq!(told, headers(&own));
+        }
+    }
+
+    #[test]
+    fn a_field_with_one_address_is_written_with_the_client_that_the_limits_find() {
+        let trusted = || Some(TrustedProxies::networks(["10.0.0.0/8"]));
+        let name = HeaderName::from_static("x-real-ip");
+        let origin = |trusted| Origin { field: ForwardedField::Single(name.clone()), trusted };
+        let of = |trusted, peer: &str, said: &[(&'static str, &'static str)]| {
+            let told = told(&origin(trusted), peer, said);
+            [&name, &X_FORWARDED_FOR].map(|name| {
+                assert!(told.get_all(name).iter().count() <= 1, "{told:?}");
+                told.get(name).map_or("", |value| value.to_str().expect("ASCII")).to_owned()
+            })
+        };
+        let one: &[_] = &[("x-real-ip", "192.0.2.1"), ("x-forwarded-for", "198.51.100.1")];
+        assert_eq!(of(trusted(), "10.0.0.1", one), ["192.0.2.1", "192.0.2.1, 10.0.0.1"]);
+        // The untrusted peer is the client.
+        for (trusted, peer) in [(trusted(), "203.0.113.9"), (None, "10.0.0.1")] {
+            assert_eq!(of(trusted, peer, one), [peer, peer]);
+        }
+        // The peer is also the client if a trusted proxy reports none.
+        assert_eq!(of(trusted(), "10.0.0.1", &[("x-real-ip", "")]), ["10.0.0.1", "10.0.0.1"]);
+        for said in [
+            &[("x-real-ip", "unknown")][..],
+            &[("x-real-ip", "192.0.2.1, 192.0.2.2")],
+            &[("x-real-ip", "192.0.2.1"), ("x-real-ip", "192.0.2.2")],
+        ] {
+            assert_eq!(of(trusted(), "10.0.0.1", said), ["", "10.0.0.1"], "{said:?}");
         }
     }
 

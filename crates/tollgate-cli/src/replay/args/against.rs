@@ -68,9 +68,10 @@ impl AgainstArgs {
         }
         let mut other = limits.clone();
         other.set(&self.limits, "--against")?;
-        // The limits given by `--against` need not include every limit in shadow mode.
+        // The limits given by `--against` need not include every limit that other settings name.
         let Limits { layer, .. } = &mut other;
         layer.shadows.retain(|name| layer.limits.iter().any(|limit| limit.name == *name));
+        layer.charge_if.retain(|name, _| layer.limits.iter().any(|limit| limit.name == *name));
         Ok(Some(Against { name: self.limits.join(", "), limits: other, file: None }))
     }
 }

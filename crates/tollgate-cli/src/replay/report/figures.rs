@@ -200,7 +200,7 @@ impl Report {
             order: if findings.is_sorted { "time" } else { "arrival" },
             log: Log::new(
                 log,
-                notes_on(log, findings, engine),
+                notes_on(settings, log, findings, engine),
                 OfRequests { no_requests: findings.no_requests, missing_key_fields: missing.collect() },
             ),
             limits: limits(engine, settings.top),
@@ -229,7 +229,7 @@ impl Report {
     }
 }
 
-fn notes_on(log: &LogSummary, findings: &Findings, engine: &Engine) -> Vec<String> {
+fn notes_on(settings: &Settings, log: &LogSummary, findings: &Findings, engine: &Engine) -> Vec<String> {
     let quota = match &engine.limits[..] {
         [only] => only.part.allowance.rate(),
         _ => None,
@@ -241,6 +241,13 @@ fn notes_on(log: &LogSummary, findings: &Findings, engine: &Engine) -> Vec<Strin
              counts as a preflight."
                 .to_owned(),
         );
+    }
+    for (name, statuses) in &settings.limits.layer.charge_if {
+        notes.push(format!(
+            "in the proxy, limit {} counts only requests that are answered with {statuses} (charge-if). In this replay \
+             it counts every request, so it refuses more.",
+            printable(name.as_bytes())
+        ));
     }
     for name in &findings.never_named {
         notes.push(format!(

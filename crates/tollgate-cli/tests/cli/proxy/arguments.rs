@@ -49,6 +49,36 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
             "invalid --shadow `b`: expected the name of a --limit (a)",
         ),
         (&["--shadow", "b"], "there is none"),
+        (
+            &["--limit", "a=1/s by ip", "--charge-if", "b=401"],
+            "invalid --charge-if `b`: expected the name of a --limit (a)",
+        ),
+        (
+            &["--charge-if", "a=401"],
+            "invalid --charge-if `a`: expected the name of a --limit (there is none)",
+        ),
+        (
+            &["--charge-if", "401"],
+            "invalid --charge-if `401`: expected NAME=STATUSES, as in 'logins=401, 403'",
+        ),
+        (
+            &["--limit", "a=1/s by ip", "--charge-if", "a=600"],
+            "--charge-if 'a=600': invalid statuses `600`: expected statuses from 100 to 599",
+        ),
+        (
+            &["--limit", "a=1/s by ip", "--charge-if", "a=401", "--charge-if", "a=403"],
+            "--charge-if has `a` twice: expected each limit once",
+        ),
+        (
+            &["--limit", "a=8 at once by ip", "--charge-if", "a=401"],
+            "--charge-if: `a` has only requests at once",
+        ),
+        (
+            &["--forwarded-field", "x real ip"],
+            "invalid field `x real ip`: expected `x-forwarded-for`, `forwarded`",
+        ),
+        (&["--forwarded-field", "Content-Length"], "the proxy itself writes `content-length`: expected"),
+        (&["--forwarded-field", "x-forwarded-host"], "the proxy itself writes `x-forwarded-host`: expected"),
         (&["--limit", "a=1/s by ip", "--max-keys", "0"], "allowed"),
         (&["--trust", "localhost"], "invalid --trust `localhost`: expected an address"),
         (&["--trust", "0.0.0.0/0"], "--trust holds every IPv4 address"),

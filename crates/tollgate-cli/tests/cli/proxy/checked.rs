@@ -97,7 +97,11 @@ fn wrong_settings_beside_the_limits_are_refused_or_warned_of() {
         ("except = [\"/health*\"]".to_owned(), "`{*path}`"),
         ("except = [\"from 0.0.0.0/0\"]".to_owned(), "every IPv4 address"),
         ("path-template = [\"/users/:id\"]".to_owned(), "`{id}`"),
+        ("path-template = [\"/users/{id}\"]".to_owned(), "no limit has the key `path`"),
         ("shadow = [\"login\"]".to_owned(), "invalid --shadow `login`"),
+        ("charge-if = { login = \"401\" }".to_owned(), "invalid --charge-if `login`"),
+        ("charge-if = { login = [401] }".to_owned(), "invalid charge-if of the type array"),
+        ("charge-if = \"401\"".to_owned(), "expected NAME=STATUSES, as in 'logins=401, 403'"),
         ("max_keys = 9".to_owned(), "did you mean `max-keys`?"),
         ("metrics = \"127.0.0.1:7\"".to_owned(), "is also the address of --listen"),
     ] {

@@ -60,6 +60,24 @@ async fn a_limit_may_be_a_table_of_its_parts() {
 }
 
 #[tokio::test]
+async fn statuses_that_are_counted_are_a_table_or_texts() {
+    let upstream = Upstream::start(hello).await;
+    let limits = "limit = [\"a=1/h by ip\", \"b=2/h by ip\"]";
+    for (name, statuses) in [
+        ("proxy_charge_table.toml", "charge-if = { a = \"401, 5xx\", b = \"200\" }"),
+        ("proxy_charge_texts.toml", "charge-if = [\"a=401, 5xx\", \"b=200\"]"),
+        ("proxy_charge_section.toml", "[charge-if]\na = 401\nb = \"2xx\""),
+    ] {
+        let proxy = start(&file(name, &format!("{limits}\n{statuses}\n")), upstream.address, &[]);
+        let mut statuses = Vec::new();
+        for _ in 0..3 {
+            statuses.push(get(proxy.address, "/", "").await.status);
+        }
+        assert_eq!(statuses, [200, 200, 429], "{name}");
+    }
+}
+
+#[tokio::test]
 async fn the_command_line_takes_the_place_of_the_file() {
     let upstream = Upstream::start(hello).await;
     let path = file("proxy_place.toml", "limit = [\"a=1/h by ip\"]\nstatus = 503\n");

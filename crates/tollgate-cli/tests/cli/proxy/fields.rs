@@ -68,6 +68,21 @@ async fn forwarded_is_written_if_it_was_chosen() {
 }
 
 #[tokio::test]
+async fn a_field_with_one_address_names_the_client_to_the_upstream() {
+    let upstream = Upstream::echo().await;
+    let field = ["--forwarded-field", "x-client-ip"];
+    let trusting = Proxy::start(upstream.address, &[&field[..], &["--trust", "127.0.0.1"]].concat());
+    let fields = "X-Client-IP: 192.0.2.1\r\nX-Forwarded-For: 198.51.100.7\r\nX-Real-IP: 198.51.100.7\r\n";
+    let reply = get(trusting.address, "/", fields).await;
+    assert_eq!(reply.echoed("x-client-ip"), ["192.0.2.1"]);
+    assert_eq!(reply.echoed("x-forwarded-for"), ["192.0.2.1, 127.0.0.1"]);
+    assert_eq!(reply.echoed("x-real-ip"), [""; 0]);
+    let reply = get(Proxy::start(upstream.address, &field).address, "/", fields).await;
+    assert_eq!(reply.echoed("x-client-ip"), ["127.0.0.1"]);
+    assert_eq!(reply.echoed("x-forwarded-for"), ["127.0.0.1"]);
+}
+
+#[tokio::test]
 async fn the_host_is_the_clients_or_the_upstreams() {
     let upstream = Upstream::echo().await;
     for (args, host) in [(&[][..], "example.org"), (&["--host", "upstream"], &upstream.address.to_string())] {

@@ -1,7 +1,7 @@
 //! Tests the limits' decisions, and the fields that report these decisions.
 
-use super::running::Proxy;
-use super::upstream::{Upstream, hello};
+use super::running::{Proxy, until};
+use super::upstream::{Upstream, as_asked, hello};
 use super::wire::{get, metric, send};
 
 #[tokio::test]
@@ -87,6 +87,80 @@ async fn the_forwarded_field_that_was_chosen_is_the_one_that_counts() {
         statuses.push(get(proxy.address, "/", &fields).await.status);
     }
     assert_eq!(statuses, [200, 429, 200]);
+}
+
+#[tokio::test]
+async fn behind_a_content_delivery_network_the_client_is_in_one_field() {
+    let upstream = Upstream::start(hello).await;
+    let field = ["--limit", "per-ip=1/h by ip", "--forwarded-field", "CF-Connecting-IP"];
+    let statuses = async |trust: &[&str], said: &[&str]| {
+        let proxy = Proxy::start(upstream.address, &[&field[..], trust].concat());
+        let mut statuses = Vec::new();
+        for said in said {
+            let fields = format!("X-Forwarded-For: {said}\r\nCF-Connecting-IP: {said}\r\n");
+            statuses.push(get(proxy.address, "/", &fields).await.status);
+        }
+        (statuses, proxy.said())
+    };
+    let clients =
+        ["192.0.2.1", "192.0.2.2", "192.0.2.1", "2001:db8::1", "2001:db8::2:0:0:1", "192.0.2.3, ::1"];
+    for trust in [["--trust", "127.0.0.0/8"], ["--trust-hops", "1"]] {
+        let (statuses, said) = statuses(&trust, &clients).await;
+        assert_eq!(statuses, [200, 200, 429, 200, 429, 403], "{trust:?}");
+        assert!(!said.contains("has sent a request without the field"), "{said}");
+    }
+    // Without trust, the field is the client's own, and the client is the peer.
+    for trust in [&[][..], &["--trust", "10.0.0.0/8"]] {
+        assert_eq!(statuses(trust, &clients[..3]).await.0, [200, 429, 429], "{trust:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_that_does_not_report_its_clients_is_warned_of_once() {
+    let upstream = Upstream::start(hello).await;
+    let args = ["--limit", "per-ip=9/h by ip", "--trust", "127.0.0.1", "--forwarded-field", "x-real-ip"];
+    let proxy = Proxy::start(upstream.address, &args);
+    for _ in 0..3 {
+        assert_eq!(get(proxy.address, "/", "X-Forwarded-For: 192.0.2.1\r\n").await.status, 200);
+    }
+    let warning =
+        "WARN the trusted proxy 127.0.0.1 has sent a request without the field `x-real-ip`, so all clients";
+    until("it is warned of", || proxy.said().contains(warning));
+    assert_eq!(proxy.said().matches("without the field").count(), 1, "{}", proxy.said());
+}
+
+/// Sends the attempts to log in whose responses have these statuses.
+async fn attempts<const N: usize>(proxy: &Proxy, answers: [u16; N]) -> [u16; N] {
+    let mut statuses = [0; N];
+    for (status, answer) in statuses.iter_mut().zip(answers) {
+        *status = get(proxy.address, &format!("/login/{answer}"), "").await.status;
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn only_responses_with_the_statuses_of_charge_if_are_counted() {
+    let upstream = Upstream::start(as_asked).await;
+    let limits =
+        ["--limit", "logins=5/15min by ip for /login/{*path}", "--limit", "all=99/h and 9 at once by ip"];
+    let proxy = Proxy::start(upstream.address, &[&limits[..], &["--charge-if", "logins=401,403"]].concat());
+    // Four wrong passwords, and any number of right ones.
+    assert_eq!(
+        attempts(&proxy, [401, 200, 200, 401, 200, 403, 500, 401]).await,
+        [401, 200, 200, 401, 200, 403, 500, 401]
+    );
+    assert_eq!(attempts(&proxy, [200; 9]).await, [200; 9]);
+    let left = get(proxy.address, "/login/200", "").await;
+    assert!(left.field("ratelimit").unwrap().starts_with("\"logins\";r=0;"), "{left:?}");
+    // After the fifth one, no attempt reaches the upstream.
+    assert_eq!(attempts(&proxy, [401]).await, [401]);
+    let before = upstream.requests();
+    assert_eq!(attempts(&proxy, [401, 200]).await, [429, 429]);
+    assert_eq!(upstream.requests(), before);
+    // The other limit has counted every request that passed.
+    let allowed =
+        metric(proxy.metrics, "tollgate_decisions_total{limit=\"all-per-h\",outcome=\"allowed\"}").await;
+    assert_eq!(allowed, 19.0);
 }
 
 #[tokio::test]

@@ -99,6 +99,19 @@ async fn a_limit_with_another_name_key_algorithm_or_size_begins_anew() {
 }
 
 #[tokio::test]
+async fn the_statuses_that_a_limit_counts_change_with_a_reload_and_its_keys_stay() {
+    let upstream = Upstream::start(hello).await;
+    let limit = "limit = [\"a=3/h by ip\"]\n";
+    let mut it = Reloading::start(&upstream, "reload_statuses.toml", limit, &[]);
+    assert_eq!([it.left("/").await, it.left("/").await], ["r=2", "r=1"]);
+    it.reload(&format!("{limit}charge-if = {{ a = \"401\" }}"));
+    // Each request takes a token, and its response gives the token back.
+    assert_eq!([it.left("/").await, it.left("/").await], ["r=0", "r=0"]);
+    it.reload(limit);
+    assert_eq!([it.status("/").await, it.status("/").await], [200, 429]);
+}
+
+#[tokio::test]
 async fn every_algorithm_keeps_what_was_taken_under_a_new_quota() {
     let upstream = Upstream::start(hello).await;
     for algorithm in tollgate::Algorithm::ALL {

@@ -1,7 +1,7 @@
 //! Tests limits that several proxies share through a store.
 
 use super::running::{Proxy, until};
-use super::upstream::{Upstream, hello};
+use super::upstream::{Upstream, as_asked, hello};
 use super::wire::{get, grpc, metric, metric_is};
 use serde_json::json;
 use tollgate_testing::store::server::Server;
@@ -57,6 +57,22 @@ async fn two_proxies_enforce_one_limit_and_go_on_alone_when_the_store_is_gone() 
     assert_eq!(statuses(&[&other], 1).await, [429]);
     assert!(count(&one, "shared_by_fallback_total").await >= 3.0);
     assert!(count(&one, "store_breaker_trips_total").await >= 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proxies_count_only_responses_with_certain_statuses_together() {
+    let upstream = Upstream::start(as_asked).await;
+    let store = Server::start();
+    let failures = ["--charge-if", "per-ip=401"];
+    let proxies = [(); 2].map(|()| sharing(&upstream, &store, &failures));
+    for proxy in &proxies {
+        reaches_its_store(proxy).await;
+    }
+    let mut statuses = Vec::new();
+    for (number, answer) in [401, 200, 200, 401, 401, 200, 200, 401, 200, 200].into_iter().enumerate() {
+        statuses.push(get(proxies[number % 2].address, &format!("/{answer}"), "").await.status);
+    }
+    assert_eq!(statuses, [401, 200, 200, 401, 401, 200, 200, 401, 429, 429]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -135,6 +135,12 @@ pub(crate) async fn hello(_: Request<Incoming>) -> Response<Body> {
     Response::new(full("hello"))
 }
 
+/// Answers with the status in the last segment of the path, as in `/login/401`.
+pub(crate) async fn as_asked(request: Request<Incoming>) -> Response<Body> {
+    let asked = request.uri().path().rsplit('/').next().unwrap_or_default();
+    status(asked.parse().unwrap())
+}
+
 /// Answers with `METHOD TARGET VERSION`, followed by one line per field.
 pub(crate) async fn echo(request: Request<Incoming>) -> Response<Body> {
     let mut text = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());

@@ -73,7 +73,10 @@ impl Front {
                     "stat_prefix": "front",
                     "use_remote_address": true,
                     "xff_num_trusted_hops": 1,
-                    "route_config": {"virtual_hosts": [{
+                    "route_config": {"response_headers_to_add": [{"header": {
+                        "key": "x-limit-a",
+                        "value": "%DYNAMIC_METADATA(tollgate.test:a.outcome)%/%DYNAMIC_METADATA(tollgate.test:a.remaining)%",
+                    }}], "virtual_hosts": [{
                         "name": "all",
                         "domains": ["*"],
                         "routes": [

@@ -62,22 +62,24 @@ fn trusts() -> [TrustedProxies; 2] {
     [TrustedProxies::networks(["127.0.0.0/8", "10.0.0.0/8"]), TrustedProxies::hops(2)]
 }
 
-fn by_client(limiter: &Counted, field: ForwardedField, proxies: TrustedProxies, no_key: WhenNoKey) -> Limit {
-    Limit::new("per-client", Arc::clone(limiter)).by(KeyBy::forwarded(field, proxies)).when_no_key(no_key)
+fn by_client(limiter: &Counted, field: &ForwardedField, proxies: TrustedProxies, no_key: WhenNoKey) -> Limit {
+    Limit::new("per-client", Arc::clone(limiter))
+        .by(KeyBy::forwarded(field.clone(), proxies))
+        .when_no_key(no_key)
 }
 
 /// Trusts 127.0.0.1 only.
 fn behind_the_proxy(limiter: &Counted) -> Limit {
     let proxies = TrustedProxies::networks(["127.0.0.1"]);
-    by_client(limiter, ForwardedField::XForwardedFor, proxies, WhenNoKey::Allow)
+    by_client(limiter, &ForwardedField::XForwardedFor, proxies, WhenNoKey::Allow)
 }
 
-fn name(field: ForwardedField) -> &'static str {
-    if field == ForwardedField::Forwarded { "forwarded" } else { "x-forwarded-for" }
+fn name(field: &ForwardedField) -> &'static str {
+    if *field == ForwardedField::Forwarded { "forwarded" } else { "x-forwarded-for" }
 }
 
 /// Returns an entry of the header, as a proxy writes it.
-fn entry(field: ForwardedField, address: &str) -> String {
+fn entry(field: &ForwardedField, address: &str) -> String {
     match field {
         ForwardedField::Forwarded if address.contains(':') => format!("for=\"{address}\""),
         ForwardedField::Forwarded => format!("for={address}"),
@@ -87,7 +89,7 @@ fn entry(field: ForwardedField, address: &str) -> String {
 
 /// Returns the entries that a client may forge for an address: well-formed ones, and the bare
 /// address.
-fn spoofs(field: ForwardedField, address: &str) -> Vec<String> {
+fn spoofs(field: &ForwardedField, address: &str) -> Vec<String> {
     match field {
         ForwardedField::Forwarded => vec![
             entry(field, address),
@@ -100,7 +102,7 @@ fn spoofs(field: ForwardedField, address: &str) -> Vec<String> {
 }
 
 /// Sends each of `lines` as a line of its own.
-async fn send(client: &mut Client, field: ForwardedField, lines: &[String]) -> StatusCode {
+async fn send(client: &mut Client, field: &ForwardedField, lines: &[String]) -> StatusCode {
     let request = lines.iter().fold(Request::get("/"), |it, line| it.header(name(field), line));
     client.ask(request).await.status
 }
@@ -108,7 +110,7 @@ async fn send(client: &mut Client, field: ForwardedField, lines: &[String]) -> S
 #[test]
 fn a_spoofed_entry_in_any_position_changes_nothing() {
     run(async {
-        for field in [ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
+        for field in &[ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
             for proxies in trusts() {
                 let limiter = counted(Quota::per_hour(1));
                 let limit = by_client(&limiter, field, proxies.clone(), WhenNoKey::Allow);
@@ -148,7 +150,7 @@ fn a_spoofed_entry_in_any_position_changes_nothing() {
 #[test]
 fn proxies_may_write_ports_brackets_and_mapped_addresses() {
     run(async {
-        for field in [ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
+        for field in &[ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
             for proxies in trusts() {
                 let limiter = counted(Quota::per_hour(100));
                 let limit = by_client(&limiter, field, proxies, WhenNoKey::Deny);
@@ -214,7 +216,7 @@ fn other_fields_are_not_believed() {
 #[test]
 fn an_entry_that_a_proxy_wrote_and_nobody_can_read_leaves_no_key() {
     run(async {
-        for field in [ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
+        for field in &[ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
             for proxies in trusts() {
                 let limiter = counted(Quota::per_hour(1));
                 let limit = by_client(&limiter, field, proxies, WhenNoKey::Deny);
@@ -232,7 +234,7 @@ fn an_entry_that_a_proxy_wrote_and_nobody_can_read_leaves_no_key() {
 #[test]
 fn a_zone_names_no_other_client() {
     run(async {
-        for field in [ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
+        for field in &[ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
             let limiter = counted(Quota::per_hour(100));
             let layer = builder()
                 .limit(by_client(&limiter, field, TrustedProxies::hops(1), WhenNoKey::Deny))
