@@ -95,10 +95,9 @@ pub(crate) fn begin_settings(settings: &HtmlSettings, page: &mut Markup) {
 /// Writes the rows about the logs, and ends the settings section.
 pub(crate) fn end_settings<M>(log: &Log<M>, page: &mut Markup) {
     for file in log.files.iter().take(MOST_FILES) {
-        let format = file.format.as_deref().unwrap_or("unknown");
         page.row(&[
             "log",
-            &format!("{} ({format}, {})", cut(&file.name, LONGEST), plural(file.lines, "line")),
+            &format!("{} ({}, {})", cut(&file.name, LONGEST), file.format_name(), plural(file.lines, "line")),
         ]);
     }
     if log.files.len() > MOST_FILES {

@@ -3,10 +3,13 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::timestamp::TimeUnit;
 
 /// The format of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Format {
     Common,

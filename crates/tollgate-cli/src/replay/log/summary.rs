@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use tollgate::Tick;
 
 use super::formats::Format;
@@ -18,7 +19,7 @@ const LEAP: Duration = Duration::from_secs(86_400);
 const BAD_LINES_SHOWN: usize = 5;
 
 /// The counts for one file. `lines` counts all lines, whether or not they contain a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct FileSummary {
     /// The name of the file, safe to print.
     pub(crate) name: String,
@@ -31,13 +32,20 @@ pub(crate) struct FileSummary {
     /// Lines that name columns, and all but the last part of each split line.
     pub(crate) header: u64,
     /// The number of skipped NUL bytes in holes.
+    #[serde(skip)]
     pub(crate) skipped_nuls: u64,
     /// Whether the last line has no line end.
+    #[serde(skip)]
     pub(crate) is_open: bool,
-    /// `begins` is the timestamp of the first request, and `ends` is the latest timestamp in the
-    /// file.
-    pub(crate) begins: Option<Tick>,
-    pub(crate) ends: Option<Tick>,
+    /// The timestamp of the first request, and the latest timestamp in the file.
+    #[serde(skip)]
+    pub(crate) span: Option<(Tick, Tick)>,
+}
+
+impl FileSummary {
+    pub(crate) fn format_name(&self) -> &'static str {
+        self.format.map_or("unknown", Format::name)
+    }
 }
 
 /// A line that did not parse. If the file's format is known, the reason names it.
@@ -48,7 +56,7 @@ pub(crate) struct BadLine {
 }
 
 /// The summary of all logs in a replay.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LogSummary {
     strict: bool,
     pub(crate) files: Vec<FileSummary>,
@@ -109,32 +117,9 @@ pub(crate) struct Leap {
 
 impl LogSummary {
     pub(crate) fn new(names: Vec<String>, key_fields: usize, strict: bool) -> Self {
-        let empty = |name| FileSummary {
-            name,
-            format: None,
-            lines: 0,
-            requests: 0,
-            unparsable: 0,
-            blank: 0,
-            header: 0,
-            skipped_nuls: 0,
-            is_open: false,
-            begins: None,
-            ends: None,
-        };
-        Self {
-            strict,
-            files: names.into_iter().map(empty).collect(),
-            bad_lines: Vec::new(),
-            span: None,
-            previous: Tick::from_nanos(0),
-            stepped_back: 0,
-            largest_step: Duration::ZERO,
-            judged_later_than_stamped: Shifts::default(),
-            missing: vec![0; key_fields],
-            leap: None,
-            suspect: None,
-        }
+        let file = |name| FileSummary { name, ..FileSummary::default() };
+        let files = names.into_iter().map(file).collect();
+        Self { strict, files, missing: vec![0; key_fields], ..Self::default() }
     }
 
     /// Counts a request with this timestamp.
@@ -142,8 +127,7 @@ impl LogSummary {
     pub(crate) fn arrived(&mut self, position: Position, at: Tick) {
         let file = &mut self.files[position.file];
         file.requests += 1;
-        file.begins = file.begins.or(Some(at));
-        file.ends = file.ends.max(Some(at));
+        file.span = Some(file.span.map_or((at, at), |(first, last)| (first, last.max(at))));
         let (first, last) = self.span.unwrap_or((at, at));
         if at > last + LEAP {
             let ahead = Duration::from_nanos(at.as_nanos() - last.as_nanos());
@@ -195,20 +179,17 @@ impl LogSummary {
         format!("{}:{}", self.files[position.file].name, position.line)
     }
 
-    pub(crate) fn lines(&self) -> u64 {
-        self.files.iter().map(|file| file.lines).sum()
+    /// Returns the sum of a count over all files.
+    pub(crate) fn all(&self, count: impl Fn(&FileSummary) -> u64) -> u64 {
+        self.files.iter().map(count).sum()
     }
 
     pub(crate) fn requests(&self) -> u64 {
-        self.files.iter().map(|file| file.requests).sum()
+        self.all(|file| file.requests)
     }
 
     pub(crate) fn unparsable(&self) -> u64 {
-        self.files.iter().map(|file| file.unparsable).sum()
-    }
-
-    pub(crate) fn blank(&self) -> u64 {
-        self.files.iter().map(|file| file.blank).sum()
+        self.all(|file| file.unparsable)
     }
 
     /// Returns the error message for logs that have lines but no request.

@@ -214,7 +214,7 @@ impl Report {
             changes: None,
             run: Run {
                 seconds: elapsed.as_secs_f64(),
-                lines_per_second: quantity::per_second(log.lines(), elapsed),
+                lines_per_second: quantity::per_second(log.all(|file| file.lines), elapsed),
             },
         }
     }

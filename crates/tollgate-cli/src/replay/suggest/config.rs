@@ -55,10 +55,10 @@ fn key(settings: &Settings) -> Result<String, Failure> {
 /// Returns an error if there is no suggested limit, or if the proxy has no key for the fields of
 /// the log.
 pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failure> {
-    let Some(suggested) = report.suggested() else {
+    let Some(suggested) = &report.suggested else {
         return Err(Failure::refused(format!(
             "--config-out: {} accepts no limit that denies as little: allow more, or try another --algorithm",
-            report.algorithm()
+            report.algorithm
         )));
     };
     // In a known format, a replay of limits with names finds a header without --fields.
@@ -81,9 +81,9 @@ pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failu
          algorithm = \"{}\"\n",
         report.summary().replace('\n', "\n# "),
         settings.log_options(report.log.stepped_back > 0, name),
-        suggested.limit(),
+        suggested.limit,
         key(settings)?,
-        suggested.algorithm(),
+        suggested.algorithm,
     );
     if settings.wanted.ipv6_prefix != 64 {
         text.push_str(&format!("ipv6-prefix = {}\n", settings.wanted.ipv6_prefix));

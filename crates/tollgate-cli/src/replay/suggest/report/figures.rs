@@ -149,21 +149,9 @@ impl Report {
         })
     }
 
-    /// Returns the suggested limit.
-    pub(crate) fn suggested(&self) -> Option<&Limit> {
-        self.suggested.as_ref()
-    }
-
-    pub(crate) fn algorithm(&self) -> Algorithm {
-        self.algorithm
-    }
-
     /// Returns whether any of the logs names its own fields.
     pub(crate) fn names_its_fields(&self) -> bool {
-        let is_one = |name: &str| {
-            Format::ALL.into_iter().any(|format| format.names_its_fields() && format.name() == name)
-        };
-        self.log.files.iter().filter_map(|file| file.format.as_deref()).any(is_one)
+        self.log.files.iter().filter_map(|file| file.format).any(Format::names_its_fields)
     }
 
     /// Returns the effect of the suggested limit, in sentences.
@@ -202,16 +190,6 @@ fn replay_options(settings: &Settings, is_out_of_order: bool) -> String {
         options.push_str(&format!(" --ipv6-prefix {}", settings.wanted.ipv6_prefix));
     }
     options + &settings.log_options(is_out_of_order, str::to_owned)
-}
-
-impl Limit {
-    pub(crate) fn limit(&self) -> &str {
-        &self.limit
-    }
-
-    pub(crate) fn algorithm(&self) -> &str {
-        &self.algorithm
-    }
 }
 
 /// Returns the facts about the logs.
