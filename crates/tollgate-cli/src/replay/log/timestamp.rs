@@ -4,6 +4,7 @@
 //! Every timestamp becomes a [`Tick`] in nanoseconds since the Unix epoch. Windows are therefore
 //! aligned to the epoch.
 
+use clap::ValueEnum;
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 use tollgate::Tick;
@@ -16,11 +17,15 @@ const CLF_FORMAT: &str = "%d/%b/%Y:%H:%M:%S %z";
 const CLF_LENGTH: usize = 26;
 
 /// The unit of a time that is a bare number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TimeUnit {
+    #[value(name = "s")]
     Seconds,
+    #[value(name = "ms")]
     Millis,
+    #[value(name = "us")]
     Micros,
+    #[value(name = "ns")]
     Nanos,
 }
 
@@ -32,16 +37,6 @@ impl TimeUnit {
             Self::Millis => 6,
             Self::Micros => 3,
             Self::Nanos => 0,
-        }
-    }
-
-    /// Returns the name of the unit in arguments.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Seconds => "s",
-            Self::Millis => "ms",
-            Self::Micros => "us",
-            Self::Nanos => "ns",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use tollgate::Algorithm;
 
 use super::search::Allowed;
@@ -57,8 +58,8 @@ impl Settings {
             let fields = printable(fields.join(",").as_bytes());
             options.push_str(&format!(" --fields {}", shell_word(&fields)));
         }
-        if *unit != TimeUnit::Seconds {
-            options.push_str(&format!(" --time-unit {}", unit.name()));
+        if let Some(unit) = unit.to_possible_value().filter(|_| *unit != TimeUnit::Seconds) {
+            options.push_str(&format!(" --time-unit {}", unit.get_name()));
         }
         if let Some(hops) = trust_hops {
             options.push_str(&format!(" --trust-hops {hops}"));
