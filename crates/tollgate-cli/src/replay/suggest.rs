@@ -57,7 +57,7 @@ pub fn suggest(settings: &Settings) -> Result<Report, Failure> {
             rows.push(Row::new(algorithm, seconds, search.smallest(algorithm, allowed), &trace));
         }
     }
-    let report = Report::new(settings, &trace, allowed, &rows)?;
+    let report = Report::new(settings, &trace, allowed, rows);
     if let Some(out) = out {
         out.write(&config::text(settings, &report)?)?;
     }

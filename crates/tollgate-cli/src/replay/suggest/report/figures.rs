@@ -1,17 +1,16 @@
 //! Defines the figures of a suggestion as plain data, which is serialized as JSON.
 
 use serde::Serialize;
-use tollgate::Algorithm;
+use tollgate::{Algorithm, Quota};
 
-use crate::failure::Failure;
 use crate::printable::{printable, shell_word};
 use crate::replay::log::formats::Format;
 use crate::replay::log::key::KeyShape;
 use crate::replay::report::log::Log;
 use crate::replay::report::notes;
-use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, share};
+use crate::replay::report::quantity::{date_and_time, grouped, plural, share};
 use crate::replay::suggest::pattern::{BusiestMinutes, Pattern};
-use crate::replay::suggest::row::{Figures, Row, peaks_of_log};
+use crate::replay::suggest::row::{Counts, Row, peaks_of_log};
 use crate::replay::suggest::search::Allowed;
 use crate::replay::suggest::settings::Settings;
 use crate::replay::suggest::trace::Trace;
@@ -24,7 +23,7 @@ pub struct Report {
     pub(crate) allowed: Most,
     /// `null` if the algorithm accepts no quota that is large enough.
     pub(crate) suggested: Option<Limit>,
-    pub(crate) rows: Vec<Line>,
+    pub(crate) rows: Vec<Row>,
     pub(crate) clients: Clients,
     /// The algorithm of the suggested limit.
     #[serde(skip)]
@@ -53,37 +52,11 @@ pub(crate) struct Most {
 /// The suggested limit.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Limit {
-    pub(crate) algorithm: String,
-    pub(crate) limit: String,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) limit: Quota,
     pub(crate) burst_seconds: u64,
     #[serde(flatten)]
     pub(crate) counts: Counts,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Line {
-    pub(crate) algorithm: String,
-    pub(crate) burst_seconds: u64,
-    /// Why the algorithm accepts no limit that is large enough. Absent if the algorithm accepts
-    /// one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<String>,
-    pub(crate) limit: Option<String>,
-    /// The number of requests that a client may send at once, which is the burst.
-    pub(crate) at_once: Option<u64>,
-    pub(crate) rate_per_second: Option<f64>,
-    #[serde(flatten)]
-    pub(crate) counts: Option<Counts>,
-}
-
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) passed: u64,
-    pub(crate) denied: u64,
-    pub(crate) clients_denied: u64,
-    pub(crate) longest_wait_ns: u64,
-    pub(crate) peak_per_second: u64,
-    pub(crate) peak_per_second_of_one_client: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -111,30 +84,25 @@ pub(crate) struct StandingOut {
     pub(crate) busiest_minute: u64,
     pub(crate) busiest_second: u64,
     pub(crate) outlier: bool,
-    pub(crate) pattern: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) every_ns: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) pattern: Pattern,
     /// The number of the client's requests that the suggested limit denies.
     pub(crate) denied: Option<u64>,
 }
 
 impl Report {
-    pub(crate) fn new(
-        settings: &Settings,
-        trace: &Trace,
-        allowed: Allowed,
-        rows: &[Row],
-    ) -> Result<Self, Failure> {
+    pub(crate) fn new(settings: &Settings, trace: &Trace, allowed: Allowed, rows: Vec<Row>) -> Self {
         let algorithm = settings.algorithm.unwrap_or_default();
-        let chosen = rows.iter().find(|row| row.algorithm == algorithm && row.seconds == settings.burst);
-        let chosen = chosen.and_then(|row| row.found.as_ref().ok().map(|found| (row, found)));
-        let suggested = chosen.map(|(row, found)| Limit {
-            algorithm: row.algorithm.to_string(),
-            limit: found.quota.to_string(),
-            burst_seconds: row.seconds,
-            counts: Counts::from(found.figures),
+        let is_chosen = |row: &&Row| row.algorithm == algorithm && row.burst_seconds == settings.burst;
+        let chosen = rows.iter().find(is_chosen).and_then(|row| Some((row, row.limit?, row.counts?)));
+        let suggested = chosen.map(|(_, limit, counts)| Limit {
+            algorithm,
+            limit,
+            burst_seconds: settings.burst,
+            counts,
         });
-        Ok(Self {
+        let clients = Clients::new(settings, trace, chosen.map(|(row, ..)| &*row.denied));
+        Self {
             key: printable(settings.wanted.key.join("+").as_bytes()),
             log: of_log(trace),
             allowed: match allowed {
@@ -142,11 +110,11 @@ impl Report {
                 Allowed::Clients(most) => Most { requests: None, clients: Some(most) },
             },
             suggested,
-            rows: rows.iter().map(Line::new).collect(),
-            clients: Clients::new(settings, trace, chosen.map(|(_, found)| &*found.denied)),
+            rows,
+            clients,
             algorithm,
             replay_options: replay_options(settings, trace.log.stepped_back > 0),
-        })
+        }
     }
 
     /// Returns whether any of the logs names its own fields.
@@ -200,34 +168,6 @@ fn of_log(trace: &Trace) -> Log<OfClients> {
     Log::new(&trace.log, notes::on_log(&trace.log, true, None), clients)
 }
 
-impl Line {
-    fn new(row: &Row) -> Self {
-        let found = row.found.as_ref().ok();
-        Self {
-            algorithm: row.algorithm.to_string(),
-            burst_seconds: row.seconds,
-            refused: row.found.as_ref().err().map(ToString::to_string),
-            limit: found.map(|found| found.quota.to_string()),
-            at_once: found.map(|found| found.quota.tokens()),
-            rate_per_second: found.map(|found| found.quota.tokens() as f64 / row.seconds as f64),
-            counts: found.map(|found| Counts::from(found.figures)),
-        }
-    }
-}
-
-impl From<Figures> for Counts {
-    fn from(figures: Figures) -> Self {
-        Self {
-            passed: figures.passed,
-            denied: figures.denied,
-            clients_denied: figures.clients_denied,
-            longest_wait_ns: nanos(figures.longest_wait),
-            peak_per_second: figures.peak,
-            peak_per_second_of_one_client: figures.peak_of_one,
-        }
-    }
-}
-
 impl Clients {
     fn new(settings: &Settings, trace: &Trace, denied: Option<&[u64]>) -> Self {
         let minutes = BusiestMinutes::new(&trace.clients);
@@ -248,16 +188,7 @@ impl Clients {
             busiest_minute: minutes.of[id],
             busiest_second: trace.clients[id].most_in(std::time::Duration::from_secs(1)),
             outlier: is_outlier(id),
-            pattern: match patterns[id] {
-                Pattern::Retries => "retries",
-                Pattern::Steady { .. } => "steady",
-                Pattern::Bursts => "bursts",
-                Pattern::Mixed => "mixed",
-            },
-            every_ns: match patterns[id] {
-                Pattern::Steady { every } => Some(nanos(every)),
-                _ => None,
-            },
+            pattern: patterns[id],
             denied: denied.map(|denied| denied[id]),
         });
         let outliers = || ids.iter().filter(|&&id| is_outlier(id));

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use tollgate::Algorithm;
 
-use super::figures::{Line, Report};
+use super::figures::Report;
 use crate::printable::{cut, shell_word};
 use crate::replay::report::log::{write_bad_lines, write_log};
 use crate::replay::report::paragraph::write_paragraph;
 use crate::replay::report::quantity::{duration, grouped, plural, share};
+use crate::replay::suggest::pattern::Pattern;
+use crate::replay::suggest::row::Row;
 
 /// Writes the whole report.
 pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
@@ -59,25 +61,15 @@ fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
             "  {burst:>5}  {limit:<12} {rate:>9} {denied:>9} {share:>8} {clients:>8} {peak:>8} {of_one:>8}"
         )
     };
-    let rows_of = |algorithm: &str| -> Vec<&Line> {
-        report.rows.iter().filter(|row| row.algorithm == algorithm).collect()
-    };
     // Algorithms with equal rows are shown together. The groups are sorted by their first rows.
-    let mut groups: Vec<(Vec<&str>, Vec<&Line>)> = Vec::new();
-    for row in &report.rows {
-        if groups.iter().any(|(names, _)| names.contains(&&*row.algorithm)) {
-            continue;
-        }
-        let rows = rows_of(&row.algorithm);
-        let alike = |(_, others): &&mut (Vec<&str>, Vec<&Line>)| {
-            others
-                .iter()
-                .zip(&rows)
-                .all(|(one, other)| one.limit == other.limit && one.counts == other.counts)
-        };
-        match groups.iter_mut().find(alike) {
-            Some((names, _)) => names.push(&row.algorithm),
-            None => groups.push((vec![&row.algorithm], rows)),
+    let mut groups: Vec<(Vec<String>, Vec<&Row>)> = Vec::new();
+    for algorithm in Algorithm::ALL {
+        let rows: Vec<&Row> = report.rows.iter().filter(|row| row.algorithm == algorithm).collect();
+        let results = |rows: &[&Row]| -> Vec<_> { rows.iter().map(|row| (row.limit, row.counts)).collect() };
+        match groups.iter_mut().find(|(_, others)| results(others) == results(&rows)) {
+            _ if rows.is_empty() => {}
+            Some((names, _)) => names.push(algorithm.to_string()),
+            None => groups.push((vec![algorithm.to_string()], rows)),
         }
     }
     for (names, rows) in groups {
@@ -85,15 +77,14 @@ fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
         line(out, ["", "", "rate/s", "denied", "", "clients", "peak/s", "of one"])?;
         for row in rows {
             let burst = format!("{} s", row.burst_seconds);
-            let (Some(limit), Some(rate), Some(counts)) = (&row.limit, row.rate_per_second, &row.counts)
-            else {
+            let (Some(limit), Some(rate), Some(counts)) = (row.limit, row.rate_per_second, row.counts) else {
                 writeln!(out, "  {burst:>5}  refused:")?;
                 write_paragraph(&" ".repeat(9), row.refused.as_deref().unwrap_or_default(), out)?;
                 continue;
             };
             let cells = [
                 burst,
-                limit.clone(),
+                limit.to_string(),
                 per_second(rate),
                 grouped(counts.denied),
                 share(counts.denied.into(), report.log.requests.into()),
@@ -153,11 +144,11 @@ fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let [requests, minute, second, denied] = ["requests", "minute", "second", "denied"];
     writeln!(out, "\n  {requests:>9} {minute:>6} {second:>6} {denied:>8}  {:19} client", "pattern")?;
     for client in &clients.standing_out {
-        let pattern = match (client.pattern, client.every_ns) {
-            ("retries", _) => "repeats what failed".to_owned(),
-            ("steady", Some(ns)) => format!("every {}", duration(Duration::from_nanos(ns))),
-            ("bursts", _) => "in bursts".to_owned(),
-            _ => "mixed".to_owned(),
+        let pattern = match client.pattern {
+            Pattern::Retries => "repeats what failed".to_owned(),
+            Pattern::Steady { every_ns } => format!("every {}", duration(Duration::from_nanos(every_ns))),
+            Pattern::Bursts => "in bursts".to_owned(),
+            Pattern::Mixed => "mixed".to_owned(),
         };
         writeln!(
             out,
@@ -189,7 +180,7 @@ fn write_next(report: &Report, out: &mut impl Write) -> io::Result<()> {
         out,
         "  tollgate replay {} --limit {}{algorithm}{}{html}",
         logs.join(" "),
-        shell_word(&limit.limit),
+        shell_word(&limit.limit.to_string()),
         report.replay_options,
     )
 }
