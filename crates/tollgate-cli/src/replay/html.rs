@@ -9,7 +9,6 @@ mod clients;
 mod markup;
 mod page;
 mod parts;
-mod rates;
 mod seen;
 mod svg;
 mod waits;

@@ -5,6 +5,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use serde::Serialize;
 use tollgate::{Algorithm, Charge, Decision, DecisionSource, ManualClock, Outcome, Permit, Tick, check_all};
 
 use super::limit::Limit;
@@ -158,7 +159,7 @@ impl Wait {
 }
 
 /// Sums over the requests in a log.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Totals {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
@@ -170,14 +171,16 @@ pub(crate) struct Totals {
     pub(crate) answered_by_full_policy: u64,
     /// Requests with a new key, charged to the shared overflow bucket because the table was full.
     pub(crate) charged_to_shared_overflow: u64,
+    #[serde(skip)]
     pub(crate) longest_wait: Option<Wait>,
     /// Requests that a queue admitted with a later start.
     pub(crate) delayed: u64,
+    #[serde(skip)]
     pub(crate) longest_delay: Option<Wait>,
 }
 
 /// The results for a client that waits out the retry-after of each denial.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Compliant {
     pub(crate) passed: u64,
     pub(crate) denied: u64,

@@ -12,7 +12,7 @@ use super::notes;
 use super::quantity;
 use crate::printable::{listed, printable};
 use crate::replay::engine::limit::{Counts, Limit as Enforced, RefusedKey};
-use crate::replay::engine::trial::{Compliant, Trial, Wait};
+use crate::replay::engine::trial::{Compliant, Totals, Trial, Wait};
 use crate::replay::engine::{Engine, Entry};
 use crate::replay::key_quotas::KeyQuotas;
 use crate::replay::log::schema::Cost;
@@ -122,17 +122,11 @@ pub(crate) struct Outcome {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
-    pub(crate) passed: u64,
-    pub(crate) denied: u64,
-    pub(crate) cost_passed: u128,
-    pub(crate) cost_denied: u128,
-    pub(crate) too_costly: u64,
-    pub(crate) answered_by_full_policy: u64,
-    pub(crate) charged_to_shared_overflow: u64,
+    #[serde(flatten)]
+    pub(crate) totals: Totals,
     /// The number of keys of all limits that were refused something.
     pub(crate) keys_denied: usize,
     pub(crate) longest_wait: Option<LongestWait>,
-    pub(crate) delayed: u64,
     pub(crate) longest_delay: Option<LongestWait>,
     /// The results for a client that waits out the retry-after of each denial.
     pub(crate) compliant: Compliant,
@@ -149,16 +143,33 @@ pub(crate) struct LongestWait {
 #[derive(Debug, Serialize)]
 pub(crate) struct TimelineRows {
     pub(crate) seconds_per_row: u64,
-    pub(crate) rows: Vec<TimelineRow>,
+    pub(crate) rows: Vec<Stretch<Count>>,
 }
 
+/// A stretch of time, and the counts of its requests.
 #[derive(Debug, Serialize)]
-pub(crate) struct TimelineRow {
+pub(crate) struct Stretch<C> {
     #[serde(skip)]
-    pub(crate) second: u64,
-    pub(crate) start: String,
-    pub(crate) passed: u64,
-    pub(crate) denied: u64,
+    second: u64,
+    start: String,
+    #[serde(flatten)]
+    pub(crate) count: C,
+}
+
+impl<C: From<Count>> Stretch<C> {
+    pub(crate) fn all(timeline: &Timeline) -> Vec<Self> {
+        let stretch = |(second, count): (u64, Count)| Self {
+            second,
+            start: quantity::rfc3339(second.saturating_mul(1_000_000_000)),
+            count: count.into(),
+        };
+        timeline.stretches().map(stretch).collect()
+    }
+
+    /// Returns the start of the stretch, as a date and a time of day in UTC.
+    pub(crate) fn date_and_time(&self) -> String {
+        quantity::date_and_time(self.second.saturating_mul(1_000_000_000))
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -319,16 +330,9 @@ impl Figures {
             }
         };
         Self {
-            passed: totals.passed,
-            denied: totals.denied,
-            cost_passed: totals.cost_passed,
-            cost_denied: totals.cost_denied,
-            too_costly: totals.too_costly,
-            answered_by_full_policy: totals.answered_by_full_policy,
-            charged_to_shared_overflow: totals.charged_to_shared_overflow,
+            totals: totals.clone(),
             keys_denied: trial.keys_denied(),
             longest_wait: totals.longest_wait.map(wait),
-            delayed: totals.delayed,
             longest_delay: totals.longest_delay.map(wait),
             compliant: trial.compliant,
         }
@@ -338,12 +342,6 @@ impl Figures {
 impl TimelineRows {
     fn new(timeline: &Timeline) -> Self {
         let timeline = timeline.at_most(TIMELINE_ROWS);
-        let row = |(second, count): (u64, Count)| TimelineRow {
-            second,
-            start: quantity::rfc3339(second.saturating_mul(1_000_000_000)),
-            passed: count.passed,
-            denied: count.denied,
-        };
-        Self { seconds_per_row: timeline.width(), rows: timeline.stretches().map(row).collect() }
+        Self { seconds_per_row: timeline.width(), rows: Stretch::all(&timeline) }
     }
 }
