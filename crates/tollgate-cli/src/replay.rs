@@ -51,7 +51,7 @@ use tollgate_http::program::{Fact, facts};
 use tollgate_http::settings::LimitPart;
 
 use changes::Changes;
-use columns::Arrived;
+use columns::{Arrived, Content};
 use decisions::Decisions;
 use engine::{Answer, Building, Engine, Limits};
 #[cfg(feature = "html")]
@@ -64,7 +64,7 @@ use reading::{Logs, Reader};
 use report::changes::ChangesReport;
 use report::figures::{Findings, Report};
 use settings::{Against, ConfigFile};
-use source::{Line as OfRequest, Requests};
+use source::Requests;
 use timeline::Timeline;
 
 use crate::failure::Failure;
@@ -375,8 +375,8 @@ impl Reader for Replay<'_> {
 
     /// Judges a request, or adds it to the requests to sort.
     #[inline]
-    fn take(&mut self, line: OfRequest, values: &[u8], position: Position) -> Result<(), Failure> {
-        let OfRequest::Request(arrived) = line else {
+    fn take(&mut self, content: Content, values: &[u8], position: Position) -> Result<(), Failure> {
+        let Content::Request(arrived) = content else {
             self.findings.no_requests += 1;
             return Ok(());
         };

@@ -301,6 +301,8 @@ pub(crate) const DIALECTS: [Dialect; 4] = [
             ("bytes", &["bytes"]),
             ("host", &["host"]),
             ("duration", &["duration_ns"]),
+            ("limits", &["limits"]),
+            ("refused_by", &["refused_by"]),
         ],
         headers: Headers::None,
     },
