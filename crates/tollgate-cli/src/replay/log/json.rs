@@ -19,7 +19,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::formats::{DIALECTS, Dialect, Format, Headers};
@@ -203,8 +204,6 @@ struct Columns(Vec<Column>);
 /// `rest` in the object `first`.
 struct Column {
     name: String,
-    /// The position of the first dot.
-    dot: Option<usize>,
     /// Whether the first record may lack this field.
     is_optional: bool,
     /// Whether the field was asked for as a header.
@@ -254,16 +253,18 @@ impl Columns {
     /// counts. Once all values have been found, the rest of the line need not be JSON.
     fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
         let mut json = serde_json::Deserializer::from_slice(line);
-        let mut found = Picked { values: vec![Found::default(); self.0.len()], is_after_value: false };
-        let read = Fields(self, &mut found).deserialize(&mut json).and_then(|()| json.end());
-        let values: Vec<_> =
-            self.0.iter().zip(&found.values).map(|(column, found)| found.resolve(column)).collect();
+        let mut fields = Vec::new();
+        let read = Fields(&mut fields).deserialize(&mut json).and_then(|()| json.end());
+        let values: Vec<_> = self.0.iter().map(|column| column.find(&fields)).collect();
+        let ends = |value: &RawValue| value.get().as_bytes().as_ptr_range().end;
+        let is_after_value =
+            || fields.last().is_some_and(|(_, last)| ends(last) == line.trim_ascii_end().as_ptr_range().end);
         match read {
             Ok(()) => Ok(values),
             // The line was cut off right after a value, which may be incomplete: a number, for
             // example, may have lost digits. A line that ends with a brace is complete, even if a
             // client's user agent has opened another object.
-            Err(error) if error.is_eof() && found.is_after_value && !line.ends_with(b"}") => {
+            Err(error) if error.is_eof() && is_after_value() && !line.ends_with(b"}") => {
                 Err(not_an_object(&error))
             }
             Err(_) if values.iter().all(Option::is_some) => Ok(values),
@@ -289,39 +290,11 @@ fn capitalised(header: &str) -> String {
     header.chars().map(&mut letter).collect()
 }
 
-/// The values picked from a line.
-struct Picked<'de> {
-    values: Vec<Found<'de>>,
-    /// Whether reading ended right after a value, before a comma.
-    is_after_value: bool,
-}
+/// Reads the fields of an object, in order. If the text ends too early, the fields before its end
+/// remain.
+struct Fields<'f, 'de>(&'f mut Vec<(Cow<'de, str>, &'de RawValue)>);
 
-/// The values in a line that may belong to a column.
-#[derive(Clone, Copy, Default)]
-struct Found<'de> {
-    exact: Option<&'de RawValue>,
-    /// For a name such as `request.ip`, the value of `request`.
-    outer: Option<&'de RawValue>,
-}
-
-impl<'de> Found<'de> {
-    fn resolve(self, column: &Column) -> Option<&'de RawValue> {
-        if self.exact.is_some() {
-            return self.exact;
-        }
-        let (outer, dot) = (self.outer?, column.dot?);
-        if !outer.get().starts_with('{') {
-            return None;
-        }
-        let inner = Columns::new(&[column.name[dot + 1..].to_owned()]);
-        inner.read(outer.get().as_bytes()).ok()?.pop()?
-    }
-}
-
-/// Picks the required fields from an object, and skips all others.
-struct Fields<'c, 'p, 'de>(&'c Columns, &'p mut Picked<'de>);
-
-impl<'de> DeserializeSeed<'de> for Fields<'_, '_, 'de> {
+impl<'de> DeserializeSeed<'de> for Fields<'_, 'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
@@ -329,7 +302,7 @@ impl<'de> DeserializeSeed<'de> for Fields<'_, '_, 'de> {
     }
 }
 
-impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
+impl<'de> Visitor<'de> for Fields<'_, 'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -337,32 +310,20 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let Self(Columns(columns), picked) = self;
-        while let Some(name) = map.next_key_seed(Name(columns, &mut picked.is_after_value))? {
-            let Some(name) = name else {
-                map.next_value::<IgnoredAny>()?;
-                picked.is_after_value = true;
-                continue;
-            };
-            let value = map.next_value::<&'de RawValue>()?;
-            picked.is_after_value = true;
-            // A field may be needed twice: the bytes, for example, may be both the cost and part of
-            // the key.
-            for (column, found) in columns.iter().zip(&mut picked.values) {
-                if column.name == name {
-                    found.exact.get_or_insert(value);
-                } else if column.outer() == Some(name) {
-                    found.outer.get_or_insert(value);
-                }
-            }
+        while let Some((Name(name), value)) = map.next_entry()? {
+            self.0.push((name, value));
         }
         Ok(())
     }
 }
 
+/// The name of a field, which is copied only if it has escapes.
+#[derive(Deserialize)]
+struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
+
 impl Column {
     fn new(name: String, is_optional: bool) -> Self {
-        Self { dot: name.find('.'), name, is_optional, is_header: false }
+        Self { name, is_optional, is_header: false }
     }
 
     /// Returns a value as text. A string is returned without its quotes. If a known server writes
@@ -389,37 +350,14 @@ impl Column {
             .into())
     }
 
-    fn outer(&self) -> Option<&str> {
-        self.dot.map(|dot| &self.name[..dot])
-    }
-}
-
-/// A field's name, which is compared with the columns' names and with their parts before the dot.
-/// The flag is [`Picked::is_after_value`].
-struct Name<'c, 'p>(&'c [Column], &'p mut bool);
-
-impl<'de, 'c> DeserializeSeed<'de> for Name<'c, '_> {
-    type Value = Option<&'c str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        *self.1 = false;
-        json.deserialize_str(self)
-    }
-}
-
-impl<'c> Visitor<'_> for Name<'c, '_> {
-    type Value = Option<&'c str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a field")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        let named = |column: &'c Column| match &*column.name {
-            exact if exact == name => Some(exact),
-            _ => column.outer().filter(|outer| *outer == name),
-        };
-        Ok(self.0.iter().find_map(named))
+    /// Returns this column's value among the fields of a line.
+    fn find<'de>(&self, fields: &[(Cow<'de, str>, &'de RawValue)]) -> Option<&'de RawValue> {
+        let named = |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, value)| *value);
+        named(&self.name).or_else(|| {
+            let (outer, inner) = self.name.split_once('.')?;
+            let outer = named(outer).filter(|outer| outer.get().starts_with('{'))?;
+            Columns::new(&[inner.to_owned()]).read(outer.get().as_bytes()).ok()?.pop()?
+        })
     }
 }
 
