@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 use tollgate::Quota;
@@ -69,7 +68,7 @@ impl KeyQuotas {
     /// a limit, or if a key occurs twice.
     pub(crate) fn read(input: &Input, wanted: &Wanted) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
-        let mut lines = Lines::new(input.open(Rc::default())?);
+        let mut lines = Lines::new(input.open()?);
         let mut records = Records {
             input,
             fields: &wanted.key,

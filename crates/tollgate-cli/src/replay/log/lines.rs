@@ -15,9 +15,7 @@
 //! ends the line before the run. A shorter run inside a line is part of the line, because some
 //! servers log a client's bytes unchanged.
 
-use std::cell::Cell;
 use std::io::{self, Read};
-use std::rc::Rc;
 
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memmem};
@@ -272,26 +270,6 @@ pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read 
     let gzip = head.starts_with(&GZIP_MAGIC);
     let whole = io::Cursor::new(head).chain(from);
     Ok(if gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
-}
-
-/// A reader that counts the bytes read through it.
-pub(crate) struct Counted<R> {
-    from: R,
-    count: Rc<Cell<u64>>,
-}
-
-impl<R> Counted<R> {
-    pub(crate) fn new(from: R, count: Rc<Cell<u64>>) -> Self {
-        Self { from, count }
-    }
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.from.read(buffer)?;
-        self.count.set(self.count.get() + count as u64);
-        Ok(count)
-    }
 }
 
 #[cfg(test)]
