@@ -51,12 +51,13 @@ use tollgate_http::program::{Fact, facts};
 use tollgate_http::settings::LimitPart;
 
 use changes::Changes;
-use columns::{Arrived, Content};
+use columns::Content;
 use decisions::Decisions;
 use engine::{Answer, Building, Engine, Limits};
 #[cfg(feature = "html")]
 use html::Page;
 use key_quotas::KeyQuotas;
+use log::request::Arrived;
 use need::Need;
 use position::Position;
 use progress::Progress;
@@ -234,18 +235,16 @@ impl<'s> Replay<'s> {
         {
             requests.fill(arrived.ip, values, &mut self.request);
         }
-        let Arrived { at, cost, duration_ns, ip, is_early_refusal, .. } = arrived;
-        let line = engine::Line { at, duration_ns, cost, position, ip, key };
-        let answer = engine.judge(&self.request, line);
-        self.logs.summary.judged_later_than_stamped.add(at, answer.at);
+        let answer = engine.judge(&self.request, &arrived, key, position);
+        self.logs.summary.judged_later_than_stamped.add(arrived.at, answer.at);
         self.timeline.count(answer.at.as_nanos() / 1_000_000_000, answer.passes());
-        self.findings.passed_without_record += u64::from(answer.passes() && is_early_refusal);
+        self.findings.passed_without_record += u64::from(answer.passes() && arrived.is_early_refusal);
         #[cfg(feature = "html")]
         if let Some(page) = &mut self.page {
             page.judged(engine, &answer);
         }
         if let Some(Compared { engine: Some(other), changes, .. }) = &mut self.against {
-            let before = other.judge(&self.request, line);
+            let before = other.judge(&self.request, &arrived, key, position);
             count_change(changes, [(&*other, &before), (&*engine, &answer)]);
         }
         match &mut self.decisions {

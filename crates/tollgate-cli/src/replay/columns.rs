@@ -20,10 +20,9 @@ pub(crate) use crate::replay::log::json::HEADER;
 use crate::replay::log::key::{KeyShape, TARGET};
 use crate::replay::log::path;
 use crate::replay::log::record::Records;
-use crate::replay::log::request::{MISSING, Reason, Request};
+use crate::replay::log::request::{Arrived, MISSING, Reason, Record};
 use crate::replay::log::schema::{Unopened, Wanted};
 use crate::replay::log::timestamp::{self, TimeUnit};
-use tollgate::Tick;
 
 /// Our names for all columns that are not headers.
 pub(crate) const NAMES: [&str; 7] = ["time", "ip", "method", "path", "uri", "host", "duration"];
@@ -56,27 +55,6 @@ const OF_PROXY: [(Slot, &str); 7] = [
     (Slot::Answers, "limits"),
     (Slot::RefusedBy, "refused_by"),
 ];
-
-/// A request: the time at which it arrived, its cost and, if the log contains it, its duration.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
-    pub(crate) at: Tick,
-    pub(crate) cost: u64,
-    pub(crate) duration_ns: u64,
-    pub(crate) ip: Option<IpAddr>,
-    /// Whether, according to the proxy's log, a limit refused the request before the other limits
-    /// were checked.
-    pub(crate) is_early_refusal: bool,
-    /// The length of the request's values. The key of limits by fields follows them.
-    pub(crate) key_start: usize,
-}
-
-impl Arrived {
-    /// Creates a request of which the log contains nothing else.
-    pub(crate) fn new(at: Tick, cost: u64) -> Self {
-        Self { at, cost, duration_ns: 0, ip: None, is_early_refusal: false, key_start: 0 }
-    }
-}
 
 /// The content of a line.
 pub(crate) enum Content {
@@ -198,7 +176,7 @@ impl Columns {
     /// Reads one line, and writes its values into `values`, which must be empty. Returns `None` if
     /// the line describes the log, or is part of a split line that is still incomplete.
     pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Content>, Reason> {
-        let Some(Request { at, cost }) = self.records.read(line, values)? else { return Ok(None) };
+        let Some(Record { at, cost }) = self.records.read(line, values)? else { return Ok(None) };
         let (mut duration_ns, mut ip) = (0, None);
         let (mut answers, mut is_early_refusal) = (Vec::new(), false);
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {

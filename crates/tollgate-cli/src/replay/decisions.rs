@@ -35,7 +35,7 @@ pub(crate) struct Decisions {
 
 /// The values of [`COLUMNS`].
 #[derive(Serialize)]
-struct Row<'r> {
+struct DecisionRow<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'r str>,
     line: u64,
@@ -92,7 +92,7 @@ impl Decisions {
         }
         let decision = engine.decision(answer);
         let refusing = answer.by.filter(|_| !answer.passes()).map(|by| &engine.limits[by.limit]);
-        let row = Row {
+        let row = DecisionRow {
             file: files.as_ref().map(|files| &*files[position.file]),
             line: position.line,
             key: last_key.as_ref().filter(|_| answer.by.is_some()).map_or("", |(.., shown)| shown),

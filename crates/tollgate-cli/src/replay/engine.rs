@@ -23,6 +23,7 @@ use tollgate_http::{KeyPart, LayerError, RateLimitLayer, WhenNoKey};
 
 use super::key_quotas::KeyQuotas;
 use super::log::key::KeyShape;
+use super::log::request::Arrived;
 use super::position::Position;
 use crate::failure::Failure;
 use crate::layer_error::refused;
@@ -135,19 +136,6 @@ pub(crate) struct Engine {
     keys: Vec<u8>,
 }
 
-/// A line of a log.
-#[derive(Clone, Copy)]
-pub(crate) struct Line<'l> {
-    pub(crate) at: Tick,
-    pub(crate) duration_ns: u64,
-    pub(crate) cost: u64,
-    pub(crate) position: Position,
-    /// The address of the client.
-    pub(crate) ip: Option<IpAddr>,
-    /// The key of limits by fields.
-    pub(crate) key: &'l [u8],
-}
-
 /// The answer to a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Answer {
@@ -237,21 +225,29 @@ impl Engine {
     }
 
     /// Decides a request with all algorithms, and returns the answer of the one that is reported.
+    /// `key` is the key of limits by fields.
     #[inline]
-    pub(crate) fn judge(&mut self, request: &Request<()>, line: Line<'_>) -> Answer {
+    pub(crate) fn judge(
+        &mut self,
+        request: &Request<()>,
+        arrived: &Arrived,
+        key: &[u8],
+        position: Position,
+    ) -> Answer {
+        let Arrived { at, cost, duration_ns, ip, .. } = *arrived;
         if self.now == Tick::ZERO {
-            self.trials().for_each(|trial| trial.begin(line.at));
+            self.trials().for_each(|trial| trial.begin(at));
         }
-        self.now = self.now.max(line.at);
-        let is_refused = self.find(request, &line);
+        self.now = self.now.max(at);
+        let is_refused = self.find(request, ip, key);
         let asked = Asked {
             applied: &self.applied,
             refusing: &self.refusing,
             is_refused,
             now: self.now,
-            duration_ns: line.duration_ns,
-            cost: line.cost,
-            position: line.position,
+            duration_ns,
+            cost,
+            position,
         };
         let mut binding = None;
         for (number, entry) in self.entries.iter_mut().enumerate() {
@@ -268,7 +264,7 @@ impl Engine {
     /// Finds the limits that apply to a request. Returns whether the last of the refusing limits
     /// refuses the request.
     #[inline]
-    fn find(&mut self, request: &Request<()>, line: &Line<'_>) -> bool {
+    fn find(&mut self, request: &Request<()>, ip: Option<IpAddr>, key: &[u8]) -> bool {
         let Self { layer, by_address, ipv6_prefix, limits, applied, refusing, without_key, keys, .. } = self;
         applied.clear();
         refusing.clear();
@@ -281,7 +277,7 @@ impl Engine {
             let (class, refuses) = match applies {
                 Applies::Key(class, parts) => {
                     match it.fields {
-                        Some(_) => keys.extend_from_slice(line.key),
+                        Some(_) => keys.extend_from_slice(key),
                         None => write_key(parts, keys),
                     }
                     match it.classes[class].1 {
@@ -313,7 +309,7 @@ impl Engine {
             Some(layer) => program::applicable(layer, request, add),
             None => {
                 for (limit, by_address) in by_address.iter().enumerate() {
-                    let goes_on = match (by_address, line.ip) {
+                    let goes_on = match (by_address, ip) {
                         (None, _) => add(limit, Applies::Key(0, &[])),
                         (Some(_), Some(ip)) => {
                             add(limit, Applies::Key(0, &[KeyPart::address(ip, *ipv6_prefix)]))

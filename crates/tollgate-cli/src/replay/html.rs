@@ -20,12 +20,12 @@ use super::decisions::sink::{ReadFiles, Sink};
 use super::engine::{Answer, Engine};
 use super::html_settings::HtmlSettings;
 use super::log::summary::LogSummary;
-use super::report::figures::{Outcome, Report};
+use super::report::figures::{AlgorithmResult, Report};
 use super::settings::Settings;
 use super::timeline::Timeline;
 use crate::failure::Failure;
 use crate::printable::printable_path;
-use clients::Clients;
+use clients::ClientNames;
 use page::Facts;
 use seen::Seen;
 
@@ -71,14 +71,15 @@ impl<'s> Page<'s> {
         log: &LogSummary,
         timeline: &Timeline,
     ) -> Result<(), Failure> {
-        let all: Vec<Outcome> = engine.entries.iter().map(|entry| Outcome::new(entry, engine, log)).collect();
+        let all: Vec<AlgorithmResult> =
+            engine.entries.iter().map(|entry| AlgorithmResult::new(entry, engine, log)).collect();
         let facts = Facts {
             settings: self.settings,
             limits: &settings.limits,
             report,
             algorithms: &all,
             engine,
-            clients: Clients::new(self.settings.are_clients_hashed)?,
+            clients: ClientNames::new(self.settings.are_clients_hashed)?,
             timeline,
             seen: &self.seen,
         };

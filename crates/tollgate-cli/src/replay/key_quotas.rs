@@ -43,7 +43,7 @@ pub(crate) struct KeyQuota {
 }
 
 /// Reads a file's records, and stores the keys of the records read so far.
-struct Records<'r> {
+struct QuotaRecords<'r> {
     input: &'r Input,
     /// The names of the key's fields.
     fields: &'r [String],
@@ -69,7 +69,7 @@ impl KeyQuotas {
     pub(crate) fn read(input: &Input, wanted: &Wanted) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(input.open()?);
-        let mut records = Records {
+        let mut records = QuotaRecords {
             input,
             fields: &wanted.key,
             line: LineReader::new(),
@@ -107,7 +107,7 @@ impl KeyQuotas {
     }
 }
 
-impl Records<'_> {
+impl QuotaRecords<'_> {
     /// Adds the record of a line.
     fn take(&mut self, line: u64, text: &[u8]) -> Result<(), Failure> {
         self.line.read(text, &mut self.record).map_err(|reason| self.no_record(line, &reason))?;

@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
-use super::columns::{Arrived, Columns, Content};
+use super::columns::{Columns, Content};
 use super::log::formats::Format;
 use super::log::record::Records;
-use super::log::request::{Reason, Request};
+use super::log::request::{Arrived, Reason, Record};
 use super::log::schema::Unopened;
 use super::need::Need;
 use super::reading::Source;
@@ -82,7 +82,7 @@ impl Source for Requests {
         let Self { key, columns, buffer } = self;
         let Some(columns) = columns else {
             let request = key.as_mut().map_or(Ok(None), |records| records.read(text, values))?;
-            return Ok(request.map(|Request { at, cost }| Content::Request(Arrived::new(at, cost))));
+            return Ok(request.map(|Record { at, cost }| Content::Request(Arrived::new(at, cost))));
         };
         buffer.clear();
         let of_key = key.as_mut().map(|records| records.read(text, buffer));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::chart::Column;
-use super::clients::Clients;
+use super::clients::ClientNames;
 use super::markup::Markup;
 use super::parts::{self, LONGEST_NAME, MOST_ROWS};
 use super::seen::Seen;
@@ -12,7 +12,7 @@ use crate::replay::engine::limit::RefusedKey;
 use crate::replay::engine::trial::Totals;
 use crate::replay::engine::{Engine, Limits};
 use crate::replay::html_settings::HtmlSettings;
-use crate::replay::report::figures::{Class, Figures, Limit, Outcome, Report};
+use crate::replay::report::figures::{AlgorithmResult, Class, Figures, LimitReport, Report};
 use crate::replay::report::quantity::{duration, grouped, plural, share, shares};
 use crate::replay::timeline::Timeline;
 
@@ -28,16 +28,16 @@ pub(crate) struct Facts<'r> {
     pub(crate) limits: &'r Limits,
     pub(crate) report: &'r Report,
     /// The results of all algorithms.
-    pub(crate) algorithms: &'r [Outcome],
+    pub(crate) algorithms: &'r [AlgorithmResult],
     pub(crate) engine: &'r Engine,
-    pub(crate) clients: Clients,
+    pub(crate) clients: ClientNames,
     pub(crate) timeline: &'r Timeline,
     pub(crate) seen: &'r Seen,
 }
 
 impl Facts<'_> {
     /// Returns the limit, if there is only one.
-    fn only(&self) -> Option<&Limit> {
+    fn only(&self) -> Option<&LimitReport> {
         match &self.report.limits[..] {
             [only] => Some(only),
             _ => None,
@@ -141,7 +141,7 @@ fn write_limits(facts: &Facts<'_>, page: &mut Markup) {
     parts::write_legend("passed, or denied by another limit", "denied", page);
     let classes =
         facts.report.limits.iter().flat_map(|limit| limit.classes.iter().map(move |it| (limit, it)));
-    let row = |(limit, Class { class, counts }): (&Limit, &Class)| {
+    let row = |(limit, Class { class, counts }): (&LimitReport, &Class)| {
         let denied = counts.refused() + counts.would_refuse;
         let others = counts.passed + counts.passed_without_key + counts.refused_by_another;
         let class = class.as_deref().map_or(String::new(), |class| printable(class.as_bytes()));
@@ -160,7 +160,7 @@ fn write_limits(facts: &Facts<'_>, page: &mut Markup) {
     page.raw("</section>\n");
 }
 
-fn name(limit: &Limit) -> String {
+fn name(limit: &LimitReport) -> String {
     let shadow = if limit.shadow { " (shadow)" } else { "" };
     format!("{}{shadow}", cut(&printable(limit.limit.as_bytes()), LONGEST_NAME))
 }
@@ -204,7 +204,7 @@ fn write_rates(facts: &Facts<'_>, page: &mut Markup) {
     page.raw("</section>\n");
 }
 
-fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &Limit), page: &mut Markup) {
+fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &LimitReport), page: &mut Markup) {
     page.raw("<section>\n<h2>Who is denied");
     if !facts.is_quota() {
         page.raw(" by ").text(&name(limit));
@@ -219,7 +219,7 @@ fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &Limit), page: &mut 
     }
     if facts.clients.are_hashed() {
         page.raw(
-            "<p class=\"soft\">Clients are shown by hashes with a random key that was not kept: the same client has \
+            "<p class=\"soft\">ClientNames are shown by hashes with a random key that was not kept: the same client has \
              the same hash on this page only.</p>\n",
         );
     }
@@ -255,7 +255,7 @@ fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &Limit), page: &mut 
 fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {
     page.section("Algorithms compared")
         .raw("The same log with the same limits. Windows and logs have no burst, and run without it.</p>\n");
-    let row = |outcome: &Outcome| {
+    let row = |outcome: &AlgorithmResult| {
         let algorithm = outcome.algorithm.clone();
         let Some(figures) = &outcome.figures else {
             let why = format!("refused: {}", outcome.refused.as_deref().unwrap_or_default());

@@ -3,11 +3,11 @@
 //! A record is exactly one line. A quoted field may contain commas and doubled quotes, but no line
 //! break, so a stray quote spoils only its own line and not the rest of the log.
 
-use std::io::{self, Read};
+use csv_core::ReadRecordResult;
 
 use super::formats::Format;
 use super::key::KeyWriter;
-use super::request::{Reason, Request, byte_count};
+use super::request::{Reason, Record, byte_count};
 use super::schema::{Cost, Unopened, Wanted, unknown_field};
 use super::timestamp::{self, TimeUnit};
 use crate::printable::{listed, printable};
@@ -50,7 +50,7 @@ impl CsvRecords {
         })
     }
 
-    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {
+    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Record, Reason> {
         self.line.read(line, &mut self.record)?;
         let found = self.record.len();
         if found != self.width {
@@ -64,7 +64,7 @@ impl CsvRecords {
             Cost::Bytes => byte_count(next())?,
         };
         self.writer.write(key, values);
-        Ok(Request { at, cost })
+        Ok(Record { at, cost })
     }
 }
 
@@ -101,64 +101,45 @@ fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     names.len() >= 2 && names.iter().all(|name| is_name(name) && is_short(name))
 }
 
-/// Wraps the csv crate's reader, and passes it one line at a time.
+/// Reads lines as records.
 pub(crate) struct LineReader {
-    reader: csv::Reader<OneLine>,
-}
-
-/// The line available to the csv reader.
-#[derive(Default)]
-struct OneLine {
+    reader: csv_core::Reader,
+    /// The fields of a line without their quotes, and the end of each field.
     text: Vec<u8>,
-    read: usize,
-    /// Whether the reader tried to read beyond the line, because the record did not end there.
-    overread: bool,
-}
-
-impl Read for OneLine {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let rest = &self.text[self.read..];
-        let count = rest.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&rest[..count]);
-        self.read += count;
-        self.overread |= count == 0;
-        Ok(count)
-    }
+    ends: Vec<usize>,
 }
 
 impl LineReader {
     pub(crate) fn new() -> Self {
-        let reader = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            // The line end has already been removed. A carriage return inside a line does not end a
-            // record.
-            .terminator(csv::Terminator::Any(b'\n'))
-            .from_reader(OneLine::default());
-        Self { reader }
+        // The line end has already been removed. A carriage return inside a line does not end a
+        // record.
+        let reader = csv_core::ReaderBuilder::new().terminator(csv_core::Terminator::Any(b'\n')).build();
+        Self { reader, text: Vec::new(), ends: Vec::new() }
     }
 
     /// Reads a line as one record.
     pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
-        // Given an empty line, the reader would look for a record in the next line, but find only
-        // the end of the input.
         if line.trim_ascii().is_empty() {
             return Err("it is empty".into());
         }
-        let feed = self.reader.get_mut();
-        feed.text.clear();
-        feed.text.extend_from_slice(line);
-        feed.text.push(b'\n');
-        feed.read = 0;
-        let outcome = self.reader.read_byte_record(record);
-        let feed = self.reader.get_ref();
-        let whole = !feed.overread && feed.read == feed.text.len();
-        if whole && matches!(outcome, Ok(true)) {
-            return Ok(());
+        let Self { reader, text, ends } = self;
+        // Each byte of the line is at most one byte of a field, or ends a field.
+        text.resize(line.len() + 1, 0);
+        ends.resize(line.len() + 1, 0);
+        let (result, _, length, fields) = reader.read_record(line, text, ends);
+        let is_open = result == ReadRecordResult::InputEmpty;
+        let (result, _, _, rest) = reader.read_record(b"\n", &mut text[length..], &mut ends[fields..]);
+        if !is_open || result != ReadRecordResult::Record {
+            reader.reset();
+            return Err("a quoted field does not end on its line".into());
         }
-        // The reader may have stopped in the middle of a record, so it is replaced.
-        *self = Self::new();
-        Err("a quoted field does not end on its line".into())
+        record.clear();
+        let mut start = 0;
+        for &end in &ends[..fields + rest] {
+            record.push_field(&text[start..end]);
+            start = end;
+        }
+        Ok(())
     }
 }
 

@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 
 use super::formats::{DIALECTS, Dialect, Format, Headers};
 use super::key::KeyWriter;
-use super::request::{MISSING, Reason, Request, byte_count};
+use super::request::{MISSING, Reason, Record, byte_count};
 use super::schema::{Cost, Unopened, Wanted};
 use super::timestamp::{self, TimeUnit};
 use crate::printable::{listed, printable};
@@ -44,7 +44,7 @@ pub(crate) fn field_of(header: &str) -> Option<&str> {
 
 /// Reads the records of one log of JSON lines.
 pub(crate) struct JsonRecords {
-    columns: Columns,
+    columns: JsonColumns,
     /// The number of columns at the end that only distinguish a record from a message. They do not
     /// belong to the key.
     marks: usize,
@@ -60,15 +60,16 @@ impl JsonRecords {
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let dialect = DIALECTS.iter().find(|dialect| dialect.format == format);
         let columns = match dialect {
-            Some(dialect) => Columns::of(dialect, first, wanted),
-            None => Columns::new(&wanted.columns()),
+            Some(dialect) => JsonColumns::of(dialect, first, wanted),
+            None => JsonColumns::new(&wanted.columns()),
         };
         let marks = dialect.map_or(0, |dialect| dialect.marks.len());
         let repaired = repaired(first);
         let values = columns.read(first).or_else(|why| columns.read(repaired.as_deref().ok_or(why)?));
         let values = values.map_err(Unopened::NotARecord)?;
         // A known server may omit a header's field if the request did not have that header.
-        let needed = |(column, value): &(&Column, &Option<&RawValue>)| !column.is_optional && value.is_none();
+        let needed =
+            |(column, value): &(&JsonColumn, &Option<&RawValue>)| !column.is_optional && value.is_none();
         if let Some((column, _)) = columns.0.iter().zip(&values).find(needed) {
             let record: serde_json::Map<String, serde_json::Value> =
                 serde_json::from_slice(first).map_err(|error| Unopened::NotARecord(not_an_object(&error)))?;
@@ -91,7 +92,7 @@ impl JsonRecords {
         })
     }
 
-    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {
+    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Record, Reason> {
         let repaired;
         let values = match self.columns.read(line) {
             Ok(values) => values,
@@ -124,7 +125,7 @@ impl JsonRecords {
             Cost::Bytes => byte_count(next())?,
         };
         self.writer.write(key, texts);
-        Ok(Request { at, cost })
+        Ok(Record { at, cost })
     }
 }
 
@@ -132,9 +133,9 @@ impl JsonRecords {
 pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
     let is_one = |dialect: &&Dialect| {
         let marks: Vec<String> = dialect.marks.iter().map(|&mark| mark.to_owned()).collect();
-        let columns = Columns::of(dialect, line, wanted);
+        let columns = JsonColumns::of(dialect, line, wanted);
         let time = columns.0.first().map(|time| time.name.clone());
-        let asked = Columns::new(&marks.into_iter().chain(time).collect::<Vec<_>>());
+        let asked = JsonColumns::new(&marks.into_iter().chain(time).collect::<Vec<_>>());
         asked.read(line).is_ok_and(|values| values.iter().all(Option::is_some))
     };
     DIALECTS.iter().find(is_one).map_or(Format::Json, |dialect| dialect.format)
@@ -198,11 +199,11 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
 
 /// The columns: the time, the bytes if they are needed, the fields of the key, and the fields that
 /// mark a record.
-struct Columns(Vec<Column>);
+struct JsonColumns(Vec<JsonColumn>);
 
 /// A required field. It is found by its exact name or, if the name is `first.rest`, as the field
 /// `rest` in the object `first`.
-struct Column {
+struct JsonColumn {
     name: String,
     /// Whether the first record may lack this field.
     is_optional: bool,
@@ -210,9 +211,9 @@ struct Column {
     is_header: bool,
 }
 
-impl Columns {
+impl JsonColumns {
     fn new(names: &[String]) -> Self {
-        Self(names.iter().map(|name| Column::new(name.clone(), false)).collect())
+        Self(names.iter().map(|name| JsonColumn::new(name.clone(), false)).collect())
     }
 
     /// Returns the columns of the wanted fields in a known server's log. Where a field has several
@@ -224,7 +225,7 @@ impl Columns {
         };
         let column = |field: &str| {
             if let Some((_, theirs)) = wanted.names.iter().find(|(ours, _)| ours == field) {
-                return Column::new(theirs.clone(), false);
+                return JsonColumn::new(theirs.clone(), false);
             }
             let field = match field.strip_prefix(HEADER) {
                 Some(header) => field_of(header).map_or(Field::Header(header), Field::Own),
@@ -232,20 +233,20 @@ impl Columns {
             };
             match (field, dialect.headers) {
                 (Field::Header(header), Headers::Capitalised(prefix)) => {
-                    Column::new(format!("{prefix}{}", capitalised(header)), true)
+                    JsonColumn::new(format!("{prefix}{}", capitalised(header)), true)
                 }
-                (Field::Header(header), Headers::None) => Column::new(format!("{HEADER}{header}"), false),
+                (Field::Header(header), Headers::None) => JsonColumn::new(format!("{HEADER}{header}"), false),
                 (Field::Own(other), _) => match dialect.fields.iter().find(|(ours, _)| *ours == other) {
                     Some((_, theirs)) => {
                         let name = theirs.iter().find(has).unwrap_or(&theirs[0]);
-                        Column::new((*name).to_owned(), true)
+                        JsonColumn::new((*name).to_owned(), true)
                     }
-                    None => Column::new(other.to_owned(), false),
+                    None => JsonColumn::new(other.to_owned(), false),
                 },
             }
         };
-        let marks = dialect.marks.iter().map(|&mark| Column::new(mark.to_owned(), false));
-        let column = |field: &str| Column { is_header: field.starts_with(HEADER), ..column(field) };
+        let marks = dialect.marks.iter().map(|&mark| JsonColumn::new(mark.to_owned(), false));
+        let column = |field: &str| JsonColumn { is_header: field.starts_with(HEADER), ..column(field) };
         Self(wanted.fields().map(column).chain(marks).collect())
     }
 
@@ -321,7 +322,7 @@ impl<'de> Visitor<'de> for Fields<'_, 'de> {
 #[derive(Deserialize)]
 struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
 
-impl Column {
+impl JsonColumn {
     fn new(name: String, is_optional: bool) -> Self {
         Self { name, is_optional, is_header: false }
     }
@@ -356,7 +357,7 @@ impl Column {
         named(&self.name).or_else(|| {
             let (outer, inner) = self.name.split_once('.')?;
             let outer = named(outer).filter(|outer| outer.get().starts_with('{'))?;
-            Columns::new(&[inner.to_owned()]).read(outer.get().as_bytes()).ok()?.pop()?
+            JsonColumns::new(&[inner.to_owned()]).read(outer.get().as_bytes()).ok()?.pop()?
         })
     }
 }

@@ -38,14 +38,14 @@ pub(crate) struct KeyShape {
 pub(crate) struct KeyWriter {
     shape: KeyShape,
     missing: Vec<u64>,
-    kinds: Vec<Kind>,
+    kinds: Vec<FieldKind>,
     addresses: Addresses,
     templates: Option<Arc<PathTemplates>>,
 }
 
 /// How the value of a field is counted.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum FieldKind {
     Address,
     Path,
     Request(Part),
@@ -57,12 +57,12 @@ impl KeyWriter {
     pub(crate) fn new(wanted: &Wanted) -> Self {
         let fields = wanted.key.len();
         let kind = |field: &String| match &**field {
-            "ip" | "forwarded" => Kind::Address,
-            "path" => Kind::Path,
-            "method" => Kind::Request(Part::Method),
-            "uri" | TARGET => Kind::Request(Part::Target),
-            "protocol" => Kind::Request(Part::Protocol),
-            _ => Kind::Text,
+            "ip" | "forwarded" => FieldKind::Address,
+            "path" => FieldKind::Path,
+            "method" => FieldKind::Request(Part::Method),
+            "uri" | TARGET => FieldKind::Request(Part::Target),
+            "protocol" => FieldKind::Request(Part::Protocol),
+            _ => FieldKind::Text,
         };
         Self {
             shape: KeyShape::new(fields),
@@ -80,9 +80,11 @@ impl KeyWriter {
             let value = value.as_ref();
             let is_missing = value.is_empty() || value == MISSING;
             let counted = match kind {
-                Kind::Address if !is_missing => self.addresses.counted(value),
-                Kind::Path if !is_missing => path::counted(Part::Target.of(value), self.templates.as_deref()),
-                Kind::Request(part) => Cow::Borrowed(part.of(value)),
+                FieldKind::Address if !is_missing => self.addresses.counted(value),
+                FieldKind::Path if !is_missing => {
+                    path::counted(Part::Target.of(value), self.templates.as_deref())
+                }
+                FieldKind::Request(part) => Cow::Borrowed(part.of(value)),
                 _ => Cow::Borrowed(value),
             };
             *missing += u64::from(counted.is_empty() || *counted == *MISSING);

@@ -58,7 +58,7 @@ pub struct Lines<R> {
 
 /// The counts for the part of a log that has been read so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct LineCounts {
     pub(crate) line_ends: u64,
     /// The number of NUL bytes in holes.
     pub(crate) skipped: u64,
@@ -86,8 +86,8 @@ impl<R: Read> Lines<R> {
     }
 
     /// Creates a reader for the rest of a log. The reader continues from these counts.
-    pub(crate) fn continued(from: R, counts: Counts, line_end: u8) -> Self {
-        let Counts { line_ends, skipped, is_open } = counts;
+    pub(crate) fn continued(from: R, counts: LineCounts, line_end: u8) -> Self {
+        let LineCounts { line_ends, skipped, is_open } = counts;
         Self { line_ends, skipped, is_open, line_end: Some(line_end), ..Self::new(from) }
     }
 
@@ -112,8 +112,8 @@ impl<R: Read> Lines<R> {
         self.line_end.unwrap_or(b'\n')
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        Counts { line_ends: self.line_ends, skipped: self.skipped, is_open: self.is_open }
+    pub(crate) fn counts(&self) -> LineCounts {
+        LineCounts { line_ends: self.line_ends, skipped: self.skipped, is_open: self.is_open }
     }
 
     /// Returns the bytes that have been read but not returned as lines, and the source of all

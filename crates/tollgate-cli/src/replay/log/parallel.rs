@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use memchr::memrchr;
 
-use super::lines::{Counts, Line, Lines, MAX_LINE};
+use super::lines::{Line, LineCounts, Lines, MAX_LINE};
 
 /// The number of lines that a single thread reads before the other threads start. For a short log,
 /// starting threads costs more time than it saves.
@@ -33,13 +33,13 @@ struct Chunk<O> {
     values: Vec<u8>,
     /// For each line: its outcome, the end of its values in `values`, and its number in the chunk.
     lines: Vec<(O, usize, u64)>,
-    counts: Counts,
+    counts: LineCounts,
 }
 
 impl<O> Chunk<O> {
     fn new() -> Self {
         let (text, values, lines) = (Vec::new(), Vec::new(), Vec::new());
-        Self { text, length: 0, values, lines, counts: Counts::default() }
+        Self { text, length: 0, values, lines, counts: LineCounts::default() }
     }
 
     fn parse<P>(&mut self, parser: &mut P, parse: Parse<P, O>, line_end: u8) {

@@ -1,6 +1,7 @@
 //! Collects the facts about a log that do not depend on the limit, such as its files, its times and
 //! its bad lines.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -49,10 +50,19 @@ impl FileSummary {
 }
 
 /// A line that did not parse. If the file's format is known, the reason names it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct BadLine {
-    pub(crate) position: Position,
+    /// The name of the file, safe to print.
+    pub(crate) file: String,
+    pub(crate) line: u64,
     pub(crate) reason: Reason,
+}
+
+/// `access.log:7: reason`
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.reason)
+    }
 }
 
 /// The summary of all logs in a replay.
@@ -161,17 +171,13 @@ impl LogSummary {
                 Some(format) => format!("as {format}: {reason}").into(),
                 None => reason,
             };
-            self.bad_lines.push(BadLine { position, reason });
+            let file = self.files[position.file].name.clone();
+            self.bad_lines.push(BadLine { file, line: position.line, reason });
         }
         match self.bad_lines.last() {
-            Some(bad) if self.strict => Err(Failure::Refused(self.describe(bad))),
+            Some(bad) if self.strict => Err(Failure::Refused(bad.to_string())),
             _ => Ok(()),
         }
-    }
-
-    /// `access.log:7: reason`
-    pub(crate) fn describe(&self, bad: &BadLine) -> String {
-        format!("{}: {}", self.describe_position(bad.position), bad.reason)
     }
 
     /// `access.log:7`
@@ -196,8 +202,7 @@ impl LogSummary {
     pub(crate) fn nothing_parses(&self) -> String {
         let mut message = format!("no line of the log parses; the first of {}:", self.unparsable());
         for bad in &self.bad_lines {
-            message.push_str("\n  ");
-            message.push_str(&self.describe(bad));
+            message.push_str(&format!("\n  {bad}"));
         }
         message.push_str("\nexpected a format of --log-format (");
         message.push_str(&Format::ALL.map(Format::name).join(", "));

@@ -15,6 +15,7 @@
 //! request does not begin with a method and a URI, then method, path, uri and protocol are all `-`.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::formats::{ALB_TYPES, CLOUDFRONT_COLUMN, Format, TEXTS, Text, W3C_FIELDS};
@@ -22,7 +23,7 @@ use super::json::{HEADER, field_of};
 use super::key::KeyWriter;
 use super::layout::{FIELDS_DIRECTIVE, Layout};
 use super::path::unescaped;
-use super::request::{MISSING, Reason, Request, byte_count};
+use super::request::{MISSING, Reason, Record, byte_count};
 use super::request_line::RequestLine;
 use super::schema::{Cost, Unopened, Wanted, unknown_field};
 use super::timestamp::{Stamps, TimeUnit};
@@ -30,7 +31,7 @@ use crate::printable::printable;
 
 /// The source of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum FieldSource {
     Column(usize),
     /// Parts of the `request` column.
     Method(usize),
@@ -49,7 +50,7 @@ struct Plan {
     steps: usize,
     time: Range<usize>,
     cost: Option<usize>,
-    key: Vec<Source>,
+    key: Vec<FieldSource>,
 }
 
 /// Reads the records of one plain text log.
@@ -105,7 +106,7 @@ impl TextRecords {
     /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
     /// line only describes the log.
     #[inline]
-    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
+    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Record>, Reason> {
         if self.format == Format::W3c && line.starts_with(b"#") {
             self.directive(line);
             return Ok(None);
@@ -122,13 +123,15 @@ impl TextRecords {
             None => 1,
             Some(index) => byte_count(bare_number(column(index)))?,
         };
-        let value = |source: &Source| match *source {
-            Source::Column(index) => Cow::Borrowed(column(index)),
-            Source::Method(index) => Cow::Borrowed(RequestLine::method_of(column(index))),
-            Source::Uri(index) => Cow::Borrowed(RequestLine::split(column(index)).uri),
-            Source::Protocol(index) => Cow::Borrowed(RequestLine::split(column(index)).protocol),
-            Source::Path(index) => unescaped(RequestLine::split(column(index)).uri, self.format.escapes()),
-            Source::Target(path, query) => match query.map(column) {
+        let value = |source: &FieldSource| match *source {
+            FieldSource::Column(index) => Cow::Borrowed(column(index)),
+            FieldSource::Method(index) => Cow::Borrowed(RequestLine::method_of(column(index))),
+            FieldSource::Uri(index) => Cow::Borrowed(RequestLine::split(column(index)).uri),
+            FieldSource::Protocol(index) => Cow::Borrowed(RequestLine::split(column(index)).protocol),
+            FieldSource::Path(index) => {
+                unescaped(RequestLine::split(column(index)).uri, self.format.escapes())
+            }
+            FieldSource::Target(path, query) => match query.map(column) {
                 Some(query) if !query.is_empty() && query != MISSING => {
                     Cow::Owned([column(path), b"?", query].concat())
                 }
@@ -136,7 +139,7 @@ impl TextRecords {
             },
         };
         self.writer.write(key, plan.key.iter().map(value));
-        Ok(Some(Request { at, cost }))
+        Ok(Some(Record { at, cost }))
     }
 
     /// Reads a line that describes the log. A `#Fields:` line replaces the columns for all later
@@ -231,17 +234,17 @@ impl Plan {
             fields.and_then(|(_, theirs)| theirs.iter().find_map(|name| column(name)))
         };
         let source = |field: &str| match (format, field) {
-            (Format::W3c, "path") => column("cs-uri-stem").map(Source::Column),
+            (Format::W3c, "path") => column("cs-uri-stem").map(FieldSource::Column),
             (Format::W3c, "uri") => {
-                column("cs-uri-stem").map(|stem| Source::Target(stem, column("cs-uri-query")))
+                column("cs-uri-stem").map(|stem| FieldSource::Target(stem, column("cs-uri-query")))
             }
-            (Format::W3c, field) => w3c(field).or_else(|| column(field)).map(Source::Column),
-            (_, "method") => column("request").map(Source::Method),
-            (_, "uri") => column("request").map(Source::Uri),
-            (_, "path") => column("request").map(Source::Path),
-            (_, "protocol") => column("request").map(Source::Protocol),
+            (Format::W3c, field) => w3c(field).or_else(|| column(field)).map(FieldSource::Column),
+            (_, "method") => column("request").map(FieldSource::Method),
+            (_, "uri") => column("request").map(FieldSource::Uri),
+            (_, "path") => column("request").map(FieldSource::Path),
+            (_, "protocol") => column("request").map(FieldSource::Protocol),
             (_, "time" | "request") => None,
-            (_, field) => column(field).filter(|_| !field.starts_with('{')).map(Source::Column),
+            (_, field) => column(field).filter(|_| !field.starts_with('{')).map(FieldSource::Column),
         };
         let known = || -> Vec<String> {
             let theirs = layout.names.iter().map(|name| name.to_string());
@@ -258,13 +261,8 @@ impl Plan {
                 }
             };
             names.retain(|name| source(name).is_some());
-            let mut seen = Vec::new();
-            names.retain(|name| {
-                !seen.contains(name) && {
-                    seen.push(name.clone());
-                    true
-                }
-            });
+            let mut seen = HashSet::new();
+            names.retain(|name| seen.insert(name.clone()));
             names
         };
         let find = |field: &str| {
@@ -295,7 +293,7 @@ impl Plan {
         let cost = match wanted.cost {
             Cost::One => None,
             Cost::Bytes => match find("bytes")? {
-                Source::Column(index) => Some(index),
+                FieldSource::Column(index) => Some(index),
                 _ => None,
             },
         };
@@ -306,7 +304,7 @@ impl Plan {
     }
 }
 
-impl Source {
+impl FieldSource {
     fn last_column(self) -> usize {
         match self {
             Self::Column(column)

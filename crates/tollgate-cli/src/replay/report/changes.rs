@@ -21,18 +21,18 @@ pub(crate) struct ChangesReport {
     #[serde(flatten)]
     pub(crate) all: Changed,
     pub(crate) clients_changed: usize,
-    pub(crate) top_changed: Vec<Row>,
+    pub(crate) top_changed: Vec<ChangedRow>,
     /// The changed decisions, grouped by the limit that refuses the request before or after the
     /// change. Only named limits are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) limits: Vec<Row>,
+    pub(crate) limits: Vec<ChangedRow>,
     pub(crate) seconds_per_row: u64,
     /// Stretches of time without changed decisions are omitted.
     pub(crate) timeline: Vec<Stretch<Changed>>,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct ChangedRow {
     pub(crate) name: String,
     #[serde(flatten)]
     pub(crate) changed: Changed,
@@ -45,8 +45,8 @@ impl ChangesReport {
             other.1.total().cmp(&one.1.total()).then_with(|| one.0.cmp(other.0))
         });
         let client =
-            |(name, changed): &(&String, &Changed)| Row { name: (*name).clone(), changed: **changed };
-        let limit = |(name, changed): (&String, &Changed)| Row {
+            |(name, changed): &(&String, &Changed)| ChangedRow { name: (*name).clone(), changed: **changed };
+        let limit = |(name, changed): (&String, &Changed)| ChangedRow {
             name: printable(name.as_bytes()),
             changed: *changed,
         };
@@ -87,12 +87,13 @@ pub(crate) fn write_changes(report: &ChangesReport, out: &mut impl Write) -> io:
         write_rows("Changes by the limit that refuses", &report.limits, out)?;
     }
     let width = duration(Duration::from_secs(report.seconds_per_row));
-    let row = |stretch: &Stretch<Changed>| Row { name: stretch.date_and_time(), changed: stretch.count };
-    let rows: Vec<Row> = report.timeline.iter().map(row).collect();
+    let row =
+        |stretch: &Stretch<Changed>| ChangedRow { name: stretch.date_and_time(), changed: stretch.count };
+    let rows: Vec<ChangedRow> = report.timeline.iter().map(row).collect();
     write_rows(&format!("Changes over time, {width} a row, UTC"), &rows, out)
 }
 
-fn write_rows(title: &str, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+fn write_rows(title: &str, rows: &[ChangedRow], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n{title}")?;
     writeln!(out, "  {:>14} {:>14}", "newly refused", "newly passed")?;
     for row in rows {

@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::figures::Outcome;
+use super::figures::AlgorithmResult;
 use super::paragraph::write_paragraph;
 use super::quantity::{duration, grouped, share};
 
 /// Writes one row per algorithm. Facts that do not fit in a row follow the table.
-pub(crate) fn write_table(outcomes: &[Outcome], out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_table(outcomes: &[AlgorithmResult], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nAlgorithms side by side")?;
     let line = |out: &mut dyn Write, cells: [&str; 7]| {
         let [name, passed, denied, share, keys, wait, compliant] = cells;
@@ -47,7 +47,7 @@ pub(crate) fn write_table(outcomes: &[Outcome], out: &mut impl Write) -> io::Res
     write_paragraph("  ", text, out)
 }
 
-fn write_notes(outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
+fn write_notes(outcome: &AlgorithmResult, out: &mut impl Write) -> io::Result<()> {
     let name = &outcome.algorithm;
     let Some(figures) = &outcome.figures else { return Ok(()) };
     let totals = &figures.totals;

@@ -11,7 +11,7 @@ use super::log::Log;
 use super::notes;
 use super::quantity;
 use crate::printable::{listed, printable};
-use crate::replay::engine::limit::{Counts, Limit as Enforced, RefusedKey};
+use crate::replay::engine::limit::{Counts, Limit, RefusedKey};
 use crate::replay::engine::trial::{Compliant, Totals, Trial, Wait};
 use crate::replay::engine::{Engine, Entry};
 use crate::replay::key_quotas::KeyQuotas;
@@ -53,9 +53,9 @@ pub struct Report {
     pub(crate) order: &'static str,
     pub(crate) log: Log<OfRequests>,
     /// The limits, and their answers under the first algorithm that accepts them.
-    pub(crate) limits: Vec<Limit>,
+    pub(crate) limits: Vec<LimitReport>,
     /// The algorithm of `limits`, or all algorithms of a comparison.
-    pub(crate) results: Vec<Outcome>,
+    pub(crate) results: Vec<AlgorithmResult>,
     pub(crate) timeline: TimelineRows,
     /// Absent if the limits are not compared with others.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ pub(crate) struct MissingField {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Limit {
+pub(crate) struct LimitReport {
     pub(crate) limit: String,
     pub(crate) shadow: bool,
     pub(crate) classes: Vec<Class>,
@@ -111,7 +111,7 @@ pub(crate) struct Class {
 
 /// The results of one algorithm.
 #[derive(Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct AlgorithmResult {
     pub(crate) algorithm: String,
     /// Why the algorithm refused a limit. If this reason is present, there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -219,7 +219,7 @@ impl Report {
                 .entries
                 .iter()
                 .filter(reported)
-                .map(|entry| Outcome::new(entry, engine, log))
+                .map(|entry| AlgorithmResult::new(entry, engine, log))
                 .collect(),
             timeline: TimelineRows::new(timeline),
             changes: None,
@@ -235,7 +235,7 @@ impl Report {
     }
 
     /// Returns the figures of the algorithm whose decisions are reported.
-    pub(crate) fn main(&self) -> Option<(&Outcome, &Figures)> {
+    pub(crate) fn main(&self) -> Option<(&AlgorithmResult, &Figures)> {
         self.results.iter().find_map(|outcome| Some((outcome, outcome.figures.as_ref()?)))
     }
 }
@@ -278,12 +278,12 @@ fn notes_on(log: &LogSummary, findings: &Findings, engine: &Engine) -> Vec<Strin
     notes
 }
 
-fn limits(engine: &Engine, top: usize) -> Vec<Limit> {
-    let limit = |(number, limit): (usize, &Enforced)| {
+fn limits(engine: &Engine, top: usize) -> Vec<LimitReport> {
+    let limit = |(number, limit): (usize, &Limit)| {
         let denied = |id| engine.main().map_or(0, |trial| trial.denied(number, id));
         let (keys_refused, top_refused) = limit.most_refused(top, denied);
         let class = |(class, counts): (Option<&str>, _)| Class { class: class.map(str::to_owned), counts };
-        Limit {
+        LimitReport {
             limit: limit.part.name.clone(),
             shadow: limit.is_shadow,
             classes: limit.counts().into_iter().map(class).collect(),
@@ -296,13 +296,13 @@ fn limits(engine: &Engine, top: usize) -> Vec<Limit> {
     engine.limits.iter().enumerate().map(limit).collect()
 }
 
-impl Limit {
+impl LimitReport {
     pub(crate) fn shown(&self) -> String {
         printable(self.limit.as_bytes())
     }
 }
 
-impl Outcome {
+impl AlgorithmResult {
     pub(crate) fn new(entry: &Entry, engine: &Engine, log: &LogSummary) -> Self {
         match entry {
             Entry::Tried(trial) => Self {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::paragraph::write_paragraph;
 use super::quantity::{date_and_time, duration, grouped, nanos, plural, rfc3339};
-use crate::replay::log::summary::{FileSummary, LogSummary};
+use crate::replay::log::summary::{BadLine, FileSummary, LogSummary};
 
 /// The facts about the logs. `more` contains the facts that only one kind of report has.
 #[derive(Debug, Serialize)]
@@ -38,22 +38,10 @@ pub(crate) struct Log<M> {
     pub(crate) bad_lines: Vec<BadLine>,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct BadLine {
-    pub(crate) file: String,
-    pub(crate) line: u64,
-    pub(crate) reason: String,
-}
-
 impl<M> Log<M> {
     pub(crate) fn new(log: &LogSummary, notes: Vec<String>, more: M) -> Self {
         let span_ns = log.span.map(|(first, last)| (first.as_nanos(), last.as_nanos()));
         let shifts = &log.judged_later_than_stamped;
-        let bad_lines = log.bad_lines.iter().map(|bad| BadLine {
-            file: log.files[bad.position.file].name.clone(),
-            line: bad.position.line,
-            reason: bad.reason.to_string(),
-        });
         Self {
             files: log.files.clone(),
             lines: log.all(|file| file.lines),
@@ -70,7 +58,7 @@ impl<M> Log<M> {
             largest_shift_ns: nanos(shifts.largest),
             more,
             notes,
-            bad_lines: bad_lines.collect(),
+            bad_lines: log.bad_lines.clone(),
         }
     }
 
@@ -137,7 +125,7 @@ pub(crate) fn write_bad_lines<M>(log: &Log<M>, out: &mut impl Write) -> io::Resu
     let which = if shown < log.unparsable { format!(", the first {shown}") } else { String::new() };
     writeln!(out, "\nLines that do not parse{which}")?;
     for bad in &log.bad_lines {
-        write_paragraph("  ", &format!("{}:{}: {}", bad.file, bad.line, bad.reason), out)?;
+        write_paragraph("  ", &bad.to_string(), out)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::changes::write_changes;
 use super::compare;
-use super::figures::{Class, Figures, Limit, LongestWait, MissingField, Report, TimelineRows};
+use super::figures::{Class, Figures, LimitReport, LongestWait, MissingField, Report, TimelineRows};
 use super::log::{write_bad_lines, write_log};
 use super::paragraph::write_paragraph;
 use super::quantity::{duration, grouped, plural, rate, share, shares};
@@ -155,7 +155,7 @@ fn write_limits(report: &Report, out: &mut impl Write) -> io::Result<()> {
         .try_for_each(|limit| write_top(limit, out))
 }
 
-fn write_limit(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+fn write_limit(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
     let shadow = if limit.shadow { " (shadow)" } else { "" };
     if limit.classes.is_empty() {
         return writeln!(out, "  {}{shadow}: applied to no request", limit.shown());
@@ -192,7 +192,7 @@ fn write_limit(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_top(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+fn write_top(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
     let refused = if limit.shadow { "would have been refused" } else { "were refused" };
     writeln!(out, "\nKeys that {refused} most by {}", cut(&limit.shown(), 40))?;
     writeln!(out, "  {:>12} {:>12} {:>9}   key", "refused", "of", "share")?;

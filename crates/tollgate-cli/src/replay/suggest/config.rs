@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::report::Report;
-use super::settings::Settings;
+use super::report::Suggestion;
+use super::settings::SuggestSettings;
 use crate::failure::Failure;
 use crate::printable::printable_path;
 use crate::replay::args::key::{FORWARDED, key_of_proxy};
@@ -27,7 +27,7 @@ impl Target {
     ///
     /// Returns an error if the proxy cannot limit by this key, if the file cannot be written, or if
     /// the file is one of the logs.
-    pub(crate) fn open(settings: &Settings) -> Result<Option<Self>, Failure> {
+    pub(crate) fn open(settings: &SuggestSettings) -> Result<Option<Self>, Failure> {
         let Some(path) = &settings.config_out else { return Ok(None) };
         key(settings)?;
         let sink = Sink::open("--config-out", path, &[("the log it reads", &settings.inputs)])?;
@@ -44,7 +44,7 @@ impl Target {
     }
 }
 
-fn key(settings: &Settings) -> Result<String, Failure> {
+fn key(settings: &SuggestSettings) -> Result<String, Failure> {
     key_of_proxy(&settings.wanted.key, settings.wanted.trust_hops, &["referer", "user-agent"], "--config-out")
 }
 
@@ -54,7 +54,7 @@ fn key(settings: &Settings) -> Result<String, Failure> {
 ///
 /// Returns an error if there is no suggested limit, or if the proxy has no key for the fields of
 /// the log.
-pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failure> {
+pub(crate) fn text(settings: &SuggestSettings, report: &Suggestion) -> Result<String, Failure> {
     let Some(suggested) = &report.suggested else {
         return Err(Failure::refused(format!(
             "--config-out: {} accepts no limit that denies as little: allow more, or try another --algorithm",

@@ -28,14 +28,14 @@ pub(crate) struct Row {
     pub(crate) at_once: Option<u64>,
     pub(crate) rate_per_second: Option<f64>,
     #[serde(flatten)]
-    pub(crate) counts: Option<Counts>,
+    pub(crate) counts: Option<RowCounts>,
     /// Each client's number of denied requests, indexed by the id of the client's key.
     #[serde(skip)]
     pub(crate) denied: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Counts {
+pub(crate) struct RowCounts {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
     pub(crate) clients_denied: u64,
@@ -68,9 +68,9 @@ impl Row {
 }
 
 /// Replays a quota. Returns the counts, and each client's number of denied requests.
-fn replayed(algorithm: Algorithm, quota: Quota, trace: &Trace) -> Result<(Counts, Vec<u64>), ConfigError> {
+fn replayed(algorithm: Algorithm, quota: Quota, trace: &Trace) -> Result<(RowCounts, Vec<u64>), ConfigError> {
     let mut load = Load::default();
-    let mut counts = Counts::default();
+    let mut counts = RowCounts::default();
     let mut denied = vec![0; trace.clients.len()];
     for (Client { times, .. }, denied) in trace.clients.iter().zip(&mut denied) {
         let limiter = limiter(algorithm, quota)?;

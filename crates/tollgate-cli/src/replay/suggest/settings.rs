@@ -17,7 +17,7 @@ pub(crate) const BURSTS: [u64; 5] = [1, 2, 5, 10, 60];
 
 /// The logs, and the number of requests or clients that a limit may deny.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SuggestSettings {
     pub inputs: Vec<Input>,
     pub wanted: Wanted,
     /// The path templates, as the user wrote them.
@@ -38,7 +38,7 @@ pub struct Settings {
     pub top: usize,
 }
 
-impl Settings {
+impl SuggestSettings {
     /// Returns the options with which a replay reads the same log in order of time, each after a
     /// space. `name` returns the replay's name for a field.
     pub(crate) fn log_options(&self, is_out_of_order: bool, name: impl Fn(&str) -> String) -> String {

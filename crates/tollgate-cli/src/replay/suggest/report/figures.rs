@@ -10,19 +10,19 @@ use crate::replay::report::log::Log;
 use crate::replay::report::notes;
 use crate::replay::report::quantity::{date_and_time, grouped, plural, share};
 use crate::replay::suggest::pattern::{BusiestMinutes, Pattern};
-use crate::replay::suggest::row::{Counts, Row, peaks_of_log};
+use crate::replay::suggest::row::{Row, RowCounts, peaks_of_log};
 use crate::replay::suggest::search::Allowed;
-use crate::replay::suggest::settings::Settings;
+use crate::replay::suggest::settings::SuggestSettings;
 use crate::replay::suggest::trace::Trace;
 
 /// The results of a suggestion.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct Suggestion {
     pub(crate) key: String,
     pub(crate) log: Log<OfClients>,
     pub(crate) allowed: Most,
     /// `null` if the algorithm accepts no quota that is large enough.
-    pub(crate) suggested: Option<Limit>,
+    pub(crate) suggested: Option<SuggestedLimit>,
     pub(crate) rows: Vec<Row>,
     pub(crate) clients: Clients,
     /// The algorithm of the suggested limit.
@@ -51,12 +51,12 @@ pub(crate) struct Most {
 
 /// The suggested limit.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Limit {
+pub(crate) struct SuggestedLimit {
     pub(crate) algorithm: Algorithm,
     pub(crate) limit: Quota,
     pub(crate) burst_seconds: u64,
     #[serde(flatten)]
-    pub(crate) counts: Counts,
+    pub(crate) counts: RowCounts,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,12 +90,12 @@ pub(crate) struct StandingOut {
     pub(crate) denied: Option<u64>,
 }
 
-impl Report {
-    pub(crate) fn new(settings: &Settings, trace: &Trace, allowed: Allowed, rows: Vec<Row>) -> Self {
+impl Suggestion {
+    pub(crate) fn new(settings: &SuggestSettings, trace: &Trace, allowed: Allowed, rows: Vec<Row>) -> Self {
         let algorithm = settings.algorithm.unwrap_or_default();
         let is_chosen = |row: &&Row| row.algorithm == algorithm && row.burst_seconds == settings.burst;
         let chosen = rows.iter().find(is_chosen).and_then(|row| Some((row, row.limit?, row.counts?)));
-        let suggested = chosen.map(|(_, limit, counts)| Limit {
+        let suggested = chosen.map(|(_, limit, counts)| SuggestedLimit {
             algorithm,
             limit,
             burst_seconds: settings.burst,
@@ -131,7 +131,7 @@ impl Report {
             text.push_str(&format!("\n({} to {} UTC)", date_and_time(first), date_and_time(last)));
         }
         match &self.suggested {
-            Some(Limit { counts, .. }) => text.push_str(&format!(
+            Some(SuggestedLimit { counts, .. }) => text.push_str(&format!(
                 " this limit denies {} ({}), of {}.",
                 grouped(counts.denied),
                 share(counts.denied.into(), log.requests.into()),
@@ -145,7 +145,7 @@ impl Report {
 
 /// Returns the options, besides the limit, with which a replay of the same log produces the same
 /// figures.
-fn replay_options(settings: &Settings, is_out_of_order: bool) -> String {
+fn replay_options(settings: &SuggestSettings, is_out_of_order: bool) -> String {
     let word = |text: &str| shell_word(&printable(text.as_bytes()));
     let mut options = String::new();
     if settings.wanted.key != ["ip"] {
@@ -169,7 +169,7 @@ fn of_log(trace: &Trace) -> Log<OfClients> {
 }
 
 impl Clients {
-    fn new(settings: &Settings, trace: &Trace, denied: Option<&[u64]>) -> Self {
+    fn new(settings: &SuggestSettings, trace: &Trace, denied: Option<&[u64]>) -> Self {
         let minutes = BusiestMinutes::new(&trace.clients);
         let patterns: Vec<Pattern> =
             trace.clients.iter().zip(&minutes.of).map(|(client, &most)| Pattern::of(client, most)).collect();

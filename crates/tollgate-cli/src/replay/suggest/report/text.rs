@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::Algorithm;
 
-use super::figures::Report;
+use super::figures::Suggestion;
 use crate::printable::{cut, shell_word};
 use crate::replay::report::log::{write_bad_lines, write_log};
 use crate::replay::report::paragraph::write_paragraph;
@@ -14,7 +14,7 @@ use crate::replay::suggest::pattern::Pattern;
 use crate::replay::suggest::row::Row;
 
 /// Writes the whole report.
-pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+pub fn write_text(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     write_suggested(report, out)?;
     let (log, clients) = (&report.log, &report.log.more);
     let counts =
@@ -32,7 +32,7 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     write_next(report, out)
 }
 
-fn write_suggested(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn write_suggested(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     let most = match (report.allowed.requests, report.allowed.clients) {
         (Some(requests), _) => format!("denies at most {}", plural(requests, "request")),
         (_, clients) => format!("denies requests of at most {}", plural(clients.unwrap_or(0), "client")),
@@ -52,7 +52,7 @@ fn write_suggested(report: &Report, out: &mut impl Write) -> io::Result<()> {
     write_paragraph("  ", &text, out)
 }
 
-fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn write_rows(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nThe smallest rate for each burst, in seconds of the rate")?;
     let line = |out: &mut dyn Write, cells: [&str; 8]| {
         let [burst, limit, rate, denied, share, clients, peak, of_one] = cells;
@@ -107,7 +107,7 @@ fn per_second(rate: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn write_clients(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     let clients = &report.clients;
     let [_, median, upper, high, most] = clients.busiest_minute_quantiles;
     writeln!(out, "\nClients")?;
@@ -167,7 +167,7 @@ fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Writes the command that replays the suggested limit.
-fn write_next(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn write_next(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     let Some(limit) = &report.suggested else { return Ok(()) };
     let logs: Vec<String> = report.log.files.iter().map(|file| log_name(&file.name)).collect();
     writeln!(out, "\nTo see what it would have done")?;
