@@ -1,6 +1,7 @@
 //! Runs the program for tests with given arguments and input, and returns its report or its error
 //! message.
 
+use serde::Deserialize;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -60,6 +61,26 @@ pub(crate) fn refusal(output: &Output) -> String {
     assert!(message.starts_with("tollgate: "), "{message}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");
     message
+}
+
+/// A row of `--decisions`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Decision {
+    pub(crate) line: usize,
+    pub(crate) key: String,
+    pub(crate) allowed: bool,
+    pub(crate) remaining: Option<u64>,
+    pub(crate) retry_after_ns: Option<u64>,
+    pub(crate) refused_by: String,
+    pub(crate) outcome: String,
+}
+
+/// Returns the decisions on the requests of one log.
+#[track_caller]
+pub(crate) fn decided(args: &[&str], input: &[u8]) -> Vec<Decision> {
+    let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), input));
+    let rows: Result<_, csv::Error> = csv::Reader::from_reader(rows.as_bytes()).deserialize().collect();
+    rows.expect("each row is a decision")
 }
 
 #[track_caller]
