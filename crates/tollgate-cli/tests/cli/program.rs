@@ -98,3 +98,14 @@ pub(crate) fn scratch(test: &str) -> PathBuf {
 pub(crate) fn log() -> String {
     fs::read_to_string(LOG).expect("the log is there")
 }
+
+/// Returns a line of standard output as Kubernetes writes it: in parts, the last of which has the
+/// tag `F`.
+pub(crate) fn cri(line: &str) -> String {
+    let parts: Vec<&[u8]> = line.as_bytes().chunks(16_384).collect();
+    let part = |(index, part): (usize, &&[u8])| {
+        let tag = if index + 1 == parts.len() { "F" } else { "P" };
+        format!("2016-10-06T00:17:09.6Z stdout {tag} {}\n", str::from_utf8(part).expect("ASCII"))
+    };
+    parts.iter().enumerate().map(part).collect()
+}

@@ -659,29 +659,6 @@ fn a_real_log_is_replayed_where_there_is_one() {
 }
 
 #[test]
-fn decisions_never_overwrite_the_log_they_are_about() {
-    let directory = scratch("own_log");
-    let (file, link) = (directory.join("access.log"), directory.join("link.log"));
-    fs::write(&file, log()).expect("the target directory can be written");
-    let _ = fs::remove_file(&link);
-    fs::hard_link(&file, &link).expect("the target directory has links");
-    let file_name = file.to_string_lossy();
-    for target in [&file, &link] {
-        let target = target.to_string_lossy();
-        let by_name = replay(&[&[&*file_name, "--decisions", &target][..], &LIMIT].concat());
-        let by_stdin = command(&[&["--decisions", &target][..], &LIMIT].concat())
-            .stdin(fs::File::open(&file).expect("it was written"))
-            .output()
-            .expect("the program was built");
-        for output in [by_name, by_stdin] {
-            let message = refusal(&output);
-            assert!(message.contains("--decisions") && message.contains("log it replays"), "{message}");
-            assert_eq!(fs::read_to_string(&file).expect("it is there"), log(), "the log is as it was");
-        }
-    }
-}
-
-#[test]
 fn a_replay_that_fails_leaves_earlier_decisions_as_they_were() {
     let directory = scratch("earlier_decisions");
     let file = directory.join("decisions.csv");

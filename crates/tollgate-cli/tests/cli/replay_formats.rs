@@ -2,7 +2,7 @@
 //! even if the lines are wrapped. The samples are in the form that each server documents. A client
 //! must not be able to keep its request out of a report.
 
-use crate::program::{LOG, json, refusal, replay_stdin, text};
+use crate::program::{LOG, cri, json, refusal, replay_stdin, text};
 use proptest::prelude::*;
 use std::fs;
 use tollgate_cli::replay::progress::Progress;
@@ -308,7 +308,10 @@ fn the_json_log_of_the_proxy_is_recognised_in_every_wrapping() {
     let args = ["--limit", "a=1/h by header x-key", "--decisions", "-"];
     let expected = "line,key,allowed,remaining,retry_after_ns,refused_by,outcome\n3,00,true,0,0,,\n\
         1,00,false,0,3599000000000,a,denied\n2,01,true,0,0,,\n";
-    assert_eq!(text(&replay_stdin(&args, log.as_bytes())), expected);
+    for format in ["auto", "tollgate", "json"] {
+        let args = [&args[..], &["--log-format", format]].concat();
+        assert_eq!(text(&replay_stdin(&args, log.as_bytes())), expected, "{format}");
+    }
     for (name, wrap) in wrappings() {
         let wrapped: String = log.lines().map(wrap).collect();
         assert_eq!(text(&replay_stdin(&args, wrapped.as_bytes())), expected, "{name}: {wrapped}");
@@ -321,15 +324,6 @@ fn parts_of_a_long_line_are_joined() {
     let line =
         format!("192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"{agent}\"");
     let short = line.replace(&agent, "y");
-    let cut = |line: &str, stream: &str| -> String {
-        let parts: Vec<&[u8]> = line.as_bytes().chunks(16_384).collect();
-        let tag = |index: usize| if index + 1 == parts.len() { "F" } else { "P" };
-        let part = |(index, part): (usize, &&[u8])| {
-            let part = str::from_utf8(part).expect("ASCII");
-            format!("2016-10-06T00:17:09.669794202Z {stream} {} {part}\n", tag(index))
-        };
-        parts.iter().enumerate().map(part).collect()
-    };
     let docker = |line: &str| -> String {
         let line = format!("{line}\n");
         let part = |part: &[u8]| {
@@ -338,16 +332,16 @@ fn parts_of_a_long_line_are_joined() {
         };
         line.as_bytes().chunks(16_384).map(part).collect()
     };
-    let error = "2016-10-06T00:17:09.669794202Z stderr F an error\n";
-    let mixed = cut(&line, "stdout").replacen(
+    let error = "2016-10-06T00:17:09.6Z stderr F an error\n";
+    let mixed = cri(&line).replacen(
         "stdout P",
         &format!("stderr F an error\n{} stdout P", "2016-10-06T00:17:09.6Z"),
         2,
     );
     for (log, bad) in [
-        (cut(&short, "stdout") + &cut(&line, "stdout"), 0),
+        (cri(&short) + &cri(&line), 0),
         (docker(&short) + &docker(&line), 0),
-        (cut(&short, "stdout") + error + &mixed, 3),
+        (cri(&short) + error + &mixed, 3),
     ] {
         let report = json(&replay_stdin(
             &["--limit", "1/h", "--key", "user-agent", "--format", "json"],
@@ -371,12 +365,7 @@ fn a_client_that_writes_a_time_into_a_long_line_is_counted() {
         let agent = "x".repeat(shift) + &"x - - [17/May/2015:10:05:03 +0000] ".repeat(1_000);
         let line =
             format!("192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"{agent}\"");
-        let parts: Vec<&[u8]> = line.as_bytes().chunks(16_384).collect();
-        let part = |(index, part): (usize, &&[u8])| {
-            let tag = if index + 1 == parts.len() { "F" } else { "P" };
-            format!("2016-10-06T00:17:09.6Z stdout {tag} {}\n", str::from_utf8(part).expect("ASCII"))
-        };
-        let log = first.clone() + &parts.iter().enumerate().map(part).collect::<String>();
+        let log = first.clone() + &cri(&line);
         let report = json(&replay_stdin(&["--limit", "1/h", "--format", "json"], log.as_bytes()));
         assert_eq!(report["log"]["requests"], 2, "{shift} {report}");
         assert_eq!(report["log"]["unparsable"], 0, "{shift}");
@@ -390,7 +379,7 @@ fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
         "{\"ts\":1,\"request\":{\"remote_ip\":\"192.0.2.17\",\"method\":\"GET\",\"uri\":\"/\"},\"size\":0";
     let proxy = "{\"time_ns\":1,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\"path\":\"/\",\
         \"refused_by\":null,\"limits\":[]";
-    let cri = |tag: &str, text: &str| format!("2016-10-06T00:17:09.6Z stdout {tag} {text}\n");
+    let part_of = |text: &str| cri(text).replace(" F ", " P ");
     let docker = |tag: &str, text: &str| {
         let end = if tag == "P" { "" } else { "\n" };
         let line = serde_json::to_string(&format!("{text}{end}")).expect("it is text");
@@ -399,8 +388,8 @@ fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
     let error = "2016-10-06T00:17:09.6Z stderr F an error\n";
     for (part, rest) in [(clf, "x\""), (object, ",\"a\":1}"), (proxy, ",\"a\":1}")] {
         let whole = format!("{part}{rest}");
-        let [cri_whole, docker_whole] = [cri("F", &whole), docker("F", &whole)];
-        let (cri_part, docker_part) = (cri("P", part), docker("P", part));
+        let [cri_whole, docker_whole] = [cri(&whole), docker("F", &whole)];
+        let (cri_part, docker_part) = (part_of(part), docker("P", part));
         for (log, requests, bad) in [
             // The log ends before the rest of a line.
             (cri_whole.clone() + &cri_part, 1, 1),
@@ -409,7 +398,7 @@ fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
             // Another line follows a part.
             (cri_whole.clone() + &cri_part + &cri_whole, 1, 1),
             (docker_whole.clone() + &docker_part + &docker_whole + &docker_whole, 2, 1),
-            (cri_whole.clone() + &cri_part + &cri("F", rest), 2, 0),
+            (cri_whole.clone() + &cri_part + &cri(rest), 2, 0),
         ] {
             let run = |args: &[&str]| {
                 replay_stdin(
@@ -425,7 +414,7 @@ fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
             }
         }
     }
-    let log = cri("F", &format!("{clf}x\"")) + &cri("P", clf);
+    let log = cri(&format!("{clf}x\"")) + &part_of(clf);
     let report = json(&replay_stdin(&["--limit", "9/h", "--format", "json"], log.as_bytes()));
     let file = &report["log"]["files"][0];
     assert_eq!((&file["header"], &file["unparsable"]), (&0.into(), &1.into()), "{report}");

@@ -1,7 +1,7 @@
 //! Tests `tollgate replay` with named limits: the decisions, and the logs and limits that the
 //! program refuses.
 
-use crate::program::{LOG, decided, json, log, refusal, replay, replay_stdin, text};
+use crate::program::{LOG, cri, decided, json, log, refusal, replay, replay_stdin, text};
 use serde_json::Value;
 use tollgate_testing::paths::PATHS;
 
@@ -298,15 +298,6 @@ fn a_split_line_is_joined_for_limits_of_both_kinds() {
     let line = |ip: &str, agent: &str| {
         format!("{ip} - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"{agent}\"")
     };
-    let cut = |line: &str| -> String {
-        let parts = line.as_bytes().chunks(16_000).map(|part| std::str::from_utf8(part).expect("ASCII"));
-        let parts: Vec<&str> = parts.collect();
-        let part = |(number, part): (usize, &&str)| {
-            let tag = if number + 1 < parts.len() { "P" } else { "F" };
-            format!("2016-10-06T00:17:09.6Z stdout {tag} {part}\n")
-        };
-        parts.iter().enumerate().map(part).collect()
-    };
     // The third line has an address that limits with names refuse.
     let agent = "x".repeat(40_000);
     let log = [
@@ -315,7 +306,7 @@ fn a_split_line_is_joined_for_limits_of_both_kinds() {
         line("example.org", &agent),
         line("192.0.2.1", &agent),
     ];
-    let log: String = log.iter().map(|line| cut(line)).collect();
+    let log: String = log.iter().map(|line| cri(line)).collect();
     let args = ["--limit", "1/h", "--key", "user-agent", "--limit", "b=9/h by ip"];
     assert_eq!(refused_by(&args, &log), ["", "", "1/h"]);
 }

@@ -361,33 +361,42 @@ fn an_algorithm_that_refuses_a_key_s_quota_is_left_out_of_the_comparison() {
     assert_eq!(message.matches(&format!(": --quotas {file}:1: ")).count(), Algorithm::ALL.len(), "{message}");
 }
 
+/// The file may also have another name, or be standard input or standard output.
 #[test]
-fn decisions_never_overwrite_the_quotas() {
-    let records = "203.0.113.66,1/h\n";
-    let file = quotas("own_file", records);
-    let link = Path::new(&file).with_file_name("link.csv");
-    let _ = fs::remove_file(&link);
-    fs::hard_link(&file, &link).expect("the target directory has links");
-    let link = link.to_str().expect("a plain name");
-    let args = [LOG, "--limit", "30/min"];
-    for target in [&file, link] {
-        let by_name = replay(&[&args[..], &["--quotas", &file, "--decisions", target]].concat());
-        let by_stdin = command(&[&args[..], &["--quotas", "-", "--decisions", target]].concat())
-            .stdin(fs::File::open(&file).expect("it was written"))
-            .output()
-            .expect("the program was built");
-        let by_stdout = command(&[&args[..], &["--quotas", &file, "--decisions", "-"]].concat())
-            .stdout(fs::OpenOptions::new().append(true).open(target).expect("it was written"))
-            .output()
-            .expect("the program was built");
-        for output in [by_name, by_stdin, by_stdout] {
-            let message = refusal(&output);
-            assert!(message.contains("--decisions would overwrite"), "{message}");
-            assert!(message.contains("the quotas of --quotas"), "{message}");
-            assert_eq!(fs::read_to_string(&file).expect("it is there"), records, "it is as it was");
+fn decisions_never_overwrite_the_log_or_the_quotas() {
+    let quotas = quotas("own_inputs", "203.0.113.66,1/h\n");
+    let copy = Path::new(&quotas).with_file_name("access.log");
+    fs::copy(LOG, &copy).expect("the target directory can be written");
+    let copy = copy.to_str().expect("a plain name");
+    let limit = ["--limit", "30/min"];
+    for (file, by_name, by_stdin, what) in [
+        (copy, &[copy][..], &[][..], "the log it replays"),
+        (&*quotas, &[LOG, "--quotas", &quotas], &[LOG, "--quotas", "-"], "the quotas of --quotas"),
+    ] {
+        let before = fs::read_to_string(file).expect("it was written");
+        let link = format!("{file}.link");
+        let _ = fs::remove_file(&link);
+        fs::hard_link(file, &link).expect("the target directory has links");
+        for target in [file, &link] {
+            let run = |args: &[&str], to: &str| command(&[args, &limit, &["--decisions", to]].concat());
+            let open = |path: &str| {
+                fs::OpenOptions::new().read(true).append(true).open(path).expect("it was written")
+            };
+            let by_stdout = run(by_name, "-").stdout(open(target)).output();
+            for output in
+                [run(by_name, target).output(), run(by_stdin, target).stdin(open(file)).output(), by_stdout]
+            {
+                let message = refusal(&output.expect("the program was built"));
+                assert!(
+                    message.contains("--decisions would overwrite") && message.contains(what),
+                    "{message}"
+                );
+                assert_eq!(fs::read_to_string(file).expect("it is there"), before, "it is as it was");
+            }
         }
+        fs::remove_file(link).expect("it was created");
     }
-    let names = fs::read_dir(Path::new(&file).parent().expect("a directory")).expect("it is there");
+    let names = fs::read_dir(Path::new(&quotas).parent().expect("a directory")).expect("it is there");
     assert_eq!(names.count(), 2, "nothing else was left behind");
 }
 
