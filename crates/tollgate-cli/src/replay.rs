@@ -110,6 +110,7 @@ pub struct Replay<'s> {
     /// The engine that enforces the limits. It is built when the first log is opened, because it
     /// depends on the kind of log.
     engine: Option<Engine>,
+    /// The limits to compare with.
     against: Option<Compared>,
     request: Request<()>,
     /// All requests and their values, if they must be sorted before they are judged.

@@ -96,7 +96,12 @@ impl Columns {
         };
         let mut names = settings.wanted.names.clone();
         let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
-        let (format, _) = Records::open(first, settings.format, &wanted(Vec::new(), names.clone()))?;
+        let open = |format| Records::open(first, format, &wanted(Vec::new(), names.clone()));
+        // The proxy's log is recognised among other JSON, too.
+        let is_of_proxy = names.is_empty()
+            && matches!(settings.format, Some(Format::Json | Format::Tollgate) | None)
+            && open(Some(Format::Tollgate)).is_ok();
+        let (format, _) = open(if is_of_proxy { Some(Format::Tollgate) } else { settings.format })?;
         let done = |columns: Vec<(Slot, String)>, names| {
             let (_, records) = Records::open(first, Some(format), &wanted(keys(&columns), names))?;
             let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
@@ -106,7 +111,7 @@ impl Columns {
             let slots = columns.into_iter().map(|(slot, _)| slot).collect();
             Ok((format, Self { records, slots, reads_method, format, duration_unit }))
         };
-        if format == Format::Tollgate && names.is_empty() {
+        if is_of_proxy {
             names.push((TARGET.to_owned(), "path".to_owned()));
             return done(OF_PROXY.map(|(slot, name)| (slot, name.to_owned())).into(), names);
         }
@@ -144,8 +149,9 @@ impl Columns {
             if columns.iter().any(|(other, _)| *other == slot) {
                 continue;
             }
-            if let Some(why) = why_lacking(&slot, &name, format, &names) {
-                return Err(refused(need, &why));
+            let is_named = || names.iter().any(|(ours, _)| *ours == name);
+            if matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named() {
+                return Err(refused(need, &format!("name its field, as in --fields {name}=FIELD")));
             }
             columns.push((slot, name));
             let open = Records::open(first, Some(format), &wanted(keys(&columns), names.clone()));
@@ -248,8 +254,9 @@ impl Columns {
             match slot {
                 Slot::Ip => set_peer(ip, request),
                 Slot::Method if !self.reads_method => {}
-                Slot::Method => set_method(value, request),
-                Slot::Target => set_target(&unescaped(), request),
+                Slot::Method => *request.method_mut() = Method::from_bytes(value).unwrap_or_default(),
+                // A target that is too long is not read as a request.
+                Slot::Target => *request.uri_mut() = uri(&unescaped()).unwrap_or_default(),
                 Slot::Host => set_header(HOST, &unescaped(), request),
                 Slot::Header(name) => set_header(name.clone(), &unescaped(), request),
                 Slot::Options if *value == *Method::OPTIONS.as_str().as_bytes() => {
@@ -311,13 +318,6 @@ fn slots(what: &What, format: Format, has_preflights: bool) -> Vec<(Slot, String
     vec![(slot, name.to_owned())]
 }
 
-/// Returns why logs in this format cannot have such a column, or `None` if they may have it.
-fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
-    let is_named = names.iter().any(|(ours, _)| ours == name);
-    (matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named)
-        .then(|| format!("name its field, as in --fields {name}=FIELD"))
-}
-
 fn lacking(need: &Need, why: &str) -> String {
     let what = match &need.what {
         What::Fact(fact) => fact.to_string(),
@@ -349,10 +349,6 @@ fn set_peer(ip: Option<IpAddr>, request: &mut http::Request<()>) {
     }
 }
 
-fn set_method(value: &[u8], request: &mut http::Request<()>) {
-    *request.method_mut() = Method::from_bytes(value).unwrap_or_default();
-}
-
 /// Sets a header, unless its value is missing in the log. Each line of the value becomes a line of
 /// the header.
 fn set_header(name: HeaderName, value: &[u8], request: &mut http::Request<()>) {
@@ -371,11 +367,6 @@ fn set_header(name: HeaderName, value: &[u8], request: &mut http::Request<()>) {
 fn is_too_long(value: &[u8], escapes: Escapes) -> bool {
     // Percent-encoding makes a target at most three times as long.
     value.len() > usize::from(u16::MAX) / 3 && uri(&path::unescaped(value, escapes)).is_none()
-}
-
-/// Sets a request's target, which must not be [too long](is_too_long).
-fn set_target(target: &[u8], request: &mut http::Request<()>) {
-    *request.uri_mut() = uri(target).unwrap_or_default();
 }
 
 /// Returns a request's target. As in the proxy, bytes that are not allowed in a target are

@@ -4,7 +4,7 @@ mod identity;
 pub(crate) mod sink;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tollgate::Decision;
@@ -14,7 +14,6 @@ use super::input::Input;
 use super::keys::KeyId;
 use super::position::Position;
 use crate::failure::Failure;
-use crate::printable::printable_path;
 use sink::{ReadFiles, Sink};
 
 const BUFFER: usize = 1 << 16;
@@ -25,8 +24,7 @@ const COLUMNS: [&str; 8] =
 /// A CSV file with one row per request. With several logs, the first column is `file`.
 pub(crate) struct Decisions {
     csv: csv::Writer<Sink>,
-    /// The file's name for messages, or `None` for standard output.
-    name: Option<String>,
+    path: PathBuf,
     /// The names of the inputs, if each row starts with an input's name.
     files: Option<Vec<String>>,
     /// The last shown key, with its limit and its id.
@@ -62,14 +60,14 @@ impl Decisions {
             *needs_reader = is_only_output;
         }
         let mut decisions = Self {
-            name: (!matches!(sink, Sink::Stdout { .. })).then(|| printable_path(path)),
+            path: path.to_owned(),
             csv: csv::WriterBuilder::new().has_headers(false).buffer_capacity(BUFFER).from_writer(sink),
             files: (inputs.len() > 1).then(|| inputs.iter().map(Input::to_string).collect()),
             last_key: None,
         };
         let first = usize::from(decisions.files.is_none());
         let written = decisions.csv.write_record(&COLUMNS[first..]);
-        written.map_err(|error| failure(decisions.name.as_deref(), error))?;
+        written.map_err(|error| failure(&decisions.path, error))?;
         Ok(decisions)
     }
 
@@ -82,7 +80,7 @@ impl Decisions {
         engine: &Engine,
         answer: &Answer,
     ) -> Result<(), Failure> {
-        let Self { csv, name, files, last_key } = self;
+        let Self { csv, path, files, last_key } = self;
         // Adjacent requests often have the same key, so the last key's printed form is kept for
         // reuse.
         if let Some(by) = answer.by
@@ -102,25 +100,22 @@ impl Decisions {
             refused_by: refusing.map_or("", |limit| &limit.part.name),
             outcome: answer.outcome.unwrap_or_default(),
         };
-        csv.serialize(row).map_err(|error| failure(name.as_deref(), error))
+        csv.serialize(row).map_err(|error| failure(path, error))
     }
 
     /// Flushes the buffered rows. A file does not appear under its name before this call.
     pub(crate) fn finish(self) -> Result<(), Failure> {
-        let Self { csv, name, .. } = self;
+        let Self { csv, path, .. } = self;
         let written = csv.into_inner().map_err(csv::IntoInnerError::into_error).and_then(Sink::finish);
-        written.map_err(|error| failure(name.as_deref(), error.into()))
+        written.map_err(|error| failure(&path, error.into()))
     }
 }
 
-fn failure(name: Option<&str>, error: csv::Error) -> Failure {
+fn failure(path: &Path, error: csv::Error) -> Failure {
     // The csv crate's own conversion would hide the kind of the error.
     let error = match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         other => io::Error::other(format!("{other:?}")),
     };
-    match name {
-        Some(name) => Failure::writing(name, &error),
-        None => Failure::writing_stdout(&error),
-    }
+    sink::failure(path, &error)
 }

@@ -100,11 +100,11 @@ impl Limits {
     }
 }
 
-/// An algorithm's trial, or the reason why the algorithm does not accept the limits. The reason
+/// An algorithm with its trial, or with the reason why it does not accept the limits. The reason
 /// begins with the option that gives what was refused.
-pub(crate) enum Entry {
-    Tried(Box<Trial>),
-    Refused { algorithm: Algorithm, why: String },
+pub(crate) struct Entry {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) trial: Result<Box<Trial>, String>,
 }
 
 /// The classes of requests that a limit does not define, each with its number of requests.
@@ -195,9 +195,9 @@ impl Engine {
         let entries: Vec<Entry> = Algorithm::ALL
             .into_iter()
             .filter(|algorithm| building.compares || *algorithm == settings.algorithm)
-            .map(|algorithm| match trial(algorithm, limits, &all, building.key_quotas) {
-                Ok(trial) => Entry::Tried(Box::new(trial)),
-                Err(why) => Entry::Refused { algorithm, why },
+            .map(|algorithm| {
+                let trial = trial(algorithm, limits, &all, building.key_quotas).map(Box::new);
+                Entry { algorithm, trial }
             })
             .collect();
         let main = main(&entries, settings, building)?;
@@ -251,7 +251,7 @@ impl Engine {
         };
         let mut binding = None;
         for (number, entry) in self.entries.iter_mut().enumerate() {
-            if let Entry::Tried(trial) = entry {
+            if let Ok(trial) = &mut entry.trial {
                 let found = trial.judge(&self.limits, &asked);
                 if number == self.main {
                     binding = found;
@@ -338,10 +338,7 @@ impl Engine {
     #[inline]
     fn count(&mut self, binding: Option<usize>, is_refused: bool) -> Answer {
         let Self { limits, entries, main, applied, refusing, without_key, .. } = self;
-        let decisions = match &entries[*main] {
-            Entry::Tried(trial) => trial.decisions(),
-            Entry::Refused { .. } => &[],
-        };
+        let decisions = entries[*main].trial.as_ref().map_or(&[][..], |trial| trial.decisions());
         let mut answer = Answer { at: self.now, outcome: None, by: None, place: None };
         for it in refusing.iter() {
             let limit = &mut limits[it.limit];
@@ -401,23 +398,17 @@ impl Engine {
     }
 
     fn trials(&self) -> impl Iterator<Item = &Trial> {
-        self.entries.iter().filter_map(|entry| match entry {
-            Entry::Tried(trial) => Some(&**trial),
-            Entry::Refused { .. } => None,
-        })
+        self.entries.iter().filter_map(|entry| entry.trial.as_deref().ok())
     }
 
     /// Returns the trial whose decisions are reported.
     pub(crate) fn main(&self) -> Option<&Trial> {
-        match &self.entries[self.main] {
-            Entry::Tried(trial) => Some(trial),
-            Entry::Refused { .. } => None,
-        }
+        self.entries[self.main].trial.as_deref().ok()
     }
 
     /// Returns the algorithm whose decisions are reported.
     pub(crate) fn algorithm(&self) -> Algorithm {
-        self.main().map_or_else(Algorithm::default, |trial| trial.algorithm)
+        self.entries[self.main].algorithm
     }
 
     /// Returns the limits that counted the last request, or refused it without counting it.
@@ -540,14 +531,14 @@ fn set_key_quotas(
 fn main(entries: &[Entry], settings: &LayerSettings, building: &Building<'_>) -> Result<usize, Failure> {
     let mut reasons = Vec::new();
     let mut accepting = Vec::new();
-    for (number, entry) in entries.iter().enumerate() {
-        match entry {
-            Entry::Tried(trial) if trial.algorithm == settings.algorithm => return Ok(number),
-            Entry::Tried(_) => accepting.push(number),
-            Entry::Refused { algorithm, why } if !building.shows_all && *algorithm == settings.algorithm => {
+    for (number, Entry { algorithm, trial }) in entries.iter().enumerate() {
+        match trial {
+            Ok(_) if *algorithm == settings.algorithm => return Ok(number),
+            Ok(_) => accepting.push(number),
+            Err(why) if !building.shows_all && *algorithm == settings.algorithm => {
                 return Err(Failure::refused(why));
             }
-            Entry::Refused { algorithm, why } => reasons.push(format!("\n  {algorithm}: {why}")),
+            Err(why) => reasons.push(format!("\n  {algorithm}: {why}")),
         }
     }
     accepting.first().copied().ok_or_else(|| {

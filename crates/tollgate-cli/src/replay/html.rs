@@ -13,7 +13,6 @@ mod seen;
 mod svg;
 mod waits;
 
-use std::io::Write;
 use std::path::Path;
 
 use super::decisions::sink::{ReadFiles, Sink};
@@ -24,7 +23,6 @@ use super::report::figures::{AlgorithmResult, Report};
 use super::settings::Settings;
 use super::timeline::Timeline;
 use crate::failure::Failure;
-use crate::printable::printable_path;
 use clients::ClientNames;
 use page::Facts;
 use seen::Seen;
@@ -64,7 +62,7 @@ impl<'s> Page<'s> {
     /// Returns an error if the file cannot be written, or if the system provides no random numbers
     /// for the hashes.
     pub(crate) fn write(
-        mut self,
+        self,
         settings: &Settings,
         report: &Report,
         engine: &Engine,
@@ -83,8 +81,6 @@ impl<'s> Page<'s> {
             timeline,
             seen: &self.seen,
         };
-        let written = self.sink.write_all(page::page(&facts).as_bytes());
-        let done = written.and_then(|()| self.sink.finish());
-        done.map_err(|error| Failure::writing(printable_path(&self.settings.path), &error))
+        self.sink.write_whole(&self.settings.path, &page::page(&facts))
     }
 }

@@ -6,7 +6,6 @@
 //! form in which it is counted or to its template, and an IPv6 address to its whole network.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::io;
 
 use foldhash::fast::RandomState;
@@ -50,13 +49,9 @@ struct QuotaRecords<'r> {
     line: LineReader,
     record: csv::ByteRecord,
     writer: KeyWriter,
-    given: HashMap<Box<[u8]>, Given, RandomState>,
-}
-
-#[derive(Clone, Copy)]
-struct Given {
-    quota: Quota,
-    line: u64,
+    quotas: Vec<KeyQuota>,
+    /// The line of each key.
+    lines: HashMap<Box<[u8]>, u64, RandomState>,
 }
 
 impl KeyQuotas {
@@ -75,7 +70,8 @@ impl KeyQuotas {
             line: LineReader::new(),
             record: csv::ByteRecord::new(),
             writer: KeyWriter::new(wanted),
-            given: HashMap::default(),
+            quotas: Vec::new(),
+            lines: HashMap::default(),
         };
         let mut number = 0;
         while let Some(line) = lines.next_line().map_err(unreadable)? {
@@ -89,11 +85,7 @@ impl KeyQuotas {
                 }
             }
         }
-        let given = records.given.into_iter();
-        let quota = |(key, Given { quota, line })| KeyQuota { key, quota, line };
-        let mut quotas: Vec<KeyQuota> = given.map(quota).collect();
-        quotas.sort_unstable_by_key(|own| own.line);
-        Ok(Self { input: input.clone(), quotas })
+        Ok(Self { input: input.clone(), quotas: records.quotas })
     }
 
     /// Returns the file's name, safe to print.
@@ -121,21 +113,16 @@ impl QuotaRecords<'_> {
         let mut key = Vec::new();
         self.writer.write(&mut key, values);
         let quota = self.quota(line, limit)?;
-        match self.given.entry(key.into_boxed_slice()) {
-            Entry::Vacant(free) => {
-                free.insert(Given { quota, line });
-                Ok(())
-            }
-            Entry::Occupied(taken) => {
-                let shown = KeyShape::new(self.fields.len()).show(taken.key());
-                Err(Failure::refused(format!(
-                    "{}: the key {} already has a quota from line {}: expected one for each key",
-                    place(self.input, line),
-                    cut(&shown, SHOWN),
-                    taken.get().line,
-                )))
-            }
+        if let Some(earlier) = self.lines.insert(key.clone().into(), line) {
+            let shown = KeyShape::new(self.fields.len()).show(&key);
+            return Err(Failure::refused(format!(
+                "{}: the key {} already has a quota from line {earlier}: expected one for each key",
+                place(self.input, line),
+                cut(&shown, SHOWN),
+            )));
         }
+        self.quotas.push(KeyQuota { key: key.into(), quota, line });
+        Ok(())
     }
 
     fn quota(&self, line: u64, limit: &[u8]) -> Result<Quota, Failure> {

@@ -41,7 +41,7 @@ use trace::Trace;
 /// line parses, or if the file for the proxy cannot be written.
 pub fn suggest(settings: &SuggestSettings) -> Result<Suggestion, Failure> {
     let length = input::check(&settings.inputs)?;
-    let out = config::Target::open(settings)?;
+    let out = config::open(settings)?;
     let mut progress = Progress::new(length);
     let trace = Trace::read(settings, &mut progress)?;
     progress.finish();
@@ -58,8 +58,8 @@ pub fn suggest(settings: &SuggestSettings) -> Result<Suggestion, Failure> {
         }
     }
     let report = Suggestion::new(settings, &trace, allowed, rows);
-    if let Some(out) = out {
-        out.write(&config::text(settings, &report)?)?;
+    if let (Some(out), Some(path)) = (out, &settings.config_out) {
+        out.write_whole(path, &config::text(settings, &report)?)?;
     }
     Ok(report)
 }

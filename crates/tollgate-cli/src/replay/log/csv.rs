@@ -6,10 +6,9 @@
 use csv_core::ReadRecordResult;
 
 use super::formats::Format;
-use super::key::KeyWriter;
-use super::request::{Reason, Record, byte_count};
-use super::schema::{Cost, Unopened, Wanted, unknown_field};
-use super::timestamp::{self, TimeUnit};
+use super::key::NamedValues;
+use super::request::{Reason, Record};
+use super::schema::{Unopened, Wanted, unknown_field};
 use crate::printable::{listed, printable};
 
 /// Reads the records of one CSV log.
@@ -20,9 +19,7 @@ pub(crate) struct CsvRecords {
     /// The indices of the columns that [`Wanted::columns`] lists: the time, the bytes if they are
     /// needed, and the key's fields.
     columns: Vec<usize>,
-    pub(crate) writer: KeyWriter,
-    cost: Cost,
-    unit: TimeUnit,
+    pub(crate) values: NamedValues,
 }
 
 impl CsvRecords {
@@ -44,9 +41,7 @@ impl CsvRecords {
             record: csv::ByteRecord::new(),
             width: header.len(),
             columns,
-            writer: KeyWriter::new(wanted),
-            cost: wanted.cost,
-            unit: wanted.unit,
+            values: NamedValues::new(wanted, wanted.unit),
         })
     }
 
@@ -56,15 +51,7 @@ impl CsvRecords {
         if found != self.width {
             return Err(format!("it has {found} fields, the header has {}", self.width).into());
         }
-        let mut values = self.columns.iter().map(|&column| &self.record[column]);
-        let mut next = || values.next().unwrap_or_default();
-        let at = timestamp::read(next(), self.unit)?;
-        let cost = match self.cost {
-            Cost::One => 1,
-            Cost::Bytes => byte_count(next())?,
-        };
-        self.writer.write(key, values);
-        Ok(Record { at, cost })
+        self.values.read(self.columns.iter().map(|&column| &self.record[column]), key)
     }
 }
 
@@ -147,6 +134,7 @@ impl LineReader {
 mod tests {
     use super::*;
     use crate::replay::log::key::KeyShape;
+    use crate::replay::log::schema::Cost;
     use crate::replay::log::schema::tests::wanted;
 
     const HEADER: &[u8] = b"time,ip,\"user agent\",bytes";
@@ -158,7 +146,7 @@ mod tests {
     fn read(records: &mut CsvRecords, line: &str) -> Result<(u64, u64, String), Reason> {
         let mut key = Vec::new();
         let request = records.read(line.as_bytes(), &mut key)?;
-        let shape = KeyShape::new(records.writer.missing().len());
+        let shape = KeyShape::new(records.values.writer.missing().len());
         Ok((request.at.as_nanos(), request.cost, shape.show(&key)))
     }
 

@@ -23,11 +23,10 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::formats::{DIALECTS, Dialect, Format, Headers};
-use super::key::KeyWriter;
-use super::request::{MISSING, Reason, Record, byte_count};
-use super::schema::{Cost, Unopened, Wanted};
-use super::timestamp::{self, TimeUnit};
+use super::formats::{DIALECTS, Dialect, Format};
+use super::key::NamedValues;
+use super::request::{MISSING, Reason, Record};
+use super::schema::{Unopened, Wanted};
 use crate::printable::{listed, printable};
 
 /// The prefix of our names for headers.
@@ -48,9 +47,7 @@ pub(crate) struct JsonRecords {
     /// The number of columns at the end that only distinguish a record from a message. They do not
     /// belong to the key.
     marks: usize,
-    pub(crate) writer: KeyWriter,
-    cost: Cost,
-    unit: TimeUnit,
+    pub(crate) values: NamedValues,
 }
 
 impl JsonRecords {
@@ -82,14 +79,8 @@ impl JsonRecords {
                 .into(),
             ));
         }
-        let writer = KeyWriter::new(wanted);
-        Ok(Self {
-            columns,
-            marks,
-            writer,
-            cost: wanted.cost,
-            unit: format.time_unit().unwrap_or(wanted.unit),
-        })
+        let values = NamedValues::new(wanted, format.time_unit().unwrap_or(wanted.unit));
+        Ok(Self { columns, marks, values })
     }
 
     pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Record, Reason> {
@@ -112,20 +103,11 @@ impl JsonRecords {
         for (column, value) in columns[..of_key].iter().zip(values) {
             texts.push(value.map_or(Ok(Cow::Borrowed(MISSING)), |value| column.text(value))?);
         }
-        let mut texts = texts.iter().map(AsRef::as_ref);
-        let mut next = || texts.next().unwrap_or(MISSING);
-        let time = next();
-        if time == MISSING {
+        if texts.first().is_none_or(|time| **time == *MISSING) {
             let name = printable(columns[0].name.as_bytes());
             return Err(format!("it has no field '{name}'").into());
         }
-        let at = timestamp::read(time, self.unit)?;
-        let cost = match self.cost {
-            Cost::One => 1,
-            Cost::Bytes => byte_count(next())?,
-        };
-        self.writer.write(key, texts);
-        Ok(Record { at, cost })
+        self.values.read(texts.iter(), key)
     }
 }
 
@@ -232,10 +214,10 @@ impl JsonColumns {
                 None => Field::Own(field),
             };
             match (field, dialect.headers) {
-                (Field::Header(header), Headers::Capitalised(prefix)) => {
+                (Field::Header(header), Some(prefix)) => {
                     JsonColumn::new(format!("{prefix}{}", capitalised(header)), true)
                 }
-                (Field::Header(header), Headers::None) => JsonColumn::new(format!("{HEADER}{header}"), false),
+                (Field::Header(header), None) => JsonColumn::new(format!("{HEADER}{header}"), false),
                 (Field::Own(other), _) => match dialect.fields.iter().find(|(ours, _)| *ours == other) {
                     Some((_, theirs)) => {
                         let name = theirs.iter().find(has).unwrap_or(&theirs[0]);
@@ -366,6 +348,7 @@ impl JsonColumn {
 mod tests {
     use super::*;
     use crate::replay::log::key::KeyShape;
+    use crate::replay::log::schema::Cost;
     use crate::replay::log::schema::tests::wanted;
 
     const FIRST: &[u8] = br#"{"time": 7, "ip": "h", "bytes": 1, "path": "/"}"#;
@@ -465,7 +448,7 @@ mod tests {
             let mut key = Vec::new();
             assert!(records.read(line.as_bytes(), &mut key).is_ok(), "{line}");
             assert_eq!(key, value.as_bytes(), "{line}");
-            assert_eq!(records.writer.missing(), [u64::from(value == "-")]);
+            assert_eq!(records.values.writer.missing(), [u64::from(value == "-")]);
         }
     }
 }

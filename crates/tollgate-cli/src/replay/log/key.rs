@@ -15,9 +15,10 @@ use tollgate_http::program::PathTemplates;
 
 use super::address::Addresses;
 use super::path;
-use super::request::MISSING;
+use super::request::{MISSING, Reason, Record, byte_count};
 use super::request_line::Part;
-use super::schema::Wanted;
+use super::schema::{Cost, Wanted};
+use super::timestamp::{self, TimeUnit};
 
 use crate::printable::printable;
 
@@ -43,6 +44,38 @@ pub(crate) struct KeyWriter {
     templates: Option<Arc<PathTemplates>>,
 }
 
+/// Reads the values of a log whose fields have names: the time, the bytes if they are needed, and
+/// the key's fields.
+#[derive(Debug)]
+pub(crate) struct NamedValues {
+    pub(crate) writer: KeyWriter,
+    cost: Cost,
+    unit: TimeUnit,
+}
+
+impl NamedValues {
+    /// Times that are numbers are in `unit`.
+    pub(crate) fn new(wanted: &Wanted, unit: TimeUnit) -> Self {
+        Self { writer: KeyWriter::new(wanted), cost: wanted.cost, unit }
+    }
+
+    /// Reads the values of a line, and writes its key.
+    pub(crate) fn read(
+        &mut self,
+        mut values: impl Iterator<Item: AsRef<[u8]>>,
+        key: &mut Vec<u8>,
+    ) -> Result<Record, Reason> {
+        let missing = || Reason::from("it has no time");
+        let at = timestamp::read(values.next().ok_or_else(missing)?.as_ref(), self.unit)?;
+        let cost = match self.cost {
+            Cost::One => 1,
+            Cost::Bytes => values.next().map_or(Ok(0), |bytes| byte_count(bytes.as_ref()))?,
+        };
+        self.writer.write(key, values);
+        Ok(Record { at, cost })
+    }
+}
+
 /// How the value of a field is counted.
 #[derive(Clone, Copy, Debug)]
 enum FieldKind {
@@ -59,10 +92,8 @@ impl KeyWriter {
         let kind = |field: &String| match &**field {
             "ip" | "forwarded" => FieldKind::Address,
             "path" => FieldKind::Path,
-            "method" => FieldKind::Request(Part::Method),
-            "uri" | TARGET => FieldKind::Request(Part::Target),
-            "protocol" => FieldKind::Request(Part::Protocol),
-            _ => FieldKind::Text,
+            TARGET => FieldKind::Request(Part::Target),
+            field => Part::named(field).map_or(FieldKind::Text, FieldKind::Request),
         };
         Self {
             shape: KeyShape::new(fields),

@@ -79,8 +79,8 @@ impl Records {
     fn writer(&self) -> &KeyWriter {
         match &self.kind {
             Kind::Text(records) => &records.writer,
-            Kind::Json(records) => &records.writer,
-            Kind::Csv(records) => &records.writer,
+            Kind::Json(records) => &records.values.writer,
+            Kind::Csv(records) => &records.values.writer,
         }
     }
 
@@ -108,7 +108,7 @@ impl Records {
     pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Record>, Reason> {
         let is_record = |text: &[u8]| {
             let mut wanted = self.wanted.clone();
-            if TEXTS.iter().any(|text| text.format == self.format) {
+            if TEXTS.iter().any(|text| text.0 == self.format) {
                 // A client can write a time into the part of a long line, but not the quotes around
                 // a request.
                 wanted.key.push("method".to_owned());

@@ -24,7 +24,7 @@ use super::key::KeyWriter;
 use super::layout::{FIELDS_DIRECTIVE, Layout};
 use super::path::unescaped;
 use super::request::{MISSING, Reason, Record, byte_count};
-use super::request_line::RequestLine;
+use super::request_line::Part;
 use super::schema::{Cost, Unopened, Wanted, unknown_field};
 use super::timestamp::{Stamps, TimeUnit};
 use crate::printable::printable;
@@ -33,11 +33,10 @@ use crate::printable::printable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FieldSource {
     Column(usize),
-    /// Parts of the `request` column.
-    Method(usize),
-    Uri(usize),
+    /// A part of the `request` column.
+    Part(usize, Part),
+    /// The path in the `request` column.
     Path(usize),
-    Protocol(usize),
     /// The column with the path and, if the log has one, the column with the query.
     Target(usize, Option<usize>),
 }
@@ -77,7 +76,7 @@ impl TextRecords {
     ///
     /// Returns an error if the log has no column for a required field.
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
-        let layout = match TEXTS.iter().find(|text| text.format == format) {
+        let layout = match TEXTS.iter().find(|text| text.0 == format) {
             Some(text) => Layout::of(text),
             None => Layout::named_by(first).map_err(Unopened::NotARecord)?,
         };
@@ -125,12 +124,8 @@ impl TextRecords {
         };
         let value = |source: &FieldSource| match *source {
             FieldSource::Column(index) => Cow::Borrowed(column(index)),
-            FieldSource::Method(index) => Cow::Borrowed(RequestLine::method_of(column(index))),
-            FieldSource::Uri(index) => Cow::Borrowed(RequestLine::split(column(index)).uri),
-            FieldSource::Protocol(index) => Cow::Borrowed(RequestLine::split(column(index)).protocol),
-            FieldSource::Path(index) => {
-                unescaped(RequestLine::split(column(index)).uri, self.format.escapes())
-            }
+            FieldSource::Part(index, part) => Cow::Borrowed(part.of_line(column(index))),
+            FieldSource::Path(index) => unescaped(Part::Target.of_line(column(index)), self.format.escapes()),
             FieldSource::Target(path, query) => match query.map(column) {
                 Some(query) if !query.is_empty() && query != MISSING => {
                     Cow::Owned([column(path), b"?", query].concat())
@@ -166,8 +161,8 @@ pub(crate) fn recognise(line: &[u8]) -> Result<Format, Reason> {
     let mut reason = Reason::from("it has no columns of any format");
     for text in &TEXTS {
         match is_one(line, text) {
-            Ok(()) => return Ok(text.format),
-            Err(why) if text.format == Format::Common => reason = why,
+            Ok(()) => return Ok(text.0),
+            Err(why) if text.0 == Format::Common => reason = why,
             Err(_) => {}
         }
     }
@@ -190,13 +185,13 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
                 return Err("the bytes are neither a number nor '-'".into());
             }
             "type" if !ALB_TYPES.contains(&column) => return Err("it begins with no type of requests".into()),
-            "host" if text.format != Format::Envoy && !column.iter().all(is_of_host) => {
+            "host" if text.0 != Format::Envoy && !column.iter().all(is_of_host) => {
                 return Err("it begins with no virtual host".into());
             }
             // This column may contain text that a client sent, including spaces. However, the line
             // that determines the format must not contain spaces here, except for one after each
             // comma.
-            "ip" if !matches!(text.format, Format::Alb | Format::Haproxy) => {
+            "ip" if !matches!(text.0, Format::Alb | Format::Haproxy) => {
                 let spaces = column.iter().filter(|&&byte| byte == b' ').count();
                 if spaces != column.iter().filter(|&&byte| byte == b',').count() {
                     return Err("the text before the time is not 'ip ident user'".into());
@@ -206,7 +201,7 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
         }
     }
     let rest = &line[rest..];
-    let is_whole = match text.format {
+    let is_whole = match text.0 {
         Format::NginxMain | Format::Envoy => rest.is_empty(),
         // In Combined Log Format, a quoted referer follows the bytes. Any other text after the
         // bytes is a field that the site added.
@@ -239,12 +234,12 @@ impl Plan {
                 column("cs-uri-stem").map(|stem| FieldSource::Target(stem, column("cs-uri-query")))
             }
             (Format::W3c, field) => w3c(field).or_else(|| column(field)).map(FieldSource::Column),
-            (_, "method") => column("request").map(FieldSource::Method),
-            (_, "uri") => column("request").map(FieldSource::Uri),
             (_, "path") => column("request").map(FieldSource::Path),
-            (_, "protocol") => column("request").map(FieldSource::Protocol),
             (_, "time" | "request") => None,
-            (_, field) => column(field).filter(|_| !field.starts_with('{')).map(FieldSource::Column),
+            (_, field) => match Part::named(field) {
+                Some(part) => column("request").map(|index| FieldSource::Part(index, part)),
+                None => column(field).filter(|_| !field.starts_with('{')).map(FieldSource::Column),
+            },
         };
         let known = || -> Vec<String> {
             let theirs = layout.names.iter().map(|name| name.to_string());
@@ -307,11 +302,7 @@ impl Plan {
 impl FieldSource {
     fn last_column(self) -> usize {
         match self {
-            Self::Column(column)
-            | Self::Method(column)
-            | Self::Uri(column)
-            | Self::Path(column)
-            | Self::Protocol(column) => column,
+            Self::Column(column) | Self::Part(column, _) | Self::Path(column) => column,
             Self::Target(path, query) => path.max(query.unwrap_or(0)),
         }
     }

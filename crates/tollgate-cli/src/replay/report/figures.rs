@@ -192,10 +192,8 @@ impl Report {
         let missing = fields.iter().zip(&log.missing).filter(|&(_, &requests)| requests > 0);
         let missing =
             missing.map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests });
-        let reported = |entry: &&Entry| match entry {
-            Entry::Tried(trial) => settings.compare || trial.algorithm == engine.algorithm(),
-            Entry::Refused { .. } => settings.compare,
-        };
+        let is_reported =
+            |entry: &&Entry| settings.compare || entry.algorithm == engine.algorithm() && entry.trial.is_ok();
         let by_fields = engine.limits.iter().find(|limit| limit.fields.is_some());
         Self {
             key_quotas: key_quotas.zip(by_fields).map(|(own, limit)| KeysWithQuotas {
@@ -218,7 +216,7 @@ impl Report {
             results: engine
                 .entries
                 .iter()
-                .filter(reported)
+                .filter(is_reported)
                 .map(|entry| AlgorithmResult::new(entry, engine, log))
                 .collect(),
             timeline: TimelineRows::new(timeline),
@@ -304,15 +302,10 @@ impl LimitReport {
 
 impl AlgorithmResult {
     pub(crate) fn new(entry: &Entry, engine: &Engine, log: &LogSummary) -> Self {
-        match entry {
-            Entry::Tried(trial) => Self {
-                algorithm: trial.algorithm.to_string(),
-                refused: None,
-                figures: Some(Figures::new(trial, engine, log)),
-            },
-            Entry::Refused { algorithm, why } => {
-                Self { algorithm: algorithm.to_string(), refused: Some(why.clone()), figures: None }
-            }
+        Self {
+            algorithm: entry.algorithm.to_string(),
+            refused: entry.trial.as_ref().err().cloned(),
+            figures: entry.trial.as_ref().ok().map(|trial| Figures::new(trial, engine, log)),
         }
     }
 }

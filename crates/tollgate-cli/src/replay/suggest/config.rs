@@ -1,12 +1,8 @@
 //! Writes a file with which the proxy enforces the suggested limit.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-
 use super::report::Suggestion;
 use super::settings::SuggestSettings;
 use crate::failure::Failure;
-use crate::printable::printable_path;
 use crate::replay::args::key::{FORWARDED, key_of_proxy};
 use crate::replay::decisions::sink::Sink;
 use crate::replay::log::json::HEADER;
@@ -14,34 +10,16 @@ use crate::replay::log::json::HEADER;
 /// The name of the limit in the file.
 const NAME: &str = "suggested";
 
-/// The file to write.
-pub(crate) struct Target {
-    sink: Sink,
-    path: PathBuf,
-}
-
-impl Target {
-    /// Opens the file given by `--config-out`, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the proxy cannot limit by this key, if the file cannot be written, or if
-    /// the file is one of the logs.
-    pub(crate) fn open(settings: &SuggestSettings) -> Result<Option<Self>, Failure> {
-        let Some(path) = &settings.config_out else { return Ok(None) };
-        key(settings)?;
-        let sink = Sink::open("--config-out", path, &[("the log it reads", &settings.inputs)])?;
-        Ok(Some(Self { sink, path: path.clone() }))
-    }
-
-    pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
-        let written = self.sink.write_all(text.as_bytes());
-        let done = written.and_then(|()| self.sink.finish());
-        done.map_err(|error| match self.path == Path::new("-") {
-            true => Failure::writing_stdout(&error),
-            false => Failure::writing(printable_path(&self.path), &error),
-        })
-    }
+/// Opens the file given by `--config-out`, if there is one.
+///
+/// # Errors
+///
+/// Returns an error if the proxy cannot limit by this key, if the file cannot be written, or if the
+/// file is one of the logs.
+pub(crate) fn open(settings: &SuggestSettings) -> Result<Option<Sink>, Failure> {
+    let Some(path) = &settings.config_out else { return Ok(None) };
+    key(settings)?;
+    Sink::open("--config-out", path, &[("the log it reads", &settings.inputs)]).map(Some)
 }
 
 fn key(settings: &SuggestSettings) -> Result<String, Failure> {

@@ -89,10 +89,9 @@ pub enum Amount {
 
 impl Share {
     pub(crate) fn of(self, requests: u64, clients: u64) -> Allowed {
-        if self.of_clients {
-            Allowed::Clients(self.amount.of(clients))
-        } else {
-            Allowed::Requests(self.amount.of(requests))
+        match self.of_clients {
+            true => Allowed { requests: None, clients: Some(self.amount.of(clients)) },
+            false => Allowed { requests: Some(self.amount.of(requests)), clients: None },
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::replay::suggest::trace::Trace;
 pub struct Suggestion {
     pub(crate) key: String,
     pub(crate) log: Log<OfClients>,
-    pub(crate) allowed: Most,
+    pub(crate) allowed: Allowed,
     /// `null` if the algorithm accepts no quota that is large enough.
     pub(crate) suggested: Option<SuggestedLimit>,
     pub(crate) rows: Vec<Row>,
@@ -40,13 +40,6 @@ pub(crate) struct OfClients {
     pub(crate) number: usize,
     pub(crate) peak_per_second: u64,
     pub(crate) peak_per_second_of_one_client: u64,
-}
-
-/// The number of requests or of clients that may be denied. Exactly one field is set.
-#[derive(Debug, Serialize)]
-pub(crate) struct Most {
-    pub(crate) requests: Option<u64>,
-    pub(crate) clients: Option<u64>,
 }
 
 /// The suggested limit.
@@ -105,10 +98,7 @@ impl Suggestion {
         Self {
             key: printable(settings.wanted.key.join("+").as_bytes()),
             log: of_log(trace),
-            allowed: match allowed {
-                Allowed::Requests(most) => Most { requests: Some(most), clients: None },
-                Allowed::Clients(most) => Most { requests: None, clients: Some(most) },
-            },
+            allowed,
             suggested,
             rows,
             clients,
