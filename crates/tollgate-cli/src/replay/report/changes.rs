@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::figures::Stretch;
 use super::quantity::{duration, grouped, plural, share};
+use super::stretch::Stretch;
 use crate::printable::{cut, printable};
 use crate::replay::changes::{Changed, Changes};
 

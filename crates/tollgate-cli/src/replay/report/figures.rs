@@ -10,6 +10,7 @@ use super::changes::ChangesReport;
 use super::log::Log;
 use super::notes;
 use super::quantity;
+use super::stretch::Stretch;
 use crate::printable::{listed, printable};
 use crate::replay::engine::limit::{Counts, Limit, RefusedKey};
 use crate::replay::engine::trial::{Compliant, Totals, Trial, Wait};
@@ -144,32 +145,6 @@ pub(crate) struct LongestWait {
 pub(crate) struct TimelineRows {
     pub(crate) seconds_per_row: u64,
     pub(crate) rows: Vec<Stretch<Count>>,
-}
-
-/// A stretch of time, and the counts of its requests.
-#[derive(Debug, Serialize)]
-pub(crate) struct Stretch<C> {
-    #[serde(skip)]
-    second: u64,
-    start: String,
-    #[serde(flatten)]
-    pub(crate) count: C,
-}
-
-impl<C: From<Count>> Stretch<C> {
-    pub(crate) fn all(timeline: &Timeline) -> Vec<Self> {
-        let stretch = |(second, count): (u64, Count)| Self {
-            second,
-            start: quantity::rfc3339(second.saturating_mul(1_000_000_000)),
-            count: count.into(),
-        };
-        timeline.stretches().map(stretch).collect()
-    }
-
-    /// Returns the start of the stretch, as a date and a time of day in UTC.
-    pub(crate) fn date_and_time(&self) -> String {
-        quantity::date_and_time(self.second.saturating_mul(1_000_000_000))
-    }
 }
 
 #[derive(Debug, Serialize)]
