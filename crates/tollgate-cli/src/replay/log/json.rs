@@ -316,6 +316,10 @@ impl JsonColumn {
         let raw = value.get();
         let kind = match raw.as_bytes().first() {
             Some(b'{') => "an object",
+            // A list of objects is returned as written.
+            Some(b'[') if self.is_optional && raw.as_bytes().get(1) == Some(&b'{') => {
+                return Ok(Cow::Borrowed(raw.as_bytes()));
+            }
             Some(b'[') if self.is_optional => {
                 return match serde_json::from_str::<Vec<String>>(raw) {
                     Ok(values) => {
