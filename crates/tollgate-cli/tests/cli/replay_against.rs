@@ -1,6 +1,8 @@
 //! Tests that `tollgate replay --against` finds the same differences as two separate replays.
 
-use crate::program::{LOG, decided, json, log, refusal, replay, replay_stdin, text};
+#[cfg(feature = "proxy")]
+use crate::program::refusal;
+use crate::program::{LOG, decided, json, log, replay, replay_stdin, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
