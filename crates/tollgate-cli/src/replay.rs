@@ -51,12 +51,13 @@ use tollgate_http::program::{Fact, facts};
 use tollgate_http::settings::LimitPart;
 
 use changes::Changes;
-use columns::Arrived;
+use columns::Content;
 use decisions::Decisions;
 use engine::{Answer, Building, Engine, Limits};
 #[cfg(feature = "html")]
 use html::Page;
 use key_quotas::KeyQuotas;
+use log::request::Arrived;
 use need::Need;
 use position::Position;
 use progress::Progress;
@@ -64,7 +65,7 @@ use reading::{Logs, Reader};
 use report::changes::ChangesReport;
 use report::figures::{Findings, Report};
 use settings::{Against, ConfigFile};
-use source::{Line as OfRequest, Requests};
+use source::Requests;
 use timeline::Timeline;
 
 use crate::failure::Failure;
@@ -109,6 +110,7 @@ pub struct Replay<'s> {
     /// The engine that enforces the limits. It is built when the first log is opened, because it
     /// depends on the kind of log.
     engine: Option<Engine>,
+    /// The limits to compare with.
     against: Option<Compared>,
     request: Request<()>,
     /// All requests and their values, if they must be sorted before they are judged.
@@ -234,18 +236,16 @@ impl<'s> Replay<'s> {
         {
             requests.fill(arrived.ip, values, &mut self.request);
         }
-        let Arrived { at, cost, duration_ns, ip, is_early_refusal, .. } = arrived;
-        let line = engine::Line { at, duration_ns, cost, position, ip, key };
-        let answer = engine.judge(&self.request, line);
-        self.logs.summary.judged_later_than_stamped.add(at, answer.at);
+        let answer = engine.judge(&self.request, &arrived, key, position);
+        self.logs.summary.judged_later_than_stamped.add(arrived.at, answer.at);
         self.timeline.count(answer.at.as_nanos() / 1_000_000_000, answer.passes());
-        self.findings.passed_without_record += u64::from(answer.passes() && is_early_refusal);
+        self.findings.passed_without_record += u64::from(answer.passes() && arrived.is_early_refusal);
         #[cfg(feature = "html")]
         if let Some(page) = &mut self.page {
             page.judged(engine, &answer);
         }
         if let Some(Compared { engine: Some(other), changes, .. }) = &mut self.against {
-            let before = other.judge(&self.request, line);
+            let before = other.judge(&self.request, &arrived, key, position);
             count_change(changes, [(&*other, &before), (&*engine, &answer)]);
         }
         match &mut self.decisions {
@@ -375,8 +375,8 @@ impl Reader for Replay<'_> {
 
     /// Judges a request, or adds it to the requests to sort.
     #[inline]
-    fn take(&mut self, line: OfRequest, values: &[u8], position: Position) -> Result<(), Failure> {
-        let OfRequest::Request(arrived) = line else {
+    fn take(&mut self, content: Content, values: &[u8], position: Position) -> Result<(), Failure> {
+        let Content::Request(arrived) = content else {
             self.findings.no_requests += 1;
             return Ok(());
         };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use against::AgainstArgs;
 use clap::{Args, ValueEnum};
 use key::KeyArgs;
-use log::{LogArgs, UnitArg};
+use log::LogArgs;
 use tollgate::Algorithm;
 use tollgate_http::program::files;
 use tollgate_http::settings::LayerSettings;
@@ -21,6 +21,7 @@ use super::engine::Limits;
 use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::log::schema::Cost;
+use super::log::timestamp::TimeUnit;
 use super::settings::{ConfigFile, Settings, by_fields};
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
@@ -162,7 +163,7 @@ pub(crate) struct ReplayArgs {
 
     /// What a request costs: 1, or the bytes of its response ('-' is 0) [default: 1]
     #[arg(long, value_enum, help_heading = "Limit")]
-    cost: Option<CostArg>,
+    cost: Option<Cost>,
 
     /// The most keys that the limiter may track at a time. A key that has been idle for a second of
     /// the log's time loses its place to a new key [default: 1000000]
@@ -187,7 +188,7 @@ pub(crate) struct ReplayArgs {
     /// The unit of durations, for limits on requests in flight [default: the format's own unit,
     /// otherwise s]
     #[arg(long, value_enum, value_name = "UNIT", help_heading = "Log")]
-    duration_unit: Option<UnitArg>,
+    duration_unit: Option<TimeUnit>,
 
     /// How to write the report
     #[arg(long, value_enum, default_value_t = Output::Text, help_heading = "Output")]
@@ -214,13 +215,6 @@ pub(crate) struct ReplayArgs {
     /// How many of the most refused keys of each limit to show
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
     top: usize,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum CostArg {
-    #[value(name = "1")]
-    One,
-    Bytes,
 }
 
 /// The format of the report.
@@ -268,10 +262,7 @@ impl ReplayArgs {
         }
         let (layer, file) = self.from_file.take().unzip();
         let fields = self.key.fields()?;
-        let cost = match self.cost {
-            None | Some(CostArg::One) => Cost::One,
-            Some(CostArg::Bytes) => Cost::Bytes,
-        };
+        let cost = self.cost.unwrap_or(Cost::One);
         let mut limits = Limits {
             layer: layer.unwrap_or_default(),
             by_fields: Default::default(),
@@ -367,7 +358,7 @@ impl ReplayArgs {
             configs: configs.into_iter().map(Input::File).collect(),
             wanted,
             format: self.log.format(),
-            duration_unit: self.duration_unit.map(Into::into),
+            duration_unit: self.duration_unit,
             sort: self.log.sort,
             strict: self.log.strict,
             decisions: self.decisions,

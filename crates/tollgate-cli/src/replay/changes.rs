@@ -1,11 +1,12 @@
 //! Compares two configurations by counting the requests on which they decide differently.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::RandomState;
+use serde::Serialize;
 use tollgate::Tick;
 
-use super::timeline::Timeline;
+use super::timeline::{Count, Timeline};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -18,18 +19,27 @@ pub(crate) struct Changes {
     pub(crate) by_client: HashMap<String, Changed, RandomState>,
     /// The changed decisions, grouped by the limit that refuses the request before or after the
     /// change.
-    pub(crate) by_limit: HashMap<String, Changed, RandomState>,
+    pub(crate) by_limit: BTreeMap<String, Changed>,
     /// Newly passed and newly refused requests.
     pub(crate) timeline: Timeline,
 }
 
 /// The numbers of requests whose decision changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Changed {
     /// Requests that passed before, and are now refused.
+    #[serde(rename = "newly_refused")]
     pub(crate) refused: u64,
     /// Requests that were refused before, and now pass.
+    #[serde(rename = "newly_passed")]
     pub(crate) passed: u64,
+}
+
+/// The counts of the [timeline](Changes::timeline).
+impl From<Count> for Changed {
+    fn from(Count { passed, denied }: Count) -> Self {
+        Self { refused: denied, passed }
+    }
 }
 
 impl Changed {
@@ -52,7 +62,7 @@ impl Changes {
             same: 0,
             all: Changed::default(),
             by_client: HashMap::default(),
-            by_limit: HashMap::default(),
+            by_limit: BTreeMap::new(),
             timeline: Timeline::new(),
         }
     }

@@ -1,5 +1,8 @@
-//! Reads requests, with the columns that the limits need, from any log that the proxy did not
-//! write.
+//! Reads requests, with the columns that limits with names need.
+//!
+//! A log that the proxy did not write must have the needed columns. The proxy's own JSON log has
+//! always the same columns. They include the keys and the classes that the limits found, which are
+//! used in place of headers and queries ([`proxy_log`](super::proxy_log)).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,6 +12,7 @@ use tollgate_http::PeerAddr;
 use tollgate_http::program::Fact;
 
 use super::need::{Need, What};
+use super::proxy_log;
 use super::settings::Settings;
 use crate::printable::printable;
 use crate::replay::log::formats::{Escapes, Format};
@@ -16,10 +20,9 @@ pub(crate) use crate::replay::log::json::HEADER;
 use crate::replay::log::key::{KeyShape, TARGET};
 use crate::replay::log::path;
 use crate::replay::log::record::Records;
-use crate::replay::log::request::{MISSING, Reason, Request};
+use crate::replay::log::request::{Arrived, MISSING, Reason, Record};
 use crate::replay::log::schema::{Unopened, Wanted};
 use crate::replay::log::timestamp::{self, TimeUnit};
-use tollgate::Tick;
 
 /// Our names for all columns that are not headers.
 pub(crate) const NAMES: [&str; 7] = ["time", "ip", "method", "path", "uri", "host", "duration"];
@@ -36,31 +39,25 @@ enum Slot {
     Header(HeaderName),
     /// The method, for a log without the headers of preflights: each OPTIONS request counts as one.
     Options,
+    /// The answers of the proxy's limits.
+    Answers,
+    /// The name of the proxy's limit that refused the request.
+    RefusedBy,
 }
 
-/// A request: the time at which it arrived, its cost and, if the log contains it, its duration.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
-    pub(crate) at: Tick,
-    pub(crate) cost: u64,
-    pub(crate) duration_ns: u64,
-    pub(crate) ip: Option<IpAddr>,
-    /// Whether, according to the proxy's log, a limit refused the request before the other limits
-    /// were checked.
-    pub(crate) is_early_refusal: bool,
-    /// The length of the request's values. The key of limits by fields follows them.
-    pub(crate) key_start: usize,
-}
-
-impl Arrived {
-    /// Creates a request of which the log contains nothing else.
-    pub(crate) fn new(at: Tick, cost: u64) -> Self {
-        Self { at, cost, duration_ns: 0, ip: None, is_early_refusal: false, key_start: 0 }
-    }
-}
+/// The columns of the proxy's JSON log.
+const OF_PROXY: [(Slot, &str); 7] = [
+    (Slot::Ip, "ip"),
+    (Slot::Method, "method"),
+    (Slot::Target, TARGET),
+    (Slot::Host, "host"),
+    (Slot::Duration, "duration"),
+    (Slot::Answers, "limits"),
+    (Slot::RefusedBy, "refused_by"),
+];
 
 /// The content of a line.
-pub(crate) enum Found {
+pub(crate) enum Content {
     Request(Arrived),
     /// A line without a request.
     NoRequest,
@@ -98,7 +95,26 @@ impl Columns {
             ..settings.wanted.clone()
         };
         let mut names = settings.wanted.names.clone();
-        let (format, _) = Records::open(first, settings.format, &wanted(Vec::new(), names.clone()))?;
+        let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
+        let open = |format| Records::open(first, format, &wanted(Vec::new(), names.clone()));
+        // The proxy's log is recognised among other JSON, too.
+        let is_of_proxy = names.is_empty()
+            && matches!(settings.format, Some(Format::Json | Format::Tollgate) | None)
+            && open(Some(Format::Tollgate)).is_ok();
+        let (format, _) = open(if is_of_proxy { Some(Format::Tollgate) } else { settings.format })?;
+        let done = |columns: Vec<(Slot, String)>, names| {
+            let (_, records) = Records::open(first, Some(format), &wanted(keys(&columns), names))?;
+            let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
+            let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
+            let is_of_method = |need: &Need| matches!(need.what, What::Fact(Fact::Method | Fact::Preflight));
+            let reads_method = needs.iter().any(is_of_method);
+            let slots = columns.into_iter().map(|(slot, _)| slot).collect();
+            Ok((format, Self { records, slots, reads_method, format, duration_unit }))
+        };
+        if is_of_proxy {
+            names.push((TARGET.to_owned(), "path".to_owned()));
+            return done(OF_PROXY.map(|(slot, name)| (slot, name.to_owned())).into(), names);
+        }
         let theirs = |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
         if format.names_its_fields() {
             let asks = needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Query(_))));
@@ -116,7 +132,6 @@ impl Columns {
         if is_text(format) {
             columns.push((Slot::Method, "method".to_owned()));
         }
-        let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
         let refused = |need: &Need, why: &str| Unopened::Refused(lacking(need, why));
         let has_preflights = {
             let fields = preflight_headers().map(|header| format!("{HEADER}{header}"));
@@ -134,8 +149,9 @@ impl Columns {
             if columns.iter().any(|(other, _)| *other == slot) {
                 continue;
             }
-            if let Some(why) = why_lacking(&slot, &name, format, &names) {
-                return Err(refused(need, &why));
+            let is_named = || names.iter().any(|(ours, _)| *ours == name);
+            if matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named() {
+                return Err(refused(need, &format!("name its field, as in --fields {name}=FIELD")));
             }
             columns.push((slot, name));
             let open = Records::open(first, Some(format), &wanted(keys(&columns), names.clone()));
@@ -147,13 +163,7 @@ impl Columns {
                 Err(directive @ Unopened::Directive) => return Err(directive),
             }
         }
-        let (_, records) = Records::open(first, Some(format), &wanted(keys(&columns), names))?;
-        let slots = columns.into_iter().map(|(slot, _)| slot).collect();
-        let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
-        let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
-        let reads_method =
-            needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Method | Fact::Preflight)));
-        Ok((format, Self { records, slots, reads_method, format, duration_unit }))
+        done(columns, names)
     }
 
     /// Returns a reader of the same log for another thread, or `None` if lines in the log depend on
@@ -171,16 +181,20 @@ impl Columns {
 
     /// Reads one line, and writes its values into `values`, which must be empty. Returns `None` if
     /// the line describes the log, or is part of a split line that is still incomplete.
-    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Found>, Reason> {
-        let Some(Request { at, cost }) = self.records.read(line, values)? else { return Ok(None) };
+    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Content>, Reason> {
+        let Some(Record { at, cost }) = self.records.read(line, values)? else { return Ok(None) };
         let (mut duration_ns, mut ip) = (0, None);
+        let (mut answers, mut is_early_refusal) = (Vec::new(), false);
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
             match slot {
                 Slot::Method if !is_method(value) => {
-                    return Ok(Some(Found::NoRequest));
+                    return Ok(Some(Content::NoRequest));
+                }
+                Slot::Target if is_missing(value) && self.has_recorded_limits() => {
+                    return Ok(Some(Content::NoRequest));
                 }
                 Slot::Target if is_too_long(value, self.format.escapes()) => {
-                    return Ok(Some(Found::NoRequest));
+                    return Ok(Some(Content::NoRequest));
                 }
                 Slot::Ip if is_missing(value) => {}
                 Slot::Ip => {
@@ -202,15 +216,23 @@ impl Columns {
                         })?
                         .as_nanos();
                 }
+                Slot::Answers => answers = proxy_log::answers(value)?,
+                Slot::RefusedBy => is_early_refusal = proxy_log::is_early_refusal(&answers, value),
                 _ => {}
             }
         }
-        Ok(Some(Found::Request(Arrived { duration_ns, ip, ..Arrived::new(at, cost) })))
+        let arrived = Arrived { duration_ns, ip, is_early_refusal, ..Arrived::new(at, cost) };
+        Ok(Some(Content::Request(arrived)))
     }
 
     /// See [`Format::is_by_ends`].
     pub(crate) fn is_by_ends(&self) -> bool {
         self.format.is_by_ends()
+    }
+
+    /// Returns whether the log contains the keys and the classes that limits found.
+    pub(crate) fn has_recorded_limits(&self) -> bool {
+        self.slots.contains(&Slot::Answers)
     }
 
     /// Returns whether the log lacks the headers of preflights that the limits need, so that each
@@ -232,8 +254,9 @@ impl Columns {
             match slot {
                 Slot::Ip => set_peer(ip, request),
                 Slot::Method if !self.reads_method => {}
-                Slot::Method => set_method(value, request),
-                Slot::Target => set_target(&unescaped(), request),
+                Slot::Method => *request.method_mut() = Method::from_bytes(value).unwrap_or_default(),
+                // A target that is too long is not read as a request.
+                Slot::Target => *request.uri_mut() = uri(&unescaped()).unwrap_or_default(),
                 Slot::Host => set_header(HOST, &unescaped(), request),
                 Slot::Header(name) => set_header(name.clone(), &unescaped(), request),
                 Slot::Options if *value == *Method::OPTIONS.as_str().as_bytes() => {
@@ -241,7 +264,11 @@ impl Columns {
                         request.headers_mut().insert(header, HeaderValue::from_static("*"));
                     }
                 }
-                Slot::Options | Slot::Duration => {}
+                Slot::Answers => {
+                    let recorded = proxy_log::answers(value).map(proxy_log::recorded);
+                    request.extensions_mut().insert(recorded.unwrap_or_default());
+                }
+                Slot::Options | Slot::Duration | Slot::RefusedBy => {}
             }
         }
     }
@@ -291,13 +318,6 @@ fn slots(what: &What, format: Format, has_preflights: bool) -> Vec<(Slot, String
     vec![(slot, name.to_owned())]
 }
 
-/// Returns why logs in this format cannot have such a column, or `None` if they may have it.
-fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
-    let is_named = names.iter().any(|(ours, _)| ours == name);
-    (matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named)
-        .then(|| format!("name its field, as in --fields {name}=FIELD"))
-}
-
 fn lacking(need: &Need, why: &str) -> String {
     let what = match &need.what {
         What::Fact(fact) => fact.to_string(),
@@ -315,11 +335,11 @@ fn is_method(value: &[u8]) -> bool {
     is_word || !is_missing(value) && Method::from_bytes(value).is_ok()
 }
 
-pub(crate) fn is_missing(value: &[u8]) -> bool {
+fn is_missing(value: &[u8]) -> bool {
     value.is_empty() || value == MISSING
 }
 
-pub(crate) fn set_peer(ip: Option<IpAddr>, request: &mut http::Request<()>) {
+fn set_peer(ip: Option<IpAddr>, request: &mut http::Request<()>) {
     let peer = ip.map(|ip| PeerAddr(SocketAddr::new(ip, 0)));
     let extensions = request.extensions_mut();
     match (peer, extensions.get_mut::<PeerAddr>()) {
@@ -329,13 +349,9 @@ pub(crate) fn set_peer(ip: Option<IpAddr>, request: &mut http::Request<()>) {
     }
 }
 
-pub(crate) fn set_method(value: &[u8], request: &mut http::Request<()>) {
-    *request.method_mut() = Method::from_bytes(value).unwrap_or_default();
-}
-
 /// Sets a header, unless its value is missing in the log. Each line of the value becomes a line of
 /// the header.
-pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut http::Request<()>) {
+fn set_header(name: HeaderName, value: &[u8], request: &mut http::Request<()>) {
     if is_missing(value) {
         return;
     }
@@ -348,14 +364,9 @@ pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut http::Req
 
 /// Returns whether a target has a path that is too long for `http::Uri`. The proxy answers such a
 /// request with 414 before any limit applies.
-pub(crate) fn is_too_long(value: &[u8], escapes: Escapes) -> bool {
+fn is_too_long(value: &[u8], escapes: Escapes) -> bool {
     // Percent-encoding makes a target at most three times as long.
     value.len() > usize::from(u16::MAX) / 3 && uri(&path::unescaped(value, escapes)).is_none()
-}
-
-/// Sets a request's target, which must not be [too long](is_too_long).
-pub(crate) fn set_target(target: &[u8], request: &mut http::Request<()>) {
-    *request.uri_mut() = uri(target).unwrap_or_default();
 }
 
 /// Returns a request's target. As in the proxy, bytes that are not allowed in a target are

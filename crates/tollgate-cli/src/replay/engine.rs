@@ -23,6 +23,7 @@ use tollgate_http::{KeyPart, LayerError, RateLimitLayer, WhenNoKey};
 
 use super::key_quotas::KeyQuotas;
 use super::log::key::KeyShape;
+use super::log::request::Arrived;
 use super::position::Position;
 use crate::failure::Failure;
 use crate::layer_error::refused;
@@ -99,11 +100,11 @@ impl Limits {
     }
 }
 
-/// An algorithm's trial, or the reason why the algorithm does not accept the limits. The reason
+/// An algorithm with its trial, or with the reason why it does not accept the limits. The reason
 /// begins with the option that gives what was refused.
-pub(crate) enum Entry {
-    Tried(Box<Trial>),
-    Refused { algorithm: Algorithm, why: String },
+pub(crate) struct Entry {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) trial: Result<Box<Trial>, String>,
 }
 
 /// The classes of requests that a limit does not define, each with its number of requests.
@@ -133,19 +134,6 @@ pub(crate) struct Engine {
     without_key: Vec<usize>,
     /// The keys of the current request.
     keys: Vec<u8>,
-}
-
-/// A line of a log.
-#[derive(Clone, Copy)]
-pub(crate) struct Line<'l> {
-    pub(crate) at: Tick,
-    pub(crate) duration_ns: u64,
-    pub(crate) cost: u64,
-    pub(crate) position: Position,
-    /// The address of the client.
-    pub(crate) ip: Option<IpAddr>,
-    /// The key of limits by fields.
-    pub(crate) key: &'l [u8],
 }
 
 /// The answer to a request.
@@ -207,9 +195,9 @@ impl Engine {
         let entries: Vec<Entry> = Algorithm::ALL
             .into_iter()
             .filter(|algorithm| building.compares || *algorithm == settings.algorithm)
-            .map(|algorithm| match trial(algorithm, limits, &all, building.key_quotas) {
-                Ok(trial) => Entry::Tried(Box::new(trial)),
-                Err(why) => Entry::Refused { algorithm, why },
+            .map(|algorithm| {
+                let trial = trial(algorithm, limits, &all, building.key_quotas).map(Box::new);
+                Entry { algorithm, trial }
             })
             .collect();
         let main = main(&entries, settings, building)?;
@@ -237,25 +225,33 @@ impl Engine {
     }
 
     /// Decides a request with all algorithms, and returns the answer of the one that is reported.
+    /// `key` is the key of limits by fields.
     #[inline]
-    pub(crate) fn judge(&mut self, request: &Request<()>, line: Line<'_>) -> Answer {
+    pub(crate) fn judge(
+        &mut self,
+        request: &Request<()>,
+        arrived: &Arrived,
+        key: &[u8],
+        position: Position,
+    ) -> Answer {
+        let Arrived { at, cost, duration_ns, ip, .. } = *arrived;
         if self.now == Tick::ZERO {
-            self.trials().for_each(|trial| trial.begin(line.at));
+            self.trials().for_each(|trial| trial.begin(at));
         }
-        self.now = self.now.max(line.at);
-        let is_refused = self.find(request, &line);
+        self.now = self.now.max(at);
+        let is_refused = self.find(request, ip, key);
         let asked = Asked {
             applied: &self.applied,
             refusing: &self.refusing,
             is_refused,
             now: self.now,
-            duration_ns: line.duration_ns,
-            cost: line.cost,
-            position: line.position,
+            duration_ns,
+            cost,
+            position,
         };
         let mut binding = None;
         for (number, entry) in self.entries.iter_mut().enumerate() {
-            if let Entry::Tried(trial) = entry {
+            if let Ok(trial) = &mut entry.trial {
                 let found = trial.judge(&self.limits, &asked);
                 if number == self.main {
                     binding = found;
@@ -268,7 +264,7 @@ impl Engine {
     /// Finds the limits that apply to a request. Returns whether the last of the refusing limits
     /// refuses the request.
     #[inline]
-    fn find(&mut self, request: &Request<()>, line: &Line<'_>) -> bool {
+    fn find(&mut self, request: &Request<()>, ip: Option<IpAddr>, key: &[u8]) -> bool {
         let Self { layer, by_address, ipv6_prefix, limits, applied, refusing, without_key, keys, .. } = self;
         applied.clear();
         refusing.clear();
@@ -281,7 +277,7 @@ impl Engine {
             let (class, refuses) = match applies {
                 Applies::Key(class, parts) => {
                     match it.fields {
-                        Some(_) => keys.extend_from_slice(line.key),
+                        Some(_) => keys.extend_from_slice(key),
                         None => write_key(parts, keys),
                     }
                     match it.classes[class].1 {
@@ -313,7 +309,7 @@ impl Engine {
             Some(layer) => program::applicable(layer, request, add),
             None => {
                 for (limit, by_address) in by_address.iter().enumerate() {
-                    let goes_on = match (by_address, line.ip) {
+                    let goes_on = match (by_address, ip) {
                         (None, _) => add(limit, Applies::Key(0, &[])),
                         (Some(_), Some(ip)) => {
                             add(limit, Applies::Key(0, &[KeyPart::address(ip, *ipv6_prefix)]))
@@ -342,10 +338,7 @@ impl Engine {
     #[inline]
     fn count(&mut self, binding: Option<usize>, is_refused: bool) -> Answer {
         let Self { limits, entries, main, applied, refusing, without_key, .. } = self;
-        let decisions = match &entries[*main] {
-            Entry::Tried(trial) => trial.decisions(),
-            Entry::Refused { .. } => &[],
-        };
+        let decisions = entries[*main].trial.as_ref().map_or(&[][..], |trial| trial.decisions());
         let mut answer = Answer { at: self.now, outcome: None, by: None, place: None };
         for it in refusing.iter() {
             let limit = &mut limits[it.limit];
@@ -405,23 +398,17 @@ impl Engine {
     }
 
     fn trials(&self) -> impl Iterator<Item = &Trial> {
-        self.entries.iter().filter_map(|entry| match entry {
-            Entry::Tried(trial) => Some(&**trial),
-            Entry::Refused { .. } => None,
-        })
+        self.entries.iter().filter_map(|entry| entry.trial.as_deref().ok())
     }
 
     /// Returns the trial whose decisions are reported.
     pub(crate) fn main(&self) -> Option<&Trial> {
-        match &self.entries[self.main] {
-            Entry::Tried(trial) => Some(trial),
-            Entry::Refused { .. } => None,
-        }
+        self.entries[self.main].trial.as_deref().ok()
     }
 
     /// Returns the algorithm whose decisions are reported.
     pub(crate) fn algorithm(&self) -> Algorithm {
-        self.main().map_or_else(Algorithm::default, |trial| trial.algorithm)
+        self.entries[self.main].algorithm
     }
 
     /// Returns the limits that counted the last request, or refused it without counting it.
@@ -544,14 +531,14 @@ fn set_key_quotas(
 fn main(entries: &[Entry], settings: &LayerSettings, building: &Building<'_>) -> Result<usize, Failure> {
     let mut reasons = Vec::new();
     let mut accepting = Vec::new();
-    for (number, entry) in entries.iter().enumerate() {
-        match entry {
-            Entry::Tried(trial) if trial.algorithm == settings.algorithm => return Ok(number),
-            Entry::Tried(_) => accepting.push(number),
-            Entry::Refused { algorithm, why } if !building.shows_all && *algorithm == settings.algorithm => {
+    for (number, Entry { algorithm, trial }) in entries.iter().enumerate() {
+        match trial {
+            Ok(_) if *algorithm == settings.algorithm => return Ok(number),
+            Ok(_) => accepting.push(number),
+            Err(why) if !building.shows_all && *algorithm == settings.algorithm => {
                 return Err(Failure::refused(why));
             }
-            Entry::Refused { algorithm, why } => reasons.push(format!("\n  {algorithm}: {why}")),
+            Err(why) => reasons.push(format!("\n  {algorithm}: {why}")),
         }
     }
     accepting.first().copied().ok_or_else(|| {

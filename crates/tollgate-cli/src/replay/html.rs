@@ -9,24 +9,21 @@ mod clients;
 mod markup;
 mod page;
 mod parts;
-mod rates;
 mod seen;
 mod svg;
 mod waits;
 
-use std::io::Write;
 use std::path::Path;
 
 use super::decisions::sink::{ReadFiles, Sink};
 use super::engine::{Answer, Engine};
 use super::html_settings::HtmlSettings;
 use super::log::summary::LogSummary;
-use super::report::figures::{Outcome, Report};
+use super::report::figures::{AlgorithmResult, Report};
 use super::settings::Settings;
 use super::timeline::Timeline;
 use crate::failure::Failure;
-use crate::printable::printable_path;
-use clients::Clients;
+use clients::ClientNames;
 use page::Facts;
 use seen::Seen;
 
@@ -65,26 +62,25 @@ impl<'s> Page<'s> {
     /// Returns an error if the file cannot be written, or if the system provides no random numbers
     /// for the hashes.
     pub(crate) fn write(
-        mut self,
+        self,
         settings: &Settings,
         report: &Report,
         engine: &Engine,
         log: &LogSummary,
         timeline: &Timeline,
     ) -> Result<(), Failure> {
-        let all: Vec<Outcome> = engine.entries.iter().map(|entry| Outcome::new(entry, engine, log)).collect();
+        let all: Vec<AlgorithmResult> =
+            engine.entries.iter().map(|entry| AlgorithmResult::new(entry, engine, log)).collect();
         let facts = Facts {
             settings: self.settings,
             limits: &settings.limits,
             report,
             algorithms: &all,
             engine,
-            clients: Clients::new(self.settings.are_clients_hashed)?,
+            clients: ClientNames::new(self.settings.are_clients_hashed)?,
             timeline,
             seen: &self.seen,
         };
-        let written = self.sink.write_all(page::page(&facts).as_bytes());
-        let done = written.and_then(|()| self.sink.finish());
-        done.map_err(|error| Failure::writing(printable_path(&self.settings.path), &error))
+        self.sink.write_whole(&self.settings.path, &page::page(&facts))
     }
 }

@@ -1,15 +1,12 @@
 //! The inputs of a replay: files and standard input.
 
-use std::cell::Cell;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use crate::failure::Failure;
 use crate::printable::printable_path;
-use crate::replay::log::lines::Counted;
 
 /// One log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,15 +31,10 @@ impl Input {
         if argument == Path::new("-") { Self::Stdin } else { Self::File(argument) }
     }
 
-    /// Opens the log. Reading it increases `count` by the number of bytes read, before
-    /// decompression.
-    pub(crate) fn open(&self, count: Rc<Cell<u64>>) -> Result<Box<dyn Read>, Failure> {
+    pub(crate) fn open(&self) -> Result<Box<dyn Read>, Failure> {
         Ok(match self {
-            Self::Stdin => Box::new(Counted::new(io::stdin().lock(), count)),
-            Self::File(path) => {
-                let file = File::open(path).map_err(|error| Failure::reading(self, &error))?;
-                Box::new(Counted::new(file, count))
-            }
+            Self::Stdin => Box::new(io::stdin().lock()),
+            Self::File(path) => Box::new(File::open(path).map_err(|error| Failure::reading(self, &error))?),
         })
     }
 }

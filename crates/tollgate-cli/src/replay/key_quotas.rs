@@ -6,9 +6,7 @@
 //! form in which it is counted or to its template, and an IPv6 address to its whole network.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::io;
-use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 use tollgate::Quota;
@@ -44,20 +42,16 @@ pub(crate) struct KeyQuota {
 }
 
 /// Reads a file's records, and stores the keys of the records read so far.
-struct Records<'r> {
+struct QuotaRecords<'r> {
     input: &'r Input,
     /// The names of the key's fields.
     fields: &'r [String],
     line: LineReader,
     record: csv::ByteRecord,
     writer: KeyWriter,
-    given: HashMap<Box<[u8]>, Given, RandomState>,
-}
-
-#[derive(Clone, Copy)]
-struct Given {
-    quota: Quota,
-    line: u64,
+    quotas: Vec<KeyQuota>,
+    /// The line of each key.
+    lines: HashMap<Box<[u8]>, u64, RandomState>,
 }
 
 impl KeyQuotas {
@@ -69,14 +63,15 @@ impl KeyQuotas {
     /// a limit, or if a key occurs twice.
     pub(crate) fn read(input: &Input, wanted: &Wanted) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
-        let mut lines = Lines::new(input.open(Rc::default())?);
-        let mut records = Records {
+        let mut lines = Lines::new(input.open()?);
+        let mut records = QuotaRecords {
             input,
             fields: &wanted.key,
             line: LineReader::new(),
             record: csv::ByteRecord::new(),
             writer: KeyWriter::new(wanted),
-            given: HashMap::default(),
+            quotas: Vec::new(),
+            lines: HashMap::default(),
         };
         let mut number = 0;
         while let Some(line) = lines.next_line().map_err(unreadable)? {
@@ -90,11 +85,7 @@ impl KeyQuotas {
                 }
             }
         }
-        let given = records.given.into_iter();
-        let quota = |(key, Given { quota, line })| KeyQuota { key, quota, line };
-        let mut quotas: Vec<KeyQuota> = given.map(quota).collect();
-        quotas.sort_unstable_by_key(|own| own.line);
-        Ok(Self { input: input.clone(), quotas })
+        Ok(Self { input: input.clone(), quotas: records.quotas })
     }
 
     /// Returns the file's name, safe to print.
@@ -108,7 +99,7 @@ impl KeyQuotas {
     }
 }
 
-impl Records<'_> {
+impl QuotaRecords<'_> {
     /// Adds the record of a line.
     fn take(&mut self, line: u64, text: &[u8]) -> Result<(), Failure> {
         self.line.read(text, &mut self.record).map_err(|reason| self.no_record(line, &reason))?;
@@ -122,21 +113,16 @@ impl Records<'_> {
         let mut key = Vec::new();
         self.writer.write(&mut key, values);
         let quota = self.quota(line, limit)?;
-        match self.given.entry(key.into_boxed_slice()) {
-            Entry::Vacant(free) => {
-                free.insert(Given { quota, line });
-                Ok(())
-            }
-            Entry::Occupied(taken) => {
-                let shown = KeyShape::new(self.fields.len()).show(taken.key());
-                Err(Failure::refused(format!(
-                    "{}: the key {} already has a quota from line {}: expected one for each key",
-                    place(self.input, line),
-                    cut(&shown, SHOWN),
-                    taken.get().line,
-                )))
-            }
+        if let Some(earlier) = self.lines.insert(key.clone().into(), line) {
+            let shown = KeyShape::new(self.fields.len()).show(&key);
+            return Err(Failure::refused(format!(
+                "{}: the key {} already has a quota from line {earlier}: expected one for each key",
+                place(self.input, line),
+                cut(&shown, SHOWN),
+            )));
         }
+        self.quotas.push(KeyQuota { key: key.into(), quota, line });
+        Ok(())
     }
 
     fn quota(&self, line: u64, limit: &[u8]) -> Result<Quota, Failure> {

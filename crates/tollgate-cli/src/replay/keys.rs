@@ -1,10 +1,9 @@
 //! Stores the keys of one limit, with the number of requests of each.
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
 /// The index of a key, in the order in which keys first appear.
 pub(crate) type KeyId = usize;
@@ -19,53 +18,8 @@ pub(crate) struct Keys {
 }
 
 /// A key. Most keys are short, and a short key is stored in the map itself, so that a lookup reads
-/// only one place in memory.
-enum Key {
-    Short { length: u8, bytes: [u8; SHORT] },
-    Long(Box<[u8]>),
-}
-
-/// The maximum length of a key that is stored in the map itself. This is long enough for an
-/// address, and keeps a [`Key`] at three words.
-const SHORT: usize = 22;
-
-impl Key {
-    fn new(key: &[u8]) -> Self {
-        let mut bytes = [0; SHORT];
-        match (bytes.get_mut(..key.len()), u8::try_from(key.len())) {
-            (Some(short), Ok(length)) => {
-                short.copy_from_slice(key);
-                Self::Short { length, bytes }
-            }
-            _ => Self::Long(key.into()),
-        }
-    }
-}
-
-impl Borrow<[u8]> for Key {
-    fn borrow(&self) -> &[u8] {
-        match self {
-            Self::Short { length, bytes } => &bytes[..usize::from(*length)],
-            Self::Long(bytes) => bytes,
-        }
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        let (one, other): (&[u8], &[u8]) = (self.borrow(), other.borrow());
-        one == other
-    }
-}
-
-impl Eq for Key {}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let key: &[u8] = self.borrow();
-        key.hash(state);
-    }
-}
+/// only one place in memory. 24 bytes are enough for an IPv4 address and for an IPv6 network.
+type Key = SmallVec<[u8; 24]>;
 
 impl Keys {
     /// Returns the key's id. A new key receives a new id.
@@ -76,7 +30,7 @@ impl Keys {
         }
         let id = self.requests.len();
         self.requests.push(0);
-        self.ids.insert(Key::new(key), id);
+        self.ids.insert(Key::from_slice(key), id);
         id
     }
 
@@ -100,7 +54,7 @@ impl Keys {
     pub(crate) fn by_id(&self) -> Vec<&[u8]> {
         let mut keys: Vec<&[u8]> = vec![&[]; self.requests.len()];
         for (key, &id) in &self.ids {
-            keys[id] = key.borrow();
+            keys[id] = key;
         }
         keys
     }

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use super::input::Input;
 use super::log::formats::Format;
 use super::log::lines::{self, Line, Lines};
-use super::log::parallel::{self, LINES_ALONE, Parser};
+use super::log::parallel::{self, LINES_ALONE};
 use super::log::request::Reason;
 use super::log::schema::Unopened;
 use super::log::summary::LogSummary;
@@ -91,7 +91,8 @@ pub(super) fn read_all(
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     for (file, input) in inputs.iter().enumerate() {
-        let from = input.open(progress.bytes_read())?;
+        // The bytes are counted before decompression.
+        let from = progress.counted(input.open()?);
         read(reader, (file, input), from, threads, progress)?;
     }
     Ok(())
@@ -109,10 +110,8 @@ pub(super) fn read<R: Reader>(
     let unreadable = |error: io::Error| Failure::reading(input, &error);
     let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
     read_lines(reader, (file, input), &mut lines, LINES_ALONE, progress)?;
-    let parsers: Vec<OnThread<R::Source>> = match &reader.logs().sources[file] {
-        Some(source) => (1..threads).map_while(|_| source.again().map(OnThread)).collect(),
-        None => Vec::new(),
-    };
+    let opened = reader.logs().sources[file].as_ref();
+    let parsers: Vec<R::Source> = (1..threads).map_while(|_| opened?.again()).collect();
     let (counts, number) = if parsers.is_empty() {
         read_lines(reader, (file, input), &mut lines, u64::MAX, progress)?;
         (lines.counts(), lines.number())
@@ -121,8 +120,8 @@ pub(super) fn read<R: Reader>(
             progress.tick();
             count(reader, parsed, values, Position { file, line })
         };
-        let (parsers, mut lines) = parallel::read(lines, parsers, unreadable, take)?;
-        for OnThread(source) in &parsers {
+        let (parsers, mut lines) = parallel::read(lines, parsers, parse_on_thread, unreadable, take)?;
+        for source in &parsers {
             add_missing(&mut reader.logs().summary, source.missing());
         }
         read_lines(reader, (file, input), &mut lines, u64::MAX, progress)?;
@@ -240,16 +239,7 @@ fn parse_with<S: Source>(source: &mut S, text: &[u8], values: &mut Vec<u8>) -> P
     }
 }
 
-/// Parses the lines of an open log on another thread.
-struct OnThread<S>(S);
-
-impl<S: Source> Parser for OnThread<S> {
-    type Outcome = Parsed<S::Request>;
-
-    fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Self::Outcome {
-        match text(line) {
-            Ok(text) => parse_with(&mut self.0, text, values),
-            Err(parsed) => parsed,
-        }
-    }
+/// Parses a line of an open log, on another thread.
+fn parse_on_thread<S: Source>(source: &mut S, line: &Line<'_>, values: &mut Vec<u8>) -> Parsed<S::Request> {
+    text(line).map_or_else(|parsed| parsed, |text| parse_with(source, text, values))
 }

@@ -7,6 +7,7 @@ pub(crate) mod log;
 pub(crate) mod notes;
 pub(crate) mod paragraph;
 pub(crate) mod quantity;
+pub(crate) mod stretch;
 mod text;
 
 pub use figures::Report;

@@ -26,10 +26,10 @@ mod trace;
 use super::input;
 use super::progress::Progress;
 use crate::failure::Failure;
-use report::Report;
+use report::Suggestion;
 use row::Row;
 use search::Search;
-use settings::{BURSTS, Settings};
+use settings::{BURSTS, SuggestSettings};
 use tollgate::Algorithm;
 use trace::Trace;
 
@@ -39,9 +39,9 @@ use trace::Trace;
 ///
 /// Returns an error if an input cannot be read, if a log has no column for a required field, if no
 /// line parses, or if the file for the proxy cannot be written.
-pub fn suggest(settings: &Settings) -> Result<Report, Failure> {
+pub fn suggest(settings: &SuggestSettings) -> Result<Suggestion, Failure> {
     let length = input::check(&settings.inputs)?;
-    let out = config::Target::open(settings)?;
+    let out = config::open(settings)?;
     let mut progress = Progress::new(length);
     let trace = Trace::read(settings, &mut progress)?;
     progress.finish();
@@ -57,9 +57,9 @@ pub fn suggest(settings: &Settings) -> Result<Report, Failure> {
             rows.push(Row::new(algorithm, seconds, search.smallest(algorithm, allowed), &trace));
         }
     }
-    let report = Report::new(settings, &trace, allowed, &rows)?;
-    if let Some(out) = out {
-        out.write(&config::text(settings, &report)?)?;
+    let report = Suggestion::new(settings, &trace, allowed, rows);
+    if let (Some(out), Some(path)) = (out, &settings.config_out) {
+        out.write_whole(path, &config::text(settings, &report)?)?;
     }
     Ok(report)
 }

@@ -9,6 +9,8 @@
 
 use std::collections::VecDeque;
 
+use serde::Serialize;
+
 /// The maximum number of stretches while the log is being read.
 const MAX_STRETCHES: u64 = 512;
 
@@ -22,7 +24,7 @@ fn wider(width: u64) -> u64 {
 }
 
 /// The requests of one stretch of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Count {
     pub(crate) passed: u64,
     pub(crate) denied: u64,

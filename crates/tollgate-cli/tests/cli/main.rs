@@ -12,7 +12,6 @@ mod replay_formats;
 #[cfg(feature = "html")]
 mod replay_html;
 mod replay_limits;
-mod replay_one;
 mod replay_oracle;
 mod replay_quotas;
 mod subcommands;

@@ -1,6 +1,7 @@
 //! Runs the program for tests with given arguments and input, and returns its report or its error
 //! message.
 
+use serde::Deserialize;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -62,6 +63,26 @@ pub(crate) fn refusal(output: &Output) -> String {
     message
 }
 
+/// A row of `--decisions`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Decision {
+    pub(crate) line: usize,
+    pub(crate) key: String,
+    pub(crate) allowed: bool,
+    pub(crate) remaining: Option<u64>,
+    pub(crate) retry_after_ns: Option<u64>,
+    pub(crate) refused_by: String,
+    pub(crate) outcome: String,
+}
+
+/// Returns the decisions on the requests of one log.
+#[track_caller]
+pub(crate) fn decided(args: &[&str], input: &[u8]) -> Vec<Decision> {
+    let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), input));
+    let rows: Result<_, csv::Error> = csv::Reader::from_reader(rows.as_bytes()).deserialize().collect();
+    rows.expect("each row is a decision")
+}
+
 #[track_caller]
 pub(crate) fn json(output: &Output) -> Value {
     serde_json::from_str(&text(output)).expect("the report is JSON")
@@ -76,4 +97,15 @@ pub(crate) fn scratch(test: &str) -> PathBuf {
 
 pub(crate) fn log() -> String {
     fs::read_to_string(LOG).expect("the log is there")
+}
+
+/// Returns a line of standard output as Kubernetes writes it: in parts, the last of which has the
+/// tag `F`.
+pub(crate) fn cri(line: &str) -> String {
+    let parts: Vec<&[u8]> = line.as_bytes().chunks(16_384).collect();
+    let part = |(index, part): (usize, &&[u8])| {
+        let tag = if index + 1 == parts.len() { "F" } else { "P" };
+        format!("2016-10-06T00:17:09.6Z stdout {tag} {}\n", str::from_utf8(part).expect("ASCII"))
+    };
+    parts.iter().enumerate().map(part).collect()
 }

@@ -2,63 +2,59 @@
 //! even if the lines are wrapped. The samples are in the form that each server documents. A client
 //! must not be able to keep its request out of a report.
 
-use crate::program::{LOG, json, refusal, replay_stdin, text};
+use crate::program::{LOG, cri, json, refusal, replay_stdin, text};
 use proptest::prelude::*;
 use std::fs;
 use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::{Cost, Replay, Settings, TimeUnit, Wanted};
 
-/// A log of two requests. The first is from 192.0.2.17 for /a?b=c at 10:05:03 on 17 May 2015.
-struct Sample {
-    format: &'static str,
-    log: &'static str,
-    /// The values of further fields in the first request.
-    fields: &'static [(&'static str, &'static str)],
-}
+/// A format, a log of two requests in this format, and the values of further fields in the first
+/// request. The first request is from 192.0.2.17 for /a?b=c at 10:05:03 on 17 May 2015.
+type Sample = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const SAMPLES: [Sample; 16] = [
-    Sample {
-        format: "common",
-        log: "192.0.2.17 - frank [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326\n\
+    (
+        "common",
+        "192.0.2.17 - frank [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326\n\
             192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 -\n",
-        fields: &[("user", "frank"), ("protocol", "HTTP/1.1"), ("status", "200"), ("bytes", "2326")],
-    },
-    Sample {
-        format: "combined",
-        log: "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"https://a.example/\" \
+        &[("user", "frank"), ("protocol", "HTTP/1.1"), ("status", "200"), ("bytes", "2326")],
+    ),
+    (
+        "combined",
+        "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"https://a.example/\" \
             \"Mozilla/5.0 (X11)\"\n192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 - \"-\" \"-\"\n",
-        fields: &[("referer", "https://a.example/"), ("user-agent", "Mozilla/5.0 (X11)")],
-    },
-    Sample {
-        // The text format of Traefik.
-        format: "combined",
-        log: "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"-\" \"-\" 1 \"web@docker\" \
+        &[("referer", "https://a.example/"), ("user-agent", "Mozilla/5.0 (X11)")],
+    ),
+    // The text format of Traefik.
+    (
+        "combined",
+        "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"-\" \"-\" 1 \"web@docker\" \
             \"http://10.0.0.2:80\" 3ms\n192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 0 \"-\" \"-\" 2 \
             \"web@docker\" \"http://10.0.0.2:80\" 1ms\n",
-        fields: &[("status", "200")],
-    },
-    Sample {
-        format: "nginx-main",
-        log: "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"-\" \"curl/8\" \
+        &[("status", "200")],
+    ),
+    (
+        "nginx-main",
+        "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"-\" \"curl/8\" \
             \"203.0.113.9, 10.0.0.1\"\n192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 0 \"-\" \"-\" \
             \"-\"\n",
-        fields: &[("forwarded", "203.0.113.9, 10.0.0.1"), ("user-agent", "curl/8")],
-    },
-    Sample {
-        format: "vhost-combined",
-        log: "a.example:443 192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"-\" \"curl\"\n\
+        &[("forwarded", "203.0.113.9, 10.0.0.1"), ("user-agent", "curl/8")],
+    ),
+    (
+        "vhost-combined",
+        "a.example:443 192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"-\" \"curl\"\n\
             b.example:443 192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 - \"-\" \"-\"\n",
-        fields: &[("host", "a.example:443"), ("user-agent", "curl")],
-    },
-    Sample {
-        format: "vhost-common",
-        log: "a.example 192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326\n\
+        &[("host", "a.example:443"), ("user-agent", "curl")],
+    ),
+    (
+        "vhost-common",
+        "a.example 192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326\n\
             b.example 192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 -\n",
-        fields: &[("host", "a.example"), ("bytes", "2326")],
-    },
-    Sample {
-        format: "alb",
-        log: "https 2015-05-17T10:05:03.000000Z app/web/50dc6c495c0c9188 192.0.2.17:2817 10.0.0.1:80 0.086 0.048 0.037 200 \
+        &[("host", "a.example"), ("bytes", "2326")],
+    ),
+    (
+        "alb",
+        "https 2015-05-17T10:05:03.000000Z app/web/50dc6c495c0c9188 192.0.2.17:2817 10.0.0.1:80 0.086 0.048 0.037 200 \
             200 0 57 \"GET https://www.example.com:443/a?b=c HTTP/1.1\" \"curl/7.46.0\" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 \
             arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/web/73e2d6bc24d8a067 \
             \"Root=1-58337281-1d84f3d73c47ec4e58577259\" \"www.example.com\" \"arn:aws:acm:us-east-2:123456789012:certificate/1\" \
@@ -66,59 +62,59 @@ const SAMPLES: [Sample; 16] = [
             http 2015-05-17T10:05:04.186641Z app/web/50dc6c495c0c9188 192.0.2.18:2817 - -1 -1 -1 502 - 34 366 \
             \"GET http://www.example.com:80/ HTTP/1.1\" \"-\" - - - \"-\" \"-\" \"-\" 0 2015-05-17T10:05:04Z \"forward\" \"-\" \"-\" \
             \"-\" \"-\" \"-\" \"-\"\n",
-        fields: &[("status", "200"), ("bytes", "57"), ("user-agent", "curl/7.46.0"), ("type", "https")],
-    },
-    Sample {
-        format: "haproxy",
-        log: "192.0.2.17:33317 [17/May/2015:10:05:03.000] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 \
+        &[("status", "200"), ("bytes", "57"), ("user-agent", "curl/7.46.0"), ("type", "https")],
+    ),
+    (
+        "haproxy",
+        "192.0.2.17:33317 [17/May/2015:10:05:03.000] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 \
             {a.example|Mozilla/5.0 (X11)} {} \"GET /a?b=c HTTP/1.1\"\n\
             192.0.2.18:34548 [17/May/2015:10:05:04.655] px-http px-http/<NOSRV> -1/-1/-1/-1/+8490 400 +187 - - CR-- 2/2/2/0/0 \
             0/0 \"<BADREQ>\"\n",
-        fields: &[("status", "200"), ("bytes", "2750"), ("frontend", "http-in"), ("duration", "109")],
-    },
-    Sample {
-        format: "w3c",
-        // CloudFront.
-        log: "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status \
+        &[("status", "200"), ("bytes", "2750"), ("frontend", "http-in"), ("duration", "109")],
+    ),
+    // CloudFront.
+    (
+        "w3c",
+        "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status \
             cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-host-header time-taken x-forwarded-for\n\
             2015-05-17\t10:05:03\tLAX1\t2390282\t192.0.2.17\tGET\td111111abcdef8.cloudfront.net\t/a\t200\t-\t\
             Mozilla/5.0%20(X11)\tb=c\t-\tHit\twww.example.com\t0.001\t-\n\
             2015-05-17\t10:05:04\tLAX1\t2390282\t192.0.2.18\tGET\td111111abcdef8.cloudfront.net\t/\t200\t-\t-\t-\t-\tHit\t\
             www.example.com\t0.001\t-\n",
-        fields: &[
+        &[
             ("host", "www.example.com"),
             ("bytes", "2390282"),
             ("x-edge-result-type", "Hit"),
             ("duration", "0.001"),
         ],
-    },
-    Sample {
-        format: "w3c",
-        // IIS.
-        log: "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n#Date: 2015-05-17 10:05:03\n\
+    ),
+    // IIS.
+    (
+        "w3c",
+        "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n#Date: 2015-05-17 10:05:03\n\
             #Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) \
             sc-status sc-substatus sc-win32-status time-taken\n\
             2015-05-17 10:05:03 10.0.0.5 GET /a b=c 443 - 192.0.2.17 Mozilla/5.0+(Windows+NT+10.0) - 200 0 0 46\n\
             #Software: Microsoft Internet Information Services 10.0\n#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query \
             sc-status cs-username cs(User-Agent) sc-substatus time-taken\n\
             2015-05-17 10:05:04 192.0.2.18 GET / - 200 - - 0 1\n",
-        fields: &[("user-agent", "Mozilla/5.0+(Windows+NT+10.0)"), ("sc-substatus", "0"), ("duration", "46")],
-    },
-    Sample {
-        format: "envoy",
-        log: "[2015-05-17T10:05:03.000Z] \"GET /a?b=c HTTP/2\" 204 - 154 0 226 100 \"10.0.35.28\" \"nsq2http\" \
+        &[("user-agent", "Mozilla/5.0+(Windows+NT+10.0)"), ("sc-substatus", "0"), ("duration", "46")],
+    ),
+    (
+        "envoy",
+        "[2015-05-17T10:05:03.000Z] \"GET /a?b=c HTTP/2\" 204 - 154 0 226 100 \"10.0.35.28\" \"nsq2http\" \
             \"cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2\" \"locations\" \"tcp://10.0.2.1:80\"\n\
             [2015-05-17T10:05:04.310Z] \"- - HTTP/1.1\" 0 DC 0 0 1 - \"-\" \"-\" \"-\" \"-\" \"-\"\n",
-        fields: &[
+        &[
             ("forwarded", "10.0.35.28"),
             ("host", "locations"),
             ("user-agent", "nsq2http"),
             ("duration", "226"),
         ],
-    },
-    Sample {
-        format: "caddy",
-        log: "{\"level\":\"info\",\"ts\":1431857100,\"logger\":\"tls\",\"msg\":\"cleaning storage unit\"}\n\
+    ),
+    (
+        "caddy",
+        "{\"level\":\"info\",\"ts\":1431857100,\"logger\":\"tls\",\"msg\":\"cleaning storage unit\"}\n\
             {\"level\":\"info\",\"ts\":1431857103.000,\"logger\":\"http.log.access\",\"msg\":\"handled request\",\"request\":\
             {\"remote_ip\":\"10.0.0.9\",\"remote_port\":\"41342\",\"client_ip\":\"192.0.2.17\",\"proto\":\"HTTP/2.0\",\
             \"method\":\"GET\",\"host\":\"localhost\",\"uri\":\"/a?b=c\",\"headers\":{\"User-Agent\":[\"curl/7.82.0\"],\
@@ -127,59 +123,59 @@ const SAMPLES: [Sample; 16] = [
             {\"level\":\"info\",\"ts\":1431857104.1,\"logger\":\"http.log.access\",\"msg\":\"handled request\",\"request\":\
             {\"remote_ip\":\"10.0.0.9\",\"client_ip\":\"192.0.2.18\",\"method\":\"GET\",\"uri\":\"/\",\"headers\":{}},\"size\":0,\
             \"duration\":0,\"status\":200}\n",
-        fields: &[
-            ("host", "localhost"),
-            ("bytes", "10900"),
-            ("user-agent", "curl/7.82.0"),
-            ("status", "200"),
-        ],
-    },
-    Sample {
-        // The log format before version 2.5.
-        format: "caddy",
-        log: "{\"level\":\"info\",\"ts\":1431857103,\"logger\":\"http.log.access\",\"msg\":\"handled request\",\"request\":\
+        &[("host", "localhost"), ("bytes", "10900"), ("user-agent", "curl/7.82.0"), ("status", "200")],
+    ),
+    // The log format before version 2.5.
+    (
+        "caddy",
+        "{\"level\":\"info\",\"ts\":1431857103,\"logger\":\"http.log.access\",\"msg\":\"handled request\",\"request\":\
             {\"remote_addr\":\"192.0.2.17:41342\",\"proto\":\"HTTP/2.0\",\"method\":\"GET\",\"host\":\"localhost\",\
             \"uri\":\"/a?b=c\",\"headers\":{\"User-Agent\":[\"curl/7.82.0\"]}},\"common_log\":\"192.0.2.17 - -\",\
             \"duration\":0.0009,\"size\":10900,\"status\":200}\n\
             {\"level\":\"info\",\"ts\":1431857104,\"request\":{\"remote_addr\":\"192.0.2.18:1\",\"method\":\"GET\",\
             \"uri\":\"/\"},\"size\":0,\"status\":200}\n",
-        fields: &[("host", "localhost"), ("user-agent", "curl/7.82.0"), ("protocol", "HTTP/2.0")],
-    },
-    Sample {
-        format: "traefik",
-        log: "{\"ClientAddr\":\"192.0.2.17:49236\",\"ClientHost\":\"192.0.2.17\",\"ClientPort\":\"49236\",\"ClientUsername\":\"-\",\
+        &[("host", "localhost"), ("user-agent", "curl/7.82.0"), ("protocol", "HTTP/2.0")],
+    ),
+    (
+        "traefik",
+        "{\"ClientAddr\":\"192.0.2.17:49236\",\"ClientHost\":\"192.0.2.17\",\"ClientPort\":\"49236\",\"ClientUsername\":\"-\",\
             \"DownstreamContentSize\":19,\"DownstreamStatus\":404,\"Duration\":98234,\"OriginContentSize\":0,\
             \"RequestAddr\":\"localhost\",\"RequestContentSize\":0,\"RequestHost\":\"localhost\",\"RequestMethod\":\"GET\",\
             \"RequestPath\":\"/a?b=c\",\"RequestPort\":\"-\",\"RequestProtocol\":\"HTTP/1.1\",\
             \"StartLocal\":\"2015-05-17T12:05:03+02:00\",\"StartUTC\":\"2015-05-17T10:05:03Z\",\"entryPointName\":\"web\",\
             \"level\":\"info\",\"msg\":\"\",\"request_User-Agent\":\"curl/8\",\"time\":\"2015-05-17T10:05:04Z\"}\n\
             {\"ClientHost\":\"192.0.2.18\",\"RequestMethod\":\"GET\",\"RequestPath\":\"/\",\"StartUTC\":\"2015-05-17T10:05:04Z\"}\n",
-        fields: &[("host", "localhost"), ("bytes", "19"), ("user-agent", "curl/8"), ("status", "404")],
-    },
-    Sample {
-        // The log of Istio.
-        format: "envoy-json",
-        log: "{\"authority\":\"web.example\",\"bytes_received\":0,\"bytes_sent\":2326,\"downstream_local_address\":\"10.0.0.1:80\",\
+        &[("host", "localhost"), ("bytes", "19"), ("user-agent", "curl/8"), ("status", "404")],
+    ),
+    // The log of Istio.
+    (
+        "envoy-json",
+        "{\"authority\":\"web.example\",\"bytes_received\":0,\"bytes_sent\":2326,\"downstream_local_address\":\"10.0.0.1:80\",\
             \"downstream_remote_address\":\"192.0.2.17:53910\",\"duration\":1,\"method\":\"GET\",\"path\":\"/a?b=c\",\
             \"protocol\":\"HTTP/1.1\",\"request_id\":\"1\",\"response_code\":200,\"response_flags\":\"-\",\
             \"start_time\":\"2015-05-17T10:05:03.000Z\",\"upstream_host\":\"10.0.0.2:80\",\"user_agent\":\"curl/8\",\
             \"x_forwarded_for\":null}\n\
             {\"start_time\":\"2015-05-17T10:05:04.000Z\",\"downstream_remote_address\":\"192.0.2.18:1\",\"method\":\"GET\",\
             \"path\":\"/\",\"response_code\":200}\n",
-        fields: &[("host", "web.example"), ("bytes", "2326"), ("user-agent", "curl/8"), ("status", "200")],
-    },
-    Sample {
-        // The log of Envoy Gateway.
-        format: "envoy-json",
-        log: "{\"start_time\":\"2015-05-17T10:05:03.000Z\",\"method\":\"GET\",\"x-envoy-origin-path\":\"/a?b=c\",\
+        &[("host", "web.example"), ("bytes", "2326"), ("user-agent", "curl/8"), ("status", "200")],
+    ),
+    // The log of Envoy Gateway.
+    (
+        "envoy-json",
+        "{\"start_time\":\"2015-05-17T10:05:03.000Z\",\"method\":\"GET\",\"x-envoy-origin-path\":\"/a?b=c\",\
             \"protocol\":\"HTTP/1.1\",\"response_code\":\"200\",\"bytes_sent\":\"2326\",\"duration\":\"1\",\
             \"x-forwarded-for\":\"10.0.0.3\",\"user-agent\":\"curl/8\",\":authority\":\"web.example\",\
             \"downstream_remote_address\":\"192.0.2.17:53910\"}\n\
             {\"start_time\":\"2015-05-17T10:05:04.000Z\",\"method\":\"GET\",\"x-envoy-origin-path\":\"/\",\
             \"response_code\":\"200\",\"downstream_remote_address\":\"192.0.2.18:1\"}\n",
-        fields: &[("host", "web.example"), ("bytes", "2326"), ("forwarded", "10.0.0.3"), ("status", "200")],
-    },
+        &[("host", "web.example"), ("bytes", "2326"), ("forwarded", "10.0.0.3"), ("status", "200")],
+    ),
 ];
+
+/// Returns the log of a sample.
+fn sample(format: &str) -> &'static str {
+    SAMPLES.iter().find(|sample| sample.0 == format).expect("it is there").1
+}
 
 /// Returns the recognised format, and the keys of the requests.
 #[track_caller]
@@ -199,28 +195,27 @@ fn flat(report: &str) -> String {
 
 /// Returns the name of the field that contains the address. Envoy's default format contains only a
 /// forwarded address.
-fn address_field(sample: &Sample) -> &'static str {
-    if sample.format == "envoy" { "forwarded" } else { "ip" }
+fn address_field(format: &str) -> &'static str {
+    if format == "envoy" { "forwarded" } else { "ip" }
 }
 
 #[test]
 fn each_format_is_recognised_by_its_first_lines_in_its_documented_form() {
-    for sample in &SAMPLES {
-        let Sample { format, log, fields } = sample;
-        let address = if *format == "envoy" { "10.0.35.28" } else { "192.0.2.17" };
-        let usual = [(address_field(sample), address), ("path", "/a"), ("uri", "/a?b=c"), ("method", "GET")];
-        for &(field, value) in usual.iter().chain(*fields) {
+    for (format, log, fields) in SAMPLES {
+        let address = if format == "envoy" { "10.0.35.28" } else { "192.0.2.17" };
+        let usual = [(address_field(format), address), ("path", "/a"), ("uri", "/a?b=c"), ("method", "GET")];
+        for &(field, value) in usual.iter().chain(fields) {
             let (found, keys) = keys(log.as_bytes(), field, &[]);
-            let value = match (*format, field) {
+            let value = match (format, field) {
                 ("alb", "uri") => "https://www.example.com:443/a?b=c",
                 _ => value,
             };
-            assert_eq!((found.as_str(), keys[0].as_str()), (*format, value), "{field} of {log}");
+            assert_eq!((found.as_str(), keys[0].as_str()), (format, value), "{field} of {log}");
             assert_eq!(keys.len(), 2, "{field} of {log}");
         }
         // If the format is specified by name, the first request's time is parsed in the same way.
         let args =
-            ["--limit", "1/h", "--key", address_field(sample), "--log-format", format, "--format", "json"];
+            ["--limit", "1/h", "--key", address_field(format), "--log-format", format, "--format", "json"];
         let report = json(&replay_stdin(&args, log.as_bytes()));
         let first = report["log"]["first"].as_str().expect("a time");
         assert!(first.starts_with("2015-05-17T10:05:03"), "{first}: {log}");
@@ -229,17 +224,15 @@ fn each_format_is_recognised_by_its_first_lines_in_its_documented_form() {
 
 #[test]
 fn limits_with_names_find_what_each_format_has() {
-    for sample in &SAMPLES {
-        let limit = match sample.format {
+    for (format, log, _) in SAMPLES {
+        let limit = match format {
             "envoy" => "a=1/h by header x-forwarded-for else allow for GET /a",
             _ => "a=1/h by ip for GET /a",
         };
-        let report = json(&replay_stdin(&["--limit", limit, "--format", "json"], sample.log.as_bytes()));
-        assert_eq!(report["limits"][0]["classes"][0]["passed"], 1, "{}: {report}", sample.log);
+        let report = json(&replay_stdin(&["--limit", limit, "--format", "json"], log.as_bytes()));
+        assert_eq!(report["limits"][0]["classes"][0]["passed"], 1, "{log}: {report}");
     }
-    let of = |format: &str| {
-        SAMPLES.iter().find(|sample| sample.format == format).expect("it is there").log.as_bytes()
-    };
+    let of = |format: &str| sample(format).as_bytes();
     for (format, limit) in [
         ("haproxy", "a=1 at once by ip"),
         ("envoy", "a=1 at once by path"),
@@ -284,16 +277,16 @@ fn wrappings() -> [Wrapping; 6] {
 
 #[test]
 fn lines_that_docker_kubernetes_or_syslog_wrapped_are_unwrapped() {
-    for sample in &SAMPLES {
-        let expected = keys(sample.log.as_bytes(), address_field(sample), &[]);
+    for (format, sample, _) in SAMPLES {
+        let expected = keys(sample.as_bytes(), address_field(format), &[]);
         for (name, wrap) in wrappings() {
-            let log: String = sample.log.lines().map(wrap).collect();
-            assert_eq!(keys(log.as_bytes(), address_field(sample), &[]), expected, "{name}: {log}");
+            let log: String = sample.lines().map(wrap).collect();
+            assert_eq!(keys(log.as_bytes(), address_field(format), &[]), expected, "{name}: {log}");
         }
     }
     // In a wrapped log, an unwrapped line is a bad line, for which the report states the reason.
     let (_, wrap) = wrappings()[1];
-    let log = SAMPLES[0].log.lines().map(wrap).collect::<String>() + SAMPLES[0].log;
+    let log = SAMPLES[0].1.lines().map(wrap).collect::<String>() + SAMPLES[0].1;
     let report = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
     assert!(
         flat(&report).contains("as common: it does not begin with a time, a stream and a tag of CRI"),
@@ -315,7 +308,10 @@ fn the_json_log_of_the_proxy_is_recognised_in_every_wrapping() {
     let args = ["--limit", "a=1/h by header x-key", "--decisions", "-"];
     let expected = "line,key,allowed,remaining,retry_after_ns,refused_by,outcome\n3,00,true,0,0,,\n\
         1,00,false,0,3599000000000,a,denied\n2,01,true,0,0,,\n";
-    assert_eq!(text(&replay_stdin(&args, log.as_bytes())), expected);
+    for format in ["auto", "tollgate", "json"] {
+        let args = [&args[..], &["--log-format", format]].concat();
+        assert_eq!(text(&replay_stdin(&args, log.as_bytes())), expected, "{format}");
+    }
     for (name, wrap) in wrappings() {
         let wrapped: String = log.lines().map(wrap).collect();
         assert_eq!(text(&replay_stdin(&args, wrapped.as_bytes())), expected, "{name}: {wrapped}");
@@ -328,15 +324,6 @@ fn parts_of_a_long_line_are_joined() {
     let line =
         format!("192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"{agent}\"");
     let short = line.replace(&agent, "y");
-    let cut = |line: &str, stream: &str| -> String {
-        let parts: Vec<&[u8]> = line.as_bytes().chunks(16_384).collect();
-        let tag = |index: usize| if index + 1 == parts.len() { "F" } else { "P" };
-        let part = |(index, part): (usize, &&[u8])| {
-            let part = str::from_utf8(part).expect("ASCII");
-            format!("2016-10-06T00:17:09.669794202Z {stream} {} {part}\n", tag(index))
-        };
-        parts.iter().enumerate().map(part).collect()
-    };
     let docker = |line: &str| -> String {
         let line = format!("{line}\n");
         let part = |part: &[u8]| {
@@ -345,16 +332,16 @@ fn parts_of_a_long_line_are_joined() {
         };
         line.as_bytes().chunks(16_384).map(part).collect()
     };
-    let error = "2016-10-06T00:17:09.669794202Z stderr F an error\n";
-    let mixed = cut(&line, "stdout").replacen(
+    let error = "2016-10-06T00:17:09.6Z stderr F an error\n";
+    let mixed = cri(&line).replacen(
         "stdout P",
         &format!("stderr F an error\n{} stdout P", "2016-10-06T00:17:09.6Z"),
         2,
     );
     for (log, bad) in [
-        (cut(&short, "stdout") + &cut(&line, "stdout"), 0),
+        (cri(&short) + &cri(&line), 0),
         (docker(&short) + &docker(&line), 0),
-        (cut(&short, "stdout") + error + &mixed, 3),
+        (cri(&short) + error + &mixed, 3),
     ] {
         let report = json(&replay_stdin(
             &["--limit", "1/h", "--key", "user-agent", "--format", "json"],
@@ -378,12 +365,7 @@ fn a_client_that_writes_a_time_into_a_long_line_is_counted() {
         let agent = "x".repeat(shift) + &"x - - [17/May/2015:10:05:03 +0000] ".repeat(1_000);
         let line =
             format!("192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"{agent}\"");
-        let parts: Vec<&[u8]> = line.as_bytes().chunks(16_384).collect();
-        let part = |(index, part): (usize, &&[u8])| {
-            let tag = if index + 1 == parts.len() { "F" } else { "P" };
-            format!("2016-10-06T00:17:09.6Z stdout {tag} {}\n", str::from_utf8(part).expect("ASCII"))
-        };
-        let log = first.clone() + &parts.iter().enumerate().map(part).collect::<String>();
+        let log = first.clone() + &cri(&line);
         let report = json(&replay_stdin(&["--limit", "1/h", "--format", "json"], log.as_bytes()));
         assert_eq!(report["log"]["requests"], 2, "{shift} {report}");
         assert_eq!(report["log"]["unparsable"], 0, "{shift}");
@@ -397,7 +379,7 @@ fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
         "{\"ts\":1,\"request\":{\"remote_ip\":\"192.0.2.17\",\"method\":\"GET\",\"uri\":\"/\"},\"size\":0";
     let proxy = "{\"time_ns\":1,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\"path\":\"/\",\
         \"refused_by\":null,\"limits\":[]";
-    let cri = |tag: &str, text: &str| format!("2016-10-06T00:17:09.6Z stdout {tag} {text}\n");
+    let part_of = |text: &str| cri(text).replace(" F ", " P ");
     let docker = |tag: &str, text: &str| {
         let end = if tag == "P" { "" } else { "\n" };
         let line = serde_json::to_string(&format!("{text}{end}")).expect("it is text");
@@ -406,8 +388,8 @@ fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
     let error = "2016-10-06T00:17:09.6Z stderr F an error\n";
     for (part, rest) in [(clf, "x\""), (object, ",\"a\":1}"), (proxy, ",\"a\":1}")] {
         let whole = format!("{part}{rest}");
-        let [cri_whole, docker_whole] = [cri("F", &whole), docker("F", &whole)];
-        let (cri_part, docker_part) = (cri("P", part), docker("P", part));
+        let [cri_whole, docker_whole] = [cri(&whole), docker("F", &whole)];
+        let (cri_part, docker_part) = (part_of(part), docker("P", part));
         for (log, requests, bad) in [
             // The log ends before the rest of a line.
             (cri_whole.clone() + &cri_part, 1, 1),
@@ -416,7 +398,7 @@ fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
             // Another line follows a part.
             (cri_whole.clone() + &cri_part + &cri_whole, 1, 1),
             (docker_whole.clone() + &docker_part + &docker_whole + &docker_whole, 2, 1),
-            (cri_whole.clone() + &cri_part + &cri("F", rest), 2, 0),
+            (cri_whole.clone() + &cri_part + &cri(rest), 2, 0),
         ] {
             let run = |args: &[&str]| {
                 replay_stdin(
@@ -432,7 +414,7 @@ fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
             }
         }
     }
-    let log = cri("F", &format!("{clf}x\"")) + &cri("P", clf);
+    let log = cri(&format!("{clf}x\"")) + &part_of(clf);
     let report = json(&replay_stdin(&["--limit", "9/h", "--format", "json"], log.as_bytes()));
     let file = &report["log"]["files"][0];
     assert_eq!((&file["header"], &file["unparsable"]), (&0.into(), &1.into()), "{report}");
@@ -467,14 +449,14 @@ fn a_list_of_addresses_counts_as_it_is_or_by_the_hops_that_are_trusted() {
         "{report}"
     );
     // Limits use the forwarded address of nginx as the address.
-    let main = SAMPLES.iter().find(|sample| sample.format == "nginx-main").expect("it is there").log;
+    let main = sample("nginx-main");
     assert_eq!(keys(main.as_bytes(), "forwarded", &["--trust-hops", "2"]).1, ["203.0.113.9", "-"]);
     assert_eq!(keys(main.as_bytes(), "ip", &["--fields", "ip=forwarded"]).1[0], "203.0.113.9, 10.0.0.1");
 }
 
 #[test]
 fn a_log_that_cannot_be_read_says_what_would_help() {
-    let combined = SAMPLES[1].log;
+    let combined = SAMPLES[1].1;
     let compose: String = combined.lines().map(|line| format!("web-1  | {line}\n")).collect();
     let message = refusal(&replay_stdin(&["--limit", "1/h"], compose.as_bytes()));
     assert!(
@@ -558,139 +540,100 @@ fn no_quotes(text: &[u8]) -> Vec<u8> {
     each(text, |byte| if b"\"\\".contains(&byte) { b"'".to_vec() } else { vec![byte] })
 }
 
+fn doubled_quotes(text: &[u8]) -> Vec<u8> {
+    each(text, |byte| if byte == b'"' { b"\"\"".to_vec() } else { vec![byte] })
+}
+
 fn as_it_is(text: &[u8]) -> Vec<u8> {
     text.to_vec()
 }
 
-/// A line that a server writes. `%ip`, `%path` and `%any` stand for bytes that a client sends. If
-/// the server does not accept spaces in a path, `%path` contains none.
-struct Server {
-    header: &'static str,
-    line: &'static str,
-    writes: Writes,
-    /// Whether the path is found regardless of what the client sends in `%any`.
-    finds_path: bool,
-}
+/// What a log begins with, a line that a server writes, how the server writes the bytes that a
+/// client sends, and whether the path is found regardless of what the client sends in `%any`.
+///
+/// `%ip`, `%path` and `%any` stand for such bytes. If the server does not accept spaces in a path,
+/// `%path` contains none.
+type Server = (&'static str, &'static str, Writes, bool);
+
+const CLF: &str = r#"%ip - %any [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#;
 
 const SERVERS: [Server; 16] = [
-    Server {
-        header: "",
-        line: r#"%ip - %any [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
-        writes: nginx,
-        finds_path: true,
-    },
-    Server {
-        header: "",
-        line: r#"%ip - %any [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
-        writes: apache,
-        finds_path: true,
-    },
-    Server {
-        header: "",
-        line: r#"a.example:80 %ip - %any [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
-        writes: apache,
-        finds_path: true,
-    },
-    Server {
-        header: "",
-        line: r#"%ip - - [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "-" "%any" "%any""#,
-        writes: nginx,
-        finds_path: true,
-    },
+    ("", CLF, nginx, true),
+    ("", CLF, apache, true),
+    (
+        "",
+        r#"a.example:80 %ip - %any [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
+        apache,
+        true,
+    ),
+    ("", r#"%ip - - [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "-" "%any" "%any""#, nginx, true),
     // This server escapes nothing.
-    Server {
-        header: "",
-        line: r#"%ip - - [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
-        writes: as_it_is,
-        finds_path: false,
-    },
-    Server {
-        header: "",
-        line: r#"http 2015-05-17T10:05:03.1Z app/a/1 %ip:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET %path HTTP/1.1" "%any" - - a "Root" "-" "-" 0"#,
-        writes: nginx,
-        finds_path: true,
-    },
-    Server {
-        header: "",
-        line: r#"%ip:33317 [06/Feb/2009:12:14:14.655] in b/s 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {%any|%any} {} "GET %path HTTP/1.1""#,
-        writes: haproxy,
-        finds_path: true,
-    },
-    Server {
-        header: "#Version: 1.0\n#Fields: date time sc-bytes c-ip cs-method cs-uri-stem sc-status cs(Referer) cs(User-Agent)\n",
-        line: "2015-05-17\t10:05:03\t1\t%ip\tGET\t%path\t200\t%any\t%any",
-        writes: percent,
-        finds_path: true,
-    },
-    Server {
-        header: "#Fields: date time cs-method cs-uri-stem cs(User-Agent) c-ip sc-status\n",
-        line: "2015-05-17 10:05:03 GET %path %any %ip 200",
-        writes: iis,
-        finds_path: true,
-    },
-    Server {
-        header: "",
-        line: r#"{"level":"info","ts":1.5,"request":{"remote_ip":"%ip","method":"GET","uri":"%path","headers":{"User-Agent":["%any"],"%any":[]}},"size":1,"status":200}"#,
-        writes: as_json,
-        finds_path: true,
-    },
-    Server {
-        header: "",
-        line: r#"{"ClientHost":"%ip","RequestMethod":"GET","RequestPath":"%path","request_User-Agent":"%any","StartUTC":"2015-05-17T10:05:03Z"}"#,
-        writes: as_json,
-        finds_path: true,
-    },
-    Server {
-        header: "",
-        line: r#"{"start_time":"2015-05-17T10:05:03Z","user_agent":"%any","path":"%path","response_code":200,"downstream_remote_address":"%ip:1"}"#,
-        writes: as_json,
-        finds_path: true,
-    },
+    ("", r#"%ip - - [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#, as_it_is, false),
+    (
+        "",
+        r#"http 2015-05-17T10:05:03.1Z app/a/1 %ip:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET %path HTTP/1.1" "%any" - - a "Root" "-" "-" 0"#,
+        nginx,
+        true,
+    ),
+    (
+        "",
+        r#"%ip:33317 [06/Feb/2009:12:14:14.655] in b/s 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {%any|%any} {} "GET %path HTTP/1.1""#,
+        haproxy,
+        true,
+    ),
+    (
+        "#Version: 1.0\n#Fields: date time sc-bytes c-ip cs-method cs-uri-stem sc-status cs(Referer) cs(User-Agent)\n",
+        "2015-05-17\t10:05:03\t1\t%ip\tGET\t%path\t200\t%any\t%any",
+        percent,
+        true,
+    ),
+    (
+        "#Fields: date time cs-method cs-uri-stem cs(User-Agent) c-ip sc-status\n",
+        "2015-05-17 10:05:03 GET %path %any %ip 200",
+        iis,
+        true,
+    ),
+    (
+        "",
+        r#"{"level":"info","ts":1.5,"request":{"remote_ip":"%ip","method":"GET","uri":"%path","headers":{"User-Agent":["%any"],"%any":[]}},"size":1,"status":200}"#,
+        as_json,
+        true,
+    ),
+    (
+        "",
+        r#"{"ClientHost":"%ip","RequestMethod":"GET","RequestPath":"%path","request_User-Agent":"%any","StartUTC":"2015-05-17T10:05:03Z"}"#,
+        as_json,
+        true,
+    ),
+    (
+        "",
+        r#"{"start_time":"2015-05-17T10:05:03Z","user_agent":"%any","path":"%path","response_code":200,"downstream_remote_address":"%ip:1"}"#,
+        as_json,
+        true,
+    ),
     // log_format of nginx, with the default escaping and without escaping.
-    Server {
-        header: "",
-        line: r#"{"time":1,"agent":"%any","ip":"%ip","path":"%path"}"#,
-        writes: nginx,
-        finds_path: true,
-    },
-    Server {
-        header: "",
-        line: r#"{"time":1,"agent":"%any","ip":"%ip","path":"%path"}"#,
-        writes: no_quotes,
-        finds_path: true,
-    },
-    Server {
-        header: "",
-        line: r#"{"time":1,"ip":"%ip","path":"%path","agent":"%any"}"#,
-        writes: as_it_is,
-        finds_path: false,
-    },
-    Server {
-        header: "time,ip,path,agent\n",
-        line: r#"1,%ip,"%path","%any""#,
-        writes: |text| each(text, |byte| if byte == b'"' { b"\"\"".to_vec() } else { vec![byte] }),
-        finds_path: true,
-    },
+    ("", r#"{"time":1,"agent":"%any","ip":"%ip","path":"%path"}"#, nginx, true),
+    ("", r#"{"time":1,"agent":"%any","ip":"%ip","path":"%path"}"#, no_quotes, true),
+    ("", r#"{"time":1,"ip":"%ip","path":"%path","agent":"%any"}"#, as_it_is, false),
+    ("time,ip,path,agent\n", r#"1,%ip,"%path","%any""#, doubled_quotes, true),
 ];
 
-impl Server {
-    fn line(&self, ip: &str, path: &[u8], any: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut rest = self.line;
-        while let Some(at) = rest.find('%') {
-            out.extend_from_slice(&rest.as_bytes()[..at]);
-            let (written, length) = match &rest[at..] {
-                it if it.starts_with("%ip") => (ip.as_bytes().to_vec(), 3),
-                it if it.starts_with("%path") => ((self.writes)(&[b"/", path].concat()), 5),
-                _ => ((self.writes)(any), 4),
-            };
-            out.extend_from_slice(&written);
-            rest = &rest[at + length..];
+/// Returns a line of a server for a request.
+fn line_of((_, line, writes, _): Server, ip: &str, path: &[u8], any: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut parts = line.split('%');
+    out.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        let name = part.find(|letter: char| !letter.is_ascii_lowercase()).unwrap_or(part.len());
+        match &part[..name] {
+            "ip" => out.extend_from_slice(ip.as_bytes()),
+            "path" => out.extend(writes(&[b"/", path].concat())),
+            _ => out.extend(writes(any)),
         }
-        out.extend_from_slice(rest.as_bytes());
-        out.push(b'\n');
-        out
+        out.extend_from_slice(&part.as_bytes()[name..]);
     }
+    out.push(b'\n');
+    out
 }
 
 /// Returns the number of requests, the number of lines that were not counted, and the key that was
@@ -727,20 +670,21 @@ proptest! {
 
     #[test]
     fn no_client_can_write_itself_out_of_a_report(path in hostile(), any in hostile(), server in 0..SERVERS.len()) {
-        let server = &SERVERS[server];
-        let plain = server.line("192.0.2.1", b"plain", b"agent");
-        let sent = server.line("203.0.113.66", &path, &any);
-        let log = [server.header.as_bytes(), &plain, &sent, &sent, &plain[..]].concat();
+        let server = SERVERS[server];
+        let (header, .., finds_path) = server;
+        let plain = line_of(server, "192.0.2.1", b"plain", b"agent");
+        let sent = line_of(server, "203.0.113.66", &path, &any);
+        let log = [header.as_bytes(), &plain, &sent, &sent, &plain[..]].concat();
         let shown = String::from_utf8_lossy(&sent).into_owned();
         let (requests, unparsable, top) = replayed(&log, "ip");
         prop_assert_eq!((requests, unparsable), (4, 0), "{}", shown);
         prop_assert!(top == "203.0.113.66" || top == "192.0.2.1", "{}: {}", top, shown);
-        let (_, _, of_sent) = replayed(&[server.header.as_bytes(), &plain, &sent, &sent].concat(), "ip");
+        let (_, _, of_sent) = replayed(&[header.as_bytes(), &plain, &sent, &sent].concat(), "ip");
         prop_assert_eq!(of_sent, "203.0.113.66", "{}", shown);
         // The replay finds the path that the client sent, regardless of what else the client sent.
-        if server.finds_path {
-            let quiet = server.line("203.0.113.66", &path, b"agent");
-            let log = |line: &[u8]| [server.header.as_bytes(), &plain, line, line].concat();
+        if finds_path {
+            let quiet = line_of(server, "203.0.113.66", &path, b"agent");
+            let log = |line: &[u8]| [header.as_bytes(), &plain, line, line].concat();
             prop_assert_eq!(replayed(&log(&sent), "path"), replayed(&log(&quiet), "path"), "{}", shown);
         }
     }

@@ -1,18 +1,15 @@
 //! Tests `tollgate replay` with named limits: the decisions, and the logs and limits that the
 //! program refuses.
 
-use crate::program::{LOG, json, refusal, replay, replay_stdin, text};
+use crate::program::{LOG, cri, decided, json, log, refusal, replay, replay_stdin, text};
 use serde_json::Value;
+use tollgate_testing::paths::PATHS;
 
 /// Returns the name of the limit that refused each line of a log, or an empty string for a line
 /// that passed.
 #[track_caller]
 fn refused_by(args: &[&str], log: &str) -> Vec<String> {
-    let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), log.as_bytes()));
-    let mut rows = rows.lines();
-    assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns,refused_by,outcome"));
-    // A key may contain commas, so the row is split from the right.
-    rows.map(|row| row.rsplit(',').nth(1).unwrap_or_default().to_owned()).collect()
+    decided(args, log.as_bytes()).into_iter().map(|row| row.refused_by).collect()
 }
 
 #[test]
@@ -221,19 +218,85 @@ fn a_quota_without_a_name_is_a_limit_like_the_others() {
     }
 }
 
+/// Returns the lines of our log that describe requests. A line without a method describes none, and
+/// a limit with a name does not count it.
+fn lines_of_requests() -> String {
+    let log = log();
+    let lines: Vec<&str> = log.split_inclusive('\n').collect();
+    let rows = decided(&["--limit", "a=1/s by method"], log.as_bytes());
+    rows.iter().map(|row| lines[row.line - 1]).collect()
+}
+
+/// Replays a log through a quota, and through the same quota with a name. Compares the decisions
+/// and the reports, and returns the number of refused requests.
+#[track_caller]
+fn same_with_a_name(log: &str, [quota, key, by]: [&str; 3], options: &[&str]) -> u64 {
+    let named = format!("x={quota} by {by}");
+    let results = [&["--limit", quota, "--key", key][..], &["--limit", &named]].map(|limit| {
+        let args = [limit, options].concat();
+        // The names of the limits differ.
+        let rows = decided(&args, log.as_bytes()).into_iter();
+        let rows: Vec<_> = rows.map(|row| (row.line, row.allowed, row.retry_after_ns, row.outcome)).collect();
+        let mut report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+        report["log"]["missing_key_fields"].take();
+        let limit = ["keys", "keys_refused", "top_refused"].map(|part| report["limits"][0][part].take());
+        (rows, report["log"].take(), report["results"].take(), report["timeline"].take(), limit)
+    });
+    let [alone, named] = &results;
+    assert!(alone == named, "{options:?} {quota} per {key}: {:?} {:?}", alone.2, named.2);
+    alone.0.iter().filter(|row| !row.1).count() as u64
+}
+
+#[test]
+fn a_name_changes_neither_decisions_nor_counts() {
+    let requests = lines_of_requests();
+    let addresses =
+        ["::ffff:192.0.2.1", "192.0.2.1:99", "2001:db8::1", "2001:DB8::2", "2001:db8:0:1::1", "-"];
+    let spelled: String =
+        (0..60).map(|n| format!("{{\"time\":{n},\"ip\":\"{}\"}}\n", addresses[n % 6])).collect();
+    let by_ip = "ip else share";
+    let mut refused = 0;
+    for quota in ["30/min burst 10", "3/10s", "14/min", "20/h"] {
+        refused += same_with_a_name(&requests, [quota, "ip", by_ip], &[]);
+        refused += same_with_a_name(&requests, [quota, "ip+path", "ip+path"], &["--sort"]);
+        refused += same_with_a_name(&spelled, [quota, "ip", by_ip], &["--exact-keys"]);
+    }
+    for (key, by) in [("ip", by_ip), ("ip+path", "ip+path")] {
+        let options = ["--sort", "--cost", "bytes"];
+        refused += same_with_a_name(&requests, ["500000/min", key, by], &options);
+    }
+    for algorithm in tollgate::Algorithm::ALL {
+        let options = ["--algorithm", &algorithm.to_string()];
+        refused += same_with_a_name(&requests, ["14/min", "ip", by_ip], &options);
+    }
+    let paths: String = PATHS
+        .iter()
+        .map(|(target, _)| {
+            let target = target.replace('\\', "\\\\").replace('"', "\\\"");
+            format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET {target} HTTP/1.1\" 200 1\n")
+        })
+        .collect();
+    refused += same_with_a_name(&paths, ["1/h", "path", "path"], &[]);
+    assert!(refused > 1_000, "{refused} refusals are few");
+}
+
+#[test]
+fn a_quota_beside_another_limit_decides_as_alone() {
+    let log = lines_of_requests();
+    for key in ["ip", "path", "ip+path+referer", "method"] {
+        for quota in ["3/10s", "20/h"] {
+            let alone = ["--limit", quota, "--key", key];
+            let beside = [&alone[..], &["--limit", "never=1000000/s by ip else share"]].concat();
+            let same = decided(&alone, log.as_bytes()) == decided(&beside, log.as_bytes());
+            assert!(same, "{quota} per {key}");
+        }
+    }
+}
+
 #[test]
 fn a_split_line_is_joined_for_limits_of_both_kinds() {
     let line = |ip: &str, agent: &str| {
         format!("{ip} - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"{agent}\"")
-    };
-    let cut = |line: &str| -> String {
-        let parts = line.as_bytes().chunks(16_000).map(|part| std::str::from_utf8(part).expect("ASCII"));
-        let parts: Vec<&str> = parts.collect();
-        let part = |(number, part): (usize, &&str)| {
-            let tag = if number + 1 < parts.len() { "P" } else { "F" };
-            format!("2016-10-06T00:17:09.6Z stdout {tag} {part}\n")
-        };
-        parts.iter().enumerate().map(part).collect()
     };
     // The third line has an address that limits with names refuse.
     let agent = "x".repeat(40_000);
@@ -243,7 +306,7 @@ fn a_split_line_is_joined_for_limits_of_both_kinds() {
         line("example.org", &agent),
         line("192.0.2.1", &agent),
     ];
-    let log: String = log.iter().map(|line| cut(line)).collect();
+    let log: String = log.iter().map(|line| cri(line)).collect();
     let args = ["--limit", "1/h", "--key", "user-agent", "--limit", "b=9/h by ip"];
     assert_eq!(refused_by(&args, &log), ["", "", "1/h"]);
 }
@@ -261,73 +324,6 @@ fn a_quota_beside_limits_with_names_has_any_fields_and_quotas_of_single_keys() {
     let report = json(&replay_stdin(&[&own[..], &["--format", "json"]].concat(), log.as_bytes()));
     assert_eq!(report["key_quotas"]["seen"], 1);
     assert_eq!(report["limits"][0]["top_refused"][0]["key"], "x");
-}
-
-#[test]
-fn costs_and_exact_keys_serve_limits_with_names_too() {
-    for key in ["ip", "ip+path"] {
-        for options in [&["--cost", "bytes"][..], &["--exact-keys"], &["--cost", "bytes", "--exact-keys"]] {
-            let quota = if options[0] == "--cost" { "500000/min" } else { "14/min" };
-            let named = format!("a={quota} by {key}");
-            let report = |limit: &[&str]| {
-                let args = [&[LOG, "--sort", "--format", "json", "--limit"], limit, options].concat();
-                json(&replay(&args))["results"][0].clone()
-            };
-            let (alone, named) = (report(&[quota, "--key", key]), report(&[&named]));
-            assert!(alone["denied"].as_u64() > Some(0), "{alone}");
-            for figure in ["denied", "cost_denied", "too_costly", "keys_denied"] {
-                assert_eq!(named[figure], alone[figure], "{figure} of {options:?} per {key}");
-            }
-        }
-    }
-}
-
-#[test]
-fn all_algorithms_run_side_by_side_for_limits_with_names_too() {
-    let limits = ["--limit", "a=14/min by ip", "--limit", "b=3/10s burst 9 by ip+path"];
-    let compared = [&[LOG][..], &limits, &["--sort", "--compare"]].concat();
-    let report = json(&replay(&[&compared[..], &["--format", "json"]].concat()));
-    let algorithms = report["results"].as_array().expect("algorithms");
-    assert_eq!(algorithms.len(), 6, "{report}");
-    for it in algorithms {
-        let name = it["algorithm"].as_str().expect("a name");
-        let algorithm: tollgate::Algorithm = name.parse().expect("an algorithm");
-        let last = if algorithm.has_burst() { limits[3] } else { "b=3/10s by ip+path" };
-        let args = [LOG, limits[0], limits[1], "--limit", last, "--sort", "--algorithm", name];
-        let alone = json(&replay(&[&args[..], &["--format", "json"]].concat()));
-        assert_eq!(it, &alone["results"][0], "{name}");
-        assert!(alone["results"][0]["denied"].as_u64() > Some(20), "{alone}");
-    }
-    assert!(text(&replay(&compared)).contains("\nAlgorithms side by side\n"));
-    let large = json(&replay(&[LOG, "--limit", "a=2000000/h by ip", "--compare", "--format", "json"]));
-    let refused: Vec<&Value> =
-        large["results"].as_array().expect("algorithms").iter().filter(|it| it["passed"].is_null()).collect();
-    assert_eq!(refused.len(), 1, "{large}");
-    assert!(
-        refused[0]["algorithm"] == "sliding-log"
-            && refused[0]["refused"].to_string().contains("--limit 'a': ")
-    );
-}
-
-#[test]
-fn what_has_no_meaning_beside_limits_with_names_is_refused() {
-    for (args, part) in [
-        (&["--limit", "5/x", "--limit", "a=1/s by ip"][..], "--limit: "),
-        (&["--limit", "5/s", "--limit", "5/s"], "5/s"),
-        (&["--limit", "8 at one"], "--limit: "),
-        (&["--limit", "a=1/s by ip", "--key", "ip"], "--key is for a quota without a name"),
-        (&["--limit", "a=1/s by ip", "--quotas", "x"], "--quotas is for a quota without a name"),
-        (&["--limit", "5/s", "--limit", "9/h", "--quotas", "x"], "there are several quotas without names"),
-        (&["--limit", "8 at once", "--quotas", "x"], "the place of a quota, and this is none: "),
-        (&["--limit", "5/s and 9/h", "--quotas", "x"], "the place of a quota, and this is none: "),
-        (&["--limit", "5/s", "--except", "/a", "--path-template", "/a"], "would not be used"),
-        (&["--limit", "5/s", "--shadow", "a"], "invalid --shadow `a`"),
-        (&["--limit", "a=1/s by ip", "--shadow", "b"], "invalid --shadow `b`"),
-        (&["--limit", "a=1/s by ip", "--fields", "bytes=b"], "expected before '=': time, ip, method"),
-    ] {
-        let message = refusal(&replay(&[&[LOG][..], args].concat()));
-        assert!(message.contains(part), "{args:?}: {message}");
-    }
 }
 
 #[test]

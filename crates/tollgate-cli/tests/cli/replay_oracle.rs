@@ -66,20 +66,8 @@ fn path(path: &str) -> String {
 
 /// Converts a time such as `17/May/2015:10:05:03 +0000` to nanoseconds since 1970.
 fn nanos(stamp: &str) -> u64 {
-    const MONTHS: [(&str, u64); 12] = [
-        ("Jan", 31),
-        ("Feb", 28),
-        ("Mar", 31),
-        ("Apr", 30),
-        ("May", 31),
-        ("Jun", 30),
-        ("Jul", 31),
-        ("Aug", 31),
-        ("Sep", 30),
-        ("Oct", 31),
-        ("Nov", 30),
-        ("Dec", 31),
-    ];
+    const MONTHS: &str = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec";
+    const DAYS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let (stamp, zone) = stamp.split_once(' ').unwrap();
     assert_eq!(zone, "+0000", "this reader knows no zones");
     let parts: Vec<&str> = stamp.split(['/', ':']).collect();
@@ -88,10 +76,9 @@ fn nanos(stamp: &str) -> u64 {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let year = number(year);
     let mut days: u64 = (1970..year).map(|year| if leap(year) { 366 } else { 365 }).sum();
-    let before = MONTHS.iter().take_while(|(name, _)| *name != month);
-    let months: Vec<_> = before.collect();
-    days += months.iter().map(|(_, days)| days).sum::<u64>();
-    days += u64::from(leap(year) && months.len() >= 2) + number(day) - 1;
+    let months = MONTHS.split(' ').position(|name| name == month).unwrap();
+    days += DAYS[..months].iter().sum::<u64>();
+    days += u64::from(leap(year) && months >= 2) + number(day) - 1;
     (((days * 24 + number(hour)) * 60 + number(minute)) * 60 + number(second)) * 1_000_000_000
 }
 

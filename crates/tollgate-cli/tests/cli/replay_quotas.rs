@@ -5,7 +5,9 @@
 //! same as in a run without the option. Other tests check that decisions under a single limit are
 //! correct.
 
-use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
+use crate::program::{
+    Decision, LOG, command, decided, json, log, refusal, replay, replay_stdin, scratch, text,
+};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -33,64 +35,51 @@ fn limit_for(algorithm: Algorithm, limit: &str) -> String {
     }
 }
 
-/// Returns the rows of `--decisions -` with their keys, and without the limit that refused the
-/// request. The keys in these tests contain no commas.
+/// Returns the decisions, without the limit that refused a request.
 #[track_caller]
-fn decisions(args: &[&str], input: &[u8]) -> Vec<(String, String)> {
-    let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), input));
-    let key = |row: &str| row.split(',').nth(1).expect("a column for the key").to_owned();
-    let rest = |row: &str| row.rsplitn(3, ',').last().unwrap_or_default().to_owned();
-    rows.lines().skip(1).map(|row| (key(row), rest(row))).collect()
+fn decisions(args: &[&str], input: &[u8]) -> Vec<Decision> {
+    let without_limit = |row| Decision { refused_by: String::new(), ..row };
+    decided(args, input).into_iter().map(without_limit).collect()
 }
 
 /// The fields that form the key, the cost, the common limit, and two keys with their own quotas.
 /// Each of these keys consists of its record, its printed form and its quota.
-struct Case {
-    key: &'static str,
-    cost: &'static str,
-    limit: &'static str,
-    own: [(&'static str, &'static str, &'static str); 2],
-}
+type Case = (&'static str, &'static str, &'static str, [(&'static str, &'static str, &'static str); 2]);
 
 const CASES: [Case; 4] = [
-    Case {
-        key: "ip",
-        cost: "1",
-        limit: "30/min burst 10",
-        own: [
+    (
+        "ip",
+        "1",
+        "30/min burst 10",
+        [
             ("203.0.113.66", "203.0.113.66", "20/h burst 5"),
             ("2001:db8::17", "2001:db8::/64", "100/min burst 30"),
         ],
-    },
-    Case {
-        key: "user",
-        cost: "1",
-        limit: "30/min burst 10",
-        own: [("-", "-", "7/min burst 3"), ("jobs", "jobs", "5/s")],
-    },
-    Case {
-        key: "ip+path",
-        cost: "1",
-        limit: "2/h",
-        own: [
+    ),
+    ("user", "1", "30/min burst 10", [("-", "-", "7/min burst 3"), ("jobs", "jobs", "5/s")]),
+    (
+        "ip+path",
+        "1",
+        "2/h",
+        [
             ("203.0.113.66,/login", "203.0.113.66 + /login", "50/min burst 20"),
             ("2001:db8::17,/export/part-07", "2001:db8::/64 + /export/part-07", "1/h"),
         ],
-    },
-    Case {
-        key: "ip",
-        cost: "bytes",
-        limit: "100000/min burst 300000",
-        own: [
+    ),
+    (
+        "ip",
+        "bytes",
+        "100000/min burst 300000",
+        [
             ("198.51.100.7", "198.51.100.7", "1000/s burst 30000"),
             ("2001:db8::17", "2001:db8::/64", "1000000/h burst 5000000"),
         ],
-    },
+    ),
 ];
 
 #[test]
 fn a_key_fares_as_if_its_own_quota_were_the_limit_and_others_as_if_it_had_none() {
-    for (number, Case { key, cost, limit, own }) in CASES.into_iter().enumerate() {
+    for (number, (key, cost, limit, own)) in CASES.into_iter().enumerate() {
         for algorithm in Algorithm::ALL {
             for store in STORES {
                 let name = algorithm.to_string();
@@ -111,13 +100,13 @@ fn a_key_fares_as_if_its_own_quota_were_the_limit_and_others_as_if_it_had_none()
 
                 assert_eq!(found.len(), without.len());
                 let mut differ = HashMap::new();
-                for (line, (key, row)) in found.iter().enumerate() {
-                    let expected = match alone.iter().find(|(shown, _)| shown == key) {
+                for (line, row) in found.iter().enumerate() {
+                    let expected = match alone.iter().find(|(shown, _)| *shown == row.key) {
                         Some((_, rows)) => &rows[line],
                         None => &without[line],
                     };
-                    assert_eq!(row, &expected.1, "{name} {store:?} {key}");
-                    *differ.entry(key.as_str()).or_insert(0) += usize::from(*row != without[line].1);
+                    assert_eq!(row, expected, "{name} {store:?}");
+                    *differ.entry(&*row.key).or_insert(0) += usize::from(*row != without[line]);
                 }
                 for (_, shown, _) in own {
                     assert!(differ[shown] > 0, "{name}: a quota that changes nothing tests nothing: {shown}");
@@ -192,8 +181,7 @@ fn an_ipv6_address_in_the_file_means_its_network() {
         let file = quotas(name, records);
         let args = ["--limit", "1/d", "--quotas", &file, "--ipv6-prefix", prefix];
         let rows = decisions(&args, log.as_bytes());
-        let count = rows.iter().filter(|(_, row)| row.contains(",true,")).count();
-        (count, rows[0].0.clone())
+        (rows.iter().filter(|row| row.allowed).count(), rows[0].key.clone())
     };
     let row = "2001:DB8::17,3/d\n";
     assert_eq!(allowed("network", row, "64"), (3, "2001:db8::/64".to_owned()));
@@ -220,10 +208,8 @@ fn second_requests(file: &str, keys: &[&[u8]]) -> Vec<bool> {
             log.extend(b"\"\n");
         }
     }
-    let args = ["--limit", "1/d", "--key", "who", "--quotas", file, "--decisions", "-"];
-    let rows = text(&replay_stdin(&args, &log));
-    let allowed = rows.lines().skip(1 + keys.len()).map(|row| row.contains(",true,"));
-    allowed.collect()
+    let rows = decided(&["--limit", "1/d", "--key", "who", "--quotas", file], &log);
+    rows[keys.len()..].iter().map(|row| row.allowed).collect()
 }
 
 #[test]
@@ -250,7 +236,7 @@ fn comments_blank_lines_quoted_values_and_missing_ones_are_understood() {
     let log = "{\"time\":1}\n{\"time\":2,\"who\":null}\n{\"time\":3,\"who\":\"-\"}\n";
     let args = ["--limit", "1/d", "--key", "who", "--quotas", &file];
     let found = decisions(&args, log.as_bytes());
-    assert_eq!(found.iter().filter(|(_, row)| row.contains(",true,")).count(), 2, "{found:?}");
+    assert_eq!(found.iter().filter(|row| row.allowed).count(), 2, "{found:?}");
 }
 
 #[test]
@@ -375,33 +361,42 @@ fn an_algorithm_that_refuses_a_key_s_quota_is_left_out_of_the_comparison() {
     assert_eq!(message.matches(&format!(": --quotas {file}:1: ")).count(), Algorithm::ALL.len(), "{message}");
 }
 
+/// The file may also have another name, or be standard input or standard output.
 #[test]
-fn decisions_never_overwrite_the_quotas() {
-    let records = "203.0.113.66,1/h\n";
-    let file = quotas("own_file", records);
-    let link = Path::new(&file).with_file_name("link.csv");
-    let _ = fs::remove_file(&link);
-    fs::hard_link(&file, &link).expect("the target directory has links");
-    let link = link.to_str().expect("a plain name");
-    let args = [LOG, "--limit", "30/min"];
-    for target in [&file, link] {
-        let by_name = replay(&[&args[..], &["--quotas", &file, "--decisions", target]].concat());
-        let by_stdin = command(&[&args[..], &["--quotas", "-", "--decisions", target]].concat())
-            .stdin(fs::File::open(&file).expect("it was written"))
-            .output()
-            .expect("the program was built");
-        let by_stdout = command(&[&args[..], &["--quotas", &file, "--decisions", "-"]].concat())
-            .stdout(fs::OpenOptions::new().append(true).open(target).expect("it was written"))
-            .output()
-            .expect("the program was built");
-        for output in [by_name, by_stdin, by_stdout] {
-            let message = refusal(&output);
-            assert!(message.contains("--decisions would overwrite"), "{message}");
-            assert!(message.contains("the quotas of --quotas"), "{message}");
-            assert_eq!(fs::read_to_string(&file).expect("it is there"), records, "it is as it was");
+fn decisions_never_overwrite_the_log_or_the_quotas() {
+    let quotas = quotas("own_inputs", "203.0.113.66,1/h\n");
+    let copy = Path::new(&quotas).with_file_name("access.log");
+    fs::copy(LOG, &copy).expect("the target directory can be written");
+    let copy = copy.to_str().expect("a plain name");
+    let limit = ["--limit", "30/min"];
+    for (file, by_name, by_stdin, what) in [
+        (copy, &[copy][..], &[][..], "the log it replays"),
+        (&*quotas, &[LOG, "--quotas", &quotas], &[LOG, "--quotas", "-"], "the quotas of --quotas"),
+    ] {
+        let before = fs::read_to_string(file).expect("it was written");
+        let link = format!("{file}.link");
+        let _ = fs::remove_file(&link);
+        fs::hard_link(file, &link).expect("the target directory has links");
+        for target in [file, &link] {
+            let run = |args: &[&str], to: &str| command(&[args, &limit, &["--decisions", to]].concat());
+            let open = |path: &str| {
+                fs::OpenOptions::new().read(true).append(true).open(path).expect("it was written")
+            };
+            let by_stdout = run(by_name, "-").stdout(open(target)).output();
+            for output in
+                [run(by_name, target).output(), run(by_stdin, target).stdin(open(file)).output(), by_stdout]
+            {
+                let message = refusal(&output.expect("the program was built"));
+                assert!(
+                    message.contains("--decisions would overwrite") && message.contains(what),
+                    "{message}"
+                );
+                assert_eq!(fs::read_to_string(file).expect("it is there"), before, "it is as it was");
+            }
         }
+        fs::remove_file(link).expect("it was created");
     }
-    let names = fs::read_dir(Path::new(&file).parent().expect("a directory")).expect("it is there");
+    let names = fs::read_dir(Path::new(&quotas).parent().expect("a directory")).expect("it is there");
     assert_eq!(names.count(), 2, "nothing else was left behind");
 }
 
@@ -436,7 +431,7 @@ fn keys_with_quotas_of_their_own_count_as_keys_only_when_they_come() {
     for store in STORES {
         let args = ["--limit", "1/d", "--key", "who", "--quotas", &file, "--max-keys", "2"];
         let found = decisions(&[&args[..], store].concat(), log.as_bytes());
-        let allowed: Vec<bool> = found.iter().map(|(_, row)| row.contains(",true,")).collect();
+        let allowed: Vec<bool> = found.iter().map(|row| row.allowed).collect();
         assert_eq!(allowed, [true, true, true, false], "{store:?}");
     }
 }

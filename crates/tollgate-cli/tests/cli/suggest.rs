@@ -208,22 +208,34 @@ fn a_log_out_of_order_is_suggested_for_in_order_of_time() {
     assert_eq!(replayed["results"][0]["keys_denied"], reports[1]["suggested"]["clients_denied"]);
 }
 
+/// Suggests a limit for a log, with a file for the proxy. Returns the file, the report, and the
+/// report of a replay of the file with `options`.
+#[cfg(feature = "proxy")]
+#[track_caller]
+fn replayed_file(test: &str, log: &str, args: &[&str], options: &[&str]) -> (String, Value, Value) {
+    let directory = scratch(test);
+    let [log_file, file] = ["log", "proxy.toml"].map(|name| directory.join(name));
+    fs::write(&log_file, log).expect("the target directory can be written");
+    let [log, file] = [&log_file, &file].map(|path| path.to_str().expect("UTF-8"));
+    let suggested = json(&suggest(&[&[log, "--config-out", file, "--format", "json"], args].concat()));
+    let replayed = json(&replay(&[&[log, "--config", file, "--format", "json"], options].concat()));
+    let written = fs::read_to_string(file).expect("it was written");
+    assert!(replayed["results"][0]["denied"].as_u64() > Some(0), "{replayed}");
+    assert_eq!(replayed["results"][0]["denied"], suggested["suggested"]["denied"], "{args:?}");
+    (written, suggested, replayed)
+}
+
 #[cfg(feature = "proxy")]
 #[test]
 fn the_file_for_a_log_out_of_order_denies_what_it_says() {
-    let directory = scratch("suggest_out_of_order");
-    let [log, file] = ["access.csv", "proxy.toml"].map(|name| directory.join(name));
-    fs::write(&log, &in_and_out_of_order()[1]).expect("the target directory can be written");
-    let [log, file] = [&log, &file].map(|path| path.to_str().expect("UTF-8"));
-    text(&suggest(&[log, "--config-out", file]));
-    let written = fs::read_to_string(file).expect("it was written");
+    let log = &in_and_out_of_order()[1];
+    let (written, _, replayed) = replayed_file("suggest_out_of_order", log, &[], &["--sort"]);
     assert!(written.contains("`tollgate replay LOG --config FILE --sort`"), "{written}");
-    let report = json(&replay(&[log, "--config", file, "--sort", "--format", "json"]));
-    let (refused, keys) = (&report["results"][0]["denied"], report["limits"][0]["keys_refused"].as_u64());
-    let clients = if keys == Some(1) { "client" } else { "clients" };
-    let said = format!("denies {refused} (");
-    assert!(written.contains(&said), "{written}: {report}");
-    assert!(written.contains(&format!("of {} {clients}", keys.expect("a count"))), "{written}: {report}");
+    let refused = &replayed["results"][0]["denied"];
+    let keys = replayed["limits"][0]["keys_refused"].as_u64().expect("a count");
+    let clients = if keys == 1 { "client" } else { "clients" };
+    assert!(written.contains(&format!("denies {refused} (")), "{written}: {replayed}");
+    assert!(written.contains(&format!("of {keys} {clients}")), "{written}: {replayed}");
 }
 
 /// Lines of the proxy's JSON log, in the order in which requests ended.
@@ -356,16 +368,13 @@ fn the_file_for_the_proxy_is_accepted_and_replays_alike() {
 #[cfg(feature = "proxy")]
 #[test]
 fn the_file_for_the_proxy_counts_requests_without_a_header_as_the_suggestion_does() {
-    let directory = scratch("suggest_headers");
-    let [log, file] = ["access.log", "proxy.toml"].map(|name| directory.join(name));
     let lines = (0..240).map(|n| {
         let header = |every: u64| if n % every == 0 { "-" } else { "x" };
         let (ip, minute, referer, agent) = (n * n % 7, n / 60, header(2), header(3));
         let request = format!("[17/May/2015:10:0{minute}:00 +0000] \"GET / HTTP/1.1\" 200 1");
         format!("192.0.2.{ip} - - {request} \"{referer}\" \"{agent}\"\n")
     });
-    fs::write(&log, lines.collect::<String>()).expect("a file");
-    let [log, file] = [&log, &file].map(|path| path.to_str().expect("UTF-8"));
+    let log: String = lines.collect();
     for (key, by) in [
         ("referer", "header referer else share"),
         ("ip+referer", "ip+header referer or ip"),
@@ -374,21 +383,15 @@ fn the_file_for_the_proxy_counts_requests_without_a_header_as_the_suggestion_doe
             "header referer+header user-agent or header user-agent or header referer else share",
         ),
     ] {
-        let args = [log, "--key", key, "--deny-requests", "20%", "--format", "json"];
-        let suggested = json(&suggest(&[&args[..], &["--config-out", file]].concat()));
-        let written = fs::read_to_string(file).expect("it was written");
+        let args = ["--key", key, "--deny-requests", "20%"];
+        let (written, ..) = replayed_file("suggest_headers", &log, &args, &[]);
         assert!(written.contains(&format!(" by {by}\"]")), "{written}");
-        let replayed = json(&replay(&[log, "--config", file, "--format", "json"]));
-        assert!(replayed["results"][0]["denied"].as_u64() > Some(0), "{replayed}");
-        assert_eq!(replayed["results"][0]["denied"], suggested["suggested"]["denied"], "{key}");
     }
 }
 
 #[cfg(feature = "proxy")]
 #[test]
 fn a_forwarded_address_is_the_address_of_the_proxy_s_limit() {
-    let directory = scratch("suggest_forwarded");
-    let [log, file] = ["envoy.log", "proxy.toml"].map(|name| directory.join(name));
     let line = |n: u64| {
         format!(
             "[2024-01-01T00:{:02}:{:02}Z] \"GET /{} HTTP/1.1\" 200 - 0 1 2 1 \"10.9.9.9, 192.0.2.{}, 10.0.0.1\" \"a\" \
@@ -399,22 +402,15 @@ fn a_forwarded_address_is_the_address_of_the_proxy_s_limit() {
             n * n % 5
         )
     };
-    fs::write(&log, (0..300).map(line).collect::<String>()).expect("the target directory can be written");
-    let [log, file] = [&log, &file].map(|path| path.to_str().expect("UTF-8"));
+    let log: String = (0..300).map(line).collect();
     for (key, by) in [("forwarded", "ip"), ("path+forwarded", "path+ip")] {
-        let args = [log, "--key", key, "--trust-hops", "2", "--config-out", file, "--format", "json"];
-        let suggested = json(&suggest(&[&args[..], &["--deny-requests", "40%"]].concat()));
-        let written = fs::read_to_string(file).expect("it was written");
-        assert!(
-            written.contains(&format!(" by {by}\"]")) && written.contains("\ntrust-hops = 2\n"),
-            "{written}"
-        );
-        let options = "--fields ip=forwarded --trust-hops 2";
-        assert!(written.contains(&format!("FILE {options}`")), "{written}");
-        let args = [log, "--config", file, "--format", "json"];
-        let replayed = json(&replay(&[&args[..], &options.split(' ').collect::<Vec<_>>()].concat()));
-        assert!(replayed["results"][0]["denied"].as_u64() > Some(0), "{replayed}");
-        assert_eq!(replayed["results"][0]["denied"], suggested["suggested"]["denied"], "{key}");
+        let options = ["--fields", "ip=forwarded", "--trust-hops", "2"];
+        let args = ["--key", key, "--trust-hops", "2", "--deny-requests", "40%"];
+        let (written, ..) = replayed_file("suggest_forwarded", &log, &args, &options);
+        for part in [&*format!(" by {by}\"]"), "\ntrust-hops = 2\n", &format!("FILE {}`", options.join(" "))]
+        {
+            assert!(written.contains(part), "{part} is missing: {written}");
+        }
     }
     for (args, part) in [
         (&["--key", "forwarded"][..], "--config-out: the key `forwarded` needs --trust-hops"),

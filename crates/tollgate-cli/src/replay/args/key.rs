@@ -72,7 +72,7 @@ impl KeyArgs {
             trust_hops: log.trust_hops(),
             templates,
             cost,
-            unit: log.unit(),
+            unit: log.time_unit,
         })
     }
 }

@@ -4,8 +4,8 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
+use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
@@ -25,8 +25,8 @@ pub(crate) struct LogArgs {
     log_format: String,
 
     /// The unit of times that are numbers, in JSON and CSV logs; fractions are exact
-    #[arg(long, value_enum, value_name = "UNIT", default_value_t = UnitArg::Seconds, help_heading = "Log")]
-    time_unit: UnitArg,
+    #[arg(long, value_enum, value_name = "UNIT", default_value_t = TimeUnit::Seconds, help_heading = "Log")]
+    pub(crate) time_unit: TimeUnit,
 
     /// How many proxies have added to a list of addresses: with 2, the client is the last but one.
     /// Without this option, a list counts as one text, and limits with names refuse it
@@ -59,29 +59,6 @@ fn log_formats() -> PossibleValuesParser {
     PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(Format::name)))
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum UnitArg {
-    #[value(name = "s")]
-    Seconds,
-    #[value(name = "ms")]
-    Millis,
-    #[value(name = "us")]
-    Micros,
-    #[value(name = "ns")]
-    Nanos,
-}
-
-impl From<UnitArg> for TimeUnit {
-    fn from(unit: UnitArg) -> Self {
-        match unit {
-            UnitArg::Seconds => Self::Seconds,
-            UnitArg::Millis => Self::Millis,
-            UnitArg::Micros => Self::Micros,
-            UnitArg::Nanos => Self::Nanos,
-        }
-    }
-}
-
 impl LogArgs {
     /// # Errors
     ///
@@ -100,10 +77,6 @@ impl LogArgs {
     /// Returns the format of the logs, or `None` if the first lines of each log determine it.
     pub(crate) fn format(&self) -> Option<Format> {
         Format::ALL.into_iter().find(|format| format.name() == self.log_format)
-    }
-
-    pub(crate) fn unit(&self) -> TimeUnit {
-        self.time_unit.into()
     }
 
     pub(crate) fn trust_hops(&self) -> Option<usize> {

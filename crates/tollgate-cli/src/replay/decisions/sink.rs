@@ -81,6 +81,17 @@ impl Sink {
         }
     }
 
+    /// Writes an output that consists of this text, and finishes it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the output cannot be written. `path` is the path with which the output
+    /// was opened.
+    pub(crate) fn write_whole(mut self, path: &Path, text: &str) -> Result<(), Failure> {
+        let written = self.write_all(text.as_bytes()).and_then(|()| self.finish());
+        written.map_err(|error| failure(path, &error))
+    }
+
     /// Finishes the output. A file receives its final name.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.flush()?;
@@ -106,6 +117,14 @@ impl Write for Sink {
             Self::Stream(file) => file.flush(),
             Self::Replacement(Replacement { content, .. }) => content.flush(),
         }
+    }
+}
+
+/// Returns the failure for an unsuccessful write to an output with this path.
+pub(crate) fn failure(path: &Path, error: &io::Error) -> Failure {
+    match path == Path::new("-") {
+        true => Failure::writing_stdout(error),
+        false => Failure::writing(printable_path(path), error),
     }
 }
 

@@ -138,92 +138,67 @@ pub(crate) struct RefusedKey {
     pub(crate) id: KeyId,
 }
 
-/// The first byte of each part of a written key.
+/// The first byte of each part of a written key. The length of the part's bytes follows it, as 32
+/// bits, and then the bytes.
 mod kind {
-    pub(super) const V4: u8 = 0;
-    pub(super) const V6: u8 = 1;
-    pub(super) const BYTES: u8 = 2;
-    pub(super) const NUMBER: u8 = 3;
-    pub(super) const ALTERNATIVE: u8 = 4;
-    pub(super) const MISSING: u8 = 5;
+    pub(super) const ADDRESS: u8 = 0;
+    pub(super) const BYTES: u8 = 1;
+    pub(super) const NUMBER: u8 = 2;
+    pub(super) const ALTERNATIVE: u8 = 3;
+    pub(super) const MISSING: u8 = 4;
 }
 
 /// Appends a key's parts. Different keys have different bytes.
 #[inline]
 pub(crate) fn write_key(parts: &[KeyPart<'_>], key: &mut Vec<u8>) {
+    let mut push = |kind: u8, bytes: &[u8]| {
+        key.push(kind);
+        // A line of a log is much shorter than 4 GiB.
+        key.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+        key.extend_from_slice(bytes);
+    };
     for part in parts {
         match part {
-            KeyPart::Address(IpAddr::V4(ip)) => {
-                key.push(kind::V4);
-                key.extend_from_slice(&ip.octets());
-            }
-            KeyPart::Address(IpAddr::V6(ip)) => {
-                key.push(kind::V6);
-                key.extend_from_slice(&ip.octets());
-            }
-            KeyPart::Bytes(bytes) => {
-                key.push(kind::BYTES);
-                key.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-                key.extend_from_slice(bytes);
-            }
-            KeyPart::Number(number) => {
-                key.push(kind::NUMBER);
-                key.extend_from_slice(&number.to_le_bytes());
-            }
-            KeyPart::Alternative(number) => key.extend_from_slice(&[kind::ALTERNATIVE, *number]),
-            _ => key.push(kind::MISSING),
+            KeyPart::Address(IpAddr::V4(ip)) => push(kind::ADDRESS, &ip.octets()),
+            KeyPart::Address(IpAddr::V6(ip)) => push(kind::ADDRESS, &ip.octets()),
+            KeyPart::Bytes(bytes) => push(kind::BYTES, bytes),
+            KeyPart::Number(number) => push(kind::NUMBER, &number.to_le_bytes()),
+            KeyPart::Alternative(number) => push(kind::ALTERNATIVE, &[*number]),
+            _ => push(kind::MISSING, b""),
         }
     }
 }
 
 /// Returns the printable form of a [written](write_key) key: the values without the numbers of
 /// alternatives.
-fn shown(key: &[u8], ipv6_prefix: u8) -> String {
+fn shown(mut key: &[u8], ipv6_prefix: u8) -> String {
     let mut values: Vec<Vec<u8>> = Vec::new();
-    let mut rest = key;
-    while let Some((&of_kind, after)) = rest.split_first() {
-        rest = match (of_kind, after) {
-            (kind::V4, [a, b, c, d, after @ ..]) => {
-                values.push(IpAddr::from([*a, *b, *c, *d]).to_string().into_bytes());
-                after
+    while let Some(([kind, length @ ..], rest)) = key.split_first_chunk::<5>() {
+        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let (bytes, rest) = rest.split_at(length.min(rest.len()));
+        key = rest;
+        let [v4, v6] = [
+            <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+            <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+        ];
+        values.push(match (*kind, v4.or(v6)) {
+            (kind::ALTERNATIVE, _) => continue,
+            (kind::MISSING, _) => b"-".to_vec(),
+            (kind::ADDRESS, Some(ip)) if ip.is_ipv6() && ipv6_prefix < 128 => {
+                format!("{ip}/{ipv6_prefix}").into_bytes()
             }
-            (kind::V6, after) => {
-                let (octets, after) = after.split_first_chunk::<16>().unwrap_or((&[0; 16], &[]));
-                let ip = IpAddr::from(*octets);
-                values.push(match ipv6_prefix {
-                    128.. => ip.to_string().into_bytes(),
-                    prefix => format!("{ip}/{prefix}").into_bytes(),
-                });
-                after
+            (kind::ADDRESS, Some(ip)) => ip.to_string().into_bytes(),
+            (kind::NUMBER, _) => {
+                let number = bytes.try_into().map_or(0, u64::from_le_bytes);
+                number.to_string().into_bytes()
             }
-            (kind::BYTES, after) => {
-                let (length, after) = number(after);
-                let (value, after) =
-                    after.split_at(usize::try_from(length).map_or(after.len(), |it| it.min(after.len())));
-                values.push(value.to_vec());
-                after
-            }
-            (kind::NUMBER, after) => {
-                let (number, after) = number(after);
-                values.push(number.to_string().into_bytes());
-                after
-            }
-            (kind::ALTERNATIVE, after) => after.get(1..).unwrap_or_default(),
-            (_, after) => {
-                values.push(b"-".to_vec());
-                after
-            }
-        };
+            _ => bytes.to_vec(),
+        });
     }
     let shape = KeyShape::new(values.len());
     let mut key = Vec::new();
     values.iter().for_each(|value| shape.push(&mut key, value));
     shape.show(&key)
-}
-
-fn number(bytes: &[u8]) -> (u64, &[u8]) {
-    let (number, after) = bytes.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-    (u64::from_le_bytes(*number), after)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Tries the limits under one algorithm: the decisions on all requests, and those on the requests
 //! of a client that waits as it is told.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::Serialize;
 use tollgate::{Algorithm, Charge, Decision, DecisionSource, ManualClock, Outcome, Permit, Tick, check_all};
 
 use super::limit::Limit;
@@ -43,42 +43,16 @@ pub(crate) struct Limiters {
     /// The clock of the limits on requests in flight.
     clock: ManualClock,
     has_in_flight: bool,
-    /// The places of admitted requests. The request that ends first is at the top of the heap.
-    held: BinaryHeap<Reverse<Held>>,
+    /// The places of the admitted requests that end at each time.
+    held: BTreeMap<Tick, Vec<Permit>>,
     /// The decisions on the last request, one for each limit that applied.
     decisions: Vec<Option<Decision>>,
-}
-
-/// The place of a request in flight.
-struct Held {
-    ends: Tick,
-    _permit: Permit,
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        self.ends == other.ends
-    }
-}
-
-impl Eq for Held {}
-
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Held {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.ends.cmp(&other.ends)
-    }
 }
 
 impl Limiters {
     pub(crate) fn new(by_limit: Vec<Vec<ClassLimiter>>, clock: ManualClock) -> Self {
         let has_in_flight = by_limit.iter().flatten().any(|it| matches!(it, ClassLimiter::InFlight(_)));
-        Self { by_limit, clock, has_in_flight, held: BinaryHeap::new(), decisions: Vec::new() }
+        Self { by_limit, clock, has_in_flight, held: BTreeMap::new(), decisions: Vec::new() }
     }
 
     /// Tells the limiters that the log begins at this time.
@@ -106,8 +80,10 @@ impl Limiters {
     fn check_together(&mut self, limits: &[Limit], asked: &Asked<'_>) -> Option<usize> {
         if self.has_in_flight {
             self.clock.set(asked.now);
-            while self.held.peek().is_some_and(|Reverse(first)| first.ends <= asked.now) {
-                self.held.pop();
+            while let Some(first) = self.held.first_entry()
+                && *first.key() <= asked.now
+            {
+                first.remove();
             }
         }
         let of = |it: &Applied| &self.by_limit[it.limit][it.class];
@@ -128,12 +104,13 @@ impl Limiters {
         drop(charges);
         if binding.is_none() {
             let ends = Tick::from_nanos(asked.now.as_nanos().saturating_add(asked.duration_ns));
-            let permits = to_charge.into_iter().filter_map(|it| match it {
-                ToCharge::Permit(permit) if permit.count() > 0 => Some(permit),
-                _ => None,
-            });
-            let held: Vec<_> = permits.map(|permit| Reverse(Held { ends, _permit: permit })).collect();
-            self.held.extend(held);
+            for it in to_charge {
+                if let ToCharge::Permit(permit) = it
+                    && permit.count() > 0
+                {
+                    self.held.entry(ends).or_default().push(permit);
+                }
+            }
         }
         binding
     }
@@ -158,7 +135,7 @@ impl Wait {
 }
 
 /// Sums over the requests in a log.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Totals {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
@@ -170,14 +147,16 @@ pub(crate) struct Totals {
     pub(crate) answered_by_full_policy: u64,
     /// Requests with a new key, charged to the shared overflow bucket because the table was full.
     pub(crate) charged_to_shared_overflow: u64,
+    #[serde(skip)]
     pub(crate) longest_wait: Option<Wait>,
     /// Requests that a queue admitted with a later start.
     pub(crate) delayed: u64,
+    #[serde(skip)]
     pub(crate) longest_delay: Option<Wait>,
 }
 
 /// The results for a client that waits out the retry-after of each denial.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Compliant {
     pub(crate) passed: u64,
     pub(crate) denied: u64,

@@ -41,9 +41,9 @@ pub(crate) fn columns(columns: &[Column], title: &'static str, markup: &mut Mark
     }
 }
 
-type Drawn = Result<(), DrawingAreaErrorKind<std::convert::Infallible>>;
+type PictureDrawn = Result<(), DrawingAreaErrorKind<std::convert::Infallible>>;
 
-fn draw(columns: &[Column], size: (u32, u32), markup: &mut Markup) -> Drawn {
+fn draw(columns: &[Column], size: (u32, u32), markup: &mut Markup) -> PictureDrawn {
     let count = columns.len() as f64;
     let tallest = columns.iter().map(|column| column.passed + column.denied).max().unwrap_or(0).max(1);
     let most = tallest as f64 * 1.04;
@@ -86,7 +86,7 @@ fn write_labels(
     columns: &[Column],
     range: &(std::ops::Range<i32>, std::ops::Range<i32>),
     area: &plotters::drawing::DrawingArea<Canvas<'_>, plotters::coord::Shift>,
-) -> Drawn {
+) -> PictureDrawn {
     use plotters::style::text_anchor::{HPos, Pos, VPos};
     let (left, right) = (range.0.start, range.0.end);
     let count = i32::try_from(columns.len()).unwrap_or(i32::MAX).max(1);

@@ -11,12 +11,12 @@ use crate::printable::cut;
 const LONGEST: usize = 120;
 
 /// Maps keys to the names under which a page shows them.
-pub(crate) struct Clients {
+pub(crate) struct ClientNames {
     /// The secret key for the hashes, if names are hashed. It is never written anywhere.
     secret: Option<[u8; 16]>,
 }
 
-impl Clients {
+impl ClientNames {
     /// # Errors
     ///
     /// Returns an error if the system provides no random numbers.

@@ -3,7 +3,7 @@
 //! Elements and attributes are literals in this program: only `&'static str` values and numbers are
 //! written unchanged. All other text is escaped, regardless of its origin.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
 /// A part of a page.
 #[derive(Default)]
@@ -39,12 +39,6 @@ impl Markup {
         self
     }
 
-    /// Appends the text of a value.
-    pub(crate) fn shown(&mut self, value: impl Display) -> &mut Self {
-        let text = value.to_string();
-        self.text(&text)
-    }
-
     /// Appends another part of the page.
     pub(crate) fn part(&mut self, part: &Self) -> &mut Self {
         self.0.push_str(&part.0);
@@ -61,13 +55,18 @@ impl Markup {
         self.raw("</tr>\n")
     }
 
-    /// Appends the headings of a table, and opens its body.
-    pub(crate) fn head(&mut self, cells: &[&'static str]) -> &mut Self {
-        self.raw("<thead><tr>");
-        for cell in cells {
-            self.raw("<th scope=\"col\">").text(cell).raw("</th>");
+    /// Appends the start of an element, with a style class unless `class` is empty.
+    pub(crate) fn open(&mut self, element: &'static str, class: &'static str) -> &mut Self {
+        self.raw("<").raw(element);
+        if !class.is_empty() {
+            self.raw(" class=\"").raw(class).raw("\"");
         }
-        self.raw("</tr></thead>\n<tbody>\n")
+        self.raw(">")
+    }
+
+    /// Opens a section with this heading, and the section's first paragraph.
+    pub(crate) fn section(&mut self, heading: &'static str) -> &mut Self {
+        self.raw("<section>\n<h2>").text(heading).raw("</h2>\n<p class=\"soft\">")
     }
 
     pub(crate) fn into_string(self) -> String {

@@ -2,17 +2,25 @@
 
 use std::time::Duration;
 
-use super::chart::{self, Column};
-use super::clients::Clients;
+use super::chart::Column;
+use super::clients::ClientNames;
 use super::markup::Markup;
-use super::parts::{self, LONGEST, LONGEST_NAME, MOST_FILES, MOST_ROWS};
+use super::parts::{self, LONGEST_NAME, MOST_ROWS};
 use super::seen::Seen;
 use crate::printable::{cut, printable};
+use crate::replay::engine::limit::RefusedKey;
+use crate::replay::engine::trial::Totals;
 use crate::replay::engine::{Engine, Limits};
 use crate::replay::html_settings::HtmlSettings;
-use crate::replay::report::figures::{Class, Figures, Limit, Outcome, Report};
+use crate::replay::report::figures::{AlgorithmResult, Class, Figures, LimitReport, Report};
 use crate::replay::report::quantity::{duration, grouped, plural, share, shares};
 use crate::replay::timeline::Timeline;
+
+/// The maximum number of files in a list, and the maximum lengths of text from outside this
+/// program, in characters.
+const MOST_FILES: usize = 20;
+const LONGEST: usize = 1_000;
+const LONGEST_COMMAND: usize = 20_000;
 
 /// The facts that a page shows.
 pub(crate) struct Facts<'r> {
@@ -20,16 +28,16 @@ pub(crate) struct Facts<'r> {
     pub(crate) limits: &'r Limits,
     pub(crate) report: &'r Report,
     /// The results of all algorithms.
-    pub(crate) algorithms: &'r [Outcome],
+    pub(crate) algorithms: &'r [AlgorithmResult],
     pub(crate) engine: &'r Engine,
-    pub(crate) clients: Clients,
+    pub(crate) clients: ClientNames,
     pub(crate) timeline: &'r Timeline,
     pub(crate) seen: &'r Seen,
 }
 
 impl Facts<'_> {
     /// Returns the limit, if there is only one.
-    fn only(&self) -> Option<&Limit> {
+    fn only(&self) -> Option<&LimitReport> {
         match &self.report.limits[..] {
             [only] => Some(only),
             _ => None,
@@ -92,7 +100,7 @@ fn write_head(facts: &Facts<'_>, page: &mut Markup) {
 }
 
 fn write_figures(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
-    let [passed, denied] = shares(figures.passed.into(), figures.denied.into());
+    let [passed, denied] = shares(figures.totals.passed.into(), figures.totals.denied.into());
     let of_clients = match facts.only() {
         Some(only) => format!("of {} were denied something", plural(only.keys as u64, "client")),
         None => "keys of limits were denied something".to_owned(),
@@ -101,12 +109,17 @@ fn write_figures(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
     let keys: usize = limits.map(|limit| limit.keys_refused).sum();
     let longest = figures.longest_wait.as_ref().map_or(0, |wait| wait.ns);
     let tiles = [
-        ("good", passed, format!("{} passed", plural(figures.passed, "request"))),
-        ("bad", denied, format!("{} denied", plural(figures.denied, "request"))),
+        ("good", passed, format!("{} passed", plural(figures.totals.passed, "request"))),
+        ("bad", denied, format!("{} denied", plural(figures.totals.denied, "request"))),
         ("", grouped(keys as u64), of_clients),
         ("", duration(Duration::from_nanos(longest)), "longest wait that a client was told".to_owned()),
     ];
-    parts::write_tiles(tiles, page);
+    page.raw("<div class=\"figures\">\n");
+    for (class, figure, label) in tiles {
+        page.raw("<div class=\"").raw(class).raw("\"><b>").text(&figure).raw("</b><span>").text(&label);
+        page.raw("</span></div>\n");
+    }
+    page.raw("</div>\n");
 }
 
 /// Returns a sentence about a client that waits out the retry-after of each denial.
@@ -123,40 +136,31 @@ fn compliant(facts: &Facts<'_>, figures: &Figures) -> String {
 }
 
 fn write_limits(facts: &Facts<'_>, page: &mut Markup) {
-    page.raw(
-        "<section>\n<h2>Which limit denies</h2>\n<p class=\"soft\">A limit in shadow mode denies nothing: ",
-    );
-    page.raw("what it would have denied counts here.</p>\n");
+    page.section("Which limit denies")
+        .raw("A limit in shadow mode denies nothing: what it would have denied counts here.</p>\n");
     parts::write_legend("passed, or denied by another limit", "denied", page);
-    page.raw(
-        "<div class=\"table\"><table>\n<thead><tr><th scope=\"col\">limit</th><th scope=\"col\">class</th>",
-    );
-    page.raw("<th scope=\"col\" class=\"optional\">requests</th><th scope=\"col\">denied</th>");
-    page.raw("<td></td></tr></thead>\n<tbody>\n");
     let classes =
-        || facts.report.limits.iter().flat_map(|limit| limit.classes.iter().map(move |class| (limit, class)));
-    let denied = |class: &Class| class.counts.refused() + class.counts.would_refuse;
-    let others = |class: &Class| {
-        class.counts.passed + class.counts.passed_without_key + class.counts.refused_by_another
+        facts.report.limits.iter().flat_map(|limit| limit.classes.iter().map(move |it| (limit, it)));
+    let row = |(limit, Class { class, counts }): (&LimitReport, &Class)| {
+        let denied = counts.refused() + counts.would_refuse;
+        let others = counts.passed + counts.passed_without_key + counts.refused_by_another;
+        let class = class.as_deref().map_or(String::new(), |class| printable(class.as_bytes()));
+        let share = share(denied.into(), (denied + others).into());
+        let cells = [
+            name(limit),
+            cut(&class, LONGEST_NAME).into_owned(),
+            grouped(denied + others),
+            format!("{} ({share})", grouped(denied)),
+        ];
+        (cells, [others, denied])
     };
-    let tallest = classes().map(|(_, class)| denied(class) + others(class)).max().unwrap_or(1);
-    for (limit, class) in classes().take(MOST_ROWS) {
-        let (denied, others) = (denied(class), others(class));
-        page.raw("<tr><th scope=\"row\">").text(&name(limit)).raw("</th><td>");
-        page.text(&cut(
-            &class.class.as_deref().map_or(String::new(), |class| printable(class.as_bytes())),
-            LONGEST_NAME,
-        ));
-        page.raw("</td><td class=\"optional\">").shown(grouped(denied + others)).raw("</td><td>");
-        page.text(&format!("{} ({})", grouped(denied), share(denied.into(), (denied + others).into())));
-        page.raw("</td>");
-        parts::write_bar(others, denied, tallest, page);
-        page.raw("</tr>\n");
-    }
-    page.raw("</tbody></table></div>\n</section>\n");
+    let rows: Vec<_> = classes.take(MOST_ROWS).map(row).collect();
+    let columns = [("", "limit"), ("", "class"), ("optional", "requests"), ("", "denied")];
+    parts::write_bars(columns, &rows, page);
+    page.raw("</section>\n");
 }
 
-fn name(limit: &Limit) -> String {
+fn name(limit: &LimitReport) -> String {
     let shadow = if limit.shadow { " (shadow)" } else { "" };
     format!("{}{shadow}", cut(&printable(limit.limit.as_bytes()), LONGEST_NAME))
 }
@@ -168,7 +172,7 @@ fn write_rates(facts: &Facts<'_>, page: &mut Markup) {
     let mut classes: Vec<(u64, u64)> = Vec::new();
     let ids = 0..limit.keys.requests().len();
     for id in ids.filter(|&id| limit.keys.requests()[id] > 0) {
-        let most = facts.seen.busiest_minute(0, id).max(1);
+        let most = facts.seen.of(0, id).busiest_minute.max(1);
         let class = most.next_power_of_two().trailing_zeros() as usize;
         if classes.len() <= class {
             classes.resize(class + 1, (0, 0));
@@ -189,25 +193,18 @@ fn write_rates(facts: &Facts<'_>, page: &mut Markup) {
         .enumerate()
         .map(|(class, &(passed, denied))| Column { label: range(class), passed, denied })
         .collect();
-    page.raw("<section>\n<h2>How busy clients are</h2>\n");
-    page.raw(
-        "<p class=\"soft\">Clients by the number of requests in their busiest minute of the clock.</p>\n",
-    );
+    page.section("How busy clients are")
+        .raw("Clients by the number of requests in their busiest minute of the clock.</p>\n");
     parts::write_legend("clients that were denied nothing", "clients that were denied something", page);
-    page.raw("<div class=\"pair\">\n<div>\n");
-    chart::columns(&columns, "Clients by the requests in their busiest minute", page);
-    page.raw("</div>\n<div class=\"scroll\"><table>\n").head(&[
-        "requests a minute",
-        "clients",
-        "of them denied",
-    ]);
-    for column in &columns {
-        page.row(&[&column.label, &grouped(column.passed + column.denied), &grouped(column.denied)]);
-    }
-    page.raw("</tbody></table></div>\n</div>\n</section>\n");
+    let rows = columns
+        .iter()
+        .map(|Column { label, passed, denied }| [label.clone(), grouped(passed + denied), grouped(*denied)]);
+    let title = "Clients by the requests in their busiest minute";
+    parts::write_picture(&columns, title, ["requests a minute", "clients", "of them denied"], rows, page);
+    page.raw("</section>\n");
 }
 
-fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &Limit), page: &mut Markup) {
+fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &LimitReport), page: &mut Markup) {
     page.raw("<section>\n<h2>Who is denied");
     if !facts.is_quota() {
         page.raw(" by ").text(&name(limit));
@@ -222,28 +219,31 @@ fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &Limit), page: &mut 
     }
     if facts.clients.are_hashed() {
         page.raw(
-            "<p class=\"soft\">Clients are shown by hashes with a random key that was not kept: the same client has \
+            "<p class=\"soft\">ClientNames are shown by hashes with a random key that was not kept: the same client has \
              the same hash on this page only.</p>\n",
         );
     }
-    let tallest = keys.iter().map(|key| key.requests).max().unwrap_or(1);
     parts::write_legend("passed, or denied by another limit", "denied", page);
-    page.raw(
-        "<div class=\"table\"><table>\n<thead><tr><th scope=\"col\">client</th><th scope=\"col\" class=\"optional\">requests</th>",
-    );
-    page.raw("<th scope=\"col\">denied</th><th scope=\"col\" class=\"optional\">busiest minute</th>");
-    page.raw("<th scope=\"col\" class=\"optional\">longest wait</th><td></td></tr></thead>\n<tbody>\n");
-    for key in keys {
-        page.raw("<tr><th scope=\"row\">").text(&facts.clients.shown(&key.key)).raw("</th>");
-        page.raw("<td class=\"optional\">").shown(grouped(key.requests)).raw("</td><td>");
-        page.text(&format!("{} ({})", grouped(key.refused), share(key.refused.into(), key.requests.into())));
-        page.raw("</td><td class=\"optional\">").shown(grouped(facts.seen.busiest_minute(number, key.id)));
-        let wait = facts.seen.longest_wait(number, key.id);
-        page.raw("</td><td class=\"optional\">").text(&duration(wait)).raw("</td>");
-        parts::write_bar(key.requests - key.refused, key.refused, tallest, page);
-        page.raw("</tr>\n");
-    }
-    page.raw("</tbody></table></div>\n");
+    let row = |key: &RefusedKey| {
+        let seen = facts.seen.of(number, key.id);
+        let share = share(key.refused.into(), key.requests.into());
+        let cells = [
+            facts.clients.shown(&key.key),
+            grouped(key.requests),
+            format!("{} ({share})", grouped(key.refused)),
+            grouped(seen.busiest_minute),
+            duration(seen.longest_wait),
+        ];
+        (cells, [key.requests - key.refused, key.refused])
+    };
+    let columns = [
+        ("", "client"),
+        ("optional", "requests"),
+        ("", "denied"),
+        ("optional", "busiest minute"),
+        ("optional", "longest wait"),
+    ];
+    parts::write_bars(columns, &keys.iter().map(row).collect::<Vec<_>>(), page);
     let more = limit.keys_refused - keys.len();
     if more > 0 {
         page.raw("<p class=\"soft\">And ").text(&plural(more as u64, "other client"));
@@ -253,37 +253,35 @@ fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &Limit), page: &mut 
 }
 
 fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {
-    page.raw(
-        "<section>\n<h2>Algorithms compared</h2>\n<p class=\"soft\">The same log with the same limits. ",
-    );
-    page.raw("Windows and logs have no burst, and run without it.</p>\n<div class=\"table\"><table>\n");
-    page.raw("<thead><tr><th scope=\"col\">algorithm</th>");
-    page.raw("<th scope=\"col\">denied</th><th scope=\"col\" class=\"optional\">clients</th>");
-    page.raw("<th scope=\"col\">longest wait</th><td></td></tr></thead>\n<tbody>\n");
-    let figures = facts.algorithms.iter().filter_map(|outcome| outcome.figures.as_ref());
-    let tallest = figures.map(|figures| figures.denied).max().unwrap_or(1);
-    for outcome in facts.algorithms {
-        page.raw("<tr><th scope=\"row\" class=\"name\">").text(&outcome.algorithm).raw("</th><td>");
+    page.section("Algorithms compared")
+        .raw("The same log with the same limits. Windows and logs have no burst, and run without it.</p>\n");
+    let row = |outcome: &AlgorithmResult| {
+        let algorithm = outcome.algorithm.clone();
         let Some(figures) = &outcome.figures else {
-            let why = outcome.refused.as_deref().unwrap_or_default();
-            page.text(&cut(&format!("refused: {why}"), LONGEST));
-            page.raw("</td><td class=\"optional\"></td><td></td><td></td></tr>\n");
-            continue;
+            let why = format!("refused: {}", outcome.refused.as_deref().unwrap_or_default());
+            return ([algorithm, cut(&why, LONGEST).into_owned(), String::new(), String::new()], [0, 0]);
         };
-        let all = u128::from(figures.passed) + u128::from(figures.denied);
+        let Totals { passed, denied, .. } = figures.totals;
+        let share = share(denied.into(), u128::from(passed) + u128::from(denied));
         let wait = figures.longest_wait.as_ref().map_or(0, |wait| wait.ns);
-        page.text(&format!("{} ({})", grouped(figures.denied), share(figures.denied.into(), all)));
-        page.raw("</td><td class=\"optional\">").shown(grouped(figures.keys_denied as u64)).raw("</td><td>");
-        page.text(&duration(Duration::from_nanos(wait))).raw("</td>");
-        parts::write_bar(0, figures.denied, tallest, page);
-        page.raw("</tr>\n");
-    }
-    page.raw("</tbody></table></div>\n</section>\n");
+        let cells = [
+            algorithm,
+            format!("{} ({share})", grouped(denied)),
+            grouped(figures.keys_denied as u64),
+            duration(Duration::from_nanos(wait)),
+        ];
+        (cells, [0, denied])
+    };
+    let columns = [("name", "algorithm"), ("", "denied"), ("optional", "clients"), ("", "longest wait")];
+    parts::write_bars(columns, &facts.algorithms.iter().map(row).collect::<Vec<_>>(), page);
+    page.raw("</section>\n");
 }
 
 fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
     let report = facts.report;
-    parts::begin_settings(facts.settings, page);
+    page.raw("<section>\n<h2>How this was made</h2>\n<pre><code>");
+    page.text(&cut(&facts.settings.command, LONGEST_COMMAND)).raw("</code></pre>\n");
+    page.raw("<div class=\"table\"><table class=\"settings\"><tbody>\n");
     for limit in facts.limits.layer.limits.iter().take(MOST_FILES) {
         let text = match facts.limits.by_fields.contains(&limit.name) {
             true => limit.name.clone(),
@@ -306,14 +304,38 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
         let (keys, seen) = (plural(own.keys as u64, "key"), grouped(own.seen as u64));
         page.row(&["own quotas", &format!("{}: {keys}, {seen} seen", cut(&own.file, LONGEST))]);
     }
-    parts::end_settings(&report.log, page);
+    let log = &report.log;
+    for file in log.files.iter().take(MOST_FILES) {
+        let (name, lines) = (cut(&file.name, LONGEST), plural(file.lines, "line"));
+        page.row(&["log", &format!("{name} ({}, {lines})", file.format_name())]);
+    }
+    if log.files.len() > MOST_FILES {
+        page.row(&["", &format!("and {} more", log.files.len() - MOST_FILES)]);
+    }
+    page.row(&["lines that do not parse", &grouped(log.unparsable)]);
+    page.raw("</tbody></table></div>\n</section>\n");
 }
 
+/// Writes the missing fields, the notes on the logs and the lines that do not parse, if there are
+/// any.
 fn write_notes(facts: &Facts<'_>, page: &mut Markup) {
     let log = &facts.report.log;
     let missing = log.more.missing_key_fields.iter().take(MOST_FILES).map(|missing| {
         let field = cut(&missing.field, LONGEST);
         format!("{} without a value of '{field}'", plural(missing.requests, "request"))
     });
-    parts::write_notes(missing, log, facts.clients.are_hashed(), page);
+    // A line that does not parse may contain a client's name.
+    let bad_lines = if facts.clients.are_hashed() { &[][..] } else { &log.bad_lines };
+    let bad_lines =
+        bad_lines.iter().map(|bad| format!("{}:{} does not parse: {}", bad.file, bad.line, bad.reason));
+    let notes: Vec<String> =
+        missing.chain(log.notes.iter().take(MOST_FILES).cloned()).chain(bad_lines).collect();
+    if notes.is_empty() {
+        return;
+    }
+    page.raw("<section class=\"notes\">\n<h2>Notes</h2>\n<ul>\n");
+    for note in &notes {
+        page.raw("<li>").text(&cut(note, LONGEST)).raw("</li>\n");
+    }
+    page.raw("</ul>\n</section>\n");
 }

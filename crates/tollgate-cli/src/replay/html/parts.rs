@@ -1,4 +1,5 @@
-//! The parts that both kinds of page share.
+//! The parts of a page that do not depend on the kind of limits, and the tables that its sections
+//! share.
 
 use std::time::Duration;
 
@@ -6,22 +7,18 @@ use super::chart::{self, Column};
 use super::markup::Markup;
 use super::waits::Waits;
 use crate::printable::cut;
-use crate::replay::html_settings::HtmlSettings;
+use crate::replay::changes::Changed;
 use crate::replay::report::changes::ChangesReport;
-use crate::replay::report::log::Log;
 use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
 use crate::replay::timeline::Timeline;
 
 /// The maximum number of columns in the timeline.
 const STRETCHES: usize = 60;
 
-/// The maximum number of rows and of files in a list, and the maximum length of text from outside
-/// this program, in characters.
+/// The maximum number of rows in a list, and the maximum length of a name from outside this
+/// program, in characters.
 pub(crate) const MOST_ROWS: usize = 300;
-pub(crate) const MOST_FILES: usize = 20;
-pub(crate) const LONGEST: usize = 1_000;
 pub(crate) const LONGEST_NAME: usize = 120;
-const LONGEST_COMMAND: usize = 20_000;
 
 /// The minimum number of wait classes to show.
 const FEWEST_WAITS: usize = 5;
@@ -51,63 +48,6 @@ pub(crate) fn end(mut page: Markup) -> String {
     page.into_string()
 }
 
-/// Writes four tiles, each with a style class, a figure and a label.
-pub(crate) fn write_tiles(tiles: [(&'static str, String, String); 4], page: &mut Markup) {
-    page.raw("<div class=\"figures\">\n");
-    for (class, figure, label) in tiles {
-        page.raw("<div class=\"").raw(class).raw("\"><b>").text(&figure).raw("</b><span>").text(&label);
-        page.raw("</span></div>\n");
-    }
-    page.raw("</div>\n");
-}
-
-/// Writes the `facts`, the notes on the logs and the lines that do not parse, if there are any.
-pub(crate) fn write_notes<M>(
-    facts: impl Iterator<Item = String>,
-    log: &Log<M>,
-    are_clients_hashed: bool,
-    page: &mut Markup,
-) {
-    // A line that does not parse may contain a client's name.
-    let bad_lines = if are_clients_hashed { &[][..] } else { &log.bad_lines };
-    let bad_lines =
-        bad_lines.iter().map(|bad| format!("{}:{} does not parse: {}", bad.file, bad.line, bad.reason));
-    let notes: Vec<String> =
-        facts.chain(log.notes.iter().take(MOST_FILES).cloned()).chain(bad_lines).collect();
-    if notes.is_empty() {
-        return;
-    }
-    page.raw("<section class=\"notes\">\n<h2>Notes</h2>\n<ul>\n");
-    for note in &notes {
-        page.raw("<li>").text(&cut(note, LONGEST)).raw("</li>\n");
-    }
-    page.raw("</ul>\n</section>\n");
-}
-
-/// Starts the settings section: writes the command that created the page, and opens the section's
-/// table.
-pub(crate) fn begin_settings(settings: &HtmlSettings, page: &mut Markup) {
-    page.raw("<section>\n<h2>How this was made</h2>\n<pre><code>");
-    page.text(&cut(&settings.command, LONGEST_COMMAND)).raw("</code></pre>\n");
-    page.raw("<div class=\"table\"><table class=\"settings\"><tbody>\n");
-}
-
-/// Writes the rows about the logs, and ends the settings section.
-pub(crate) fn end_settings<M>(log: &Log<M>, page: &mut Markup) {
-    for file in log.files.iter().take(MOST_FILES) {
-        let format = file.format.as_deref().unwrap_or("unknown");
-        page.row(&[
-            "log",
-            &format!("{} ({format}, {})", cut(&file.name, LONGEST), plural(file.lines, "line")),
-        ]);
-    }
-    if log.files.len() > MOST_FILES {
-        page.row(&["", &format!("and {} more", log.files.len() - MOST_FILES)]);
-    }
-    page.row(&["lines that do not parse", &grouped(log.unparsable)]);
-    page.raw("</tbody></table></div>\n</section>\n");
-}
-
 /// Writes the timeline section.
 pub(crate) fn write_timeline(timeline: &Timeline, page: &mut Markup) {
     let timeline = timeline.at_most(STRETCHES);
@@ -128,23 +68,72 @@ pub(crate) fn write_timeline(timeline: &Timeline, page: &mut Markup) {
         .map(|(second, count)| Column { label: label(*second), passed: count.passed, denied: count.denied })
         .collect();
     let width = duration(Duration::from_secs(timeline.width()));
-    page.raw("<section>\n<h2>When</h2>\n<p class=\"soft\">Requests in each ").text(&width);
-    page.raw(", UTC.</p>\n");
+    page.section("When").text(&format!("Requests in each {width}, UTC.")).raw("</p>\n");
     write_legend("passed", "denied", page);
-    page.raw("<div class=\"pair\">\n<div>\n");
-    chart::columns(&columns, "Requests that passed and that were denied, over time", page);
-    page.raw("</div>\n<div class=\"scroll\"><table>\n").head(&["from (UTC)", "passed", "denied"]);
-    for (second, count) in &stretches {
+    let rows = stretches.iter().map(|(second, count)| {
         let start = date_and_time(second.saturating_mul(NANOS_PER_SECOND));
-        page.row(&[&start, &grouped(count.passed), &grouped(count.denied)]);
-    }
-    page.raw("</tbody></table></div>\n</div>\n</section>\n");
+        [start, grouped(count.passed), grouped(count.denied)]
+    });
+    let title = "Requests that passed and that were denied, over time";
+    write_picture(&columns, title, ["from (UTC)", "passed", "denied"], rows, page);
+    page.raw("</section>\n");
 }
 
 /// Writes the legend of a picture's colours.
 pub(crate) fn write_legend(passed: &str, denied: &str, page: &mut Markup) {
     page.raw("<div class=\"legend\"><span>").text(passed).raw("</span><span class=\"denied\">");
     page.text(denied).raw("</span></div>\n");
+}
+
+/// Writes a picture, with a table of the same counts beside it.
+pub(crate) fn write_picture(
+    columns: &[Column],
+    title: &'static str,
+    headings: [&'static str; 3],
+    rows: impl Iterator<Item = [String; 3]>,
+    page: &mut Markup,
+) {
+    page.raw("<div class=\"pair\">\n<div>\n");
+    chart::columns(columns, title, page);
+    page.raw("</div>\n");
+    write_table(headings, rows, page);
+    page.raw("</div>\n");
+}
+
+/// Writes a table of limited height.
+fn write_table(headings: [&'static str; 3], rows: impl Iterator<Item = [String; 3]>, page: &mut Markup) {
+    page.raw("<div class=\"scroll\"><table>\n<thead><tr>");
+    for heading in headings {
+        page.raw("<th scope=\"col\">").text(heading).raw("</th>");
+    }
+    page.raw("</tr></thead>\n<tbody>\n");
+    rows.for_each(|row| _ = page.row(&row.each_ref().map(String::as_str)));
+    page.raw("</tbody></table></div>\n");
+}
+
+/// Writes a table in which a bar ends each row. Each column has a style class and a heading. Each
+/// row has the texts of its cells, and the counts that its bar shows as passed and denied.
+pub(crate) fn write_bars<const N: usize>(
+    columns: [(&'static str, &'static str); N],
+    rows: &[([String; N], [u64; 2])],
+    page: &mut Markup,
+) {
+    page.raw("<div class=\"table\"><table>\n<thead><tr>");
+    for (class, heading) in columns {
+        page.open("th scope=\"col\"", class).text(heading).raw("</th>");
+    }
+    page.raw("<td></td></tr></thead>\n<tbody>\n");
+    let tallest = rows.iter().map(|(_, [passed, denied])| passed + denied).max().unwrap_or(1);
+    for (cells, [passed, denied]) in rows {
+        page.raw("<tr>");
+        for (index, (cell, (class, _))) in cells.iter().zip(columns).enumerate() {
+            let (open, close) = if index == 0 { ("th scope=\"row\"", "</th>") } else { ("td", "</td>") };
+            page.open(open, class).text(cell).raw(close);
+        }
+        write_bar(*passed, *denied, tallest, page);
+        page.raw("</tr>\n");
+    }
+    page.raw("</tbody></table></div>\n");
 }
 
 /// Writes the section about how long denied requests would have had to wait. `more` is the text
@@ -173,49 +162,39 @@ pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
             columns.push(Column { label: label.into(), passed: 0, denied });
         }
     }
-    page.raw(
-        "<section>\n<h2>How long they would have waited</h2>\n<p class=\"soft\">Denied requests by the time ",
-    );
-    page.raw(
-        "after which the client was told to come back (Retry-After).</p>\n<div class=\"pair\">\n<div>\n",
-    );
-    chart::columns(&columns, "Denied requests by the time to wait", page);
-    page.raw("</div>\n<div class=\"scroll\"><table>\n").head(&["wait", "denied requests", "share"]);
-    for column in &columns {
-        let part = share(column.denied.into(), denied.into());
-        page.row(&[&column.label, &grouped(column.denied), &part]);
-    }
-    page.raw("</tbody></table></div>\n</div>\n<p>").text(more).raw("</p>\n</section>\n");
+    page.section("How long they would have waited")
+        .raw("Denied requests by the time after which the client was told to come back (Retry-After).</p>\n");
+    let rows = columns.iter().map(|column| {
+        [column.label.clone(), grouped(column.denied), share(column.denied.into(), denied.into())]
+    });
+    let headings = ["wait", "denied requests", "share"];
+    write_picture(&columns, "Denied requests by the time to wait", headings, rows, page);
+    page.raw("<p>").text(more).raw("</p>\n</section>\n");
 }
 
 /// Writes the section that compares the decisions with those of other limits.
 pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, page: &mut Markup) {
-    let changed = changes.newly_refused + changes.newly_passed;
-    page.raw("<section>\n<h2>What changes</h2>\n<p class=\"soft\">Against ").text(&changes.against);
+    let Changed { refused, passed } = changes.all;
+    let changed = refused + passed;
+    page.section("What changes").raw("Against ").text(&changes.against);
     page.text(&format!(
         ", {} of {} differ: {} would be newly denied, and {} would newly pass.",
         plural(changed, "decision"),
         grouped(changed + changes.same),
-        grouped(changes.newly_refused),
-        grouped(changes.newly_passed),
+        grouped(refused),
+        grouped(passed),
     ));
     page.raw("</p>\n");
     if changed > 0 {
-        page.raw("<div class=\"pair\">\n<div class=\"scroll\"><table>\n");
-        page.head(&["from (UTC)", "newly denied", "newly passed"]);
-        for stretch in &changes.timeline {
-            let start = date_and_time(stretch.second.saturating_mul(NANOS_PER_SECOND));
-            page.row(&[&start, &grouped(stretch.newly_refused), &grouped(stretch.newly_passed)]);
-        }
-        page.raw("</tbody></table></div>\n");
+        page.raw("<div class=\"pair\">\n");
+        let row = |name: String, changed: Changed| [name, grouped(changed.refused), grouped(changed.passed)];
+        let rows = changes.timeline.iter().map(|stretch| row(stretch.date_and_time(), stretch.count));
+        write_table(["from (UTC)", "newly denied", "newly passed"], rows, page);
         // The client names in this table are not hashed.
         if !are_clients_hashed {
-            page.raw("<div class=\"scroll\"><table>\n").head(&["client", "newly denied", "newly passed"]);
-            for row in changes.top_changed.iter().take(MOST_ROWS) {
-                let name = cut(&row.name, LONGEST_NAME);
-                page.row(&[&name, &grouped(row.newly_refused), &grouped(row.newly_passed)]);
-            }
-            page.raw("</tbody></table></div>\n");
+            let clients = changes.top_changed.iter().take(MOST_ROWS);
+            let rows = clients.map(|it| row(cut(&it.name, LONGEST_NAME).into_owned(), it.changed));
+            write_table(["client", "newly denied", "newly passed"], rows, page);
         }
         page.raw("</div>\n");
     }
@@ -224,7 +203,7 @@ pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, p
 
 /// Writes a cell with a bar. The bar's length is proportional to its count, and a count of
 /// `tallest` has the longest bar.
-pub(crate) fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Markup) {
+fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Markup) {
     const WIDTH: u32 = 1000;
     // A count above zero is always visible.
     const LEAST: u32 = 8;

@@ -3,13 +3,12 @@
 //! A record is exactly one line. A quoted field may contain commas and doubled quotes, but no line
 //! break, so a stray quote spoils only its own line and not the rest of the log.
 
-use std::io::{self, Read};
+use csv_core::ReadRecordResult;
 
 use super::formats::Format;
-use super::key::KeyWriter;
-use super::request::{Reason, Request, byte_count};
-use super::schema::{Cost, Unopened, Wanted, unknown_field};
-use super::timestamp::{self, TimeUnit};
+use super::key::NamedValues;
+use super::request::{Reason, Record};
+use super::schema::{Unopened, Wanted, unknown_field};
 use crate::printable::{listed, printable};
 
 /// Reads the records of one CSV log.
@@ -20,9 +19,7 @@ pub(crate) struct CsvRecords {
     /// The indices of the columns that [`Wanted::columns`] lists: the time, the bytes if they are
     /// needed, and the key's fields.
     columns: Vec<usize>,
-    pub(crate) writer: KeyWriter,
-    cost: Cost,
-    unit: TimeUnit,
+    pub(crate) values: NamedValues,
 }
 
 impl CsvRecords {
@@ -44,27 +41,17 @@ impl CsvRecords {
             record: csv::ByteRecord::new(),
             width: header.len(),
             columns,
-            writer: KeyWriter::new(wanted),
-            cost: wanted.cost,
-            unit: wanted.unit,
+            values: NamedValues::new(wanted, wanted.unit),
         })
     }
 
-    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {
+    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Record, Reason> {
         self.line.read(line, &mut self.record)?;
         let found = self.record.len();
         if found != self.width {
             return Err(format!("it has {found} fields, the header has {}", self.width).into());
         }
-        let mut values = self.columns.iter().map(|&column| &self.record[column]);
-        let mut next = || values.next().unwrap_or_default();
-        let at = timestamp::read(next(), self.unit)?;
-        let cost = match self.cost {
-            Cost::One => 1,
-            Cost::Bytes => byte_count(next())?,
-        };
-        self.writer.write(key, values);
-        Ok(Request { at, cost })
+        self.values.read(self.columns.iter().map(|&column| &self.record[column]), key)
     }
 }
 
@@ -101,64 +88,45 @@ fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     names.len() >= 2 && names.iter().all(|name| is_name(name) && is_short(name))
 }
 
-/// Wraps the csv crate's reader, and passes it one line at a time.
+/// Reads lines as records.
 pub(crate) struct LineReader {
-    reader: csv::Reader<OneLine>,
-}
-
-/// The line available to the csv reader.
-#[derive(Default)]
-struct OneLine {
+    reader: csv_core::Reader,
+    /// The fields of a line without their quotes, and the end of each field.
     text: Vec<u8>,
-    read: usize,
-    /// Whether the reader tried to read beyond the line, because the record did not end there.
-    overread: bool,
-}
-
-impl Read for OneLine {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let rest = &self.text[self.read..];
-        let count = rest.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&rest[..count]);
-        self.read += count;
-        self.overread |= count == 0;
-        Ok(count)
-    }
+    ends: Vec<usize>,
 }
 
 impl LineReader {
     pub(crate) fn new() -> Self {
-        let reader = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            // The line end has already been removed. A carriage return inside a line does not end a
-            // record.
-            .terminator(csv::Terminator::Any(b'\n'))
-            .from_reader(OneLine::default());
-        Self { reader }
+        // The line end has already been removed. A carriage return inside a line does not end a
+        // record.
+        let reader = csv_core::ReaderBuilder::new().terminator(csv_core::Terminator::Any(b'\n')).build();
+        Self { reader, text: Vec::new(), ends: Vec::new() }
     }
 
     /// Reads a line as one record.
     pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
-        // Given an empty line, the reader would look for a record in the next line, but find only
-        // the end of the input.
         if line.trim_ascii().is_empty() {
             return Err("it is empty".into());
         }
-        let feed = self.reader.get_mut();
-        feed.text.clear();
-        feed.text.extend_from_slice(line);
-        feed.text.push(b'\n');
-        feed.read = 0;
-        let outcome = self.reader.read_byte_record(record);
-        let feed = self.reader.get_ref();
-        let whole = !feed.overread && feed.read == feed.text.len();
-        if whole && matches!(outcome, Ok(true)) {
-            return Ok(());
+        let Self { reader, text, ends } = self;
+        // Each byte of the line is at most one byte of a field, or ends a field.
+        text.resize(line.len() + 1, 0);
+        ends.resize(line.len() + 1, 0);
+        let (result, _, length, fields) = reader.read_record(line, text, ends);
+        let is_open = result == ReadRecordResult::InputEmpty;
+        let (result, _, _, rest) = reader.read_record(b"\n", &mut text[length..], &mut ends[fields..]);
+        if !is_open || result != ReadRecordResult::Record {
+            reader.reset();
+            return Err("a quoted field does not end on its line".into());
         }
-        // The reader may have stopped in the middle of a record, so it is replaced.
-        *self = Self::new();
-        Err("a quoted field does not end on its line".into())
+        record.clear();
+        let mut start = 0;
+        for &end in &ends[..fields + rest] {
+            record.push_field(&text[start..end]);
+            start = end;
+        }
+        Ok(())
     }
 }
 
@@ -166,6 +134,7 @@ impl LineReader {
 mod tests {
     use super::*;
     use crate::replay::log::key::KeyShape;
+    use crate::replay::log::schema::Cost;
     use crate::replay::log::schema::tests::wanted;
 
     const HEADER: &[u8] = b"time,ip,\"user agent\",bytes";
@@ -177,7 +146,7 @@ mod tests {
     fn read(records: &mut CsvRecords, line: &str) -> Result<(u64, u64, String), Reason> {
         let mut key = Vec::new();
         let request = records.read(line.as_bytes(), &mut key)?;
-        let shape = KeyShape::new(records.writer.missing().len());
+        let shape = KeyShape::new(records.values.writer.missing().len());
         Ok((request.at.as_nanos(), request.cost, shape.show(&key)))
     }
 

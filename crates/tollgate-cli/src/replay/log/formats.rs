@@ -3,10 +3,13 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::timestamp::TimeUnit;
 
 /// The format of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Format {
     Common,
@@ -112,13 +115,9 @@ impl Format {
     pub(crate) fn escapes(self) -> Escapes {
         match self {
             Self::Haproxy => Escapes::Hash,
-            Self::Common
-            | Self::Combined
-            | Self::NginxMain
-            | Self::VhostCommon
-            | Self::VhostCombined
-            | Self::Alb => Escapes::Backslash,
-            _ => Escapes::None,
+            Self::Envoy | Self::W3c | Self::Csv => Escapes::None,
+            json if json.is_json() => Escapes::None,
+            _ => Escapes::Backslash,
         }
     }
 }
@@ -139,45 +138,33 @@ pub(crate) enum Escapes {
     Hash,
 }
 
-/// A format of plain text.
-pub(crate) struct Text {
-    pub(crate) format: Format,
-    /// The columns, separated by one space. A column written as `"name"` is in quotes, and a column
-    /// written as `[name]` is in brackets. `{captures}` may be missing, and ends before a quote. A
-    /// column with the name of a field contains that field. The column `request` contains the
-    /// method, the target and the protocol.
-    pub(crate) columns: &'static str,
-}
+/// A format of plain text, and its columns, separated by one space.
+///
+/// A column written as `"name"` is in quotes, and a column written as `[name]` is in brackets.
+/// `{captures}` may be missing, and ends before a quote. A column with the name of a field contains
+/// that field. The column `request` contains the method, the target and the protocol.
+pub(crate) type Text = (Format, &'static str);
 
 /// The plain text formats. If several formats match the same lines, the first one in this list
 /// applies.
 pub(crate) const TEXTS: [Text; 8] = [
-    Text {
-        format: Format::NginxMain,
-        columns: r#"ip ident user [time] "request" status bytes "referer" "user-agent" "forwarded""#,
-    },
-    Text {
-        format: Format::Combined,
-        columns: r#"ip ident user [time] "request" status bytes "referer" "user-agent""#,
-    },
-    Text { format: Format::Common, columns: r#"ip ident user [time] "request" status bytes"# },
-    Text {
-        format: Format::VhostCombined,
-        columns: r#"host ip ident user [time] "request" status bytes "referer" "user-agent""#,
-    },
-    Text { format: Format::VhostCommon, columns: r#"host ip ident user [time] "request" status bytes"# },
-    Text {
-        format: Format::Alb,
-        columns: r#"type time balancer ip:port target:port request-time target-time response-time status target-status received-bytes bytes "request" "user-agent""#,
-    },
-    Text {
-        format: Format::Haproxy,
-        columns: r#"ip:port [time] frontend server timers/duration status bytes request-cookie response-cookie termination connections queues {captures} "request""#,
-    },
-    Text {
-        format: Format::Envoy,
-        columns: r#"[time] "request" status flags received-bytes bytes duration upstream-time "forwarded" "user-agent" "request-id" "host" "upstream""#,
-    },
+    (Format::NginxMain, r#"ip ident user [time] "request" status bytes "referer" "user-agent" "forwarded""#),
+    (Format::Combined, r#"ip ident user [time] "request" status bytes "referer" "user-agent""#),
+    (Format::Common, r#"ip ident user [time] "request" status bytes"#),
+    (Format::VhostCombined, r#"host ip ident user [time] "request" status bytes "referer" "user-agent""#),
+    (Format::VhostCommon, r#"host ip ident user [time] "request" status bytes"#),
+    (
+        Format::Alb,
+        r#"type time balancer ip:port target:port request-time target-time response-time status target-status received-bytes bytes "request" "user-agent""#,
+    ),
+    (
+        Format::Haproxy,
+        r#"ip:port [time] frontend server timers/duration status bytes request-cookie response-cookie termination connections queues {captures} "request""#,
+    ),
+    (
+        Format::Envoy,
+        r#"[time] "request" status flags received-bytes bytes duration upstream-time "forwarded" "user-agent" "request-id" "host" "upstream""#,
+    ),
 ];
 
 /// The request types in the first column of [`Format::Alb`].
@@ -211,16 +198,9 @@ pub(crate) struct Dialect {
     /// Our names for fields, each with its possible names in the log. The first name that occurs in
     /// the log's first record is used.
     pub(crate) fields: &'static [(&'static str, &'static [&'static str])],
-    pub(crate) headers: Headers,
-}
-
-/// The fields in a JSON log that contain request headers.
-#[derive(Clone, Copy)]
-pub(crate) enum Headers {
-    None,
-    /// The prefix of the fields' names. It is followed by the capitalised name of the header, as in
-    /// `User-Agent`.
-    Capitalised(&'static str),
+    /// The prefix of the fields that contain request headers, if there are such fields. It is
+    /// followed by the capitalised name of the header, as in `User-Agent`.
+    pub(crate) headers: Option<&'static str>,
 }
 
 /// The servers whose JSON logs are known.
@@ -244,7 +224,7 @@ pub(crate) const DIALECTS: [Dialect; 4] = [
             ("host", &["request.host"]),
             ("duration", &["duration"]),
         ],
-        headers: Headers::Capitalised("request.headers."),
+        headers: Some("request.headers."),
     },
     Dialect {
         format: Format::Traefik,
@@ -265,7 +245,7 @@ pub(crate) const DIALECTS: [Dialect; 4] = [
             ("host", &["RequestHost", "RequestAddr"]),
             ("duration", &["Duration"]),
         ],
-        headers: Headers::Capitalised("request_"),
+        headers: Some("request_"),
     },
     Dialect {
         format: Format::EnvoyJson,
@@ -284,7 +264,7 @@ pub(crate) const DIALECTS: [Dialect; 4] = [
             ("host", &["authority", ":authority"]),
             ("duration", &["duration"]),
         ],
-        headers: Headers::None,
+        headers: None,
     },
     Dialect {
         format: Format::Tollgate,
@@ -298,7 +278,9 @@ pub(crate) const DIALECTS: [Dialect; 4] = [
             ("bytes", &["bytes"]),
             ("host", &["host"]),
             ("duration", &["duration_ns"]),
+            ("limits", &["limits"]),
+            ("refused_by", &["refused_by"]),
         ],
-        headers: Headers::None,
+        headers: None,
     },
 ];

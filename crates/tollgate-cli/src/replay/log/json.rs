@@ -19,14 +19,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::formats::{DIALECTS, Dialect, Format, Headers};
-use super::key::KeyWriter;
-use super::request::{MISSING, Reason, Request, byte_count};
-use super::schema::{Cost, Unopened, Wanted};
-use super::timestamp::{self, TimeUnit};
+use super::formats::{DIALECTS, Dialect, Format};
+use super::key::NamedValues;
+use super::request::{MISSING, Reason, Record};
+use super::schema::{Unopened, Wanted};
 use crate::printable::{listed, printable};
 
 /// The prefix of our names for headers.
@@ -43,13 +43,11 @@ pub(crate) fn field_of(header: &str) -> Option<&str> {
 
 /// Reads the records of one log of JSON lines.
 pub(crate) struct JsonRecords {
-    columns: Columns,
+    columns: JsonColumns,
     /// The number of columns at the end that only distinguish a record from a message. They do not
     /// belong to the key.
     marks: usize,
-    pub(crate) writer: KeyWriter,
-    cost: Cost,
-    unit: TimeUnit,
+    pub(crate) values: NamedValues,
 }
 
 impl JsonRecords {
@@ -59,15 +57,16 @@ impl JsonRecords {
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let dialect = DIALECTS.iter().find(|dialect| dialect.format == format);
         let columns = match dialect {
-            Some(dialect) => Columns::of(dialect, first, wanted),
-            None => Columns::new(&wanted.columns()),
+            Some(dialect) => JsonColumns::of(dialect, first, wanted),
+            None => JsonColumns::new(&wanted.columns()),
         };
         let marks = dialect.map_or(0, |dialect| dialect.marks.len());
         let repaired = repaired(first);
         let values = columns.read(first).or_else(|why| columns.read(repaired.as_deref().ok_or(why)?));
         let values = values.map_err(Unopened::NotARecord)?;
         // A known server may omit a header's field if the request did not have that header.
-        let needed = |(column, value): &(&Column, &Option<&RawValue>)| !column.is_optional && value.is_none();
+        let needed =
+            |(column, value): &(&JsonColumn, &Option<&RawValue>)| !column.is_optional && value.is_none();
         if let Some((column, _)) = columns.0.iter().zip(&values).find(needed) {
             let record: serde_json::Map<String, serde_json::Value> =
                 serde_json::from_slice(first).map_err(|error| Unopened::NotARecord(not_an_object(&error)))?;
@@ -80,17 +79,11 @@ impl JsonRecords {
                 .into(),
             ));
         }
-        let writer = KeyWriter::new(wanted);
-        Ok(Self {
-            columns,
-            marks,
-            writer,
-            cost: wanted.cost,
-            unit: format.time_unit().unwrap_or(wanted.unit),
-        })
+        let values = NamedValues::new(wanted, format.time_unit().unwrap_or(wanted.unit));
+        Ok(Self { columns, marks, values })
     }
 
-    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {
+    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Record, Reason> {
         let repaired;
         let values = match self.columns.read(line) {
             Ok(values) => values,
@@ -110,20 +103,11 @@ impl JsonRecords {
         for (column, value) in columns[..of_key].iter().zip(values) {
             texts.push(value.map_or(Ok(Cow::Borrowed(MISSING)), |value| column.text(value))?);
         }
-        let mut texts = texts.iter().map(AsRef::as_ref);
-        let mut next = || texts.next().unwrap_or(MISSING);
-        let time = next();
-        if time == MISSING {
+        if texts.first().is_none_or(|time| **time == *MISSING) {
             let name = printable(columns[0].name.as_bytes());
             return Err(format!("it has no field '{name}'").into());
         }
-        let at = timestamp::read(time, self.unit)?;
-        let cost = match self.cost {
-            Cost::One => 1,
-            Cost::Bytes => byte_count(next())?,
-        };
-        self.writer.write(key, texts);
-        Ok(Request { at, cost })
+        self.values.read(texts.iter(), key)
     }
 }
 
@@ -131,9 +115,9 @@ impl JsonRecords {
 pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
     let is_one = |dialect: &&Dialect| {
         let marks: Vec<String> = dialect.marks.iter().map(|&mark| mark.to_owned()).collect();
-        let columns = Columns::of(dialect, line, wanted);
+        let columns = JsonColumns::of(dialect, line, wanted);
         let time = columns.0.first().map(|time| time.name.clone());
-        let asked = Columns::new(&marks.into_iter().chain(time).collect::<Vec<_>>());
+        let asked = JsonColumns::new(&marks.into_iter().chain(time).collect::<Vec<_>>());
         asked.read(line).is_ok_and(|values| values.iter().all(Option::is_some))
     };
     DIALECTS.iter().find(is_one).map_or(Format::Json, |dialect| dialect.format)
@@ -197,23 +181,21 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
 
 /// The columns: the time, the bytes if they are needed, the fields of the key, and the fields that
 /// mark a record.
-struct Columns(Vec<Column>);
+struct JsonColumns(Vec<JsonColumn>);
 
 /// A required field. It is found by its exact name or, if the name is `first.rest`, as the field
 /// `rest` in the object `first`.
-struct Column {
+struct JsonColumn {
     name: String,
-    /// The position of the first dot.
-    dot: Option<usize>,
     /// Whether the first record may lack this field.
     is_optional: bool,
     /// Whether the field was asked for as a header.
     is_header: bool,
 }
 
-impl Columns {
+impl JsonColumns {
     fn new(names: &[String]) -> Self {
-        Self(names.iter().map(|name| Column::new(name.clone(), false)).collect())
+        Self(names.iter().map(|name| JsonColumn::new(name.clone(), false)).collect())
     }
 
     /// Returns the columns of the wanted fields in a known server's log. Where a field has several
@@ -225,28 +207,28 @@ impl Columns {
         };
         let column = |field: &str| {
             if let Some((_, theirs)) = wanted.names.iter().find(|(ours, _)| ours == field) {
-                return Column::new(theirs.clone(), false);
+                return JsonColumn::new(theirs.clone(), false);
             }
             let field = match field.strip_prefix(HEADER) {
                 Some(header) => field_of(header).map_or(Field::Header(header), Field::Own),
                 None => Field::Own(field),
             };
             match (field, dialect.headers) {
-                (Field::Header(header), Headers::Capitalised(prefix)) => {
-                    Column::new(format!("{prefix}{}", capitalised(header)), true)
+                (Field::Header(header), Some(prefix)) => {
+                    JsonColumn::new(format!("{prefix}{}", capitalised(header)), true)
                 }
-                (Field::Header(header), Headers::None) => Column::new(format!("{HEADER}{header}"), false),
+                (Field::Header(header), None) => JsonColumn::new(format!("{HEADER}{header}"), false),
                 (Field::Own(other), _) => match dialect.fields.iter().find(|(ours, _)| *ours == other) {
                     Some((_, theirs)) => {
                         let name = theirs.iter().find(has).unwrap_or(&theirs[0]);
-                        Column::new((*name).to_owned(), true)
+                        JsonColumn::new((*name).to_owned(), true)
                     }
-                    None => Column::new(other.to_owned(), false),
+                    None => JsonColumn::new(other.to_owned(), false),
                 },
             }
         };
-        let marks = dialect.marks.iter().map(|&mark| Column::new(mark.to_owned(), false));
-        let column = |field: &str| Column { is_header: field.starts_with(HEADER), ..column(field) };
+        let marks = dialect.marks.iter().map(|&mark| JsonColumn::new(mark.to_owned(), false));
+        let column = |field: &str| JsonColumn { is_header: field.starts_with(HEADER), ..column(field) };
         Self(wanted.fields().map(column).chain(marks).collect())
     }
 
@@ -254,16 +236,18 @@ impl Columns {
     /// counts. Once all values have been found, the rest of the line need not be JSON.
     fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
         let mut json = serde_json::Deserializer::from_slice(line);
-        let mut found = Picked { values: vec![Found::default(); self.0.len()], is_after_value: false };
-        let read = Fields(self, &mut found).deserialize(&mut json).and_then(|()| json.end());
-        let values: Vec<_> =
-            self.0.iter().zip(&found.values).map(|(column, found)| found.resolve(column)).collect();
+        let mut fields = Vec::new();
+        let read = Fields(&mut fields).deserialize(&mut json).and_then(|()| json.end());
+        let values: Vec<_> = self.0.iter().map(|column| column.find(&fields)).collect();
+        let ends = |value: &RawValue| value.get().as_bytes().as_ptr_range().end;
+        let is_after_value =
+            || fields.last().is_some_and(|(_, last)| ends(last) == line.trim_ascii_end().as_ptr_range().end);
         match read {
             Ok(()) => Ok(values),
             // The line was cut off right after a value, which may be incomplete: a number, for
             // example, may have lost digits. A line that ends with a brace is complete, even if a
             // client's user agent has opened another object.
-            Err(error) if error.is_eof() && found.is_after_value && !line.ends_with(b"}") => {
+            Err(error) if error.is_eof() && is_after_value() && !line.ends_with(b"}") => {
                 Err(not_an_object(&error))
             }
             Err(_) if values.iter().all(Option::is_some) => Ok(values),
@@ -289,39 +273,11 @@ fn capitalised(header: &str) -> String {
     header.chars().map(&mut letter).collect()
 }
 
-/// The values picked from a line.
-struct Picked<'de> {
-    values: Vec<Found<'de>>,
-    /// Whether reading ended right after a value, before a comma.
-    is_after_value: bool,
-}
+/// Reads the fields of an object, in order. If the text ends too early, the fields before its end
+/// remain.
+struct Fields<'f, 'de>(&'f mut Vec<(Cow<'de, str>, &'de RawValue)>);
 
-/// The values in a line that may belong to a column.
-#[derive(Clone, Copy, Default)]
-struct Found<'de> {
-    exact: Option<&'de RawValue>,
-    /// For a name such as `request.ip`, the value of `request`.
-    outer: Option<&'de RawValue>,
-}
-
-impl<'de> Found<'de> {
-    fn resolve(self, column: &Column) -> Option<&'de RawValue> {
-        if self.exact.is_some() {
-            return self.exact;
-        }
-        let (outer, dot) = (self.outer?, column.dot?);
-        if !outer.get().starts_with('{') {
-            return None;
-        }
-        let inner = Columns::new(&[column.name[dot + 1..].to_owned()]);
-        inner.read(outer.get().as_bytes()).ok()?.pop()?
-    }
-}
-
-/// Picks the required fields from an object, and skips all others.
-struct Fields<'c, 'p, 'de>(&'c Columns, &'p mut Picked<'de>);
-
-impl<'de> DeserializeSeed<'de> for Fields<'_, '_, 'de> {
+impl<'de> DeserializeSeed<'de> for Fields<'_, 'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
@@ -329,7 +285,7 @@ impl<'de> DeserializeSeed<'de> for Fields<'_, '_, 'de> {
     }
 }
 
-impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
+impl<'de> Visitor<'de> for Fields<'_, 'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -337,32 +293,20 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let Self(Columns(columns), picked) = self;
-        while let Some(name) = map.next_key_seed(Name(columns, &mut picked.is_after_value))? {
-            let Some(name) = name else {
-                map.next_value::<IgnoredAny>()?;
-                picked.is_after_value = true;
-                continue;
-            };
-            let value = map.next_value::<&'de RawValue>()?;
-            picked.is_after_value = true;
-            // A field may be needed twice: the bytes, for example, may be both the cost and part of
-            // the key.
-            for (column, found) in columns.iter().zip(&mut picked.values) {
-                if column.name == name {
-                    found.exact.get_or_insert(value);
-                } else if column.outer() == Some(name) {
-                    found.outer.get_or_insert(value);
-                }
-            }
+        while let Some((Name(name), value)) = map.next_entry()? {
+            self.0.push((name, value));
         }
         Ok(())
     }
 }
 
-impl Column {
+/// The name of a field, which is copied only if it has escapes.
+#[derive(Deserialize)]
+struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
+
+impl JsonColumn {
     fn new(name: String, is_optional: bool) -> Self {
-        Self { dot: name.find('.'), name, is_optional, is_header: false }
+        Self { name, is_optional, is_header: false }
     }
 
     /// Returns a value as text. A string is returned without its quotes. If a known server writes
@@ -372,6 +316,10 @@ impl Column {
         let raw = value.get();
         let kind = match raw.as_bytes().first() {
             Some(b'{') => "an object",
+            // A list of objects is returned as written.
+            Some(b'[') if self.is_optional && raw.as_bytes().get(1) == Some(&b'{') => {
+                return Ok(Cow::Borrowed(raw.as_bytes()));
+            }
             Some(b'[') if self.is_optional => {
                 return match serde_json::from_str::<Vec<String>>(raw) {
                     Ok(values) => {
@@ -389,37 +337,14 @@ impl Column {
             .into())
     }
 
-    fn outer(&self) -> Option<&str> {
-        self.dot.map(|dot| &self.name[..dot])
-    }
-}
-
-/// A field's name, which is compared with the columns' names and with their parts before the dot.
-/// The flag is [`Picked::is_after_value`].
-struct Name<'c, 'p>(&'c [Column], &'p mut bool);
-
-impl<'de, 'c> DeserializeSeed<'de> for Name<'c, '_> {
-    type Value = Option<&'c str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        *self.1 = false;
-        json.deserialize_str(self)
-    }
-}
-
-impl<'c> Visitor<'_> for Name<'c, '_> {
-    type Value = Option<&'c str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a field")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        let named = |column: &'c Column| match &*column.name {
-            exact if exact == name => Some(exact),
-            _ => column.outer().filter(|outer| *outer == name),
-        };
-        Ok(self.0.iter().find_map(named))
+    /// Returns this column's value among the fields of a line.
+    fn find<'de>(&self, fields: &[(Cow<'de, str>, &'de RawValue)]) -> Option<&'de RawValue> {
+        let named = |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, value)| *value);
+        named(&self.name).or_else(|| {
+            let (outer, inner) = self.name.split_once('.')?;
+            let outer = named(outer).filter(|outer| outer.get().starts_with('{'))?;
+            JsonColumns::new(&[inner.to_owned()]).read(outer.get().as_bytes()).ok()?.pop()?
+        })
     }
 }
 
@@ -427,6 +352,7 @@ impl<'c> Visitor<'_> for Name<'c, '_> {
 mod tests {
     use super::*;
     use crate::replay::log::key::KeyShape;
+    use crate::replay::log::schema::Cost;
     use crate::replay::log::schema::tests::wanted;
 
     const FIRST: &[u8] = br#"{"time": 7, "ip": "h", "bytes": 1, "path": "/"}"#;
@@ -526,7 +452,7 @@ mod tests {
             let mut key = Vec::new();
             assert!(records.read(line.as_bytes(), &mut key).is_ok(), "{line}");
             assert_eq!(key, value.as_bytes(), "{line}");
-            assert_eq!(records.writer.missing(), [u64::from(value == "-")]);
+            assert_eq!(records.values.writer.missing(), [u64::from(value == "-")]);
         }
     }
 }

@@ -15,9 +15,10 @@ use tollgate_http::program::PathTemplates;
 
 use super::address::Addresses;
 use super::path;
-use super::request::MISSING;
+use super::request::{MISSING, Reason, Record, byte_count};
 use super::request_line::Part;
-use super::schema::Wanted;
+use super::schema::{Cost, Wanted};
+use super::timestamp::{self, TimeUnit};
 
 use crate::printable::printable;
 
@@ -38,14 +39,46 @@ pub(crate) struct KeyShape {
 pub(crate) struct KeyWriter {
     shape: KeyShape,
     missing: Vec<u64>,
-    kinds: Vec<Kind>,
+    kinds: Vec<FieldKind>,
     addresses: Addresses,
     templates: Option<Arc<PathTemplates>>,
 }
 
+/// Reads the values of a log whose fields have names: the time, the bytes if they are needed, and
+/// the key's fields.
+#[derive(Debug)]
+pub(crate) struct NamedValues {
+    pub(crate) writer: KeyWriter,
+    cost: Cost,
+    unit: TimeUnit,
+}
+
+impl NamedValues {
+    /// Times that are numbers are in `unit`.
+    pub(crate) fn new(wanted: &Wanted, unit: TimeUnit) -> Self {
+        Self { writer: KeyWriter::new(wanted), cost: wanted.cost, unit }
+    }
+
+    /// Reads the values of a line, and writes its key.
+    pub(crate) fn read(
+        &mut self,
+        mut values: impl Iterator<Item: AsRef<[u8]>>,
+        key: &mut Vec<u8>,
+    ) -> Result<Record, Reason> {
+        let missing = || Reason::from("it has no time");
+        let at = timestamp::read(values.next().ok_or_else(missing)?.as_ref(), self.unit)?;
+        let cost = match self.cost {
+            Cost::One => 1,
+            Cost::Bytes => values.next().map_or(Ok(0), |bytes| byte_count(bytes.as_ref()))?,
+        };
+        self.writer.write(key, values);
+        Ok(Record { at, cost })
+    }
+}
+
 /// How the value of a field is counted.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum FieldKind {
     Address,
     Path,
     Request(Part),
@@ -57,12 +90,10 @@ impl KeyWriter {
     pub(crate) fn new(wanted: &Wanted) -> Self {
         let fields = wanted.key.len();
         let kind = |field: &String| match &**field {
-            "ip" | "forwarded" => Kind::Address,
-            "path" => Kind::Path,
-            "method" => Kind::Request(Part::Method),
-            "uri" | TARGET => Kind::Request(Part::Target),
-            "protocol" => Kind::Request(Part::Protocol),
-            _ => Kind::Text,
+            "ip" | "forwarded" => FieldKind::Address,
+            "path" => FieldKind::Path,
+            TARGET => FieldKind::Request(Part::Target),
+            field => Part::named(field).map_or(FieldKind::Text, FieldKind::Request),
         };
         Self {
             shape: KeyShape::new(fields),
@@ -80,9 +111,11 @@ impl KeyWriter {
             let value = value.as_ref();
             let is_missing = value.is_empty() || value == MISSING;
             let counted = match kind {
-                Kind::Address if !is_missing => self.addresses.counted(value),
-                Kind::Path if !is_missing => path::counted(Part::Target.of(value), self.templates.as_deref()),
-                Kind::Request(part) => Cow::Borrowed(part.of(value)),
+                FieldKind::Address if !is_missing => self.addresses.counted(value),
+                FieldKind::Path if !is_missing => {
+                    path::counted(Part::Target.of(value), self.templates.as_deref())
+                }
+                FieldKind::Request(part) => Cow::Borrowed(part.of(value)),
                 _ => Cow::Borrowed(value),
             };
             *missing += u64::from(counted.is_empty() || *counted == *MISSING);

@@ -51,8 +51,8 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn of(text: &Text) -> Self {
-        let mut layout = Self { names: Vec::new(), steps: Vec::new(), escapes: text.format.escapes() };
-        let tokens: Vec<&'static str> = text.columns.split(' ').collect();
+        let mut layout = Self { names: Vec::new(), steps: Vec::new(), escapes: text.0.escapes() };
+        let tokens: Vec<&'static str> = text.1.split(' ').collect();
         let mut rest = &tokens[..];
         while let [token, after @ ..] = rest {
             rest = after;

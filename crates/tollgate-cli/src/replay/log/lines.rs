@@ -15,9 +15,7 @@
 //! ends the line before the run. A shorter run inside a line is part of the line, because some
 //! servers log a client's bytes unchanged.
 
-use std::cell::Cell;
 use std::io::{self, Read};
-use std::rc::Rc;
 
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memmem};
@@ -60,7 +58,7 @@ pub struct Lines<R> {
 
 /// The counts for the part of a log that has been read so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct LineCounts {
     pub(crate) line_ends: u64,
     /// The number of NUL bytes in holes.
     pub(crate) skipped: u64,
@@ -88,8 +86,8 @@ impl<R: Read> Lines<R> {
     }
 
     /// Creates a reader for the rest of a log. The reader continues from these counts.
-    pub(crate) fn continued(from: R, counts: Counts, line_end: u8) -> Self {
-        let Counts { line_ends, skipped, is_open } = counts;
+    pub(crate) fn continued(from: R, counts: LineCounts, line_end: u8) -> Self {
+        let LineCounts { line_ends, skipped, is_open } = counts;
         Self { line_ends, skipped, is_open, line_end: Some(line_end), ..Self::new(from) }
     }
 
@@ -114,8 +112,8 @@ impl<R: Read> Lines<R> {
         self.line_end.unwrap_or(b'\n')
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        Counts { line_ends: self.line_ends, skipped: self.skipped, is_open: self.is_open }
+    pub(crate) fn counts(&self) -> LineCounts {
+        LineCounts { line_ends: self.line_ends, skipped: self.skipped, is_open: self.is_open }
     }
 
     /// Returns the bytes that have been read but not returned as lines, and the source of all
@@ -272,26 +270,6 @@ pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read 
     let gzip = head.starts_with(&GZIP_MAGIC);
     let whole = io::Cursor::new(head).chain(from);
     Ok(if gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
-}
-
-/// A reader that counts the bytes read through it.
-pub(crate) struct Counted<R> {
-    from: R,
-    count: Rc<Cell<u64>>,
-}
-
-impl<R> Counted<R> {
-    pub(crate) fn new(from: R, count: Rc<Cell<u64>>) -> Self {
-        Self { from, count }
-    }
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.from.read(buffer)?;
-        self.count.set(self.count.get() + count as u64);
-        Ok(count)
-    }
 }
 
 #[cfg(test)]

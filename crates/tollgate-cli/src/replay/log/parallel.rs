@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use memchr::memrchr;
 
-use super::lines::{Counts, Line, Lines, MAX_LINE};
+use super::lines::{Line, LineCounts, Lines, MAX_LINE};
 
 /// The number of lines that a single thread reads before the other threads start. For a short log,
 /// starting threads costs more time than it saves.
@@ -20,14 +20,9 @@ const CHUNK: usize = 256 << 10;
 /// wait to be received.
 const WAITING: usize = 2;
 
-/// Parses lines.
-pub(crate) trait Parser: Send + 'static {
-    /// The result of parsing a line, besides its values.
-    type Outcome: Send + 'static;
-
-    /// Parses a line, and writes the line's values into `values`, which must be empty.
-    fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Self::Outcome;
-}
+/// Parses a line with a parser, writes the line's values into a buffer, which must be empty, and
+/// returns the line's outcome.
+type Parse<P, O> = fn(&mut P, &Line<'_>, &mut Vec<u8>) -> O;
 
 /// A part of a log that consists of whole lines, with the results of parsing them. Chunks are
 /// reused, which saves an allocation for each chunk.
@@ -38,23 +33,23 @@ struct Chunk<O> {
     values: Vec<u8>,
     /// For each line: its outcome, the end of its values in `values`, and its number in the chunk.
     lines: Vec<(O, usize, u64)>,
-    counts: Counts,
+    counts: LineCounts,
 }
 
 impl<O> Chunk<O> {
     fn new() -> Self {
         let (text, values, lines) = (Vec::new(), Vec::new(), Vec::new());
-        Self { text, length: 0, values, lines, counts: Counts::default() }
+        Self { text, length: 0, values, lines, counts: LineCounts::default() }
     }
 
-    fn parse(&mut self, parser: &mut impl Parser<Outcome = O>, line_end: u8) {
+    fn parse<P>(&mut self, parser: &mut P, parse: Parse<P, O>, line_end: u8) {
         self.values.clear();
         let mut cut = Lines::of(std::mem::take(&mut self.text), self.length, line_end);
         let mut of_line = Vec::new();
         // Reading from memory never fails.
         while let Ok(Some(line)) = cut.next_line() {
             of_line.clear();
-            let outcome = parser.parse(&line, &mut of_line);
+            let outcome = parse(parser, &line, &mut of_line);
             self.values.extend_from_slice(&of_line);
             let number = cut.number();
             self.lines.push((outcome, self.values.len(), number));
@@ -68,19 +63,19 @@ impl<O> Chunk<O> {
 type Rest<R> = Lines<io::Chain<Cursor<Vec<u8>>, R>>;
 
 /// A parser on its own thread.
-struct Worker<P: Parser> {
-    chunks: SyncSender<Chunk<P::Outcome>>,
-    parsed: Receiver<Chunk<P::Outcome>>,
+struct Worker<P, O> {
+    chunks: SyncSender<Chunk<O>>,
+    parsed: Receiver<Chunk<O>>,
     thread: JoinHandle<P>,
 }
 
-impl<P: Parser> Worker<P> {
-    fn new(mut parser: P, line_end: u8) -> Self {
-        let (chunks, to_parse) = sync_channel::<Chunk<P::Outcome>>(WAITING);
+impl<P: Send + 'static, O: Send + 'static> Worker<P, O> {
+    fn new(mut parser: P, parse: Parse<P, O>, line_end: u8) -> Self {
+        let (chunks, to_parse) = sync_channel::<Chunk<O>>(WAITING);
         let (done, parsed) = sync_channel(WAITING);
         let thread = thread::spawn(move || {
             while let Ok(mut chunk) = to_parse.recv() {
-                chunk.parse(&mut parser, line_end);
+                chunk.parse(&mut parser, parse, line_end);
                 if done.send(chunk).is_err() {
                     break;
                 }
@@ -98,14 +93,16 @@ impl<P: Parser> Worker<P> {
 /// # Errors
 ///
 /// Returns the first error returned by `take`, or a read error converted by `unreadable`.
-pub(crate) fn read<P: Parser, R: Read, E>(
+pub(crate) fn read<P: Send + 'static, O: Send + 'static, R: Read, E>(
     lines: Lines<R>,
     parsers: Vec<P>,
+    parse: Parse<P, O>,
     unreadable: impl Fn(io::Error) -> E,
-    mut take: impl FnMut(P::Outcome, &[u8], u64) -> Result<(), E>,
+    mut take: impl FnMut(O, &[u8], u64) -> Result<(), E>,
 ) -> Result<(Vec<P>, Rest<R>), E> {
     let line_end = lines.line_end();
-    let workers: Vec<Worker<P>> = parsers.into_iter().map(|parser| Worker::new(parser, line_end)).collect();
+    let worker = |parser| Worker::new(parser, parse, line_end);
+    let workers: Vec<Worker<P, O>> = parsers.into_iter().map(worker).collect();
     let mut counts = lines.counts();
     let (mut kept, mut from) = lines.into_rest();
     let (mut sent, mut taken) = (0_usize, 0_usize);

@@ -7,7 +7,7 @@ use super::formats::{Format, TEXTS};
 use super::json::{self, JsonRecords};
 use super::key::KeyWriter;
 use super::layout::FIELDS_DIRECTIVE;
-use super::request::{Reason, Request};
+use super::request::{Reason, Record};
 use super::schema::{Unopened, Wanted};
 use super::text::{self, TextRecords};
 use super::timestamp::TimeUnit;
@@ -79,8 +79,8 @@ impl Records {
     fn writer(&self) -> &KeyWriter {
         match &self.kind {
             Kind::Text(records) => &records.writer,
-            Kind::Json(records) => &records.writer,
-            Kind::Csv(records) => &records.writer,
+            Kind::Json(records) => &records.values.writer,
+            Kind::Csv(records) => &records.values.writer,
         }
     }
 
@@ -105,10 +105,10 @@ impl Records {
     /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
     /// line describes the log, or is part of a split line that is still incomplete.
     #[inline]
-    pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
+    pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Record>, Reason> {
         let is_record = |text: &[u8]| {
             let mut wanted = self.wanted.clone();
-            if TEXTS.iter().any(|text| text.format == self.format) {
+            if TEXTS.iter().any(|text| text.0 == self.format) {
                 // A client can write a time into the part of a long line, but not the quotes around
                 // a request.
                 wanted.key.push("method".to_owned());

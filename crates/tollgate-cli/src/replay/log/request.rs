@@ -2,6 +2,7 @@
 //! no request.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use tollgate::Tick;
 
@@ -13,9 +14,30 @@ pub type Reason = Cow<'static, str>;
 
 /// The time and cost of a request, without its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct Record {
     pub at: Tick,
     pub cost: u64,
+}
+
+/// A request: the time at which it arrived, its cost and, if the log contains it, its duration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) at: Tick,
+    pub(crate) cost: u64,
+    pub(crate) duration_ns: u64,
+    pub(crate) ip: Option<IpAddr>,
+    /// Whether, according to the proxy's log, a limit refused the request before the other limits
+    /// were checked.
+    pub(crate) is_early_refusal: bool,
+    /// The length of the request's values. The key of limits by fields follows them.
+    pub(crate) key_start: usize,
+}
+
+impl Arrived {
+    /// Creates a request of which the log contains nothing else.
+    pub(crate) fn new(at: Tick, cost: u64) -> Self {
+        Self { at, cost, duration_ns: 0, ip: None, is_early_refusal: false, key_start: 0 }
+    }
 }
 
 /// Parses a number of bytes. A `-` and an empty string both count as zero.

@@ -6,7 +6,7 @@ use memchr::{memchr, memrchr};
 use super::request::MISSING;
 
 /// A part of a request line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Method,
     Target,
@@ -14,6 +14,26 @@ pub(crate) enum Part {
 }
 
 impl Part {
+    /// Returns the part that the field with this name contains.
+    pub(crate) fn named(field: &str) -> Option<Self> {
+        match field {
+            "method" => Some(Self::Method),
+            "uri" => Some(Self::Target),
+            "protocol" => Some(Self::Protocol),
+            _ => None,
+        }
+    }
+
+    /// Returns this part of a request line, or `-` if the text is no request line.
+    #[inline]
+    pub(crate) fn of_line(self, line: &[u8]) -> &[u8] {
+        match self {
+            Self::Method => RequestLine::method_of(line),
+            Self::Target => RequestLine::split(line).uri,
+            Self::Protocol => RequestLine::split(line).protocol,
+        }
+    }
+
     /// Returns this part of a value that is a whole request line, such as nginx's `$request`.
     /// Returns any other value unchanged.
     #[inline]
@@ -22,12 +42,9 @@ impl Part {
         if value.starts_with(b"/") || memchr(b' ', value).is_none() {
             return value;
         }
-        let line = RequestLine::split(value);
-        match self {
-            _ if line.protocol == MISSING => value,
-            Self::Method => line.method,
-            Self::Target => line.uri,
-            Self::Protocol => line.protocol,
+        match Self::Protocol.of_line(value) == MISSING {
+            true => value,
+            false => self.of_line(value),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use tollgate_http::program::PathTemplates;
 
 use super::formats::Format;
@@ -11,10 +12,12 @@ use super::timestamp::TimeUnit;
 use crate::printable::{listed, printable};
 
 /// The cost of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cost {
+    #[value(name = "1")]
     One,
-    /// The size of the response in bytes, or zero if the log has `-`.
+    // A doc comment here would be shown in the help.
+    // The size of the response in bytes, or zero if the log has `-`.
     Bytes,
 }
 

@@ -1,8 +1,10 @@
 //! Collects the facts about a log that do not depend on the limit, such as its files, its times and
 //! its bad lines.
 
+use std::fmt;
 use std::time::Duration;
 
+use serde::Serialize;
 use tollgate::Tick;
 
 use super::formats::Format;
@@ -18,7 +20,7 @@ const LEAP: Duration = Duration::from_secs(86_400);
 const BAD_LINES_SHOWN: usize = 5;
 
 /// The counts for one file. `lines` counts all lines, whether or not they contain a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct FileSummary {
     /// The name of the file, safe to print.
     pub(crate) name: String,
@@ -31,24 +33,40 @@ pub(crate) struct FileSummary {
     /// Lines that name columns, and all but the last part of each split line.
     pub(crate) header: u64,
     /// The number of skipped NUL bytes in holes.
+    #[serde(skip)]
     pub(crate) skipped_nuls: u64,
     /// Whether the last line has no line end.
+    #[serde(skip)]
     pub(crate) is_open: bool,
-    /// `begins` is the timestamp of the first request, and `ends` is the latest timestamp in the
-    /// file.
-    pub(crate) begins: Option<Tick>,
-    pub(crate) ends: Option<Tick>,
+    /// The timestamp of the first request, and the latest timestamp in the file.
+    #[serde(skip)]
+    pub(crate) span: Option<(Tick, Tick)>,
+}
+
+impl FileSummary {
+    pub(crate) fn format_name(&self) -> &'static str {
+        self.format.map_or("unknown", Format::name)
+    }
 }
 
 /// A line that did not parse. If the file's format is known, the reason names it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct BadLine {
-    pub(crate) position: Position,
+    /// The name of the file, safe to print.
+    pub(crate) file: String,
+    pub(crate) line: u64,
     pub(crate) reason: Reason,
 }
 
+/// `access.log:7: reason`
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.reason)
+    }
+}
+
 /// The summary of all logs in a replay.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LogSummary {
     strict: bool,
     pub(crate) files: Vec<FileSummary>,
@@ -109,32 +127,9 @@ pub(crate) struct Leap {
 
 impl LogSummary {
     pub(crate) fn new(names: Vec<String>, key_fields: usize, strict: bool) -> Self {
-        let empty = |name| FileSummary {
-            name,
-            format: None,
-            lines: 0,
-            requests: 0,
-            unparsable: 0,
-            blank: 0,
-            header: 0,
-            skipped_nuls: 0,
-            is_open: false,
-            begins: None,
-            ends: None,
-        };
-        Self {
-            strict,
-            files: names.into_iter().map(empty).collect(),
-            bad_lines: Vec::new(),
-            span: None,
-            previous: Tick::from_nanos(0),
-            stepped_back: 0,
-            largest_step: Duration::ZERO,
-            judged_later_than_stamped: Shifts::default(),
-            missing: vec![0; key_fields],
-            leap: None,
-            suspect: None,
-        }
+        let file = |name| FileSummary { name, ..FileSummary::default() };
+        let files = names.into_iter().map(file).collect();
+        Self { strict, files, missing: vec![0; key_fields], ..Self::default() }
     }
 
     /// Counts a request with this timestamp.
@@ -142,8 +137,7 @@ impl LogSummary {
     pub(crate) fn arrived(&mut self, position: Position, at: Tick) {
         let file = &mut self.files[position.file];
         file.requests += 1;
-        file.begins = file.begins.or(Some(at));
-        file.ends = file.ends.max(Some(at));
+        file.span = Some(file.span.map_or((at, at), |(first, last)| (first, last.max(at))));
         let (first, last) = self.span.unwrap_or((at, at));
         if at > last + LEAP {
             let ahead = Duration::from_nanos(at.as_nanos() - last.as_nanos());
@@ -177,17 +171,13 @@ impl LogSummary {
                 Some(format) => format!("as {format}: {reason}").into(),
                 None => reason,
             };
-            self.bad_lines.push(BadLine { position, reason });
+            let file = self.files[position.file].name.clone();
+            self.bad_lines.push(BadLine { file, line: position.line, reason });
         }
         match self.bad_lines.last() {
-            Some(bad) if self.strict => Err(Failure::Refused(self.describe(bad))),
+            Some(bad) if self.strict => Err(Failure::Refused(bad.to_string())),
             _ => Ok(()),
         }
-    }
-
-    /// `access.log:7: reason`
-    pub(crate) fn describe(&self, bad: &BadLine) -> String {
-        format!("{}: {}", self.describe_position(bad.position), bad.reason)
     }
 
     /// `access.log:7`
@@ -195,28 +185,24 @@ impl LogSummary {
         format!("{}:{}", self.files[position.file].name, position.line)
     }
 
-    pub(crate) fn lines(&self) -> u64 {
-        self.files.iter().map(|file| file.lines).sum()
+    /// Returns the sum of a count over all files.
+    pub(crate) fn all(&self, count: impl Fn(&FileSummary) -> u64) -> u64 {
+        self.files.iter().map(count).sum()
     }
 
     pub(crate) fn requests(&self) -> u64 {
-        self.files.iter().map(|file| file.requests).sum()
+        self.all(|file| file.requests)
     }
 
     pub(crate) fn unparsable(&self) -> u64 {
-        self.files.iter().map(|file| file.unparsable).sum()
-    }
-
-    pub(crate) fn blank(&self) -> u64 {
-        self.files.iter().map(|file| file.blank).sum()
+        self.all(|file| file.unparsable)
     }
 
     /// Returns the error message for logs that have lines but no request.
     pub(crate) fn nothing_parses(&self) -> String {
         let mut message = format!("no line of the log parses; the first of {}:", self.unparsable());
         for bad in &self.bad_lines {
-            message.push_str("\n  ");
-            message.push_str(&self.describe(bad));
+            message.push_str(&format!("\n  {bad}"));
         }
         message.push_str("\nexpected a format of --log-format (");
         message.push_str(&Format::ALL.map(Format::name).join(", "));

@@ -15,6 +15,7 @@
 //! request does not begin with a method and a URI, then method, path, uri and protocol are all `-`.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::formats::{ALB_TYPES, CLOUDFRONT_COLUMN, Format, TEXTS, Text, W3C_FIELDS};
@@ -22,21 +23,20 @@ use super::json::{HEADER, field_of};
 use super::key::KeyWriter;
 use super::layout::{FIELDS_DIRECTIVE, Layout};
 use super::path::unescaped;
-use super::request::{MISSING, Reason, Request, byte_count};
-use super::request_line::RequestLine;
+use super::request::{MISSING, Reason, Record, byte_count};
+use super::request_line::Part;
 use super::schema::{Cost, Unopened, Wanted, unknown_field};
 use super::timestamp::{Stamps, TimeUnit};
 use crate::printable::printable;
 
 /// The source of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum FieldSource {
     Column(usize),
-    /// Parts of the `request` column.
-    Method(usize),
-    Uri(usize),
+    /// A part of the `request` column.
+    Part(usize, Part),
+    /// The path in the `request` column.
     Path(usize),
-    Protocol(usize),
     /// The column with the path and, if the log has one, the column with the query.
     Target(usize, Option<usize>),
 }
@@ -49,7 +49,7 @@ struct Plan {
     steps: usize,
     time: Range<usize>,
     cost: Option<usize>,
-    key: Vec<Source>,
+    key: Vec<FieldSource>,
 }
 
 /// Reads the records of one plain text log.
@@ -76,7 +76,7 @@ impl TextRecords {
     ///
     /// Returns an error if the log has no column for a required field.
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
-        let layout = match TEXTS.iter().find(|text| text.format == format) {
+        let layout = match TEXTS.iter().find(|text| text.0 == format) {
             Some(text) => Layout::of(text),
             None => Layout::named_by(first).map_err(Unopened::NotARecord)?,
         };
@@ -105,7 +105,7 @@ impl TextRecords {
     /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
     /// line only describes the log.
     #[inline]
-    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
+    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Record>, Reason> {
         if self.format == Format::W3c && line.starts_with(b"#") {
             self.directive(line);
             return Ok(None);
@@ -122,13 +122,11 @@ impl TextRecords {
             None => 1,
             Some(index) => byte_count(bare_number(column(index)))?,
         };
-        let value = |source: &Source| match *source {
-            Source::Column(index) => Cow::Borrowed(column(index)),
-            Source::Method(index) => Cow::Borrowed(RequestLine::method_of(column(index))),
-            Source::Uri(index) => Cow::Borrowed(RequestLine::split(column(index)).uri),
-            Source::Protocol(index) => Cow::Borrowed(RequestLine::split(column(index)).protocol),
-            Source::Path(index) => unescaped(RequestLine::split(column(index)).uri, self.format.escapes()),
-            Source::Target(path, query) => match query.map(column) {
+        let value = |source: &FieldSource| match *source {
+            FieldSource::Column(index) => Cow::Borrowed(column(index)),
+            FieldSource::Part(index, part) => Cow::Borrowed(part.of_line(column(index))),
+            FieldSource::Path(index) => unescaped(Part::Target.of_line(column(index)), self.format.escapes()),
+            FieldSource::Target(path, query) => match query.map(column) {
                 Some(query) if !query.is_empty() && query != MISSING => {
                     Cow::Owned([column(path), b"?", query].concat())
                 }
@@ -136,7 +134,7 @@ impl TextRecords {
             },
         };
         self.writer.write(key, plan.key.iter().map(value));
-        Ok(Some(Request { at, cost }))
+        Ok(Some(Record { at, cost }))
     }
 
     /// Reads a line that describes the log. A `#Fields:` line replaces the columns for all later
@@ -163,8 +161,8 @@ pub(crate) fn recognise(line: &[u8]) -> Result<Format, Reason> {
     let mut reason = Reason::from("it has no columns of any format");
     for text in &TEXTS {
         match is_one(line, text) {
-            Ok(()) => return Ok(text.format),
-            Err(why) if text.format == Format::Common => reason = why,
+            Ok(()) => return Ok(text.0),
+            Err(why) if text.0 == Format::Common => reason = why,
             Err(_) => {}
         }
     }
@@ -187,13 +185,13 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
                 return Err("the bytes are neither a number nor '-'".into());
             }
             "type" if !ALB_TYPES.contains(&column) => return Err("it begins with no type of requests".into()),
-            "host" if text.format != Format::Envoy && !column.iter().all(is_of_host) => {
+            "host" if text.0 != Format::Envoy && !column.iter().all(is_of_host) => {
                 return Err("it begins with no virtual host".into());
             }
             // This column may contain text that a client sent, including spaces. However, the line
             // that determines the format must not contain spaces here, except for one after each
             // comma.
-            "ip" if !matches!(text.format, Format::Alb | Format::Haproxy) => {
+            "ip" if !matches!(text.0, Format::Alb | Format::Haproxy) => {
                 let spaces = column.iter().filter(|&&byte| byte == b' ').count();
                 if spaces != column.iter().filter(|&&byte| byte == b',').count() {
                     return Err("the text before the time is not 'ip ident user'".into());
@@ -203,7 +201,7 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
         }
     }
     let rest = &line[rest..];
-    let is_whole = match text.format {
+    let is_whole = match text.0 {
         Format::NginxMain | Format::Envoy => rest.is_empty(),
         // In Combined Log Format, a quoted referer follows the bytes. Any other text after the
         // bytes is a field that the site added.
@@ -231,17 +229,17 @@ impl Plan {
             fields.and_then(|(_, theirs)| theirs.iter().find_map(|name| column(name)))
         };
         let source = |field: &str| match (format, field) {
-            (Format::W3c, "path") => column("cs-uri-stem").map(Source::Column),
+            (Format::W3c, "path") => column("cs-uri-stem").map(FieldSource::Column),
             (Format::W3c, "uri") => {
-                column("cs-uri-stem").map(|stem| Source::Target(stem, column("cs-uri-query")))
+                column("cs-uri-stem").map(|stem| FieldSource::Target(stem, column("cs-uri-query")))
             }
-            (Format::W3c, field) => w3c(field).or_else(|| column(field)).map(Source::Column),
-            (_, "method") => column("request").map(Source::Method),
-            (_, "uri") => column("request").map(Source::Uri),
-            (_, "path") => column("request").map(Source::Path),
-            (_, "protocol") => column("request").map(Source::Protocol),
+            (Format::W3c, field) => w3c(field).or_else(|| column(field)).map(FieldSource::Column),
+            (_, "path") => column("request").map(FieldSource::Path),
             (_, "time" | "request") => None,
-            (_, field) => column(field).filter(|_| !field.starts_with('{')).map(Source::Column),
+            (_, field) => match Part::named(field) {
+                Some(part) => column("request").map(|index| FieldSource::Part(index, part)),
+                None => column(field).filter(|_| !field.starts_with('{')).map(FieldSource::Column),
+            },
         };
         let known = || -> Vec<String> {
             let theirs = layout.names.iter().map(|name| name.to_string());
@@ -258,13 +256,8 @@ impl Plan {
                 }
             };
             names.retain(|name| source(name).is_some());
-            let mut seen = Vec::new();
-            names.retain(|name| {
-                !seen.contains(name) && {
-                    seen.push(name.clone());
-                    true
-                }
-            });
+            let mut seen = HashSet::new();
+            names.retain(|name| seen.insert(name.clone()));
             names
         };
         let find = |field: &str| {
@@ -295,7 +288,7 @@ impl Plan {
         let cost = match wanted.cost {
             Cost::One => None,
             Cost::Bytes => match find("bytes")? {
-                Source::Column(index) => Some(index),
+                FieldSource::Column(index) => Some(index),
                 _ => None,
             },
         };
@@ -306,14 +299,10 @@ impl Plan {
     }
 }
 
-impl Source {
+impl FieldSource {
     fn last_column(self) -> usize {
         match self {
-            Self::Column(column)
-            | Self::Method(column)
-            | Self::Uri(column)
-            | Self::Path(column)
-            | Self::Protocol(column) => column,
+            Self::Column(column) | Self::Part(column, _) | Self::Path(column) => column,
             Self::Target(path, query) => path.max(query.unwrap_or(0)),
         }
     }

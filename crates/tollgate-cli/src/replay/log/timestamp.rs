@@ -4,6 +4,7 @@
 //! Every timestamp becomes a [`Tick`] in nanoseconds since the Unix epoch. Windows are therefore
 //! aligned to the epoch.
 
+use clap::ValueEnum;
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 use tollgate::Tick;
@@ -16,11 +17,15 @@ const CLF_FORMAT: &str = "%d/%b/%Y:%H:%M:%S %z";
 const CLF_LENGTH: usize = 26;
 
 /// The unit of a time that is a bare number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TimeUnit {
+    #[value(name = "s")]
     Seconds,
+    #[value(name = "ms")]
     Millis,
+    #[value(name = "us")]
     Micros,
+    #[value(name = "ns")]
     Nanos,
 }
 
@@ -34,25 +39,17 @@ impl TimeUnit {
             Self::Nanos => 0,
         }
     }
-
-    /// Returns the name of the unit in arguments.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Seconds => "s",
-            Self::Millis => "ms",
-            Self::Micros => "us",
-            Self::Nanos => "ns",
-        }
-    }
 }
 
-/// Parses the timestamps of Common Log Format.
+/// Parses the timestamps in plain text formats: Common Log Format, RFC 3339, HAProxy, and W3C.
+/// HAProxy and W3C timestamps have no zone and are read as UTC. W3C logs use UTC; for HAProxy, UTC
+/// is an assumption.
 ///
-/// Adjacent lines usually have the same date and zone. The parser therefore stores the midnight of
-/// the last date, and parses only the hours, minutes and seconds of the lines that follow. Zones
-/// are fixed offsets, so all days have the same length.
+/// Adjacent lines in Common Log Format usually have the same date and zone. The parser therefore
+/// stores the midnight of the last date, and parses only the hours, minutes and seconds of the
+/// lines that follow. Zones are fixed offsets, so all days have the same length.
 #[derive(Debug, Default)]
-struct ClfStamps {
+pub(crate) struct Stamps {
     date: [u8; 11],
     zone: [u8; 5],
     /// The midnight of `date` in `zone`, in seconds since the Unix epoch, or `None` before the
@@ -60,9 +57,17 @@ struct ClfStamps {
     midnight: Option<i64>,
 }
 
-impl ClfStamps {
+impl Stamps {
+    #[inline]
+    pub(crate) fn read(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
+        if stamp.get(2) == Some(&b'/') && stamp.get(20) == Some(&b' ') {
+            return self.read_clf(stamp);
+        }
+        self.read_others(stamp)
+    }
+
     /// Parses `17/May/2015:10:05:03 +0000`.
-    fn read(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
+    fn read_clf(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
         let time_of_day = time_of_day(stamp);
         if let (Some(midnight), Some(seconds)) = (self.midnight, time_of_day)
             && stamp[..11] == self.date
@@ -78,51 +83,31 @@ impl ClfStamps {
         }
         seconds_to_tick(seconds)
     }
-}
-
-/// Parses the timestamps in plain text formats: Common Log Format, RFC 3339, HAProxy, and W3C.
-/// HAProxy and W3C timestamps have no zone and are read as UTC. W3C logs use UTC; for HAProxy, UTC
-/// is an assumption.
-#[derive(Debug, Default)]
-pub(crate) struct Stamps {
-    clf: ClfStamps,
-}
-
-impl Stamps {
-    #[inline]
-    pub(crate) fn read(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
-        if stamp.get(2) == Some(&b'/') && stamp.get(20) == Some(&b' ') {
-            return self.clf.read(stamp);
-        }
-        self.read_others(stamp)
-    }
 
     /// Parses `06/Feb/2009:12:14:14.655` and RFC 3339.
     fn read_others(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
         if let (Some(seconds), Some(millis @ [b'.', ..])) = (stamp.get(..20), stamp.get(20..)) {
             let whole = [seconds, b" +0000"].concat();
             if let (Ok(at), Some(Ok(fraction))) =
-                (self.clf.read(&whole), decimal_nanos(&[b"0", millis].concat(), TimeUnit::Seconds))
+                (self.read_clf(&whole), decimal_nanos(&[b"0", millis].concat(), TimeUnit::Seconds))
             {
                 return nanos_to_tick(i128::from(at.as_nanos()) + i128::from(fraction.as_nanos()));
             }
         }
-        let time = std::str::from_utf8(stamp).ok().and_then(|text| text.parse::<Timestamp>().ok());
-        match time {
-            Some(time) => nanos_to_tick(time.as_nanosecond()),
-            None => self.clf.read(stamp),
-        }
+        rfc_3339(stamp).unwrap_or_else(|| self.read_clf(stamp))
     }
 
     /// Parses the columns `2019-12-04` and `21:02:31` of a W3C log.
     pub(crate) fn read_date_and_time(&mut self, date: &[u8], time: &[u8]) -> Result<Tick, Reason> {
-        let text = [date, b"T", time, b"Z"].concat();
-        let read = std::str::from_utf8(&text).ok().and_then(|text| text.parse::<Timestamp>().ok());
-        match read {
-            Some(time) => nanos_to_tick(time.as_nanosecond()),
-            None => Err("invalid date and time: expected the form 2019-12-04 21:02:31".into()),
-        }
+        rfc_3339(&[date, b"T", time, b"Z"].concat())
+            .unwrap_or_else(|| Err("invalid date and time: expected the form 2019-12-04 21:02:31".into()))
     }
+}
+
+/// Parses a timestamp in RFC 3339 format. Returns `None` if the text has another form.
+fn rfc_3339(text: &[u8]) -> Option<Result<Tick, Reason>> {
+    let time: Timestamp = std::str::from_utf8(text).ok()?.parse().ok()?;
+    Some(nanos_to_tick(time.as_nanosecond()))
 }
 
 /// Returns the seconds since midnight if the timestamp has the usual form; its date and zone are
@@ -155,16 +140,12 @@ pub(crate) fn read(text: &[u8], unit: TimeUnit) -> Result<Tick, Reason> {
         return time;
     }
     let bare = text.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]")).unwrap_or(text);
-    let rfc3339 = std::str::from_utf8(bare).ok().and_then(|text| text.parse::<Timestamp>().ok());
-    match rfc3339 {
-        Some(time) => nanos_to_tick(time.as_nanosecond()),
-        None => match parse_clf(bare) {
-            Ok(time) => nanos_to_tick(time.as_nanosecond()),
-            Err(_) => Err("invalid time: expected a number, RFC 3339 with its zone such as \
-                           2015-05-17T10:05:03Z, or 17/May/2015:10:05:03 +0000"
-                .into()),
-        },
-    }
+    rfc_3339(bare).unwrap_or_else(|| match parse_clf(bare) {
+        Ok(time) => nanos_to_tick(time.as_nanosecond()),
+        Err(_) => Err("invalid time: expected a number, RFC 3339 with its zone such as \
+                       2015-05-17T10:05:03Z, or 17/May/2015:10:05:03 +0000"
+            .into()),
+    })
 }
 
 /// Parses a decimal number exactly, because a 64-bit float would be off by 100 ns in this century.
@@ -246,17 +227,17 @@ mod tests {
             ("17/Mai/2015:10:05:03 +0000", None),
             ("", None),
         ];
-        let mut warm = ClfStamps::default();
+        let mut warm = Stamps::default();
         for &(stamp, seconds) in table {
             let tick = seconds.map(|seconds| Tick::from_nanos(seconds * SECOND));
             assert_eq!(warm.read(stamp.as_bytes()).ok(), tick, "{stamp}");
-            assert_eq!(ClfStamps::default().read(stamp.as_bytes()).ok(), tick, "{stamp}");
+            assert_eq!(Stamps::default().read(stamp.as_bytes()).ok(), tick, "{stamp}");
         }
     }
 
     #[test]
     fn a_leap_second_is_the_last_second_of_its_day() {
-        let mut stamps = ClfStamps::default();
+        let mut stamps = Stamps::default();
         for _ in 0..2 {
             let leap = stamps.read(b"30/Jun/2015:23:59:60 +0000");
             assert_eq!(leap.ok(), stamps.read(b"30/Jun/2015:23:59:59 +0000").ok());
@@ -326,7 +307,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_reader_panic(text in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = read(&text, TimeUnit::Seconds);
-            let mut stamps = ClfStamps::default();
+            let mut stamps = Stamps::default();
             let _ = stamps.read(b"17/May/2015:10:05:03 +0000");
             let _ = stamps.read(&text);
         }
@@ -338,9 +319,9 @@ mod tests {
                 1..8,
             )
         ) {
-            let mut warm = ClfStamps::default();
+            let mut warm = Stamps::default();
             for stamp in &stamps {
-                let cold = ClfStamps::default().read(stamp.as_bytes());
+                let cold = Stamps::default().read(stamp.as_bytes());
                 prop_assert_eq!(warm.read(stamp.as_bytes()).ok(), cold.ok());
             }
         }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::quantity::{date_and_time, duration, grouped, plural, rfc3339, share};
+use super::quantity::{duration, grouped, plural, share};
+use super::stretch::Stretch;
 use crate::printable::{cut, printable};
 use crate::replay::changes::{Changed, Changes};
 
 const TIMELINE_ROWS: usize = 24;
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The decisions that differ under other limits.
 #[derive(Debug, Serialize)]
@@ -18,73 +18,50 @@ pub(crate) struct ChangesReport {
     /// The other limits, as the user wrote them.
     pub(crate) against: String,
     pub(crate) same: u64,
-    pub(crate) newly_refused: u64,
-    pub(crate) newly_passed: u64,
+    #[serde(flatten)]
+    pub(crate) all: Changed,
     pub(crate) clients_changed: usize,
-    pub(crate) top_changed: Vec<Row>,
+    pub(crate) top_changed: Vec<ChangedRow>,
     /// The changed decisions, grouped by the limit that refuses the request before or after the
     /// change. Only named limits are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) limits: Vec<Row>,
+    pub(crate) limits: Vec<ChangedRow>,
     pub(crate) seconds_per_row: u64,
     /// Stretches of time without changed decisions are omitted.
-    pub(crate) timeline: Vec<Stretch>,
+    pub(crate) timeline: Vec<Stretch<Changed>>,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct ChangedRow {
     pub(crate) name: String,
-    pub(crate) newly_refused: u64,
-    pub(crate) newly_passed: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Stretch {
-    #[serde(skip)]
-    pub(crate) second: u64,
-    pub(crate) start: String,
-    pub(crate) newly_refused: u64,
-    pub(crate) newly_passed: u64,
+    #[serde(flatten)]
+    pub(crate) changed: Changed,
 }
 
 impl ChangesReport {
     pub(crate) fn new(against: &str, changes: &Changes, top: usize) -> Self {
-        let mut clients: Vec<(&String, Changed)> =
-            changes.by_client.iter().map(|(client, changed)| (client, *changed)).collect();
+        let mut clients: Vec<(&String, &Changed)> = changes.by_client.iter().collect();
         clients.sort_unstable_by(|one, other| {
             other.1.total().cmp(&one.1.total()).then_with(|| one.0.cmp(other.0))
         });
-        let row = |name: String, changed: Changed| Row {
-            name,
-            newly_refused: changed.refused,
-            newly_passed: changed.passed,
+        let client =
+            |(name, changed): &(&String, &Changed)| ChangedRow { name: (*name).clone(), changed: **changed };
+        let limit = |(name, changed): (&String, &Changed)| ChangedRow {
+            name: printable(name.as_bytes()),
+            changed: *changed,
         };
-        let limit = |(name, changed): (&String, &Changed)| row(printable(name.as_bytes()), *changed);
-        let mut limits: Vec<Row> = changes.by_limit.iter().map(limit).collect();
-        limits.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let timeline = changes.timeline.at_most(TIMELINE_ROWS);
-        let stretches = timeline.stretches().filter(|(_, count)| count.passed + count.denied > 0);
+        let mut stretches = Stretch::all(&timeline);
+        stretches.retain(|stretch: &Stretch<Changed>| stretch.count.total() > 0);
         Self {
             against: printable(against.as_bytes()),
             same: changes.same,
-            newly_refused: changes.all.refused,
-            newly_passed: changes.all.passed,
+            all: changes.all,
             clients_changed: clients.len(),
-            top_changed: clients
-                .iter()
-                .take(top)
-                .map(|(client, changed)| row((*client).clone(), *changed))
-                .collect(),
-            limits,
+            top_changed: clients.iter().take(top).map(client).collect(),
+            limits: changes.by_limit.iter().map(limit).collect(),
             seconds_per_row: timeline.width(),
-            timeline: stretches
-                .map(|(second, count)| Stretch {
-                    second,
-                    start: rfc3339(second.saturating_mul(NANOS_PER_SECOND)),
-                    newly_refused: count.denied,
-                    newly_passed: count.passed,
-                })
-                .collect(),
+            timeline: stretches,
         }
     }
 }
@@ -92,16 +69,12 @@ impl ChangesReport {
 /// Writes the section about the changed decisions.
 pub(crate) fn write_changes(report: &ChangesReport, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nWhat changes against {}", cut(&report.against, 58))?;
-    let changed = report.newly_refused + report.newly_passed;
-    let all = u128::from(changed) + u128::from(report.same);
-    for (name, count) in [
-        ("newly refused", report.newly_refused),
-        ("newly passed", report.newly_passed),
-        ("as before", report.same),
-    ] {
+    let Changed { refused, passed } = report.all;
+    let all = u128::from(refused) + u128::from(passed) + u128::from(report.same);
+    for (name, count) in [("newly refused", refused), ("newly passed", passed), ("as before", report.same)] {
         writeln!(out, "  {name:<14}{:>15}  {:>8}", grouped(count), share(count.into(), all))?;
     }
-    if changed == 0 {
+    if report.all.total() == 0 {
         return Ok(());
     }
     let clients = plural(report.clients_changed as u64, "client");
@@ -114,23 +87,21 @@ pub(crate) fn write_changes(report: &ChangesReport, out: &mut impl Write) -> io:
         write_rows("Changes by the limit that refuses", &report.limits, out)?;
     }
     let width = duration(Duration::from_secs(report.seconds_per_row));
-    let rows = report.timeline.iter().map(|stretch| Row {
-        name: date_and_time(stretch.second.saturating_mul(NANOS_PER_SECOND)),
-        newly_refused: stretch.newly_refused,
-        newly_passed: stretch.newly_passed,
-    });
-    write_rows(&format!("Changes over time, {width} a row, UTC"), &rows.collect::<Vec<_>>(), out)
+    let row =
+        |stretch: &Stretch<Changed>| ChangedRow { name: stretch.date_and_time(), changed: stretch.count };
+    let rows: Vec<ChangedRow> = report.timeline.iter().map(row).collect();
+    write_rows(&format!("Changes over time, {width} a row, UTC"), &rows, out)
 }
 
-fn write_rows(title: &str, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+fn write_rows(title: &str, rows: &[ChangedRow], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n{title}")?;
     writeln!(out, "  {:>14} {:>14}", "newly refused", "newly passed")?;
     for row in rows {
         writeln!(
             out,
             "  {:>14} {:>14}   {}",
-            grouped(row.newly_refused),
-            grouped(row.newly_passed),
+            grouped(row.changed.refused),
+            grouped(row.changed.passed),
             cut(&row.name, 44)
         )?;
     }

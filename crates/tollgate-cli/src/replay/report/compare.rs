@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::figures::Outcome;
+use super::figures::AlgorithmResult;
 use super::paragraph::write_paragraph;
 use super::quantity::{duration, grouped, share};
 
 /// Writes one row per algorithm. Facts that do not fit in a row follow the table.
-pub(crate) fn write_table(outcomes: &[Outcome], out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_table(outcomes: &[AlgorithmResult], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nAlgorithms side by side")?;
     let line = |out: &mut dyn Write, cells: [&str; 7]| {
         let [name, passed, denied, share, keys, wait, compliant] = cells;
@@ -25,13 +25,13 @@ pub(crate) fn write_table(outcomes: &[Outcome], out: &mut impl Write) -> io::Res
             write_paragraph(&" ".repeat(17), reason, out)?;
             continue;
         };
-        let wait = figures.longest_wait.as_ref();
-        let requests = u128::from(figures.passed) + u128::from(figures.denied);
+        let (totals, wait) = (&figures.totals, figures.longest_wait.as_ref());
+        let requests = u128::from(totals.passed) + u128::from(totals.denied);
         let cells = [
             outcome.algorithm.clone(),
-            grouped(figures.passed),
-            grouped(figures.denied),
-            share(figures.denied.into(), requests).replace(" %", ""),
+            grouped(totals.passed),
+            grouped(totals.denied),
+            share(totals.denied.into(), requests).replace(" %", ""),
             grouped(figures.keys_denied as u64),
             wait.map_or("-".into(), |wait| duration(Duration::from_nanos(wait.ns))),
             grouped(figures.compliant.denied),
@@ -47,22 +47,23 @@ pub(crate) fn write_table(outcomes: &[Outcome], out: &mut impl Write) -> io::Res
     write_paragraph("  ", text, out)
 }
 
-fn write_notes(outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
+fn write_notes(outcome: &AlgorithmResult, out: &mut impl Write) -> io::Result<()> {
     let name = &outcome.algorithm;
     let Some(figures) = &outcome.figures else { return Ok(()) };
+    let totals = &figures.totals;
     if let Some(delay) = &figures.longest_delay {
         let text = format!(
             "{name}: {} of those that passed were told to start up to {} later.",
-            grouped(figures.delayed),
+            grouped(totals.delayed),
             duration(Duration::from_nanos(delay.ns)),
         );
         write_paragraph("  ", &text, out)?;
     }
-    if figures.too_costly > 0 {
-        let text = format!("{name}: {} cost more than can ever pass at once.", grouped(figures.too_costly));
+    if totals.too_costly > 0 {
+        let text = format!("{name}: {} cost more than can ever pass at once.", grouped(totals.too_costly));
         write_paragraph("  ", &text, out)?;
     }
-    let no_room = figures.answered_by_full_policy + figures.charged_to_shared_overflow;
+    let no_room = totals.answered_by_full_policy + totals.charged_to_shared_overflow;
     if no_room > 0 {
         let text = format!("{name}: {} found the table full (--max-keys).", grouped(no_room));
         write_paragraph("  ", &text, out)?;

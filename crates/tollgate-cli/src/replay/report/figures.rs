@@ -10,9 +10,10 @@ use super::changes::ChangesReport;
 use super::log::Log;
 use super::notes;
 use super::quantity;
+use super::stretch::Stretch;
 use crate::printable::{listed, printable};
-use crate::replay::engine::limit::{Counts, Limit as Enforced, RefusedKey};
-use crate::replay::engine::trial::{Compliant, Trial, Wait};
+use crate::replay::engine::limit::{Counts, Limit, RefusedKey};
+use crate::replay::engine::trial::{Compliant, Totals, Trial, Wait};
 use crate::replay::engine::{Engine, Entry};
 use crate::replay::key_quotas::KeyQuotas;
 use crate::replay::log::schema::Cost;
@@ -53,9 +54,9 @@ pub struct Report {
     pub(crate) order: &'static str,
     pub(crate) log: Log<OfRequests>,
     /// The limits, and their answers under the first algorithm that accepts them.
-    pub(crate) limits: Vec<Limit>,
+    pub(crate) limits: Vec<LimitReport>,
     /// The algorithm of `limits`, or all algorithms of a comparison.
-    pub(crate) results: Vec<Outcome>,
+    pub(crate) results: Vec<AlgorithmResult>,
     pub(crate) timeline: TimelineRows,
     /// Absent if the limits are not compared with others.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +90,7 @@ pub(crate) struct MissingField {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Limit {
+pub(crate) struct LimitReport {
     pub(crate) limit: String,
     pub(crate) shadow: bool,
     pub(crate) classes: Vec<Class>,
@@ -111,7 +112,7 @@ pub(crate) struct Class {
 
 /// The results of one algorithm.
 #[derive(Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct AlgorithmResult {
     pub(crate) algorithm: String,
     /// Why the algorithm refused a limit. If this reason is present, there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,17 +123,11 @@ pub(crate) struct Outcome {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
-    pub(crate) passed: u64,
-    pub(crate) denied: u64,
-    pub(crate) cost_passed: u128,
-    pub(crate) cost_denied: u128,
-    pub(crate) too_costly: u64,
-    pub(crate) answered_by_full_policy: u64,
-    pub(crate) charged_to_shared_overflow: u64,
+    #[serde(flatten)]
+    pub(crate) totals: Totals,
     /// The number of keys of all limits that were refused something.
     pub(crate) keys_denied: usize,
     pub(crate) longest_wait: Option<LongestWait>,
-    pub(crate) delayed: u64,
     pub(crate) longest_delay: Option<LongestWait>,
     /// The results for a client that waits out the retry-after of each denial.
     pub(crate) compliant: Compliant,
@@ -149,16 +144,7 @@ pub(crate) struct LongestWait {
 #[derive(Debug, Serialize)]
 pub(crate) struct TimelineRows {
     pub(crate) seconds_per_row: u64,
-    pub(crate) rows: Vec<TimelineRow>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct TimelineRow {
-    #[serde(skip)]
-    pub(crate) second: u64,
-    pub(crate) start: String,
-    pub(crate) passed: u64,
-    pub(crate) denied: u64,
+    pub(crate) rows: Vec<Stretch<Count>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -181,10 +167,8 @@ impl Report {
         let missing = fields.iter().zip(&log.missing).filter(|&(_, &requests)| requests > 0);
         let missing =
             missing.map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests });
-        let reported = |entry: &&Entry| match entry {
-            Entry::Tried(trial) => settings.compare || trial.algorithm == engine.algorithm(),
-            Entry::Refused { .. } => settings.compare,
-        };
+        let is_reported =
+            |entry: &&Entry| settings.compare || entry.algorithm == engine.algorithm() && entry.trial.is_ok();
         let by_fields = engine.limits.iter().find(|limit| limit.fields.is_some());
         Self {
             key_quotas: key_quotas.zip(by_fields).map(|(own, limit)| KeysWithQuotas {
@@ -207,14 +191,14 @@ impl Report {
             results: engine
                 .entries
                 .iter()
-                .filter(reported)
-                .map(|entry| Outcome::new(entry, engine, log))
+                .filter(is_reported)
+                .map(|entry| AlgorithmResult::new(entry, engine, log))
                 .collect(),
             timeline: TimelineRows::new(timeline),
             changes: None,
             run: Run {
                 seconds: elapsed.as_secs_f64(),
-                lines_per_second: quantity::per_second(log.lines(), elapsed),
+                lines_per_second: quantity::per_second(log.all(|file| file.lines), elapsed),
             },
         }
     }
@@ -224,7 +208,7 @@ impl Report {
     }
 
     /// Returns the figures of the algorithm whose decisions are reported.
-    pub(crate) fn main(&self) -> Option<(&Outcome, &Figures)> {
+    pub(crate) fn main(&self) -> Option<(&AlgorithmResult, &Figures)> {
         self.results.iter().find_map(|outcome| Some((outcome, outcome.figures.as_ref()?)))
     }
 }
@@ -274,12 +258,12 @@ fn notes_on(settings: &Settings, log: &LogSummary, findings: &Findings, engine: 
     notes
 }
 
-fn limits(engine: &Engine, top: usize) -> Vec<Limit> {
-    let limit = |(number, limit): (usize, &Enforced)| {
+fn limits(engine: &Engine, top: usize) -> Vec<LimitReport> {
+    let limit = |(number, limit): (usize, &Limit)| {
         let denied = |id| engine.main().map_or(0, |trial| trial.denied(number, id));
         let (keys_refused, top_refused) = limit.most_refused(top, denied);
         let class = |(class, counts): (Option<&str>, _)| Class { class: class.map(str::to_owned), counts };
-        Limit {
+        LimitReport {
             limit: limit.part.name.clone(),
             shadow: limit.is_shadow,
             classes: limit.counts().into_iter().map(class).collect(),
@@ -292,23 +276,18 @@ fn limits(engine: &Engine, top: usize) -> Vec<Limit> {
     engine.limits.iter().enumerate().map(limit).collect()
 }
 
-impl Limit {
+impl LimitReport {
     pub(crate) fn shown(&self) -> String {
         printable(self.limit.as_bytes())
     }
 }
 
-impl Outcome {
+impl AlgorithmResult {
     pub(crate) fn new(entry: &Entry, engine: &Engine, log: &LogSummary) -> Self {
-        match entry {
-            Entry::Tried(trial) => Self {
-                algorithm: trial.algorithm.to_string(),
-                refused: None,
-                figures: Some(Figures::new(trial, engine, log)),
-            },
-            Entry::Refused { algorithm, why } => {
-                Self { algorithm: algorithm.to_string(), refused: Some(why.clone()), figures: None }
-            }
+        Self {
+            algorithm: entry.algorithm.to_string(),
+            refused: entry.trial.as_ref().err().cloned(),
+            figures: entry.trial.as_ref().ok().map(|trial| Figures::new(trial, engine, log)),
         }
     }
 }
@@ -326,16 +305,9 @@ impl Figures {
             }
         };
         Self {
-            passed: totals.passed,
-            denied: totals.denied,
-            cost_passed: totals.cost_passed,
-            cost_denied: totals.cost_denied,
-            too_costly: totals.too_costly,
-            answered_by_full_policy: totals.answered_by_full_policy,
-            charged_to_shared_overflow: totals.charged_to_shared_overflow,
+            totals: totals.clone(),
             keys_denied: trial.keys_denied(),
             longest_wait: totals.longest_wait.map(wait),
-            delayed: totals.delayed,
             longest_delay: totals.longest_delay.map(wait),
             compliant: trial.compliant,
         }
@@ -345,12 +317,6 @@ impl Figures {
 impl TimelineRows {
     fn new(timeline: &Timeline) -> Self {
         let timeline = timeline.at_most(TIMELINE_ROWS);
-        let row = |(second, count): (u64, Count)| TimelineRow {
-            second,
-            start: quantity::rfc3339(second.saturating_mul(1_000_000_000)),
-            passed: count.passed,
-            denied: count.denied,
-        };
-        Self { seconds_per_row: timeline.width(), rows: timeline.stretches().map(row).collect() }
+        Self { seconds_per_row: timeline.width(), rows: Stretch::all(&timeline) }
     }
 }

@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use super::paragraph::write_paragraph;
 use super::quantity::{date_and_time, duration, grouped, nanos, plural, rfc3339};
-use crate::replay::log::summary::LogSummary;
+use crate::replay::log::summary::{BadLine, FileSummary, LogSummary};
 
 /// The facts about the logs. `more` contains the facts that only one kind of report has.
 #[derive(Debug, Serialize)]
 pub(crate) struct Log<M> {
-    pub(crate) files: Vec<File>,
+    pub(crate) files: Vec<FileSummary>,
     pub(crate) lines: u64,
     pub(crate) requests: u64,
     pub(crate) unparsable: u64,
@@ -38,49 +38,16 @@ pub(crate) struct Log<M> {
     pub(crate) bad_lines: Vec<BadLine>,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct File {
-    pub(crate) name: String,
-    /// `null` if no line parsed.
-    pub(crate) format: Option<String>,
-    pub(crate) lines: u64,
-    pub(crate) requests: u64,
-    pub(crate) unparsable: u64,
-    pub(crate) blank: u64,
-    pub(crate) header: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct BadLine {
-    pub(crate) file: String,
-    pub(crate) line: u64,
-    pub(crate) reason: String,
-}
-
 impl<M> Log<M> {
     pub(crate) fn new(log: &LogSummary, notes: Vec<String>, more: M) -> Self {
         let span_ns = log.span.map(|(first, last)| (first.as_nanos(), last.as_nanos()));
         let shifts = &log.judged_later_than_stamped;
-        let files = log.files.iter().map(|file| File {
-            name: file.name.clone(),
-            format: file.format.map(|format| format.to_string()),
-            lines: file.lines,
-            requests: file.requests,
-            unparsable: file.unparsable,
-            blank: file.blank,
-            header: file.header,
-        });
-        let bad_lines = log.bad_lines.iter().map(|bad| BadLine {
-            file: log.files[bad.position.file].name.clone(),
-            line: bad.position.line,
-            reason: bad.reason.to_string(),
-        });
         Self {
-            files: files.collect(),
-            lines: log.lines(),
+            files: log.files.clone(),
+            lines: log.all(|file| file.lines),
             requests: log.requests(),
             unparsable: log.unparsable(),
-            blank: log.blank(),
+            blank: log.all(|file| file.blank),
             first: span_ns.map(|(first, _)| rfc3339(first)),
             last: span_ns.map(|(_, last)| rfc3339(last)),
             span_ns,
@@ -91,7 +58,7 @@ impl<M> Log<M> {
             largest_shift_ns: nanos(shifts.largest),
             more,
             notes,
-            bad_lines: bad_lines.collect(),
+            bad_lines: log.bad_lines.clone(),
         }
     }
 
@@ -139,8 +106,7 @@ pub(crate) fn write_log<M>(
 ) -> io::Result<()> {
     writeln!(out, "\nLog")?;
     for file in &log.files {
-        let format = file.format.as_deref().unwrap_or("unknown");
-        writeln!(out, "  {} ({format}, {})", file.name, plural(file.lines, "line"))?;
+        writeln!(out, "  {} ({}, {})", file.name, file.format_name(), plural(file.lines, "line"))?;
     }
     let blank = if log.blank > 0 { format!(", {} blank", grouped(log.blank)) } else { String::new() };
     writeln!(out, "  {counts}, {} unparsable{blank}", plural(log.unparsable, "line"))?;
@@ -159,7 +125,7 @@ pub(crate) fn write_bad_lines<M>(log: &Log<M>, out: &mut impl Write) -> io::Resu
     let which = if shown < log.unparsable { format!(", the first {shown}") } else { String::new() };
     writeln!(out, "\nLines that do not parse{which}")?;
     for bad in &log.bad_lines {
-        write_paragraph("  ", &format!("{}:{}: {}", bad.file, bad.line, bad.reason), out)?;
+        write_paragraph("  ", &bad.to_string(), out)?;
     }
     Ok(())
 }

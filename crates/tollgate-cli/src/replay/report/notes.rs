@@ -66,7 +66,7 @@ fn on_order(log: &LogSummary, is_sorted: bool) -> Vec<String> {
     }
     for pair in log.files.windows(2) {
         let [before, file] = pair else { continue };
-        let (Some(end), Some(begin)) = (before.ends, file.begins) else { continue };
+        let (Some((_, end)), Some((begin, _))) = (before.span, file.span) else { continue };
         if begin < end {
             notes.push(format!(
                 "{} begins {} before {} ends: are the logs in order of time?",

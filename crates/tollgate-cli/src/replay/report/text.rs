@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::changes::write_changes;
 use super::compare;
-use super::figures::{Class, Figures, Limit, LongestWait, MissingField, Report, TimelineRows};
+use super::figures::{Class, Figures, LimitReport, LongestWait, MissingField, Report, TimelineRows};
 use super::log::{write_bad_lines, write_log};
 use super::paragraph::write_paragraph;
-use super::quantity::{date_and_time, duration, grouped, plural, rate, share, shares};
+use super::quantity::{duration, grouped, plural, rate, share, shares};
 use crate::printable::{cut, printable};
+use crate::replay::timeline::Count;
 
 const BAR_WIDTH: usize = 34;
 
@@ -83,7 +84,7 @@ fn describe_missing(missing: &MissingField, key: Option<&str>) -> String {
 }
 
 fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let requests = u128::from(report.log.requests);
+    let (totals, requests) = (&figures.totals, u128::from(report.log.requests));
     writeln!(out, "\nOutcome{}", if report.limits.len() > 1 { " of all limits together" } else { "" })?;
     let mut write = |name: &str, count: u128, share: &str, note: &str| {
         let line = format!("  {name:<14}{:>15}  {share:>8}   {note}", grouped(count));
@@ -91,19 +92,19 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
     };
     let keys = format!("{}{}", grouped(figures.keys_denied as u64), of_keys(report));
     let keys = if report.limits.len() > 1 { String::new() } else { keys };
-    let [passed, denied] = shares(figures.passed.into(), figures.denied.into());
-    write("passed", figures.passed.into(), &passed, "")?;
-    write("denied", figures.denied.into(), &denied, &keys)?;
+    let [passed, denied] = shares(totals.passed.into(), totals.denied.into());
+    write("passed", totals.passed.into(), &passed, "")?;
+    write("denied", totals.denied.into(), &denied, &keys)?;
     if report.cost == "bytes" {
-        let [passed, denied] = shares(figures.cost_passed, figures.cost_denied);
-        write("bytes passed", figures.cost_passed, &passed, "")?;
-        write("bytes denied", figures.cost_denied, &denied, "")?;
+        let [passed, denied] = shares(totals.cost_passed, totals.cost_denied);
+        write("bytes passed", totals.cost_passed, &passed, "")?;
+        write("bytes denied", totals.cost_denied, &denied, "")?;
     }
     for (name, count, note) in [
-        ("too costly", figures.too_costly, "cost above the capacity: never passes"),
-        ("no room", figures.answered_by_full_policy, "table full: answered by --when-full"),
-        ("shared", figures.charged_to_shared_overflow, "table full: shared one state"),
-        ("delayed", figures.delayed, "passed, but told to start later"),
+        ("too costly", totals.too_costly, "cost above the capacity: never passes"),
+        ("no room", totals.answered_by_full_policy, "table full: answered by --when-full"),
+        ("shared", totals.charged_to_shared_overflow, "table full: shared one state"),
+        ("delayed", totals.delayed, "passed, but told to start later"),
     ] {
         if count > 0 {
             write(name, count.into(), &share(count.into(), requests), note)?;
@@ -111,7 +112,7 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
     }
     write_wait("longest wait", figures.longest_wait.as_ref(), out)?;
     write_wait("longest delay", figures.longest_delay.as_ref(), out)?;
-    if figures.denied > 0 {
+    if totals.denied > 0 {
         let compliant = &figures.compliant;
         let sent = compliant.passed + compliant.denied;
         let text = format!(
@@ -154,7 +155,7 @@ fn write_limits(report: &Report, out: &mut impl Write) -> io::Result<()> {
         .try_for_each(|limit| write_top(limit, out))
 }
 
-fn write_limit(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+fn write_limit(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
     let shadow = if limit.shadow { " (shadow)" } else { "" };
     if limit.classes.is_empty() {
         return writeln!(out, "  {}{shadow}: applied to no request", limit.shown());
@@ -191,7 +192,7 @@ fn write_limit(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_top(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+fn write_top(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
     let refused = if limit.shadow { "would have been refused" } else { "were refused" };
     writeln!(out, "\nKeys that {refused} most by {}", cut(&limit.shown(), 40))?;
     writeln!(out, "  {:>12} {:>12} {:>9}   key", "refused", "of", "share")?;
@@ -214,18 +215,18 @@ fn write_top(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
 fn write_timeline(timeline: &TimelineRows, out: &mut impl Write) -> io::Result<()> {
     let width = duration(Duration::from_secs(timeline.seconds_per_row));
     writeln!(out, "\nTimeline, {width} a row, UTC (█ passed, ░ denied)")?;
-    let tallest = timeline.rows.iter().map(|row| row.passed + row.denied).max().unwrap_or(0);
+    let tallest = timeline.rows.iter().map(|row| row.count.passed + row.count.denied).max().unwrap_or(0);
     let mut date = String::new();
     writeln!(out, "  {:19} {:BAR_WIDTH$} {:>11} {:>10}", "", "", "passed", "denied")?;
     for row in &timeline.rows {
-        let start = date_and_time(row.second.saturating_mul(1_000_000_000));
+        let (start, Count { passed, denied }) = (row.date_and_time(), row.count);
         let (day, time) = start.split_at("2015-05-17".len());
         // Seconds are shown only if some rows do not start at a full minute.
         let time = if timeline.seconds_per_row < 60 { time } else { &time[.." 10:05".len()] };
         let shown_day = if day == date { "" } else { day };
-        let bar = bar(row.passed, row.denied, tallest);
+        let bar = bar(passed, denied, tallest);
         let gap = " ".repeat(BAR_WIDTH - bar.chars().count());
-        let counts = format!("{:>11} {:>10}", grouped(row.passed), grouped(row.denied));
+        let counts = format!("{:>11} {:>10}", grouped(passed), grouped(denied));
         writeln!(out, "  {shown_day:10}{time:9} {bar}{gap} {counts}")?;
         date = day.to_owned();
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tollgate::Algorithm;
 
-use super::settings::{Amount, BURSTS, Settings, Share};
+use super::settings::{Amount, BURSTS, Share, SuggestSettings};
 use crate::arg_values::algorithm_names;
 use crate::failure::Failure;
 use crate::printable::printable;
@@ -97,7 +97,7 @@ impl SuggestArgs {
     ///
     /// Returns an error if a share, a burst, a key or a mapping of names is invalid, or if there is
     /// no place for the report in JSON.
-    pub(crate) fn settings(self) -> Result<Settings, Failure> {
+    pub(crate) fn settings(self) -> Result<SuggestSettings, Failure> {
         if self.config_out.as_deref() == Some(Path::new("-")) && matches!(self.format, Output::Json) {
             return Err(Failure::refused(
                 "--config-out - writes the file in place of the report, so --format json has nothing to \
@@ -118,7 +118,7 @@ impl SuggestArgs {
             )));
         }
         let algorithm: Option<Algorithm> = self.algorithm.as_deref().map(parse_algorithm).transpose()?;
-        Ok(Settings {
+        Ok(SuggestSettings {
             inputs: self.log.inputs()?,
             wanted: self.key.wanted(
                 &self.log,

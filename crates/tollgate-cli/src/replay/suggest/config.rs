@@ -1,12 +1,8 @@
 //! Writes a file with which the proxy enforces the suggested limit.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-
-use super::report::Report;
-use super::settings::Settings;
+use super::report::Suggestion;
+use super::settings::SuggestSettings;
 use crate::failure::Failure;
-use crate::printable::printable_path;
 use crate::replay::args::key::{FORWARDED, key_of_proxy};
 use crate::replay::decisions::sink::Sink;
 use crate::replay::log::json::HEADER;
@@ -14,37 +10,19 @@ use crate::replay::log::json::HEADER;
 /// The name of the limit in the file.
 const NAME: &str = "suggested";
 
-/// The file to write.
-pub(crate) struct Target {
-    sink: Sink,
-    path: PathBuf,
+/// Opens the file given by `--config-out`, if there is one.
+///
+/// # Errors
+///
+/// Returns an error if the proxy cannot limit by this key, if the file cannot be written, or if the
+/// file is one of the logs.
+pub(crate) fn open(settings: &SuggestSettings) -> Result<Option<Sink>, Failure> {
+    let Some(path) = &settings.config_out else { return Ok(None) };
+    key(settings)?;
+    Sink::open("--config-out", path, &[("the log it reads", &settings.inputs)]).map(Some)
 }
 
-impl Target {
-    /// Opens the file given by `--config-out`, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the proxy cannot limit by this key, if the file cannot be written, or if
-    /// the file is one of the logs.
-    pub(crate) fn open(settings: &Settings) -> Result<Option<Self>, Failure> {
-        let Some(path) = &settings.config_out else { return Ok(None) };
-        key(settings)?;
-        let sink = Sink::open("--config-out", path, &[("the log it reads", &settings.inputs)])?;
-        Ok(Some(Self { sink, path: path.clone() }))
-    }
-
-    pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
-        let written = self.sink.write_all(text.as_bytes());
-        let done = written.and_then(|()| self.sink.finish());
-        done.map_err(|error| match self.path == Path::new("-") {
-            true => Failure::writing_stdout(&error),
-            false => Failure::writing(printable_path(&self.path), &error),
-        })
-    }
-}
-
-fn key(settings: &Settings) -> Result<String, Failure> {
+fn key(settings: &SuggestSettings) -> Result<String, Failure> {
     key_of_proxy(&settings.wanted.key, settings.wanted.trust_hops, &["referer", "user-agent"], "--config-out")
 }
 
@@ -54,11 +32,11 @@ fn key(settings: &Settings) -> Result<String, Failure> {
 ///
 /// Returns an error if there is no suggested limit, or if the proxy has no key for the fields of
 /// the log.
-pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failure> {
-    let Some(suggested) = report.suggested() else {
+pub(crate) fn text(settings: &SuggestSettings, report: &Suggestion) -> Result<String, Failure> {
+    let Some(suggested) = &report.suggested else {
         return Err(Failure::refused(format!(
             "--config-out: {} accepts no limit that denies as little: allow more, or try another --algorithm",
-            report.algorithm()
+            report.algorithm
         )));
     };
     // In a known format, a replay of limits with names finds a header without --fields.
@@ -81,9 +59,9 @@ pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failu
          algorithm = \"{}\"\n",
         report.summary().replace('\n', "\n# "),
         settings.log_options(report.log.stepped_back > 0, name),
-        suggested.limit(),
+        suggested.limit,
         key(settings)?,
-        suggested.algorithm(),
+        suggested.algorithm,
     );
     if settings.wanted.ipv6_prefix != 64 {
         text.push_str(&format!("ipv6-prefix = {}\n", settings.wanted.ipv6_prefix));

@@ -12,7 +12,10 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::client::Client;
+use crate::replay::report::quantity::nanos;
 
 /// The minimum number of requests for a pattern.
 const FEW: u64 = 20;
@@ -21,13 +24,14 @@ const FEW: u64 = 20;
 const LEAST_FACTOR: u64 = 4;
 
 /// The pattern of a client's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "pattern", rename_all = "lowercase")]
 pub(crate) enum Pattern {
     /// At least half of the requests repeat the previous request, which failed shortly before.
     Retries,
     /// At least four out of five intervals between requests are close to the median interval, which
     /// is at least two seconds.
-    Steady { every: Duration },
+    Steady { every_ns: u64 },
     /// At least half of the requests in the busiest minute were sent within two seconds.
     Bursts,
     /// No other pattern applies.
@@ -61,7 +65,7 @@ impl Pattern {
             && every >= Duration::from_secs(2)
             && near as u64 * 5 >= (requests - 1) * 4
         {
-            return Self::Steady { every };
+            return Self::Steady { every_ns: nanos(every) };
         }
         if client.most_in(Duration::from_secs(2)) * 2 >= most_in_minute {
             return Self::Bursts;

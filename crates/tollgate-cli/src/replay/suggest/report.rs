@@ -3,5 +3,5 @@
 mod figures;
 mod text;
 
-pub use figures::Report;
+pub use figures::Suggestion;
 pub use text::write_text;

@@ -1,45 +1,49 @@
 //! Builds one row of a suggestion: a quota, and the figures from replaying it.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use serde::Serialize;
 use tollgate::{Algorithm, Chargeable, ConfigError, Quota};
 
 use super::client::Client;
 use super::search::limiter;
 use super::trace::Trace;
+use crate::replay::report::quantity::nanos;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// The smallest sufficient quota for an algorithm and a burst, with a replay of this quota.
-#[derive(Debug)]
+/// The smallest sufficient quota for an algorithm and a burst, with the results of its replay.
+#[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) algorithm: Algorithm,
     /// The burst, as the number of seconds in which the rate refills it.
-    pub(crate) seconds: u64,
-    pub(crate) found: Result<Replayed, ConfigError>,
-}
-
-/// A quota and the results of its replay.
-#[derive(Debug)]
-pub(crate) struct Replayed {
-    pub(crate) quota: Quota,
-    pub(crate) figures: Figures,
+    pub(crate) burst_seconds: u64,
+    /// Why the algorithm accepts no quota that is large enough. Absent if the algorithm accepts
+    /// one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+    pub(crate) limit: Option<Quota>,
+    /// The number of requests that a client may send at once, which is the burst.
+    pub(crate) at_once: Option<u64>,
+    pub(crate) rate_per_second: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) counts: Option<RowCounts>,
     /// Each client's number of denied requests, indexed by the id of the client's key.
+    #[serde(skip)]
     pub(crate) denied: Vec<u64>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct RowCounts {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
     pub(crate) clients_denied: u64,
-    pub(crate) longest_wait: Duration,
+    pub(crate) longest_wait_ns: u64,
     /// The maximum number of requests from all clients that pass in the same clock second.
-    pub(crate) peak: u64,
+    pub(crate) peak_per_second: u64,
     /// The maximum number of requests from a single client that pass in the same clock second.
-    pub(crate) peak_of_one: u64,
+    pub(crate) peak_per_second_of_one_client: u64,
 }
 
 impl Row {
@@ -49,35 +53,44 @@ impl Row {
         quota: Result<Quota, ConfigError>,
         trace: &Trace,
     ) -> Self {
-        Self { algorithm, seconds, found: quota.and_then(|quota| Replayed::new(algorithm, quota, trace)) }
+        let found = quota.and_then(|quota| Ok((quota, replayed(algorithm, quota, trace)?)));
+        let (refused, found) = match found {
+            Ok(found) => (None, Some(found)),
+            Err(error) => (Some(error.to_string()), None),
+        };
+        let (limit, results) = found.unzip();
+        let (counts, denied) = results.unzip();
+        let at_once = limit.map(Quota::tokens);
+        let rate_per_second = at_once.map(|tokens| tokens as f64 / seconds as f64);
+        let denied = denied.unwrap_or_default();
+        Self { algorithm, burst_seconds: seconds, refused, limit, at_once, rate_per_second, counts, denied }
     }
 }
 
-impl Replayed {
-    fn new(algorithm: Algorithm, quota: Quota, trace: &Trace) -> Result<Self, ConfigError> {
-        let mut load = Load::default();
-        let mut figures = Figures::default();
-        let mut denied = vec![0; trace.clients.len()];
-        for (id, Client { times, .. }) in trace.clients.iter().enumerate() {
-            let limiter = limiter(algorithm, quota)?;
-            for &at in times {
-                let decision = limiter.at(at).check_n(1);
-                if decision.is_allowed() {
-                    figures.passed += 1;
-                    load.add(at.as_nanos() / NANOS_PER_SECOND);
-                } else {
-                    denied[id] += 1;
-                    let wait = decision.retry_after().unwrap_or_default();
-                    figures.longest_wait = figures.longest_wait.max(wait);
-                }
+/// Replays a quota. Returns the counts, and each client's number of denied requests.
+fn replayed(algorithm: Algorithm, quota: Quota, trace: &Trace) -> Result<(RowCounts, Vec<u64>), ConfigError> {
+    let mut load = Load::default();
+    let mut counts = RowCounts::default();
+    let mut denied = vec![0; trace.clients.len()];
+    for (Client { times, .. }, denied) in trace.clients.iter().zip(&mut denied) {
+        let limiter = limiter(algorithm, quota)?;
+        for &at in times {
+            let decision = limiter.at(at).check_n(1);
+            if decision.is_allowed() {
+                counts.passed += 1;
+                load.add(at.as_nanos() / NANOS_PER_SECOND);
+            } else {
+                *denied += 1;
+                let wait = nanos(decision.retry_after().unwrap_or_default());
+                counts.longest_wait_ns = counts.longest_wait_ns.max(wait);
             }
-            load.end_client();
         }
-        figures.denied = denied.iter().sum();
-        figures.clients_denied = denied.iter().filter(|&&denied| denied > 0).count() as u64;
-        (figures.peak, figures.peak_of_one) = load.peaks();
-        Ok(Self { quota, figures, denied })
+        load.end_client();
     }
+    counts.denied = denied.iter().sum();
+    counts.clients_denied = denied.iter().filter(|&&denied| denied > 0).count() as u64;
+    (counts.peak_per_second, counts.peak_per_second_of_one_client) = load.peaks();
+    Ok((counts, denied))
 }
 
 /// Returns the maximum number of requests in one clock second: the first number is for all clients

@@ -18,16 +18,17 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use tollgate::{Algorithm, Chargeable, ConfigError, Quota, SingleLimiter, Tick, WindowAlign};
 
 use super::client::Client;
 
-/// The maximum that a limit may deny.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Allowed {
-    Requests(u64),
-    /// Clients that may be denied a request.
-    Clients(u64),
+/// The number of requests that a limit may deny, or of clients that may be denied a request. Exactly
+/// one field is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Allowed {
+    pub(crate) requests: Option<u64>,
+    pub(crate) clients: Option<u64>,
 }
 
 /// The clients in a log, prepared for quotas with a single period.
@@ -85,9 +86,7 @@ impl<'t> Search<'t> {
         // A sliding window counts requests from up to two periods. Any other algorithm denies
         // nothing to a client that stays within the quota in every period.
         let periods = if algorithm == Algorithm::SlidingWindow { 2 } else { 1 };
-        let mut left = match allowed {
-            Allowed::Requests(most) | Allowed::Clients(most) => most,
-        };
+        let mut left = allowed.requests.or(allowed.clients).unwrap_or(0);
         for &(most, id) in &self.busiest {
             if most.saturating_mul(periods) <= tokens {
                 break;
@@ -101,7 +100,7 @@ impl<'t> Search<'t> {
                     return Ok(false);
                 }
                 left -= 1;
-                if matches!(allowed, Allowed::Clients(_)) {
+                if allowed.clients.is_some() {
                     break;
                 }
             }

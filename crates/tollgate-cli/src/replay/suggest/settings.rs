@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use tollgate::Algorithm;
 
 use super::search::Allowed;
@@ -16,7 +17,7 @@ pub(crate) const BURSTS: [u64; 5] = [1, 2, 5, 10, 60];
 
 /// The logs, and the number of requests or clients that a limit may deny.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SuggestSettings {
     pub inputs: Vec<Input>,
     pub wanted: Wanted,
     /// The path templates, as the user wrote them.
@@ -37,7 +38,7 @@ pub struct Settings {
     pub top: usize,
 }
 
-impl Settings {
+impl SuggestSettings {
     /// Returns the options with which a replay reads the same log in order of time, each after a
     /// space. `name` returns the replay's name for a field.
     pub(crate) fn log_options(&self, is_out_of_order: bool, name: impl Fn(&str) -> String) -> String {
@@ -57,8 +58,8 @@ impl Settings {
             let fields = printable(fields.join(",").as_bytes());
             options.push_str(&format!(" --fields {}", shell_word(&fields)));
         }
-        if *unit != TimeUnit::Seconds {
-            options.push_str(&format!(" --time-unit {}", unit.name()));
+        if let Some(unit) = unit.to_possible_value().filter(|_| *unit != TimeUnit::Seconds) {
+            options.push_str(&format!(" --time-unit {}", unit.get_name()));
         }
         if let Some(hops) = trust_hops {
             options.push_str(&format!(" --trust-hops {hops}"));
@@ -88,10 +89,9 @@ pub enum Amount {
 
 impl Share {
     pub(crate) fn of(self, requests: u64, clients: u64) -> Allowed {
-        if self.of_clients {
-            Allowed::Clients(self.amount.of(clients))
-        } else {
-            Allowed::Requests(self.amount.of(requests))
+        match self.of_clients {
+            true => Allowed { requests: None, clients: Some(self.amount.of(clients)) },
+            false => Allowed { requests: Some(self.amount.of(requests)), clients: None },
         }
     }
 }

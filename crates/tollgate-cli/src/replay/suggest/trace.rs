@@ -5,13 +5,13 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 
 use super::client::Client;
-use super::settings::Settings;
+use super::settings::SuggestSettings;
 use crate::failure::Failure;
 use crate::replay::keys::Keys;
 use crate::replay::log::formats::Format;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::record::Records;
-use crate::replay::log::request::{Reason, Request};
+use crate::replay::log::request::{Reason, Record};
 use crate::replay::log::schema::{Unopened, Wanted};
 use crate::replay::log::summary::LogSummary;
 use crate::replay::position::Position;
@@ -41,7 +41,7 @@ impl Trace {
     ///
     /// Returns an error if an input cannot be read, if a log has no column for a required field, or
     /// if no line parses. In a strict replay, any line that does not parse is an error.
-    pub(crate) fn read(settings: &Settings, progress: &mut Progress) -> Result<Self, Failure> {
+    pub(crate) fn read(settings: &SuggestSettings, progress: &mut Progress) -> Result<Self, Failure> {
         let mut tracing = Tracing {
             settings,
             logs: Logs::new(&settings.inputs, settings.wanted.key.len(), settings.strict),
@@ -67,7 +67,7 @@ impl Trace {
 
 /// A trace that is being read.
 struct Tracing<'s> {
-    settings: &'s Settings,
+    settings: &'s SuggestSettings,
     logs: Logs<Opened>,
     keys: Keys,
     clients: Vec<Client>,
@@ -82,7 +82,7 @@ impl Reader for Tracing<'_> {
     }
 
     fn recognise(&self, first: &[u8]) -> Result<(Format, Opened), Unopened> {
-        let Settings { format, wanted, .. } = self.settings;
+        let SuggestSettings { format, wanted, .. } = self.settings;
         let (format, records) = Records::open(first, *format, wanted)?;
         let beside = Wanted { key: BESIDE.map(str::to_owned).into(), ..wanted.clone() };
         let beside = Records::open(first, Some(format), &beside).ok().map(|(_, beside)| beside);
@@ -109,7 +109,7 @@ impl Reader for Tracing<'_> {
 
 /// A request, whose values are its key and, if the line has them, the fields of [`BESIDE`].
 struct Found {
-    request: Request,
+    request: Record,
     key_length: usize,
 }
 

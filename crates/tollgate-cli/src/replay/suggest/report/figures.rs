@@ -1,30 +1,29 @@
 //! Defines the figures of a suggestion as plain data, which is serialized as JSON.
 
 use serde::Serialize;
-use tollgate::Algorithm;
+use tollgate::{Algorithm, Quota};
 
-use crate::failure::Failure;
 use crate::printable::{printable, shell_word};
 use crate::replay::log::formats::Format;
 use crate::replay::log::key::KeyShape;
 use crate::replay::report::log::Log;
 use crate::replay::report::notes;
-use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, share};
+use crate::replay::report::quantity::{date_and_time, grouped, plural, share};
 use crate::replay::suggest::pattern::{BusiestMinutes, Pattern};
-use crate::replay::suggest::row::{Figures, Row, peaks_of_log};
+use crate::replay::suggest::row::{Row, RowCounts, peaks_of_log};
 use crate::replay::suggest::search::Allowed;
-use crate::replay::suggest::settings::Settings;
+use crate::replay::suggest::settings::SuggestSettings;
 use crate::replay::suggest::trace::Trace;
 
 /// The results of a suggestion.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct Suggestion {
     pub(crate) key: String,
     pub(crate) log: Log<OfClients>,
-    pub(crate) allowed: Most,
+    pub(crate) allowed: Allowed,
     /// `null` if the algorithm accepts no quota that is large enough.
-    pub(crate) suggested: Option<Limit>,
-    pub(crate) rows: Vec<Line>,
+    pub(crate) suggested: Option<SuggestedLimit>,
+    pub(crate) rows: Vec<Row>,
     pub(crate) clients: Clients,
     /// The algorithm of the suggested limit.
     #[serde(skip)]
@@ -43,47 +42,14 @@ pub(crate) struct OfClients {
     pub(crate) peak_per_second_of_one_client: u64,
 }
 
-/// The number of requests or of clients that may be denied. Exactly one field is set.
-#[derive(Debug, Serialize)]
-pub(crate) struct Most {
-    pub(crate) requests: Option<u64>,
-    pub(crate) clients: Option<u64>,
-}
-
 /// The suggested limit.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Limit {
-    pub(crate) algorithm: String,
-    pub(crate) limit: String,
+pub(crate) struct SuggestedLimit {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) limit: Quota,
     pub(crate) burst_seconds: u64,
     #[serde(flatten)]
-    pub(crate) counts: Counts,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Line {
-    pub(crate) algorithm: String,
-    pub(crate) burst_seconds: u64,
-    /// Why the algorithm accepts no limit that is large enough. Absent if the algorithm accepts
-    /// one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<String>,
-    pub(crate) limit: Option<String>,
-    /// The number of requests that a client may send at once, which is the burst.
-    pub(crate) at_once: Option<u64>,
-    pub(crate) rate_per_second: Option<f64>,
-    #[serde(flatten)]
-    pub(crate) counts: Option<Counts>,
-}
-
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) passed: u64,
-    pub(crate) denied: u64,
-    pub(crate) clients_denied: u64,
-    pub(crate) longest_wait_ns: u64,
-    pub(crate) peak_per_second: u64,
-    pub(crate) peak_per_second_of_one_client: u64,
+    pub(crate) counts: RowCounts,
 }
 
 #[derive(Debug, Serialize)]
@@ -111,59 +77,39 @@ pub(crate) struct StandingOut {
     pub(crate) busiest_minute: u64,
     pub(crate) busiest_second: u64,
     pub(crate) outlier: bool,
-    pub(crate) pattern: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) every_ns: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) pattern: Pattern,
     /// The number of the client's requests that the suggested limit denies.
     pub(crate) denied: Option<u64>,
 }
 
-impl Report {
-    pub(crate) fn new(
-        settings: &Settings,
-        trace: &Trace,
-        allowed: Allowed,
-        rows: &[Row],
-    ) -> Result<Self, Failure> {
+impl Suggestion {
+    pub(crate) fn new(settings: &SuggestSettings, trace: &Trace, allowed: Allowed, rows: Vec<Row>) -> Self {
         let algorithm = settings.algorithm.unwrap_or_default();
-        let chosen = rows.iter().find(|row| row.algorithm == algorithm && row.seconds == settings.burst);
-        let chosen = chosen.and_then(|row| row.found.as_ref().ok().map(|found| (row, found)));
-        let suggested = chosen.map(|(row, found)| Limit {
-            algorithm: row.algorithm.to_string(),
-            limit: found.quota.to_string(),
-            burst_seconds: row.seconds,
-            counts: Counts::from(found.figures),
+        let is_chosen = |row: &&Row| row.algorithm == algorithm && row.burst_seconds == settings.burst;
+        let chosen = rows.iter().find(is_chosen).and_then(|row| Some((row, row.limit?, row.counts?)));
+        let suggested = chosen.map(|(_, limit, counts)| SuggestedLimit {
+            algorithm,
+            limit,
+            burst_seconds: settings.burst,
+            counts,
         });
-        Ok(Self {
+        let clients = Clients::new(settings, trace, chosen.map(|(row, ..)| &*row.denied));
+        Self {
             key: printable(settings.wanted.key.join("+").as_bytes()),
             log: of_log(trace),
-            allowed: match allowed {
-                Allowed::Requests(most) => Most { requests: Some(most), clients: None },
-                Allowed::Clients(most) => Most { requests: None, clients: Some(most) },
-            },
+            allowed,
             suggested,
-            rows: rows.iter().map(Line::new).collect(),
-            clients: Clients::new(settings, trace, chosen.map(|(_, found)| &*found.denied)),
+            rows,
+            clients,
             algorithm,
             replay_options: replay_options(settings, trace.log.stepped_back > 0),
-        })
-    }
-
-    /// Returns the suggested limit.
-    pub(crate) fn suggested(&self) -> Option<&Limit> {
-        self.suggested.as_ref()
-    }
-
-    pub(crate) fn algorithm(&self) -> Algorithm {
-        self.algorithm
+        }
     }
 
     /// Returns whether any of the logs names its own fields.
     pub(crate) fn names_its_fields(&self) -> bool {
-        let is_one = |name: &str| {
-            Format::ALL.into_iter().any(|format| format.names_its_fields() && format.name() == name)
-        };
-        self.log.files.iter().filter_map(|file| file.format.as_deref()).any(is_one)
+        self.log.files.iter().filter_map(|file| file.format).any(Format::names_its_fields)
     }
 
     /// Returns the effect of the suggested limit, in sentences.
@@ -175,7 +121,7 @@ impl Report {
             text.push_str(&format!("\n({} to {} UTC)", date_and_time(first), date_and_time(last)));
         }
         match &self.suggested {
-            Some(Limit { counts, .. }) => text.push_str(&format!(
+            Some(SuggestedLimit { counts, .. }) => text.push_str(&format!(
                 " this limit denies {} ({}), of {}.",
                 grouped(counts.denied),
                 share(counts.denied.into(), log.requests.into()),
@@ -189,7 +135,7 @@ impl Report {
 
 /// Returns the options, besides the limit, with which a replay of the same log produces the same
 /// figures.
-fn replay_options(settings: &Settings, is_out_of_order: bool) -> String {
+fn replay_options(settings: &SuggestSettings, is_out_of_order: bool) -> String {
     let word = |text: &str| shell_word(&printable(text.as_bytes()));
     let mut options = String::new();
     if settings.wanted.key != ["ip"] {
@@ -204,16 +150,6 @@ fn replay_options(settings: &Settings, is_out_of_order: bool) -> String {
     options + &settings.log_options(is_out_of_order, str::to_owned)
 }
 
-impl Limit {
-    pub(crate) fn limit(&self) -> &str {
-        &self.limit
-    }
-
-    pub(crate) fn algorithm(&self) -> &str {
-        &self.algorithm
-    }
-}
-
 /// Returns the facts about the logs.
 fn of_log(trace: &Trace) -> Log<OfClients> {
     let (peak_per_second, peak_per_second_of_one_client) = peaks_of_log(&trace.clients);
@@ -222,36 +158,8 @@ fn of_log(trace: &Trace) -> Log<OfClients> {
     Log::new(&trace.log, notes::on_log(&trace.log, true, None), clients)
 }
 
-impl Line {
-    fn new(row: &Row) -> Self {
-        let found = row.found.as_ref().ok();
-        Self {
-            algorithm: row.algorithm.to_string(),
-            burst_seconds: row.seconds,
-            refused: row.found.as_ref().err().map(ToString::to_string),
-            limit: found.map(|found| found.quota.to_string()),
-            at_once: found.map(|found| found.quota.tokens()),
-            rate_per_second: found.map(|found| found.quota.tokens() as f64 / row.seconds as f64),
-            counts: found.map(|found| Counts::from(found.figures)),
-        }
-    }
-}
-
-impl From<Figures> for Counts {
-    fn from(figures: Figures) -> Self {
-        Self {
-            passed: figures.passed,
-            denied: figures.denied,
-            clients_denied: figures.clients_denied,
-            longest_wait_ns: nanos(figures.longest_wait),
-            peak_per_second: figures.peak,
-            peak_per_second_of_one_client: figures.peak_of_one,
-        }
-    }
-}
-
 impl Clients {
-    fn new(settings: &Settings, trace: &Trace, denied: Option<&[u64]>) -> Self {
+    fn new(settings: &SuggestSettings, trace: &Trace, denied: Option<&[u64]>) -> Self {
         let minutes = BusiestMinutes::new(&trace.clients);
         let patterns: Vec<Pattern> =
             trace.clients.iter().zip(&minutes.of).map(|(client, &most)| Pattern::of(client, most)).collect();
@@ -270,16 +178,7 @@ impl Clients {
             busiest_minute: minutes.of[id],
             busiest_second: trace.clients[id].most_in(std::time::Duration::from_secs(1)),
             outlier: is_outlier(id),
-            pattern: match patterns[id] {
-                Pattern::Retries => "retries",
-                Pattern::Steady { .. } => "steady",
-                Pattern::Bursts => "bursts",
-                Pattern::Mixed => "mixed",
-            },
-            every_ns: match patterns[id] {
-                Pattern::Steady { every } => Some(nanos(every)),
-                _ => None,
-            },
+            pattern: patterns[id],
             denied: denied.map(|denied| denied[id]),
         });
         let outliers = || ids.iter().filter(|&&id| is_outlier(id));

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use tollgate::Algorithm;
 
-use super::figures::{Line, Report};
+use super::figures::Suggestion;
 use crate::printable::{cut, shell_word};
 use crate::replay::report::log::{write_bad_lines, write_log};
 use crate::replay::report::paragraph::write_paragraph;
 use crate::replay::report::quantity::{duration, grouped, plural, share};
+use crate::replay::suggest::pattern::Pattern;
+use crate::replay::suggest::row::Row;
 
 /// Writes the whole report.
-pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+pub fn write_text(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     write_suggested(report, out)?;
     let (log, clients) = (&report.log, &report.log.more);
     let counts =
@@ -30,7 +32,7 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     write_next(report, out)
 }
 
-fn write_suggested(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn write_suggested(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     let most = match (report.allowed.requests, report.allowed.clients) {
         (Some(requests), _) => format!("denies at most {}", plural(requests, "request")),
         (_, clients) => format!("denies requests of at most {}", plural(clients.unwrap_or(0), "client")),
@@ -50,7 +52,7 @@ fn write_suggested(report: &Report, out: &mut impl Write) -> io::Result<()> {
     write_paragraph("  ", &text, out)
 }
 
-fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn write_rows(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nThe smallest rate for each burst, in seconds of the rate")?;
     let line = |out: &mut dyn Write, cells: [&str; 8]| {
         let [burst, limit, rate, denied, share, clients, peak, of_one] = cells;
@@ -59,25 +61,15 @@ fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
             "  {burst:>5}  {limit:<12} {rate:>9} {denied:>9} {share:>8} {clients:>8} {peak:>8} {of_one:>8}"
         )
     };
-    let rows_of = |algorithm: &str| -> Vec<&Line> {
-        report.rows.iter().filter(|row| row.algorithm == algorithm).collect()
-    };
     // Algorithms with equal rows are shown together. The groups are sorted by their first rows.
-    let mut groups: Vec<(Vec<&str>, Vec<&Line>)> = Vec::new();
-    for row in &report.rows {
-        if groups.iter().any(|(names, _)| names.contains(&&*row.algorithm)) {
-            continue;
-        }
-        let rows = rows_of(&row.algorithm);
-        let alike = |(_, others): &&mut (Vec<&str>, Vec<&Line>)| {
-            others
-                .iter()
-                .zip(&rows)
-                .all(|(one, other)| one.limit == other.limit && one.counts == other.counts)
-        };
-        match groups.iter_mut().find(alike) {
-            Some((names, _)) => names.push(&row.algorithm),
-            None => groups.push((vec![&row.algorithm], rows)),
+    let mut groups: Vec<(Vec<String>, Vec<&Row>)> = Vec::new();
+    for algorithm in Algorithm::ALL {
+        let rows: Vec<&Row> = report.rows.iter().filter(|row| row.algorithm == algorithm).collect();
+        let results = |rows: &[&Row]| -> Vec<_> { rows.iter().map(|row| (row.limit, row.counts)).collect() };
+        match groups.iter_mut().find(|(_, others)| results(others) == results(&rows)) {
+            _ if rows.is_empty() => {}
+            Some((names, _)) => names.push(algorithm.to_string()),
+            None => groups.push((vec![algorithm.to_string()], rows)),
         }
     }
     for (names, rows) in groups {
@@ -85,15 +77,14 @@ fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
         line(out, ["", "", "rate/s", "denied", "", "clients", "peak/s", "of one"])?;
         for row in rows {
             let burst = format!("{} s", row.burst_seconds);
-            let (Some(limit), Some(rate), Some(counts)) = (&row.limit, row.rate_per_second, &row.counts)
-            else {
+            let (Some(limit), Some(rate), Some(counts)) = (row.limit, row.rate_per_second, row.counts) else {
                 writeln!(out, "  {burst:>5}  refused:")?;
                 write_paragraph(&" ".repeat(9), row.refused.as_deref().unwrap_or_default(), out)?;
                 continue;
             };
             let cells = [
                 burst,
-                limit.clone(),
+                limit.to_string(),
                 per_second(rate),
                 grouped(counts.denied),
                 share(counts.denied.into(), report.log.requests.into()),
@@ -116,7 +107,7 @@ fn per_second(rate: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn write_clients(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     let clients = &report.clients;
     let [_, median, upper, high, most] = clients.busiest_minute_quantiles;
     writeln!(out, "\nClients")?;
@@ -153,11 +144,11 @@ fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let [requests, minute, second, denied] = ["requests", "minute", "second", "denied"];
     writeln!(out, "\n  {requests:>9} {minute:>6} {second:>6} {denied:>8}  {:19} client", "pattern")?;
     for client in &clients.standing_out {
-        let pattern = match (client.pattern, client.every_ns) {
-            ("retries", _) => "repeats what failed".to_owned(),
-            ("steady", Some(ns)) => format!("every {}", duration(Duration::from_nanos(ns))),
-            ("bursts", _) => "in bursts".to_owned(),
-            _ => "mixed".to_owned(),
+        let pattern = match client.pattern {
+            Pattern::Retries => "repeats what failed".to_owned(),
+            Pattern::Steady { every_ns } => format!("every {}", duration(Duration::from_nanos(every_ns))),
+            Pattern::Bursts => "in bursts".to_owned(),
+            Pattern::Mixed => "mixed".to_owned(),
         };
         writeln!(
             out,
@@ -176,7 +167,7 @@ fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Writes the command that replays the suggested limit.
-fn write_next(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn write_next(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
     let Some(limit) = &report.suggested else { return Ok(()) };
     let logs: Vec<String> = report.log.files.iter().map(|file| log_name(&file.name)).collect();
     writeln!(out, "\nTo see what it would have done")?;
@@ -189,7 +180,7 @@ fn write_next(report: &Report, out: &mut impl Write) -> io::Result<()> {
         out,
         "  tollgate replay {} --limit {}{algorithm}{}{html}",
         logs.join(" "),
-        shell_word(&limit.limit),
+        shell_word(&limit.limit.to_string()),
         report.replay_options,
     )
 }
