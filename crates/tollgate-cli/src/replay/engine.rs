@@ -126,6 +126,7 @@ pub(crate) struct Engine {
     /// The index of the algorithm whose decisions are reported.
     main: usize,
     now: Tick,
+    has_begun: bool,
     unknown: Arc<Mutex<BTreeMap<String, UnknownClasses>>>,
     /// The limits that apply to the current request, those that refuse it without counting it, and
     /// those that let it pass without a key.
@@ -211,6 +212,7 @@ impl Engine {
             entries,
             main,
             now: Tick::ZERO,
+            has_begun: false,
             unknown,
             applied: Vec::new(),
             refusing: Vec::new(),
@@ -235,7 +237,7 @@ impl Engine {
         position: Position,
     ) -> Answer {
         let Arrived { at, cost, duration_ns, ip, .. } = *arrived;
-        if self.now == Tick::ZERO {
+        if !std::mem::replace(&mut self.has_begun, true) {
             self.trials().for_each(|trial| trial.begin(at));
         }
         self.now = self.now.max(at);
@@ -365,8 +367,11 @@ impl Engine {
                 true if is_refused => counts.refused_by_another += 1,
                 true => counts.passed += 1,
                 false if is_shadow => counts.would_refuse += 1,
-                false if is_full(decision) => counts.full += 1,
-                false => counts.denied += 1,
+                false => match reason(decision) {
+                    "full" => counts.full += 1,
+                    "paused" => counts.paused += 1,
+                    _ => counts.denied += 1,
+                },
             }
         }
         let remaining = |place: &usize| decisions[*place].as_ref().map_or(u64::MAX, Decision::remaining);
@@ -377,8 +382,7 @@ impl Engine {
         if let Some((place, by)) = place.and_then(|place| Some((place, applied.get(place)?))) {
             (answer.by, answer.place) = (Some(*by), Some(place));
             if binding.is_some() {
-                let is_full = decisions[place].as_ref().is_some_and(is_full);
-                answer.outcome = Some(if is_full { "full" } else { "denied" });
+                answer.outcome = decisions[place].as_ref().map(reason);
             }
         }
         for limit in without_key.iter() {
@@ -445,9 +449,14 @@ fn layer(
         .build()
 }
 
-/// Returns whether a limiter refuses a request because it has no room for the key.
-fn is_full(decision: &Decision) -> bool {
-    decision.source() == DecisionSource::Policy && decision.outcome() != Outcome::TooCostly
+/// Returns why a limiter refuses a request, as the proxy names this outcome.
+fn reason(decision: &Decision) -> &'static str {
+    match decision.source() {
+        _ if decision.outcome() == Outcome::TooCostly => "denied",
+        DecisionSource::Policy => "full",
+        DecisionSource::Pause => "paused",
+        _ => "denied",
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -481,7 +490,8 @@ fn trial(
                     Allowance::Rate(quota) => Allowance::Rate(tried(*quota)),
                     other => *other,
                 };
-                let limiter = ClassLimiter::new(allowance, max_keys, settings, &clock).map_err(|error| {
+                let limiter = ClassLimiter::new(allowance, limit.part.penalty, max_keys, settings, &clock);
+                let limiter = limiter.map_err(|error| {
                     let class = class.as_ref().map_or(String::new(), |class| format!("class {class:?}: "));
                     match limit.fields {
                         Some(_) if error.setting() == "max_keys" => format!("--max-keys: {error}"),
@@ -518,7 +528,8 @@ fn set_key_quotas(
     limiter.set_key_quotas(quotas).map_err(|error| {
         // The error does not name the key with the refused quota, so each quota is tried alone.
         let is_refused = |quota| {
-            ClassLimiter::new(Allowance::Rate(tried(quota)), 1, settings, &ManualClock::new()).is_err()
+            let allowance = Allowance::Rate(tried(quota));
+            ClassLimiter::new(allowance, None, 1, settings, &ManualClock::new()).is_err()
         };
         let refused = own.quotas.iter().find(|own| is_refused(own.quota));
         let place = refused.map_or_else(|| format!("--quotas {}", own.name()), |refused| own.place(refused));

@@ -22,6 +22,36 @@ fn a_request_passes_only_if_all_limits_admit_it() {
     assert_eq!(refused_by(&shadow, log), ["", "", "all", "all", ""]);
 }
 
+/// The times of a log may count from its start.
+#[test]
+fn requests_at_time_zero_are_counted() {
+    let log = "time,ip\n0,192.0.2.1\n0,192.0.2.1\n0,192.0.2.1\n0.5,192.0.2.1\n";
+    assert_eq!(refused_by(&["--limit", "x=2/min by ip"], log), ["", "", "x", "x"]);
+}
+
+/// The third request starts a pause of five minutes, which the fourth one does not extend.
+#[test]
+fn a_penalty_refuses_a_key_for_its_time() {
+    let log = "time,ip\n0,192.0.2.1\n1,192.0.2.1\n2,192.0.2.1\n301,192.0.2.1\n302,192.0.2.1\n302,192.0.2.9\n";
+    for exact in [&[][..], &["--exact-keys"]] {
+        let args = [&["--limit", "x=2/min by ip then pause 5min"], exact].concat();
+        let rows = decided(&args, log.as_bytes());
+        let rows = rows.iter().map(|row| (&*row.outcome, row.retry_after_ns.unwrap() / 1_000_000_000));
+        assert_eq!(
+            rows.collect::<Vec<_>>(),
+            [("", 0), ("", 0), ("denied", 300), ("paused", 1), ("", 0), ("", 0)]
+        );
+        let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let counts = &report["limits"][0]["classes"][0];
+        assert_eq!((&counts["denied"], &counts["paused"]), (&1.into(), &1.into()), "{counts}");
+        // A client that waits as it is told is denied once.
+        let compliant = &report["results"][0]["compliant"];
+        assert_eq!((&compliant["denied"], &compliant["withheld"]), (&1.into(), &1.into()), "{compliant}");
+        let shown = text(&replay_stdin(&args, log.as_bytes()));
+        assert!(shown.contains("1 denied, 1 refused during a penalty"), "{shown}");
+    }
+}
+
 #[test]
 fn places_in_flight_are_held_until_arrival_plus_duration() {
     let log = "time,key,took\n1,a,2000\n2,a,1\n2,b,1\n3,a,1\n3.0005,a,1\n";

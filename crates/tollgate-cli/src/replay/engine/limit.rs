@@ -33,6 +33,8 @@ pub(crate) struct Counts {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
     pub(crate) full: u64,
+    /// Requests of a key that an earlier denial has paused.
+    pub(crate) paused: u64,
     pub(crate) blocked: u64,
     /// Requests that were refused because they had no key, or several.
     pub(crate) no_key: u64,
@@ -46,7 +48,7 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn refused(&self) -> u64 {
-        self.denied + self.full + self.blocked + self.no_key
+        self.denied + self.full + self.paused + self.blocked + self.no_key
     }
 }
 

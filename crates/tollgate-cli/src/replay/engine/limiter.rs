@@ -1,5 +1,7 @@
 //! The limiters of one class of callers, which the replay calls at the times of the log.
 
+use std::time::Duration;
+
 use tollgate::store::ExactKeys;
 use tollgate::{
     Algorithm, Chargeable, ConfigError, Decision, InFlight, Limiter, ManualClock, Permit, Quota, QuotaError,
@@ -31,8 +33,8 @@ pub(crate) enum ClassLimiter {
 }
 
 impl ClassLimiter {
-    /// Creates a limiter that tracks at most `max_keys` keys. `clock` is the clock of limits on
-    /// requests in flight.
+    /// Creates a limiter that tracks at most `max_keys` keys. A denial pauses its key for `penalty`.
+    /// `clock` is the clock of limits on requests in flight.
     ///
     /// # Errors
     ///
@@ -40,6 +42,7 @@ impl ClassLimiter {
     /// many keys.
     pub(crate) fn new(
         allowance: Allowance,
+        penalty: Option<Duration>,
         max_keys: usize,
         settings: LimiterSettings,
         clock: &ManualClock,
@@ -55,6 +58,9 @@ impl ClassLimiter {
         };
         let mut builder = Limiter::builder(quota).algorithm(algorithm);
         builder = builder.max_keys(max_keys).when_full(when_full);
+        if let Some(penalty) = penalty {
+            builder = builder.penalty(penalty);
+        }
         if algorithm.has_windows() {
             // A tick is a Unix time, and servers align their windows to the Unix epoch, which is
             // tick 0.

@@ -177,6 +177,7 @@ fn write_limit(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
         let reasons = [
             (counts.denied, "denied"),
             (counts.full, "denied, because the table was full"),
+            (counts.paused, "refused during a penalty"),
             (counts.blocked, "blocked"),
             (counts.no_key, "without a key"),
             (counts.passed_without_key, "let through without a key"),

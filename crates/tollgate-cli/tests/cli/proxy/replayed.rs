@@ -107,7 +107,8 @@ impl Picks {
             let except = self.of(&["", "", " except OPTIONS", " except preflight", " except from 192.0.2.1"]);
             // A limit that blocks everybody is only for few requests.
             let scope = if quota == "blocked" { " for header x-key=k2" } else { scope };
-            texts.push(format!("l{number}={quota} by {key}{scope}{except}{classes}"));
+            let penalty = if quota == "blocked" { "" } else { self.of(&["", " then pause 1d"]) };
+            texts.push(format!("l{number}={quota} by {key}{scope}{except}{classes}{penalty}"));
         }
         let algorithms =
             ["token-bucket", "leaky-bucket", "leaky-queue", "fixed-window", "sliding-window", "sliding-log"];
