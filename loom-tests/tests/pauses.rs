@@ -7,7 +7,7 @@ use model::stores::Built;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
 use tollgate::store::{ExactKeys, Fingerprints};
-use tollgate::{Limiter, ManualClock, Quota, Tick};
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
@@ -139,4 +139,46 @@ fn pause_and_reset<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
 fn pause_races_reset_and_the_last_of_them_holds() {
     pause_and_reset::<Fingerprints>(Bound::Preemptions(2), Atomics::Plain);
     pause_and_reset::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Plain);
+}
+
+/// Two checks of one key race for its only token, and the denial starts a penalty.
+fn penalty_and_check<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
+    let seen = Seen::default();
+    let note = seen.clone();
+    let explored = explore(bound, atomics, move |threads| {
+        let builder = Limiter::builder(Quota::per_second(1)).max_keys(4).grace(GRACE);
+        let builder = builder.penalty(LATER.since(NOW)).clock(ManualClock::new());
+        let gate: Gate<S> = Arc::new(S::build(builder));
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.at(NOW).check(&1).is_allowed()
+        });
+        let decision = gate.at(NOW).check(&1);
+        if !decision.is_allowed() {
+            // From this denial on, each check until the end of the penalty is denied.
+            is_paused_at(&gate, NOW, LATER);
+        }
+        let allowed = other.join().unwrap();
+        assert_ne!(decision.is_allowed(), allowed);
+        // A second has refilled the token, but the penalty lasts, and a check does not extend it.
+        is_paused_at(&gate, NOW + Duration::from_secs(2), LATER);
+        assert!(gate.at(LATER).check(&1).is_allowed());
+        note.note(allowed);
+    });
+    seen.expect(&["false", "true"]);
+    explored
+}
+
+/// Checks that key 1 is paused until `end`, as of `now`. The check changes nothing.
+#[track_caller]
+fn is_paused_at<S: Built>(gate: &Gate<S>, now: Tick, end: Tick) {
+    let decision = gate.at(now).check(&1);
+    assert_eq!((decision.source(), decision.retry_after()), (DecisionSource::Pause, Some(end.since(now))));
+}
+
+#[test]
+fn penalty_starts_with_the_denial_and_holds_for_the_next_check() {
+    // A limiter of exact keys that has its second store from the beginning needs more stack than a
+    // thread of a model has. The races of its pauses are those of the models above.
+    penalty_and_check::<Fingerprints>(Bound::Preemptions(2), Atomics::Touched);
 }

@@ -20,6 +20,14 @@
 //! changes update that word as usual. After the pause, the key is therefore in exactly the state
 //! that it would have without the pause.
 //!
+//! # Penalties
+//!
+//! If the limiter has a penalty, a denial by the key's own word pauses the key from the time of the
+//! denial. A denial by a pause does not, so requests during a penalty do not extend it. Two denials
+//! that race may both be made by the word; the later end applies. The pause is set after the denial
+//! and before the check returns, so the first statement below covers a penalty, too. A thread that
+//! is stopped between the two delays only this key's pause.
+//!
 //! # State
 //!
 //! ```text
@@ -63,7 +71,8 @@
 //!
 //! `pause_races_check_and_holds_for_the_next` fails if `latest` is not raised.
 //! `pause_races_the_end_of_an_earlier_one_and_holds` fails if the loop of `Paused::set` does not
-//! retry after its key is forgotten.
+//! retry after its key is forgotten. `penalty_starts_with_the_denial_and_holds_for_the_next_check`
+//! fails if a denial does not set the pause before it returns.
 
 use super::resets::Resets;
 use super::store::interface::{Accepts, Store};
