@@ -53,7 +53,7 @@ use tollgate_http::settings::LimitPart;
 use changes::Changes;
 use columns::Content;
 use decisions::Decisions;
-use engine::{Answer, Building, Engine, Limits};
+use engine::{Answer, Building, Engine, ReplayLimits};
 #[cfg(feature = "html")]
 use html::Page;
 use key_quotas::KeyQuotas;
@@ -193,7 +193,7 @@ impl<'s> Replay<'s> {
     /// Builds the limits. `is_of_proxy` is set if the proxy wrote the log.
     fn build(&mut self, is_of_proxy: bool) -> Result<(), Failure> {
         let Self { settings, parts, key_quotas, against, .. } = self;
-        let engine = |limits: &Limits, parts: &[LimitPart], compares| {
+        let engine = |limits: &ReplayLimits, parts: &[LimitPart], compares| {
             let building = Building {
                 parts,
                 goes_by_record: is_of_proxy,

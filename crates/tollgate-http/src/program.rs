@@ -183,8 +183,8 @@ pub fn classes(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowan
 }
 
 /// Returns the maximum number of keys that each class of a limit may track.
-pub fn room(limit: &LimitPart, max_keys: usize) -> usize {
-    local::room(limit, max_keys)
+pub fn max_keys_of_each_class(limit: &LimitPart, max_keys: usize) -> usize {
+    local::max_keys_of_each_class(limit, max_keys)
 }
 
 /// Returns whether a limit applies to every request, by the address of the client alone.

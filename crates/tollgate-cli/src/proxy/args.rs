@@ -16,7 +16,7 @@ use tollgate_http::settings::{LayerSettings, TextError};
 use tollgate_redis::WhenUnavailable;
 
 use super::refusals::{NOT_OURS, Refusals};
-use super::settings::Settings;
+use super::settings::ProxySettings;
 use super::shared::SharedSettings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
@@ -448,10 +448,10 @@ impl ProxyArgs {
     /// # Errors
     ///
     /// Returns an error if an upstream, a limit or a network is invalid.
-    pub(crate) fn settings(mut self) -> Result<Settings, Failure> {
+    pub(crate) fn settings(mut self) -> Result<ProxySettings, Failure> {
         let file = self.file.take();
         match self.validated() {
-            Ok(settings) => Ok(Settings { config: file, ..settings }),
+            Ok(settings) => Ok(ProxySettings { config: file, ..settings }),
             Err(failure) => Err(match file {
                 Some(file) => file.located(failure),
                 None => failure,
@@ -495,7 +495,7 @@ impl ProxyArgs {
         })
     }
 
-    fn validated(self) -> Result<Settings, Failure> {
+    fn validated(self) -> Result<ProxySettings, Failure> {
         let authority = parse_upstream(&self.upstream)?;
         if self.upstream_http2 && self.host == Some(HostArg::Preserve) {
             return Err(Failure::refused(
@@ -537,7 +537,7 @@ impl ProxyArgs {
             (LogFormatArg::Json, None) => LogFormat::Json(LogKey::random()?),
         };
         let proxies = program::proxies(&limits);
-        Ok(Settings {
+        Ok(ProxySettings {
             config: None,
             listen: self.listen,
             metrics: self.metrics,

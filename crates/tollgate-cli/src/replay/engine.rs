@@ -34,7 +34,7 @@ use trial::{Applied, Asked, Limiters, Trial};
 
 /// The limits of a replay.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Limits {
+pub(crate) struct ReplayLimits {
     pub(crate) layer: LayerSettings,
     /// The names of the limits that count by fields of the log. Their texts have the key `nothing`.
     pub(crate) by_fields: BTreeSet<String>,
@@ -45,7 +45,7 @@ pub(crate) struct Limits {
     pub(crate) exact_keys: bool,
 }
 
-impl Limits {
+impl ReplayLimits {
     fn is_by_fields(&self, part: &LimitPart) -> bool {
         self.by_fields.contains(&part.text_name)
     }
@@ -174,7 +174,7 @@ impl Engine {
     ///
     /// Returns an error if the algorithm does not accept the limits or, in a comparison, if no
     /// algorithm accepts them.
-    pub(crate) fn new(limits: &Limits, building: &Building<'_>) -> Result<Self, Failure> {
+    pub(crate) fn new(limits: &ReplayLimits, building: &Building<'_>) -> Result<Self, Failure> {
         let unknown = Arc::default();
         let layer = match limits.are_plain() {
             true => None,
@@ -430,7 +430,7 @@ impl Engine {
 
 /// Builds the layer that finds the limits of a request.
 fn layer(
-    limits: &Limits,
+    limits: &ReplayLimits,
     goes_by_record: bool,
     unknown: &Arc<Mutex<BTreeMap<String, UnknownClasses>>>,
 ) -> Result<RateLimitLayer, LayerError> {
@@ -458,7 +458,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// burst if they have none.
 fn trial(
     algorithm: Algorithm,
-    limits: &Limits,
+    limits: &ReplayLimits,
     all: &[Limit],
     own: Option<&KeyQuotas>,
 ) -> Result<Trial, String> {
@@ -474,7 +474,7 @@ fn trial(
         for limit in all {
             // A limit without a key has one state.
             let is_keyed = limit.fields.is_some() || program::key_text(&limit.part).is_some();
-            let max_keys = if is_keyed { program::room(&limit.part, max_keys) } else { 1 };
+            let max_keys = if is_keyed { program::max_keys_of_each_class(&limit.part, max_keys) } else { 1 };
             let mut classes = Vec::new();
             for (class, allowance) in &limit.classes {
                 let allowance = match allowance {

@@ -63,8 +63,8 @@ pub(crate) enum How {
     PathTemplates(PathTemplates),
     Method,
     Known { how: Box<How>, known: Known },
-    Extension { name: &'static str, find: Box<Find> },
-    Closure(Box<Find>),
+    Extension { name: &'static str, find: Box<FindKey> },
+    Closure(Box<FindKey>),
     Or(Vec<How>),
     And(Vec<How>),
     Nothing,
@@ -94,7 +94,7 @@ const NO_PEER: &str = if cfg!(feature = "axum") {
      `into_make_service_with_connect_info::<SocketAddr>()`; otherwise add a `PeerAddr` to the request's extensions)"
 };
 
-type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync;
+type FindKey = dyn for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync;
 
 impl KeyBy {
     const fn new(how: How) -> Self {
@@ -444,7 +444,7 @@ fn parameter_name(name: &str) -> Result<Box<str>, Fault> {
 }
 
 /// Boxes a closure. The bounds let the compiler infer the lifetimes of the closure's arguments.
-fn boxed<F>(find: F) -> Box<Find>
+fn boxed<F>(find: F) -> Box<FindKey>
 where
     F: for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync + 'static,
 {

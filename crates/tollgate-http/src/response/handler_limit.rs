@@ -1,7 +1,7 @@
 //! A limit that a handler checks itself, with the fields and the refusals of a layer.
 
 use super::answer;
-use super::fields::{self, Fields, Text};
+use super::fields::{self, FieldText, Fields};
 use super::policy;
 use super::refusal::{LimitKind, Refusal, RefusalReason};
 use super::seconds;
@@ -71,7 +71,7 @@ impl HandlerLimit {
     /// Adds the fields `RateLimit` and `RateLimit-Policy` to a response. Valid items that the fields
     /// already have are kept. `quota` is the quota of the limiter, or of the caller's class or key.
     pub fn write_fields(&self, headers: &mut HeaderMap, quota: Quota, decision: &Decision) {
-        let (mut state, mut policy) = (Text::new(), Text::new());
+        let (mut state, mut policy) = (FieldText::new(), FieldText::new());
         fields::put_item(&mut state, &self.quoted, decision, None);
         policy::put_item(&mut policy, &self.quoted, quota);
         let (rate_limit, policy) = (fields::value(&state), fields::value(&policy));
