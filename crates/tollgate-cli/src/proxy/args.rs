@@ -64,8 +64,9 @@ admit it, and it is charged to all of them or to none.
 Requests: after the key, 'for' selects the requests that the limit applies to, and 'except' exempts
 requests from it; --except exempts requests from all limits. A condition is a method in capitals
 (POST, or GET,PUT; GET includes HEAD), method NAME for a method that your server defines, a path
-(/login, /users/{id}, /files/{*path}), host NAME (at any port), header NAME or NAME=VALUE, from NETWORK, or preflight. Conditions that stand side by side must all
-hold; 'or' separates alternatives.
+(/login, /users/{id}, /files/{*path}), host NAME (at any port), header NAME or NAME=VALUE, from
+NETWORK, or preflight. Conditions that stand side by side must all hold; 'or' separates
+alternatives.
 
 Do not limit only by a value that the client chooses: a client that invents a new API key for each
 request has a new quota each time, and takes the places of other clients (--max-keys). State which
@@ -238,9 +239,9 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = WhenFullArg::Deny, conflicts_with = "redis", help_heading = "Limits")]
     when_full: WhenFullArg,
 
-    /// The statuses of the responses that a limit counts, such as 'logins=401, 403' or 'a=5xx', once
-    /// for each limit: any other response gives the charge back. Limits on requests at once are not
-    /// affected
+    /// The statuses of the responses that a limit counts, such as 'logins=401, 403' or 'a=5xx',
+    /// once for each limit: any other response gives the charge back. Limits on requests at once
+    /// are not affected
     #[arg(long, value_name = "NAME=STATUSES", help_heading = "Limits")]
     charge_if: Vec<String>,
 
