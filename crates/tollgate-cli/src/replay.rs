@@ -102,7 +102,7 @@ pub struct Replay<'s> {
     settings: &'s Settings,
     started: Instant,
     parts: Vec<LimitPart>,
-    /// What limits with names need, or `None` if there are no such limits.
+    /// The facts that limits with names need, or `None` if there are no such limits.
     needs: Option<Vec<Need>>,
     key_quotas: Option<KeyQuotas>,
     logs: Logs<Requests>,

@@ -433,8 +433,8 @@ impl<'a> ResponseHead<'a> {
     }
 
     /// Returns whether an inner [`RateLimitLayer`](crate::RateLimitLayer) refused the request. The
-    /// request then never reached the handler. The result is also true if the handler itself refused
-    /// the request with a [`HandlerLimit`](crate::HandlerLimit).
+    /// request then never reached the handler. The result is also true if the handler itself
+    /// refused the request with a [`HandlerLimit`](crate::HandlerLimit).
     ///
     /// Such a refusal is marked with an extension of the response. The result is therefore false if
     /// the handler, or a server behind it, responds with the same status.

@@ -137,8 +137,8 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
     parse_node(text)
 }
 
-/// Returns what notices that a trusted proxy does not report its clients; `None` if no proxy is
-/// trusted.
+/// Creates the watch for a trusted proxy that does not report its clients. Returns `None` if no
+/// proxy is trusted.
 pub fn field_watch(settings: &LayerSettings) -> Option<FieldWatch> {
     settings.client().walk().cloned().map(FieldWatch::new)
 }

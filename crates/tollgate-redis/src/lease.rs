@@ -381,8 +381,8 @@ impl LeaseState {
         })
     }
 
-    /// Gives back the tokens that were taken from a cell, and then asks the store, in one round trip.
-    /// Requires the right to ask.
+    /// Gives back the tokens that were taken from a cell, and then asks the store, in one round
+    /// trip. Requires the right to ask.
     async fn return_and_ask(
         &self,
         cell: &Cell,

@@ -342,8 +342,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt, it has no remaining
     /// tokens, and its requests are denied. Each denial contains the time at which the request
     /// would pass. A refund can't give back a forced charge. Use a [reservation](Self::reserve) to
-    /// settle a cost more precisely. With a [`lease`](crate::SharedBuilder::lease), the charge takes
-    /// tokens that this machine has leased, if they suffice.
+    /// settle a cost more precisely. With a [`lease`](crate::SharedBuilder::lease), the charge
+    /// takes tokens that this machine has leased, if they suffice.
     ///
     /// If the store does not answer, this method charges the local limiter of
     /// [`WhenUnavailable`](crate::WhenUnavailable). That charge may create a debt of up to the

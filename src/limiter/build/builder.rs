@@ -39,8 +39,8 @@ pub(crate) struct Chosen {
     pub(crate) algorithm: Algorithm,
     align: Option<WindowAlign>,
     max_debt: u64,
-    /// `None` for the default clock. That clock is created when a limiter is built, because creating
-    /// it panics where std has no clock.
+    /// `None` for the default clock. That clock is created when a limiter is built, because
+    /// creating it panics where std has no clock.
     clock: Option<Clock>,
     pub(crate) max_keys: usize,
     pub(crate) when_full: WhenFull,

@@ -35,10 +35,10 @@ use tollgate::store::ToKey;
 ///
 /// Do not key by a value that a client can choose. A client could invent a new API key, path or
 /// header for each request. The client would then have a new quota each time, and its keys would
-/// leave no room for other clients' keys. It could also name another client's value, and use up that
-/// client's quota. Use such a value only if it is [`known`](Self::known),
-/// verified by an earlier layer ([`extension`](Self::extension)), or combined with the address. In
-/// all other cases, the layer [warns](crate::RateLimitBuilder::warnings) about the limit.
+/// leave no room for other clients' keys. It could also name another client's value, and use up
+/// that client's quota. Use such a value only if it is [`known`](Self::known), verified by an
+/// earlier layer ([`extension`](Self::extension)), or combined with the address. In all other
+/// cases, the layer [warns](crate::RateLimitBuilder::warnings) about the limit.
 ///
 /// A header or parameter is treated as missing if it is empty. If it occurs more than once, the
 /// layer cannot know which value the handler will use. It refuses the request with status 400 and

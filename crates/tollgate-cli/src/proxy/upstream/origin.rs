@@ -64,8 +64,8 @@ impl Origin {
             }
             field => {
                 match field {
-                    // A trusted proxy that reports clients in this field may pass on the list as the
-                    // client sent it.
+                    // A trusted proxy that reports clients in this field may pass on the list as
+                    // the client sent it.
                     ForwardedField::Single(name) => {
                         let client = client(before(name), ip);
                         client.and_then(value).into_iter().for_each(|value| tell(name, value));
