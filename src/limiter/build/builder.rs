@@ -247,7 +247,7 @@ impl<L: Kind<Limit = Quota> + Sweepable> Builder<L> {
     ///
     /// Each check of a limiter with a penalty reads the clock before it prefetches, and looks the
     /// key up among the paused keys while any key is paused. Paused keys require
-    /// [memory](crate::Limiter::pause#memory). `build` returns an error if the penalty is 0.
+    /// [memory](crate::Limiter::pause). `build` returns an error if the penalty is 0.
     ///
     /// ```
     /// # use std::time::Duration;
