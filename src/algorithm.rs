@@ -52,8 +52,8 @@ pub enum Algorithm {
     /// ends. If there are always more requests than a limit of `n` admits, this algorithm therefore
     /// admits only `n - 1` tokens in each period: 50 % of the limit if `n` is 2, 80 % if `n` is 5,
     /// 90 % if `n` is 10, and 99 % if `n` is 100. A limit of 1 admits one token in every second
-    /// period, which is also 50 %. For a small limit, use a
-    /// [`SlidingLog`](Algorithm::SlidingLog), which admits 100 % and never more than the limit, or a
+    /// period, which is also 50 %. For a small limit, use a [`SlidingLog`](Algorithm::SlidingLog),
+    /// which admits 100 % and never more than the limit, or a
     /// [`TokenBucket`](Algorithm::TokenBucket), which admits 100 %.
     ///
     /// ```

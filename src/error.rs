@@ -210,8 +210,8 @@ pub enum Refused {
          before they reach the limiter"
     )]
     ZeroTokens,
-    /// The quota has a burst and 0 tokens per period, so the burst would never refill. A strict quota
-    /// has 0 tokens if its burst was too large.
+    /// The quota has a burst and 0 tokens per period, so the burst would never refill. A strict
+    /// quota has 0 tokens if its burst was too large.
     #[error(
         "burst {burst} beside 0 tokens would never refill; allowed: 1 token and more; a strict quota takes its \
          burst from its tokens, so choose a burst below them, or leave the burst out"

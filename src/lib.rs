@@ -57,9 +57,10 @@
 //!
 //! # Platforms
 //!
-//! The crate supports every std target that has 64-bit atomics (`target_has_atomic = "64"`). Without
-//! these atomics, compilation fails with a message that explains why. On `wasm32-unknown-unknown`,
-//! where std has no clock, a limiter needs a [`ManualClock`]; without one, `build` panics.
+//! The crate supports every std target that has 64-bit atomics (`target_has_atomic = "64"`).
+//! Without these atomics, compilation fails with a message that explains why. On
+//! `wasm32-unknown-unknown`, where std has no clock, a limiter needs a [`ManualClock`]; without
+//! one, `build` panics.
 //!
 //! On Linux 4.14 and later, a check executes no fence. Instead, a thread that frees memory requests
 //! a fence on all processors with `membarrier(2)`. On other systems, and in processes whose first
@@ -71,9 +72,9 @@
 //!
 //! # Progress
 //!
-//! No call waits for another thread, with two exceptions: calls that insert or forget
-//! [exact keys](store::ExactKeys#progress) may wait for a lock, and a refused change of a quota
-//! first sleeps for up to a tenth of a second. Methods that end in `_n` or `_owned`, and the methods of
+//! No call waits for another thread, with two exceptions: calls that insert or forget [exact
+//! keys](store::ExactKeys#progress) may wait for a lock, and a refused change of a quota first
+//! sleeps for up to a tenth of a second. Methods that end in `_n` or `_owned`, and the methods of
 //! [`At`], have the progress of the method that they extend.
 //!
 //! | method | progress | allocates |
@@ -122,8 +123,8 @@
 //!   ```
 //!
 //!   Build the limiter before the allocator uses it. If the limiter has [exact
-//!   keys](store::ExactKeys), only the allocator may use it: a call from elsewhere may allocate while
-//!   it holds a lock, and the allocator's check would then wait for that lock forever.
+//!   keys](store::ExactKeys), only the allocator may use it: a call from elsewhere may allocate
+//!   while it holds a lock, and the allocator's check would then wait for that lock forever.
 //! - *A panic hook* may check a limiter, even if a call of the same limiter panicked in the code of
 //!   a key. With exact keys, it must not do so after a panic in [`Eq`, `Equivalent` or `Drop` of a
 //!   key](store::ExactKeys#the-code-of-a-key), because the call that panicked may hold a lock.

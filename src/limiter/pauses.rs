@@ -111,9 +111,9 @@ impl<S: Store> Pauses<S> {
         Self { root: Root::null(), penalty: None }
     }
 
-    /// Each denial pauses its key for `penalty`. A limiter with a penalty has the
-    /// second store from the beginning. Each of its checks therefore takes the path beside pauses,
-    /// and a limiter without a penalty does not test for one.
+    /// Creates the pauses of a limiter with a penalty: each denial pauses its key for `penalty`.
+    /// The limiter has the second store from the beginning. Each of its checks therefore takes the
+    /// path for pauses, and a limiter without a penalty never tests for one.
     pub(crate) fn with_penalty(penalty: Duration, keys: &S) -> Result<Self, Refused> {
         let pauses = Self { root: Root::null(), penalty: Some(penalty) };
         pauses.install(keys)?;

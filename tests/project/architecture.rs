@@ -87,10 +87,14 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
+/// Returns whether a file contains unit tests only.
+fn is_tests(source: &Source) -> bool {
+    source.modules.last().is_some_and(|last| last == "tests")
+}
+
 /// Returns the files of a crate, except its root, the program's main file, and the files of unit
 /// tests.
 fn files_of(folder: &str) -> Vec<Source> {
-    let is_tests = |source: &Source| source.modules.last().is_some_and(|last| last == "tests");
     let is_root = |source: &Source| ["lib", "main"].contains(&&*source.modules[0]);
     sources(folder).into_iter().filter(|source| !is_root(source) && !is_tests(source)).collect()
 }
@@ -328,30 +332,75 @@ fn every_atomic_operation_says_why_its_ordering_is_right() {
     );
 }
 
+/// Returns the names of the types that a file declares, except those of associated types, which
+/// their traits declare. Each name is returned with the number of its line.
+fn types_of(source: &Source) -> impl Iterator<Item = (&str, usize)> {
+    source.code().filter_map(|(number, line)| {
+        let line = line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+        let line = line.trim_start_matches("pub ");
+        let is_associated = line.starts_with("type ") && source.lines[number - 1].starts_with(' ');
+        let kinds = ["struct ", "enum ", "trait ", "type "];
+        let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind)).filter(|_| !is_associated)?;
+        // A stand-in replaces the type of the same name where a feature is not enabled.
+        let attributes = source.lines[..number - 1].iter().rev().map(|line| line.trim_start());
+        let mut attributes = attributes.take_while(|line| line.starts_with(['#', '/']));
+        let is_stand_in = attributes.any(|line| line.starts_with("#[cfg(not(feature"));
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        (!is_stand_in).then(|| (&rest[..end], number))
+    })
+}
+
 /// A name that stands for two things sends a reader to the wrong file.
 #[test]
-fn each_type_of_the_core_has_a_name_of_its_own() {
-    // Stand-ins have the names of the types that they replace on other platforms or in models.
-    let stand_ins = ["clock/instant.rs", "clock/no_counter.rs", "table/no_pages.rs", "src/sync.rs"];
+fn each_type_has_a_name_of_its_own_in_its_crate() {
+    // Stand-ins have the names of the types that they replace on other platforms, without a
+    // feature, or in models.
+    let stand_ins = [
+        "clock/instant.rs",
+        "clock/no_counter.rs",
+        "table/no_pages.rs",
+        "src/sync.rs",
+        "connection/no_tls.rs",
+    ];
     let is_stand_in = |source: &Source| {
         stand_ins.iter().any(|path| source.path.ends_with(path)) || source.modules.contains(&"model".into())
     };
-    let mut seen: BTreeMap<String, String> = BTreeMap::new();
-    for source in library().iter().filter(|source| !is_stand_in(source)) {
-        for (number, line) in source.code() {
-            let line = line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
-            let line = line.trim_start_matches("pub ");
-            for kind in ["struct ", "enum ", "trait "] {
-                let Some(rest) = line.strip_prefix(kind) else { continue };
-                let name: String = rest.chars().take_while(|it| it.is_alphanumeric()).collect();
+    let crates = CRATES.map(|(name, _)| folder_of(name));
+    let mut counted = 0;
+    let mut twice = Vec::new();
+    for folder in ["src".to_owned(), folder_of("tollgate-testing")].iter().chain(&crates) {
+        let mut seen: BTreeMap<String, String> = BTreeMap::new();
+        for source in sources(folder).iter().filter(|source| !is_tests(source) && !is_stand_in(source)) {
+            for (name, number) in types_of(source) {
+                counted += 1;
                 let here = source.at(number);
-                if let Some(first) = seen.insert(name.clone(), here.clone()) {
-                    panic!("{name} is a type in {first} and in {here}");
+                if let Some(first) = seen.insert(name.to_owned(), here.clone()) {
+                    twice.push(format!("{name} is a type in {first} and in {here}"));
                 }
             }
         }
     }
-    assert!(seen.len() > 100, "only {} types were found: does this test still read the code?", seen.len());
+    assert!(twice.is_empty(), "{twice:#?}");
+    assert!(counted > 600, "only {counted} types were found: does this test still read the code?");
+}
+
+/// A program often imports several of the crates, so their public types must not share names.
+#[test]
+fn no_public_type_of_a_crate_has_the_name_of_another() {
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    for name in ["tollgate", "tollgate_http", "tollgate_wait", "tollgate_redis"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/api/{name}.txt"));
+        let listing = fs::read_to_string(path).unwrap();
+        for path in listing.lines().filter_map(|line| line.strip_prefix("# ")) {
+            let (_, last) = path.rsplit_once("::").unwrap();
+            if last.starts_with(char::is_uppercase)
+                && let Some(first) = seen.insert(last.to_owned(), path.to_owned())
+            {
+                panic!("{first} and {path} have the same name");
+            }
+        }
+    }
+    assert!(seen.len() > 100, "only {} types were found: are the listings complete?", seen.len());
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::proxy::args::config::{self, ConfigFile};
 use crate::proxy::args::{self as proxy, ProxyArgs};
 use crate::replay::args::{self as replay, ReplayArgs};
 #[cfg(feature = "proxy")]
-use crate::replay::engine::Limits;
+use crate::replay::engine::ReplayLimits;
 #[cfg(feature = "proxy")]
 use crate::replay::settings::Against;
 use crate::replay::suggest::args::{self as suggest, SuggestArgs};
@@ -85,7 +85,7 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
             if let Some(path) = replay.against().config() {
                 let name = printable_path(path);
                 let (layer, file) = limits_of_file("--against-config", path)?;
-                let limits = Limits { layer, ..Limits::default() };
+                let limits = ReplayLimits { layer, ..ReplayLimits::default() };
                 replay.against().set_limits(Against { name, limits, file: Some(file) });
             }
             Ok(Command::Replay(match replay.config() {

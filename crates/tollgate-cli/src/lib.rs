@@ -66,7 +66,7 @@ pub fn run() -> ExitCode {
 
 /// Rereads the proxy's settings from the same arguments and from the file that the arguments name.
 #[cfg(feature = "proxy")]
-fn proxy_settings(args: &[OsString]) -> Result<proxy::settings::Settings, Failure> {
+fn proxy_settings(args: &[OsString]) -> Result<proxy::settings::ProxySettings, Failure> {
     match args::parse(args)? {
         Command::Proxy(proxy) => proxy.settings(),
         Command::Replay(_) | Command::Suggest(_) => {

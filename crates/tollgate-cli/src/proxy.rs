@@ -44,11 +44,11 @@ use admin::{Admin, Health};
 use bad_requests::BadRequestLimit;
 use limits::{AnyLimiter, Limits};
 use log_line::Level;
-use reload::{Load, Reloaded, Reloader};
+use reload::{LoadSettings, Reloaded, Reloader};
 use server::Served;
-use settings::Settings;
+use settings::ProxySettings;
 use shared::{SharedLimit, Store};
-use signals::{Asked, Signals};
+use signals::{SignalAction, Signals};
 use telemetry::access_log::{self, AccessLog};
 use telemetry::exchange::Observer;
 use telemetry::metrics::Metrics;
@@ -81,7 +81,7 @@ impl Made {
     /// # Errors
     ///
     /// Returns an error if a limit cannot be enforced, or if the store's address is invalid.
-    fn of(settings: &Settings) -> Result<Self, Failure> {
+    fn of(settings: &ProxySettings) -> Result<Self, Failure> {
         let limits = Arc::new(ArcSwap::<Limits>::default());
         let store = settings.shared.clone().map(Store::new).transpose()?;
         let metrics = Arc::new(Metrics::new());
@@ -97,7 +97,7 @@ impl Made {
 /// # Errors
 ///
 /// Returns the same errors as [`run`], apart from failures to bind an address.
-pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
+pub(crate) fn check(settings: &ProxySettings) -> Result<(), Failure> {
     let made = Made::of(settings).map_err(|failure| settings.located(failure))?;
     if let Some((path, _)) = &settings.access_log {
         access_log::check(path).map_err(|failure| settings.located(failure))?;
@@ -119,7 +119,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
 ///
 /// Returns an error if a limit cannot be enforced, an address cannot be bound, or the access log
 /// cannot be written. The reason is written to standard error.
-pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
+pub(crate) fn run(settings: ProxySettings, load: LoadSettings) -> Result<(), Failure> {
     try_run(settings, load).map_err(|failure| match failure {
         Failure::Refused(why) => {
             log_line::error(format_args!("{why}"));
@@ -129,7 +129,7 @@ pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
     })
 }
 
-fn try_run(settings: Settings, load: Load) -> Result<(), Failure> {
+fn try_run(settings: ProxySettings, load: LoadSettings) -> Result<(), Failure> {
     let settings = Arc::new(settings);
     let made = Made::of(&settings).map_err(|failure| settings.located(failure))?;
     let Made { limits, store, metrics, bad_requests } = made;
@@ -210,9 +210,9 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
         // A file that accepts no bytes, such as a pipe without a reader, must not delay the end.
         let answered = async {
             match asked {
-                Asked::Reload => reloader = reload(reloader.take()).await,
-                Asked::ReopenLog => reopen(log.clone()).await,
-                Asked::End => {}
+                SignalAction::Reload => reloader = reload(reloader.take()).await,
+                SignalAction::ReopenLog => reopen(log.clone()).await,
+                SignalAction::End => {}
             }
         };
         tokio::select! {
@@ -222,7 +222,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
             () = answered => {}
             () = signals.end() => break,
         }
-        if asked == Asked::End {
+        if asked == SignalAction::End {
             break;
         }
     }
@@ -258,7 +258,7 @@ fn described(settings: &LayerSettings, limit: &LimitText) -> String {
     format!("limit {name}: {terms}, {}{shadow}", settings.algorithm)
 }
 
-fn log_limits(settings: &Settings, limits: &Limits) {
+fn log_limits(settings: &ProxySettings, limits: &Limits) {
     for limit in &settings.limits.limits {
         log_line::info(format_args!("{}", described(&settings.limits, limit)));
     }

@@ -53,7 +53,7 @@ use tollgate_http::settings::LimitPart;
 use changes::Changes;
 use columns::Content;
 use decisions::Decisions;
-use engine::{Answer, Building, Engine, Limits};
+use engine::{Answer, Building, Engine, ReplayLimits};
 #[cfg(feature = "html")]
 use html::Page;
 use key_quotas::KeyQuotas;
@@ -102,7 +102,7 @@ pub struct Replay<'s> {
     settings: &'s Settings,
     started: Instant,
     parts: Vec<LimitPart>,
-    /// What limits with names need, or `None` if there are no such limits.
+    /// The facts that limits with names need, or `None` if there are no such limits.
     needs: Option<Vec<Need>>,
     key_quotas: Option<KeyQuotas>,
     logs: Logs<Requests>,
@@ -193,7 +193,7 @@ impl<'s> Replay<'s> {
     /// Builds the limits. `is_of_proxy` is set if the proxy wrote the log.
     fn build(&mut self, is_of_proxy: bool) -> Result<(), Failure> {
         let Self { settings, parts, key_quotas, against, .. } = self;
-        let engine = |limits: &Limits, parts: &[LimitPart], compares| {
+        let engine = |limits: &ReplayLimits, parts: &[LimitPart], compares| {
             let building = Building {
                 parts,
                 goes_by_record: is_of_proxy,

@@ -1,5 +1,5 @@
-//! One limit for the messages on all WebSockets of a user, and one for new WebSockets of an address.
-//! The test is below.
+//! One limit for the messages on all WebSockets of a user, and one for new WebSockets of an
+//! address. The test is below.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --features axum --example websocket -- 127.0.0.1:3000
@@ -78,8 +78,9 @@ mod tests {
         client_async(request, TcpStream::connect(address).await.unwrap()).await.unwrap().0
     }
 
-    /// Sends messages until the server closes the socket or has answered `most` of them. Returns the
-    /// number of answers, and the code and the reason with which the server has closed the socket.
+    /// Sends messages until the server closes the socket or has answered `most` of them. Returns
+    /// the number of answers, and the code and the reason with which the server has closed the
+    /// socket.
     async fn send(socket: &mut WebSocketStream<TcpStream>, most: usize) -> (usize, Option<(u16, String)>) {
         for answers in 0..most {
             socket.send(Message::text("hello")).await.unwrap();

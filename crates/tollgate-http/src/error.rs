@@ -357,8 +357,8 @@ pub enum Fault {
         /// The method that needs a count: `cut_off` or `input`.
         needs: &'static str,
     },
-    /// The path of [`ResponseCost::json`](crate::ResponseCost::json) has an empty name, or is written
-    /// in another language of paths.
+    /// The path of [`ResponseCost::json`](crate::ResponseCost::json) has an empty name, or is
+    /// written in another language of paths.
     #[error(
         "invalid JSON path {path:?}: expected names that are separated by dots, none of them empty, without `$` at \
          the beginning and without brackets; write it like \"usage.total_tokens\" or \"0.tokens\""
@@ -471,7 +471,7 @@ pub enum Fault {
         /// The names of the limits.
         limits: Vec<String>,
     },
-    /// The statuses that decide about charges are those of an unknown limit.
+    /// `charge_if` names a limit that does not exist.
     #[error(
         "charge-if has `{}`: expected the name of a limit ({})",
         printable(name.as_bytes()),
@@ -483,7 +483,7 @@ pub enum Fault {
         /// The names of the limits.
         limits: Vec<String>,
     },
-    /// Statuses decide about the charges of a limit that only restricts requests at once.
+    /// `charge_if` names a limit that only restricts requests at once.
     #[error(
         "charge-if: `{}` has only requests at once, which no response gives back: expected a limit with a rate, such as \
          5/min",

@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 pub struct PeerAddr(pub SocketAddr);
 
 /// Reads the peer address from an extension that a particular server sets.
-type Source = Box<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
+type PeerSource = Box<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
 
 /// Reads the original URI from an extension that a particular router sets.
 type UriSource = Box<dyn Fn(&Extensions) -> Option<&Uri> + Send + Sync>;
@@ -39,13 +39,13 @@ type UriSource = Box<dyn Fn(&Extensions) -> Option<&Uri> + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Sources {
     /// The sources of the peer address to be tried before [`PeerAddr`].
-    peers: Vec<Source>,
+    peers: Vec<PeerSource>,
     /// The sources of the URI to be tried before the request's own.
     uris: Vec<UriSource>,
 }
 
 impl Sources {
-    pub(crate) fn add_peer(&mut self, source: Source) {
+    pub(crate) fn add_peer(&mut self, source: PeerSource) {
         self.peers.push(source);
     }
 
@@ -433,8 +433,8 @@ impl<'a> ResponseHead<'a> {
     }
 
     /// Returns whether an inner [`RateLimitLayer`](crate::RateLimitLayer) refused the request. The
-    /// request then never reached the handler. The result is also true if the handler itself refused
-    /// the request with a [`HandlerLimit`](crate::HandlerLimit).
+    /// request then never reached the handler. The result is also true if the handler itself
+    /// refused the request with a [`HandlerLimit`](crate::HandlerLimit).
     ///
     /// Such a refusal is marked with an extension of the response. The result is therefore false if
     /// the handler, or a server behind it, responds with the same status.

@@ -44,7 +44,7 @@
 //!   [`SingleLimiter`](tollgate::SingleLimiter); shadow mode, charges that depend on the response.
 //!   A limit over an [`InFlight`](tollgate::InFlight) restricts [how many of a client's requests
 //!   run at once](Limit#requests-in-flight). A request runs until the end of its response.
-//! - [`Decisions`]: what the layer has decided, for the handler. [`HandlerLimit`]: the fields and the
+//! - [`Decisions`]: the layer's decisions, for the handler. [`HandlerLimit`]: the fields and the
 //!   refusal of a limit that a handler checks itself.
 //! - [`ClassBy`]: the caller's class, such as free or paid; [`ClassLookup`] queries a database.
 //! - [`RequestCost`]: the cost of a request, in tokens. [`ResponseCost`]: a cost that only the
@@ -451,9 +451,9 @@
 //! - `serde`: reads and writes [`settings`] and limit texts.
 //! - `tracing` (on by default): the layer emits an event for each refusal, each request without a
 //!   key, each response that is cut off or could not be charged in full, and each
-//!   [warning](BuildWarning) when it is built. It warns once of a trusted proxy that does not report
-//!   its clients. The first request without a key is a warning that
-//!   says what is missing and what to do about it.
+//!   [warning](BuildWarning) when it is built. It warns once of a trusted proxy that does not
+//!   report its clients. The first request without a key is a warning that says what is missing and
+//!   what to do about it.
 
 // Items that are re-exported only by `program` are `pub`, but unreachable without the feature
 // `unstable-program`.

@@ -77,7 +77,7 @@ const OUTCOMES: [&str; 8] =
 #[derive(Clone, Default)]
 pub struct Metrics {
     rows: Arc<ArcSwap<Vec<Row>>>,
-    sources: Arc<ArcSwap<Vec<Source>>>,
+    sources: Arc<ArcSwap<Vec<FigureSource>>>,
 }
 
 /// A limit, or one of its classes.
@@ -91,7 +91,7 @@ struct Row {
 /// A limiter with figures, used by a limit or by one of its classes. The newest source is the last
 /// in the list.
 #[derive(Clone)]
-struct Source {
+struct FigureSource {
     limit: Arc<str>,
     class: Option<Box<str>>,
     figures: Arc<ReadFigures>,
@@ -144,7 +144,7 @@ impl Metrics {
             let mut sources = Vec::clone(sources);
             sources.retain(|source| (source.figures)().is_some());
             let (limit, figures) = (Arc::clone(limit), Arc::clone(figures));
-            sources.push(Source { limit, class: class.map(Into::into), figures });
+            sources.push(FigureSource { limit, class: class.map(Into::into), figures });
             sources
         });
     }
@@ -185,10 +185,10 @@ impl Metrics {
         }];
         let sources = self.sources.load();
         // For each limit and class, the newest limiter that still exists.
-        let mut shown: Vec<(&Source, Vec<Figure>)> = Vec::new();
+        let mut shown: Vec<(&FigureSource, Vec<Figure>)> = Vec::new();
         for source in sources.iter().rev() {
             let is_same =
-                |(other, _): &(&Source, _)| other.limit == source.limit && other.class == source.class;
+                |(other, _): &(&FigureSource, _)| other.limit == source.limit && other.class == source.class;
             if !shown.iter().any(is_same) {
                 shown.extend((source.figures)().map(|figures| (source, figures)));
             }

@@ -137,8 +137,8 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
     parse_node(text)
 }
 
-/// Returns what notices that a trusted proxy does not report its clients; `None` if no proxy is
-/// trusted.
+/// Creates the watch for a trusted proxy that does not report its clients. Returns `None` if no
+/// proxy is trusted.
 pub fn field_watch(settings: &LayerSettings) -> Option<FieldWatch> {
     settings.client().walk().cloned().map(FieldWatch::new)
 }
@@ -183,8 +183,8 @@ pub fn classes(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowan
 }
 
 /// Returns the maximum number of keys that each class of a limit may track.
-pub fn room(limit: &LimitPart, max_keys: usize) -> usize {
-    local::room(limit, max_keys)
+pub fn max_keys_of_each_class(limit: &LimitPart, max_keys: usize) -> usize {
+    local::max_keys_of_each_class(limit, max_keys)
 }
 
 /// Returns whether a limit applies to every request, by the address of the client alone.

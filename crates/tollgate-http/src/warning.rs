@@ -49,8 +49,8 @@ pub enum BuildWarning {
         /// The name of the header.
         header: String,
     },
-    /// A limit charges by [`Content-Length`](crate::RequestCost::content_length) and charges nothing
-    /// for a request without this header, which any client can leave out.
+    /// A limit charges by [`Content-Length`](crate::RequestCost::content_length) and charges
+    /// nothing for a request without this header, which any client can leave out.
     EvadedByLength {
         /// The name of the limit.
         limit: String,
@@ -64,7 +64,8 @@ pub enum BuildWarning {
         /// The part that is never reached, such as `else allow`.
         text: String,
     },
-    /// The settings contain path templates, but no limit has the key `path`, which alone uses them.
+    /// The settings contain path templates, but no limit has the key `path`, the only key that uses
+    /// them.
     UnusedTemplate {
         /// The first template.
         template: String,

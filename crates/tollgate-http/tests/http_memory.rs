@@ -189,7 +189,7 @@ fn main() {
     assert_eq!(allocations(new().limit(Limit::new("all", single()))), 1);
     assert_eq!(allocations(new().limit(limit("per-address", KeyBy::peer()))), 1);
 
-    // The decisions for the handler are one allocation, and their place in the request another one.
+    // The decisions take one allocation, and their entry in the request's extensions another one.
     let both = || new().limit(Limit::new("all", single())).limit(limit("per-address", KeyBy::peer()));
     assert_eq!(allocations(both().pass_decisions()), allocations(both()) + 2);
 

@@ -80,12 +80,12 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 ///
 /// A `SharedInFlight` is a handle that is cheap to clone.
 pub struct SharedInFlight<K: ?Sized> {
-    limit: Arc<Limit>,
+    limit: Arc<SharedInFlightState>,
     keys: PhantomData<fn(&K)>,
 }
 
 /// The state that all handles of a limit share.
-struct Limit {
+struct SharedInFlightState {
     permits: Arc<StorePermits>,
     naming: Naming,
     fallback: LocalLimit,
@@ -258,7 +258,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
         });
         let trial = Trial::new(&self.name, &naming, permits.call("", "hold", "trial"), &COMMANDS, false);
         permits.client.network.try_too([&trial]);
-        let limit = Limit { permits, naming, fallback, trial };
+        let limit = SharedInFlightState { permits, naming, fallback, trial };
         Ok(SharedInFlight { limit: Arc::new(limit), keys: PhantomData })
     }
 }

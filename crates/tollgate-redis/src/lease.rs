@@ -82,10 +82,10 @@ const GROWS: u64 = 1_000;
 const FIRST_SWEEP: u64 = 1_024;
 
 pub(crate) struct Leases {
-    state: Arc<State>,
+    state: Arc<LeaseState>,
 }
 
-struct State {
+struct LeaseState {
     core: Arc<Core>,
     most: u64,
     /// The minimum time for which a denial is remembered, in ticks.
@@ -143,7 +143,7 @@ impl Drop for AskPermit {
 
 impl Leases {
     pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize) -> Self {
-        let state = State {
+        let state = LeaseState {
             rest: ticks(core.rule.rest()),
             core,
             most: most.min(MOST),
@@ -287,7 +287,7 @@ impl Leases {
     }
 }
 
-impl State {
+impl LeaseState {
     /// Returns the ticks since the limiter was built, starting at 1.
     fn now(&self) -> u64 {
         let nanos = self.start.elapsed().as_nanos() / u128::from(TICK);
@@ -381,8 +381,8 @@ impl State {
         })
     }
 
-    /// Gives back the tokens that were taken from a cell, and then asks the store, in one round trip.
-    /// Requires the right to ask.
+    /// Gives back the tokens that were taken from a cell, and then asks the store, in one round
+    /// trip. Requires the right to ask.
     async fn return_and_ask(
         &self,
         cell: &Cell,
@@ -420,7 +420,7 @@ impl State {
 
 /// The right to sweep. Dropping this value returns the right, even if the runtime ends before the
 /// sweep.
-struct Sweep(Arc<State>);
+struct Sweep(Arc<LeaseState>);
 
 impl Drop for Sweep {
     fn drop(&mut self) {

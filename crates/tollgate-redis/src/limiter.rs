@@ -74,7 +74,7 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// deadline. A check acquires no lock before it reaches the connection, which all checks share. If
 /// a check's future is dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
-    limit: Arc<Limit>,
+    limit: Arc<SharedLimiterState>,
     /// The index of the class in `limit`.
     class: usize,
     /// The time at which all operations run, in place of the time on the limit's clock.
@@ -85,7 +85,7 @@ pub struct SharedLimiter<K: ?Sized> {
 }
 
 /// The state that all handles of a limit share.
-struct Limit {
+struct SharedLimiterState {
     /// The classes with their names. The first one is the default class.
     classes: Vec<(String, Class)>,
     algorithm: Algorithm,
@@ -102,7 +102,7 @@ struct BoundKey {
 impl<K: ?Sized> SharedLimiter<K> {
     /// `classes` are the classes with their names, the default class first.
     pub(crate) fn new(classes: Vec<(String, Class)>, algorithm: Algorithm) -> Self {
-        let limit = Arc::new(Limit { classes, algorithm });
+        let limit = Arc::new(SharedLimiterState { classes, algorithm });
         Self { limit, class: 0, now: None, key: None, keys: PhantomData }
     }
 
@@ -342,8 +342,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt, it has no remaining
     /// tokens, and its requests are denied. Each denial contains the time at which the request
     /// would pass. A refund can't give back a forced charge. Use a [reservation](Self::reserve) to
-    /// settle a cost more precisely. With a [`lease`](crate::SharedBuilder::lease), the charge takes
-    /// tokens that this machine has leased, if they suffice.
+    /// settle a cost more precisely. With a [`lease`](crate::SharedBuilder::lease), the charge
+    /// takes tokens that this machine has leased, if they suffice.
     ///
     /// If the store does not answer, this method charges the local limiter of
     /// [`WhenUnavailable`](crate::WhenUnavailable). That charge may create a debt of up to the

@@ -82,7 +82,7 @@ use crate::stats::{Event, SharedStats};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
 use crate::words::recovery::Recovery;
-use counts::State;
+use counts::UnsyncedState;
 use push::{GRACE_MS, PushPermit};
 use scc::{HashIndex, Queue};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tollgate::{Algorithm, Decision, DecisionSource, Limiter, Quota, Tick};
 
 pub(crate) struct Unsynced {
-    state: Arc<State>,
+    state: Arc<UnsyncedState>,
 }
 
 fn script() -> Script {
@@ -139,7 +139,7 @@ impl Unsynced {
     ) -> Result<Self, Refused> {
         let now = core::system_time();
         core.client.network.tell_again();
-        let state = State {
+        let state = UnsyncedState {
             script: script(),
             node: format!("{:016x}", fastrand::u64(..)),
             most,

@@ -7,8 +7,8 @@
 //! program for the whole process from an environment variable, but these tests run Redis and Valkey
 //! side by side. A killed test leaves its servers behind. It cannot restart a server on the same
 //! port, and does not try another port if one was taken meanwhile. Its clusters need `redis-cli`
-//! and have a fixed timeout of five seconds for each failover. At most a tenth of this module would
-//! go: the start of a single server, and its certificates.
+//! and have a fixed timeout of five seconds for each failover. It would replace at most a tenth of
+//! this module: the start of a single server, and its certificates.
 
 pub mod certificates;
 pub mod cluster;

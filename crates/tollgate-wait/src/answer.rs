@@ -63,13 +63,13 @@ pub struct Answer {
     /// True if the server refused the request for now, with the status 429, 503 or 529.
     pub is_refusal: bool,
     /// True if the pause applies to all keys of a [`Paced`](crate::Paced), and not only to the key
-    /// of the request. [`read`](Self::read) always returns false, because there is no standard field
-    /// for this. Set it in [`Paced::read_with`](crate::Paced::read_with).
+    /// of the request. [`read`](Self::read) always returns false, because there is no standard
+    /// field for this. Set it in [`Paced::read_with`](crate::Paced::read_with).
     pub is_global: bool,
     /// How long to wait before calling the server again, according to the field `Retry-After`,
     /// `retry-after-ms`, `x-ms-retry-after-ms` or `X-Rate-Limit-Retry-After-Seconds` of a response
-    /// whose status is 400 or higher. Milliseconds take precedence, because they are more precise. A
-    /// date is compared with the response's `Date`, or with the time of reception if the response
+    /// whose status is 400 or higher. Milliseconds take precedence, because they are more precise.
+    /// A date is compared with the response's `Date`, or with the time of reception if the response
     /// has no `Date`. The result is zero for a negative number or a date in the past.
     pub retry_after: Option<Duration>,
     /// The limits that the response describes.

@@ -230,8 +230,8 @@ where
         poll_fn(|cx| Poll::Ready(waiter.look(cx.waker()))).await
     }
 
-    /// Returns how long a request must wait that was denied or may only start later, or `None` if
-    /// the time at which it would pass is unknown.
+    /// Returns how long a denied request, or a request with a later start, must wait. Returns
+    /// `None` if the time at which the request would pass is unknown.
     fn wait_of(&self, decision: &Decision) -> Result<Option<Duration>, WaitError> {
         let cost = self.cost;
         match (decision.outcome(), decision.retry_after()) {

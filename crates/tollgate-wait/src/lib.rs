@@ -90,8 +90,8 @@
 //!   permit wakes the first waiter. All other waiters continue to sleep. Only a waiter whose own
 //!   turn is overdue wakes up to check on the first waiter, once in each interval of
 //!   [`patience`](WaitQueue::patience).
-//! - *A queue can be closed.* [`close`](WaitQueue::close) ends all waits, for example at a shutdown.
-//!   Waiters and later callers receive [`WaitError::Closed`] at once.
+//! - *A queue can be closed.* [`close`](WaitQueue::close) ends all waits, for example at a
+//!   shutdown. Waiters and later callers receive [`WaitError::Closed`] at once.
 //! - *Changes take effect.* The first waiter of a key checks its limiter at least once every
 //!   [`recheck`](WaitQueue::recheck), a second by default. This check detects a larger quota, a
 //!   refund, a reset, and a returned permit that was taken without the queue.
@@ -105,10 +105,10 @@
 //!   denial, or for the [`recheck`](WaitQueue::recheck) if that is shorter. A refund, a reset or a
 //!   larger quota takes effect when the waiter checks again.
 //! - *A leaky queue is charged when a request starts.*
-//!   [`LeakyQueue`](tollgate::Algorithm::LeakyQueue) admits requests before they may start. A waiter
-//!   waits for its start and is charged then, so its callers are evenly spaced: ten callers of a
-//!   limit of `10/h` start six minutes apart. If other callers check the same limiter without the
-//!   queue, they are charged earlier, and waiters start after them. The wait in
+//!   [`LeakyQueue`](tollgate::Algorithm::LeakyQueue) admits requests before they may start. A
+//!   waiter waits for its start and is charged then, so its callers are evenly spaced: ten callers
+//!   of a limit of `10/h` start six minutes apart. If other callers check the same limiter without
+//!   the queue, they are charged earlier, and waiters start after them. The wait in
 //!   [`WaitError::TooLong`] is an estimate.
 //! - *A queue belongs to one process.* The waiters for a shared limit are in order on each machine,
 //!   and the store decides between machines. If another machine returns a shared permit, a waiter

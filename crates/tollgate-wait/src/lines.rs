@@ -32,7 +32,7 @@
 //! # Invariants
 //!
 //! 1. A shard contains an entry for a line if and only if the line has waiters. Only
-//!    [`Shard::change`] accesses a line, and it restores this invariant before the shard is
+//!    [`LineShard::change`] accesses a line, and it restores this invariant before the shard is
 //!    unlocked. Therefore no waiter can join a line while another thread removes it, and a key
 //!    without waiters occupies no memory.
 //! 2. The id of a line determines its shard, and every function locks one shard at a time. A thread
@@ -82,7 +82,7 @@ pub(crate) type LineId = u64;
 
 #[derive(Debug)]
 pub(crate) struct Lines {
-    shards: Box<[Padded<Mutex<Shard>>]>,
+    shards: Box<[Padded<Mutex<LineShard>>]>,
     /// The number of waiters.
     waiting: Padded<AtomicUsize>,
     seed: HashSeed,
@@ -95,12 +95,12 @@ pub(crate) struct Lines {
 struct Padded<T>(T);
 
 #[derive(Debug, Default)]
-struct Shard {
+struct LineShard {
     lines: BTreeMap<LineId, Line>,
     last_ticket: Ticket,
 }
 
-impl Shard {
+impl LineShard {
     /// Applies `change` to the line. If the line is absent, it is created before the change. If the
     /// line is empty after the change, it is removed.
     fn change<R>(&mut self, id: LineId, change: impl FnOnce(&mut Line) -> R) -> R {
@@ -241,13 +241,13 @@ impl Lines {
         self.shard(id).change(id, change)
     }
 
-    fn shard(&self, id: LineId) -> MutexGuard<'_, Shard> {
+    fn shard(&self, id: LineId) -> MutexGuard<'_, LineShard> {
         lock(&self.shards[(id % SHARDS) as usize])
     }
 }
 
 /// Locks a shard. Poison is ignored, because no panic leaves a shard half changed.
-fn lock(Padded(shard): &Padded<Mutex<Shard>>) -> MutexGuard<'_, Shard> {
+fn lock(Padded(shard): &Padded<Mutex<LineShard>>) -> MutexGuard<'_, LineShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -105,15 +105,15 @@ impl<L> Paced<L> {
         }
     }
 
-    /// Sets a function that completes or corrects each [`Answer`] that [`read`](Self::read) returns.
-    /// A [`WaitLayer`](crate::WaitLayer) reads all responses in this way, before it decides whether
-    /// a request is sent again. The function receives the head of the response, and the answer
-    /// according to the fields of the head. It can set these values:
+    /// Sets a function that completes or corrects each [`Answer`] that [`read`](Self::read)
+    /// returns. A [`WaitLayer`](crate::WaitLayer) reads all responses in this way, before it
+    /// decides whether a request is sent again. The function receives the head of the response, and
+    /// the answer according to the fields of the head. It can set these values:
     ///
-    /// - [`is_refusal`](Answer::is_refusal), for a refusal with a status such as 400, 403 or 418, or
-    ///   for a 503 that is none.
-    /// - [`retry_after`](Answer::retry_after), for a time that is not in the known fields. This time
-    ///   replaces the backoff. With zero or `None`, a refusal causes a backoff.
+    /// - [`is_refusal`](Answer::is_refusal), for a refusal with a status such as 400, 403 or 418,
+    ///   or for a 503 that is none.
+    /// - [`retry_after`](Answer::retry_after), for a time that is not in the known fields. This
+    ///   time replaces the backoff. With zero or `None`, a refusal causes a backoff.
     /// - [`is_global`](Answer::is_global), for a refusal that applies to all keys. If keys are
     ///   routes, other routes of the server are then paused, too. All keys of this limiter are
     ///   paused, so use a `Paced` for each server that refuses in this way.

@@ -131,10 +131,9 @@ impl<L, K, S, C, H> WaitLayer<L, K, S, C, H> {
     }
 
     /// Resends a request up to `retries` times if the server refuses it, that is, with status 429,
-    /// 503 or 529, or according to the function in [`Paced::read_with`]. The request waits for a new
-    /// turn each time. The function `copy` copies a request, or returns
-    /// `None` if the request is not safe to repeat. For requests whose body can be cloned, use
-    /// [`idempotent`].
+    /// 503 or 529, or according to the function in [`Paced::read_with`]. The request waits for a
+    /// new turn each time. The function `copy` copies a request, or returns `None` if the request
+    /// is not safe to repeat. For requests whose body can be cloned, use [`idempotent`].
     ///
     /// Errors of the inner service are not retried. By default, no request is sent again.
     ///

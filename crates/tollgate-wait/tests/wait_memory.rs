@@ -35,8 +35,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most bytes of a waiter: its future, and its entry in the queue, which is a ring of which up
-/// to half is free.
+/// The maximum number of bytes for a waiter: its future, and its entry in the queue. The queue is a
+/// ring, and up to half of the ring is free.
 const WAITER: usize = 1_000;
 
 type Wait<'q> = Pin<Box<dyn Future<Output = Result<Turn, WaitError>> + 'q>>;
@@ -54,8 +54,8 @@ fn main() {
         wait
     };
     let mut random = fastrand::Rng::with_seed(41);
-    // The first line that is printed allocates a buffer. The first waiter of a thread behind another
-    // one registers the thread as a reader of the limiter.
+    // The first line that is printed allocates a buffer. The first waiter of a thread behind
+    // another one registers the thread as a reader of the limiter.
     println!("a wait: {} bytes", size_of_val(&*[join(), join()][1]));
     for count in [1_400, 7_000] {
         let mut waits: Vec<Wait<'_>> = Vec::with_capacity(count);

@@ -39,8 +39,8 @@ pub(crate) struct Chosen {
     pub(crate) algorithm: Algorithm,
     align: Option<WindowAlign>,
     max_debt: u64,
-    /// `None` for the default clock. That clock is created when a limiter is built, because creating
-    /// it panics where std has no clock.
+    /// `None` for the default clock. That clock is created when a limiter is built, because
+    /// creating it panics where std has no clock.
     clock: Option<Clock>,
     pub(crate) max_keys: usize,
     pub(crate) when_full: WhenFull,
@@ -247,7 +247,7 @@ impl<L: Kind<Limit = Quota> + Sweepable> Builder<L> {
     ///
     /// Each check of a limiter with a penalty reads the clock before it prefetches, and looks the
     /// key up among the paused keys while any key is paused. Paused keys require
-    /// [memory](crate::Limiter::pause#memory). `build` returns an error if the penalty is 0.
+    /// [memory](crate::Limiter::pause). `build` returns an error if the penalty is 0.
     ///
     /// ```
     /// # use std::time::Duration;

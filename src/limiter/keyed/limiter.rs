@@ -427,7 +427,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Returns a view for one key, like [`for_key`](Self::for_key). This view owns the key and
     /// shares ownership of the limiter, so it may outlive the caller's references to both.
     ///
-    /// A `Limiter<String>` accepts a `String` or an `Arc<str>`, and a `Limiter<u64>` accepts a `u64`.
+    /// A `Limiter<String>` accepts a `String` or an `Arc<str>`, and a `Limiter<u64>` accepts a
+    /// `u64`.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -183,8 +183,8 @@ pub trait Accepts<Q: ?Sized>: Store {
         now: impl FnOnce() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> Decision;
-    /// Charges each of 1 to [`BATCH`] keys for its cost, and appends the answers to `decisions`. All
-    /// keys are charged at the same time. The cost in `request` has no meaning.
+    /// Charges each of 1 to [`BATCH`] keys for its cost, and appends the answers to `decisions`.
+    /// All keys are charged at the same time. The cost in `request` is ignored.
     #[doc(hidden)]
     fn check_batch<C: Cost>(
         &self,

@@ -28,12 +28,11 @@ use crate::proxy::limits::Limits;
 use crate::proxy::problem_details::problem_details;
 use crate::proxy::telemetry::metrics::Metrics;
 pub(crate) use health::Health;
+use limits::AdminResponse;
 
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
-type Answer = Response<Full<Bytes>>;
 
 /// The parts of the proxy that the server displays and changes.
 pub(crate) struct Admin {
@@ -64,7 +63,7 @@ pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
 }
 
 impl Admin {
-    async fn answer(&self, request: &Request<Incoming>) -> Answer {
+    async fn answer(&self, request: &Request<Incoming>) -> AdminResponse {
         let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
         let reads = [Method::GET, Method::HEAD].contains(request.method());
         let deletes = request.method() == Method::DELETE;
@@ -97,14 +96,14 @@ impl Admin {
     }
 }
 
-fn not_allowed(allowed: &'static str) -> Answer {
+fn not_allowed(allowed: &'static str) -> AdminResponse {
     let mut response =
         problem_details(StatusCode::METHOD_NOT_ALLOWED, &format!("Allowed methods: {allowed}."));
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 
-fn json(status: StatusCode, value: &Value) -> Answer {
+fn json(status: StatusCode, value: &Value) -> AdminResponse {
     let mut response = Response::new(Full::new(Bytes::from(value.to_string())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);

@@ -16,7 +16,7 @@ use tollgate_http::settings::{LayerSettings, TextError};
 use tollgate_redis::WhenUnavailable;
 
 use super::refusals::{NOT_OURS, Refusals};
-use super::settings::Settings;
+use super::settings::ProxySettings;
 use super::shared::SharedSettings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
@@ -64,8 +64,9 @@ admit it, and it is charged to all of them or to none.
 Requests: after the key, 'for' selects the requests that the limit applies to, and 'except' exempts
 requests from it; --except exempts requests from all limits. A condition is a method in capitals
 (POST, or GET,PUT; GET includes HEAD), method NAME for a method that your server defines, a path
-(/login, /users/{id}, /files/{*path}), host NAME (at any port), header NAME or NAME=VALUE, from NETWORK, or preflight. Conditions that stand side by side must all
-hold; 'or' separates alternatives.
+(/login, /users/{id}, /files/{*path}), host NAME (at any port), header NAME or NAME=VALUE, from
+NETWORK, or preflight. Conditions that stand side by side must all hold; 'or' separates
+alternatives.
 
 Do not limit only by a value that the client chooses: a client that invents a new API key for each
 request has a new quota each time, and takes the places of other clients (--max-keys). State which
@@ -238,9 +239,9 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = WhenFullArg::Deny, conflicts_with = "redis", help_heading = "Limits")]
     when_full: WhenFullArg,
 
-    /// The statuses of the responses that a limit counts, such as 'logins=401, 403' or 'a=5xx', once
-    /// for each limit: any other response gives the charge back. Limits on requests at once are not
-    /// affected
+    /// The statuses of the responses that a limit counts, such as 'logins=401, 403' or 'a=5xx',
+    /// once for each limit: any other response gives the charge back. Limits on requests at once
+    /// are not affected
     #[arg(long, value_name = "NAME=STATUSES", help_heading = "Limits")]
     charge_if: Vec<String>,
 
@@ -448,10 +449,10 @@ impl ProxyArgs {
     /// # Errors
     ///
     /// Returns an error if an upstream, a limit or a network is invalid.
-    pub(crate) fn settings(mut self) -> Result<Settings, Failure> {
+    pub(crate) fn settings(mut self) -> Result<ProxySettings, Failure> {
         let file = self.file.take();
         match self.validated() {
-            Ok(settings) => Ok(Settings { config: file, ..settings }),
+            Ok(settings) => Ok(ProxySettings { config: file, ..settings }),
             Err(failure) => Err(match file {
                 Some(file) => file.located(failure),
                 None => failure,
@@ -495,7 +496,7 @@ impl ProxyArgs {
         })
     }
 
-    fn validated(self) -> Result<Settings, Failure> {
+    fn validated(self) -> Result<ProxySettings, Failure> {
         let authority = parse_upstream(&self.upstream)?;
         if self.upstream_http2 && self.host == Some(HostArg::Preserve) {
             return Err(Failure::refused(
@@ -537,7 +538,7 @@ impl ProxyArgs {
             (LogFormatArg::Json, None) => LogFormat::Json(LogKey::random()?),
         };
         let proxies = program::proxies(&limits);
-        Ok(Settings {
+        Ok(ProxySettings {
             config: None,
             listen: self.listen,
             metrics: self.metrics,

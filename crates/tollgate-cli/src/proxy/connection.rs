@@ -21,13 +21,13 @@ use frames::Frames;
 use target::{BodyEnd, Targets};
 
 /// Counts the open connections from each address. An address without open connections has no entry.
-pub(crate) struct Addresses {
+pub(crate) struct AddressCounts {
     open: scc::HashMap<KeyPart<'static>, usize>,
     most: usize,
     ipv6_prefix: u8,
 }
 
-impl Addresses {
+impl AddressCounts {
     /// Creates a counter that allows `most` connections per IPv4 address, and `most` per IPv6
     /// network of the given prefix length.
     pub(crate) fn new(most: usize, ipv6_prefix: u8) -> Arc<Self> {
@@ -36,24 +36,24 @@ impl Addresses {
 
     /// Counts a connection from this address until the returned place is dropped. Returns `None` if
     /// the address already has the maximum number of connections.
-    pub(crate) fn enter(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
+    pub(crate) fn enter(self: &Arc<Self>, ip: IpAddr) -> Option<AddressPlace> {
         let network = KeyPart::address(ip, self.ipv6_prefix);
         match self.open.entry_sync(network.clone()) {
             Entry::Occupied(open) if *open.get() >= self.most => return None,
             Entry::Occupied(mut open) => *open.get_mut() += 1,
             Entry::Vacant(none) => drop(none.insert_entry(1)),
         }
-        Some(Place { addresses: Arc::clone(self), network })
+        Some(AddressPlace { addresses: Arc::clone(self), network })
     }
 }
 
 /// A counted connection from an address. Dropping this value removes the connection from the count.
-pub(crate) struct Place {
-    addresses: Arc<Addresses>,
+pub(crate) struct AddressPlace {
+    addresses: Arc<AddressCounts>,
     network: KeyPart<'static>,
 }
 
-impl Drop for Place {
+impl Drop for AddressPlace {
     fn drop(&mut self) {
         self.addresses.open.remove_if_sync(&self.network, |open| {
             *open -= 1;
@@ -69,8 +69,8 @@ pub(crate) struct Connection {
     targets: Targets,
     frames: Frames,
     activity: Arc<Activity>,
-    _place: Option<Place>,
-    _room: Option<OwnedSemaphorePermit>,
+    _place: Option<AddressPlace>,
+    _permit: Option<OwnedSemaphorePermit>,
     _open: Open,
 }
 
@@ -78,14 +78,14 @@ impl Connection {
     pub(crate) fn new(
         stream: TcpStream,
         activity: Arc<Activity>,
-        place: Option<Place>,
-        room: Option<OwnedSemaphorePermit>,
+        place: Option<AddressPlace>,
+        permit: Option<OwnedSemaphorePermit>,
         metrics: Arc<Metrics>,
     ) -> Self {
         metrics.connections.inc();
         metrics.open_connections.inc();
         let (targets, frames) = (Targets::new(), Frames::new());
-        Self { stream, targets, frames, activity, _place: place, _room: room, _open: Open(metrics) }
+        Self { stream, targets, frames, activity, _place: place, _permit: permit, _open: Open(metrics) }
     }
 
     /// Returns the [`BodyEnd`] of this connection. The service must set it for every request.
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_address_or_ipv6_network_has_as_many_places_as_stated() {
-        let addresses = Addresses::new(2, 64);
+        let addresses = AddressCounts::new(2, 64);
         let enter = |ip: &str| addresses.enter(ip.parse().expect("an address"));
         let held = (enter("192.0.2.1"), enter("::ffff:192.0.2.1"));
         assert!(held.0.is_some() && held.1.is_some() && enter("192.0.2.1").is_none());

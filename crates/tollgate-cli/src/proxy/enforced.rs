@@ -5,7 +5,7 @@ use tollgate_http::{DecisionEvent, RefusalReason};
 
 use super::limits::{self, Limits};
 use super::log_line::RareLine;
-use super::settings::Settings;
+use super::settings::ProxySettings;
 use super::shared::Store;
 use crate::failure::Failure;
 use crate::proxy::telemetry::entry::Noted;
@@ -16,7 +16,7 @@ use crate::proxy::telemetry::entry::Noted;
 ///
 /// Returns the errors of [`limits::build`].
 pub(crate) fn build(
-    settings: &Settings,
+    settings: &ProxySettings,
     store: Option<&Store>,
     running: Option<&Limits>,
     metrics: &tollgate_http::Metrics,

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 
 use super::enforced;
 use super::limits::Limits;
-use super::settings::Settings;
+use super::settings::ProxySettings;
 use super::shared::Store;
 use crate::failure::Failure;
 use crate::proxy::telemetry::access_log::AccessLog;
@@ -33,13 +33,13 @@ pub(crate) const RELOADED: [&str; 11] = [
 ];
 
 /// Reads the settings again.
-pub(crate) type Load = Box<dyn Fn() -> Result<Settings, Failure> + Send>;
+pub(crate) type LoadSettings = Box<dyn Fn() -> Result<ProxySettings, Failure> + Send>;
 
 /// Applies settings to a running proxy.
 pub(crate) struct Reloader {
-    pub(crate) load: Load,
+    pub(crate) load: LoadSettings,
     /// The settings in force.
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<ProxySettings>,
     pub(crate) limits: Arc<ArcSwap<Limits>>,
     pub(crate) store: Option<Store>,
     pub(crate) metrics: Arc<Metrics>,
@@ -48,7 +48,7 @@ pub(crate) struct Reloader {
 
 /// The result of a reload.
 pub(crate) struct Reloaded {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<ProxySettings>,
     /// The limits that were in force before the reload.
     pub(crate) before: Arc<Limits>,
     /// The changed options that take effect only after a restart.
@@ -83,7 +83,7 @@ impl Reloader {
         Ok(Reloaded { settings, before, need_restart })
     }
 
-    fn need_restart(&self, settings: &Settings) -> Vec<String> {
+    fn need_restart(&self, settings: &ProxySettings) -> Vec<String> {
         let (Some(before), Some(now)) = (&self.settings.config, &settings.config) else { return Vec::new() };
         let changed = before.changed(now).into_iter().filter(|option| !RELOADED.contains(option));
         changed.map(str::to_owned).collect()

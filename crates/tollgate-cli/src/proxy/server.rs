@@ -25,13 +25,13 @@ use tower_service::Service;
 
 use crate::proxy::activity::{Activity, Sending, Speaks, Standing};
 use crate::proxy::bad_requests::{BadRequest, BadRequestLimit};
-use crate::proxy::connection::{Addresses, Connection};
+use crate::proxy::connection::{AddressCounts, Connection};
 use crate::proxy::limits::Limits;
 use crate::proxy::linger::Lingering;
 use crate::proxy::problem_details::problem_details;
 use crate::proxy::telemetry::entry::unread_line;
 use crate::proxy::telemetry::exchange::{CountedBody, Exchange, Observer};
-use crate::proxy::upstream::forward::{Answer, Forward};
+use crate::proxy::upstream::forward::{Forward, ResponseBody};
 
 /// How often the proxy pings a silent HTTP/2 client.
 const PING: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ pub(crate) struct Served {
     pub(crate) observer: Arc<Observer>,
 }
 
-type Body = Sending<CountedBody<Either<tollgate_http::Body<Answer>, Answer>>>;
+type Body = Sending<CountedBody<Either<tollgate_http::Body<ResponseBody>, ResponseBody>>>;
 
 impl Served {
     async fn answer(
@@ -96,7 +96,10 @@ impl Served {
     }
 
     /// Answers a request with too many fields, and charges its sender.
-    fn too_large(&self, peer: SocketAddr) -> Response<Either<tollgate_http::Body<Answer>, Answer>> {
+    fn too_large(
+        &self,
+        peer: SocketAddr,
+    ) -> Response<Either<tollgate_http::Body<ResponseBody>, ResponseBody>> {
         let kind = BadRequest::HeadTooLarge;
         self.observer.metrics.bad_request(kind);
         self.bad_requests.charge(peer.ip());
@@ -111,7 +114,7 @@ impl Served {
     async fn forwarded(
         &self,
         request: Request<Lingering>,
-    ) -> Response<Either<tollgate_http::Body<Answer>, Answer>> {
+    ) -> Response<Either<tollgate_http::Body<ResponseBody>, ResponseBody>> {
         let limited = self.limits.load().layer.as_ref().map(|layer| layer.layer(self.forward.clone()));
         // Both services are always ready and never fail.
         let Ok(mut response) = match limited {
@@ -162,17 +165,17 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()>,
 ) -> OpenConnections {
     let open = OpenConnections(watch::channel(()).0);
-    let room = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
-    let addresses = Addresses::new(settings.max_per_address, settings.ipv6_prefix);
+    let permits = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
+    let addresses = AddressCounts::new(settings.max_per_address, settings.ipv6_prefix);
     let server = Arc::new(Server { builder: builder(&settings), service, settings });
     let mut stop = pin!(stop);
     loop {
         let next = async {
             // While no permit is available, clients wait in the listener's queue.
-            let room = Arc::clone(&room).acquire_owned().await;
-            (room, listener.accept().await)
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
         };
-        let (room, accepted) = tokio::select! {
+        let (permit, accepted) = tokio::select! {
             () = &mut stop => return open,
             next = next => next,
         };
@@ -196,7 +199,7 @@ pub(crate) async fn serve(
         // This option only affects latency. A socket that refuses it is about to fail anyway.
         let _ = stream.set_nodelay(true);
         let activity = Activity::new();
-        let stream = Connection::new(stream, Arc::clone(&activity), place, room.ok(), Arc::clone(metrics));
+        let stream = Connection::new(stream, Arc::clone(&activity), place, permit.ok(), Arc::clone(metrics));
         let (server, stopped) = (Arc::clone(&server), open.0.subscribe());
         tokio::spawn(async move { server.serve(stream, peer, activity, stopped).await });
     }

@@ -18,7 +18,7 @@ use crate::proxy::upstream::service::UpstreamSettings;
 
 /// The settings of the proxy.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub(crate) struct ProxySettings {
     /// The file that contains some of the settings.
     pub(crate) config: Option<ConfigFile>,
     pub(crate) listen: SocketAddr,
@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     pub(crate) shutdown_timeout: Duration,
 }
 
-impl Settings {
+impl ProxySettings {
     /// Adds the file name and line number to an error about a setting in the file.
     pub(crate) fn located(&self, failure: Failure) -> Failure {
         match &self.config {

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The operation that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum SignalAction {
     /// SIGHUP, which exists only on Unix.
     Reload,
     /// SIGUSR1, as in nginx. It exists only on Unix.
@@ -43,23 +43,23 @@ impl Signals {
 
     /// Waits for the next signal.
     #[cfg(unix)]
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> SignalAction {
         let Self { reload, reopen_log, end: [interrupt, terminate] } = self;
         tokio::select! {
-            _ = reload.recv() => Asked::Reload,
-            _ = reopen_log.recv() => Asked::ReopenLog,
-            _ = interrupt.recv() => Asked::End,
-            _ = terminate.recv() => Asked::End,
+            _ = reload.recv() => SignalAction::Reload,
+            _ = reopen_log.recv() => SignalAction::ReopenLog,
+            _ = interrupt.recv() => SignalAction::End,
+            _ = terminate.recv() => SignalAction::End,
         }
     }
 
     /// Waits for the next signal, or forever if no signal can arrive.
     #[cfg(not(unix))]
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> SignalAction {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
-        Asked::End
+        SignalAction::End
     }
 
     /// Waits for a signal that ends the proxy. Other signals wait for [`next`](Self::next).

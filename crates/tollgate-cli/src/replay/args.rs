@@ -17,7 +17,7 @@ use tollgate_http::settings::LayerSettings;
 use super::columns;
 #[cfg(feature = "html")]
 use super::decisions::sink::are_same;
-use super::engine::Limits;
+use super::engine::ReplayLimits;
 use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::log::schema::Cost;
@@ -263,7 +263,7 @@ impl ReplayArgs {
         let (layer, file) = self.from_file.take().unzip();
         let fields = self.key.fields()?;
         let cost = self.cost.unwrap_or(Cost::One);
-        let mut limits = Limits {
+        let mut limits = ReplayLimits {
             layer: layer.unwrap_or_default(),
             by_fields: Default::default(),
             fields: fields.len(),
@@ -336,7 +336,7 @@ impl ReplayArgs {
         if cost == Cost::Bytes || has_quota {
             known.push("bytes");
         }
-        let has_names = !all().all(Limits::are_by_fields) || self.duration_unit.is_some();
+        let has_names = !all().all(ReplayLimits::are_by_fields) || self.duration_unit.is_some();
         if has_names
             || all().flat_map(|limits| &limits.layer.limits).any(|limit| limit.name.contains("at once"))
         {
@@ -386,7 +386,7 @@ impl ReplayArgs {
     }
 }
 
-impl Limits {
+impl ReplayLimits {
     /// Sets the limits to those of an option. A limit without a name counts by fields of the log.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Reads requests, with the columns that limits with names need.
 //!
-//! A log that the proxy did not write must have the needed columns. The proxy's own JSON log has
-//! always the same columns. They include the keys and the classes that the limits found, which are
+//! A log that the proxy did not write must have the needed columns. The proxy's own JSON log always
+//! has the same columns. They include the keys and the classes that the limits found, which are
 //! used in place of headers and queries ([`proxy_log`](super::proxy_log)).
 
 use std::net::{IpAddr, SocketAddr};
@@ -67,7 +67,7 @@ pub(crate) enum Content {
 pub(crate) struct Columns {
     records: Records,
     slots: Vec<Slot>,
-    /// Whether a limit reads the method. Otherwise, the method only tells whether a line is a
+    /// Whether a limit reads the method. Otherwise, the method only shows whether a line is a
     /// request.
     reads_method: bool,
     format: Format,

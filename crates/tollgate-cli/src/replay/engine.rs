@@ -1,7 +1,7 @@
 //! Decides the requests of a log, as the proxy would have decided them.
 //!
-//! `tollgate-http` finds the limits that apply to a request, with the request's keys and classes, by
-//! the same code as in the proxy. The engine then calls the limiters itself, at the times of the
+//! `tollgate-http` finds the limits that apply to a request, with the request's keys and classes,
+//! by the same code as in the proxy. The engine then calls the limiters itself, at the times of the
 //! log. A limit that counts by fields of the log (`--key`) takes its key from the line.
 //!
 //! All keys share one clock, which never runs backwards, as in a proxy: a request is judged at its
@@ -34,7 +34,7 @@ use trial::{Applied, Asked, Limiters, Trial};
 
 /// The limits of a replay.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Limits {
+pub(crate) struct ReplayLimits {
     pub(crate) layer: LayerSettings,
     /// The names of the limits that count by fields of the log. Their texts have the key `nothing`.
     pub(crate) by_fields: BTreeSet<String>,
@@ -45,7 +45,7 @@ pub(crate) struct Limits {
     pub(crate) exact_keys: bool,
 }
 
-impl Limits {
+impl ReplayLimits {
     fn is_by_fields(&self, part: &LimitPart) -> bool {
         self.by_fields.contains(&part.text_name)
     }
@@ -56,14 +56,15 @@ impl Limits {
     }
 
     /// Returns whether every limit applies to every request, by fields of the log or by the address
-    /// of the client, so that no request has to be put together.
+    /// of the client, so that the engine does not have to assemble HTTP requests.
     fn are_plain(&self) -> bool {
         let is_plain = |limit| program::is_by_address(limit) || self.by_fields.contains(&limit.name);
         self.layer.except.is_empty() && self.layer.limits.iter().all(is_plain)
     }
 
-    /// Returns a limiter for the layer, which is never called. The engine checks the quotas that
-    /// the proxy does not know: those of limits by fields, and those of costs.
+    /// Returns a limiter for the layer. The layer never calls the limiter. If a proxy could not
+    /// have the limit, because it counts by fields or because requests have costs, the limiter gets
+    /// a quota that is always valid, and only the engine checks the limit's own quota.
     fn uncalled(&self, part: &LimitPart) -> Result<program::LocalLimiter, LayerError> {
         if !self.has_costs && !self.is_by_fields(part) {
             return program::local(&self.layer, part, None);
@@ -175,7 +176,7 @@ impl Engine {
     ///
     /// Returns an error if the algorithm does not accept the limits or, in a comparison, if no
     /// algorithm accepts them.
-    pub(crate) fn new(limits: &Limits, building: &Building<'_>) -> Result<Self, Failure> {
+    pub(crate) fn new(limits: &ReplayLimits, building: &Building<'_>) -> Result<Self, Failure> {
         let unknown = Arc::default();
         let layer = match limits.are_plain() {
             true => None,
@@ -221,7 +222,7 @@ impl Engine {
         })
     }
 
-    /// Returns whether the engine reads the request, and not only the line.
+    /// Returns whether the engine needs HTTP requests, and not only keys and times.
     pub(crate) fn reads_requests(&self) -> bool {
         self.layer.is_some()
     }
@@ -434,7 +435,7 @@ impl Engine {
 
 /// Builds the layer that finds the limits of a request.
 fn layer(
-    limits: &Limits,
+    limits: &ReplayLimits,
     goes_by_record: bool,
     unknown: &Arc<Mutex<BTreeMap<String, UnknownClasses>>>,
 ) -> Result<RateLimitLayer, LayerError> {
@@ -463,11 +464,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the trial of an algorithm. Other algorithms than that of the settings run without a
-/// burst if they have none.
+/// Starts the trial of an algorithm. An algorithm that supports no burst enforces the quotas
+/// without their bursts, unless the settings name this algorithm: a burst is then an error.
 fn trial(
     algorithm: Algorithm,
-    limits: &Limits,
+    limits: &ReplayLimits,
     all: &[Limit],
     own: Option<&KeyQuotas>,
 ) -> Result<Trial, String> {
@@ -483,7 +484,7 @@ fn trial(
         for limit in all {
             // A limit without a key has one state.
             let is_keyed = limit.fields.is_some() || program::key_text(&limit.part).is_some();
-            let max_keys = if is_keyed { program::room(&limit.part, max_keys) } else { 1 };
+            let max_keys = if is_keyed { program::max_keys_of_each_class(&limit.part, max_keys) } else { 1 };
             let mut classes = Vec::new();
             for (class, allowance) in &limit.classes {
                 let allowance = match allowance {
@@ -508,8 +509,8 @@ fn trial(
         }
         Ok(Limiters::new(by_limit, clock))
     };
-    // While a client waits, a limiter may admit one of its requests that costs less, whose key has
-    // got a place of its own, or that is of another class.
+    // While a client waits, a limiter may admit another of its requests: a request that costs less,
+    // that belongs to another class, or whose key has received a place of its own.
     let may_differ =
         limits.has_costs || when_full == WhenFull::Share || all.iter().any(|limit| limit.classes.len() > 1);
     let of_compliant = if may_differ { Some(limiters()?) } else { None };

@@ -45,7 +45,7 @@ impl Keys {
         &self.requests
     }
 
-    /// Returns the number of keys that requests have.
+    /// Returns the number of keys with at least one request.
     pub(crate) fn seen(&self) -> usize {
         self.requests.iter().filter(|&&requests| requests > 0).count()
     }

@@ -4,7 +4,7 @@
 use tollgate_http::program::{self, Fact};
 use tollgate_http::settings::{Allowance, LimitPart};
 
-use super::engine::Limits;
+use super::engine::ReplayLimits;
 use super::settings::ConfigFile;
 use crate::printable::printable;
 
@@ -29,7 +29,11 @@ impl Need {
     /// log and need nothing else. `file` contains the settings that are not arguments, and `parts`
     /// contains the limits' parts. A fact needed by several limits is listed once, under the first
     /// of them.
-    pub(crate) fn all(limits: &Limits, file: Option<&ConfigFile>, parts: &[LimitPart]) -> Option<Vec<Self>> {
+    pub(crate) fn all(
+        limits: &ReplayLimits,
+        file: Option<&ConfigFile>,
+        parts: &[LimitPart],
+    ) -> Option<Vec<Self>> {
         let settings = &limits.layer;
         let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
         let mut needs: Vec<Self> = Vec::new();

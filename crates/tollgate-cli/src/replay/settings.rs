@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tollgate::Quota;
 use tollgate_http::settings::{LayerSettings, LimitText};
 
-use super::engine::Limits;
+use super::engine::ReplayLimits;
 use super::html_settings::HtmlSettings;
 use super::input::Input;
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ impl ConfigFile {
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(crate) inputs: Vec<Input>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ReplayLimits,
     /// The file that contains settings of `limits`.
     pub(crate) file: Option<ConfigFile>,
     /// Whether all algorithms run side by side.
@@ -69,7 +69,7 @@ pub struct Settings {
 pub(crate) struct Against {
     /// The limits as the user wrote them, for the report.
     pub(crate) name: String,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ReplayLimits,
     /// The file that contains `limits`.
     pub(crate) file: Option<ConfigFile>,
 }
@@ -85,7 +85,7 @@ impl Settings {
         let limit = by_fields(&quota.to_string(), "--limit")?;
         Ok(Self {
             inputs: vec![Input::Stdin],
-            limits: Limits {
+            limits: ReplayLimits {
                 by_fields: [limit.name.clone()].into(),
                 layer: LayerSettings { limits: vec![limit], max_keys, ..LayerSettings::default() },
                 fields: wanted.key.len(),

@@ -1,5 +1,5 @@
-//! Finds the request in each line of a log: the key of limits by fields, and what limits with names
-//! read from a request.
+//! Finds the request in each line of a log: the key of limits by fields, and the parts of a request
+//! that limits with names read.
 
 use std::net::IpAddr;
 
@@ -16,15 +16,15 @@ use super::settings::Settings;
 pub(crate) struct Requests {
     /// Reads the key of limits by fields, if there are any.
     key: Option<Records>,
-    /// Reads what other limits need, if there are any.
+    /// Reads the facts that limits with names need, if there are any.
     columns: Option<Box<Columns>>,
     /// A buffer for the key.
     buffer: Vec<u8>,
 }
 
 impl Requests {
-    /// Opens a log. `first` is its first line, and `needs` contains what limits with names need, or
-    /// `None` if there are no such limits.
+    /// Opens a log. `first` is its first line, and `needs` contains the facts that limits with
+    /// names need, or `None` if there are no such limits.
     ///
     /// # Errors
     ///

@@ -230,7 +230,7 @@ fn bytes_are_a_cost_and_a_dash_costs_nothing() {
     let small = [LOG, "--cost", "bytes", "--limit", "100000/min", "--format", "json"];
     let result = &json(&replay(&small))["results"][0];
     assert_eq!(result["too_costly"], 42);
-    // A compliant client is not blamed for what can never pass.
+    // Requests that can never pass are counted apart from the denials of a compliant client.
     let compliant = &result["compliant"];
     assert_eq!(compliant["too_costly"], 42);
     let parts = ["passed", "denied", "withheld", "too_costly"];

@@ -99,7 +99,8 @@ fn a_bad_configuration_is_refused_with_its_reason() {
     }
 }
 
-/// Writes a file of keys or classes, and returns its refusal in a limit by two keys of one part each.
+/// Writes a file of keys or classes, and returns its refusal in a limit by two keys of one part
+/// each.
 fn refused_file(name: &str, words: &str, content: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
@@ -210,7 +211,7 @@ fn no_right_limit_is_refused_or_warned_of() {
 fn a_trusted_proxy_that_does_not_report_its_clients_is_warned_of_once() {
     let config = "limit = [\"a=9/h by ip\"]\ntrust = [\"192.0.2.0/24\"]\nforwarded-field = \"x-real-ip\"";
     let module = Module::load("unreported", config).unwrap();
-    // An untrusted client reports nobody.
+    // The field of an untrusted client is ignored.
     let _ = module.serve(&get("/").from("203.0.113.9:80"));
     assert_eq!(logged("filter unreported"), "");
     (0..2).for_each(|_| drop(module.serve(&get("/"))));

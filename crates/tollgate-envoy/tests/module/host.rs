@@ -238,7 +238,8 @@ impl Stream<'_> {
         Answer { status, headers, body: Vec::new() }
     }
 
-    /// Returns a value as Envoy writes it into a header with `%DYNAMIC_METADATA(tollgate.test:KEY)%`.
+    /// Returns a value as Envoy writes it into a header with
+    /// `%DYNAMIC_METADATA(tollgate.test:KEY)%`.
     fn metadata(&self, wanted: &str) -> String {
         // SAFETY: as above.
         let all = unsafe { &(*self.state).metadata };

@@ -256,7 +256,7 @@ impl LimitSet {
         Verdict::Passed(fields, pending, Permits::default(), passed)
     }
 
-    /// Adds the decisions to a request that is handled, if the layer passes them on.
+    /// Adds the decisions to a request for the handler, if the layer passes them on.
     pub(crate) fn pass_decisions(&self, verdict: &mut Verdict, extensions: &mut Extensions) {
         if let (true, Verdict::Passed(_, _, _, decisions)) = (self.passes_decisions, verdict) {
             decisions.take().unwrap_or_default().add_to(extensions);

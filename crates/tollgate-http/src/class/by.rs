@@ -62,8 +62,8 @@ pub struct ClassBy {
 
 /// Where the name of a class is found.
 pub(crate) enum ClassHow {
-    Extension { name: &'static str, find: Box<Find> },
-    Closure(Box<Find>),
+    Extension { name: &'static str, find: Box<FindClass> },
+    Closure(Box<FindClass>),
     Header { name: HeaderName, trusted: TrustedProxies },
     Listed(Listed),
     Asked(Arc<dyn Lookup>),
@@ -78,7 +78,7 @@ pub(crate) enum ClassOf<'a> {
     Asked(Found),
 }
 
-type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<&'a str> + Send + Sync;
+type FindClass = dyn for<'a> Fn(RequestHead<'a>) -> Option<&'a str> + Send + Sync;
 
 impl ClassBy {
     const fn new(how: ClassHow) -> Self {
@@ -223,7 +223,7 @@ where
 }
 
 /// Boxes a closure. The bounds let the compiler infer the lifetimes of the closure's arguments.
-fn boxed<F>(find: F) -> Box<Find>
+fn boxed<F>(find: F) -> Box<FindClass>
 where
     F: for<'a> Fn(RequestHead<'a>) -> Option<&'a str> + Send + Sync + 'static,
 {

@@ -104,16 +104,16 @@ pub struct ClassLookup<K> {
 }
 
 type Who<K> = dyn Fn(RequestHead<'_>) -> Option<K> + Send + Sync;
-type Ask<K> = dyn Fn(K) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync;
+type Ask<K> = dyn Fn(K) -> Pin<Box<dyn Future<Output = LookupAnswer> + Send>> + Send + Sync;
 /// The answer of the function; `Err` if the function has failed.
-type Answer = Result<Option<String>, ()>;
+type LookupAnswer = Result<Option<String>, ()>;
 
 /// The name of a class, or `None` for the default class.
 pub(crate) type Name = Option<Arc<str>>;
 
 /// A question whose answer several requests may wait for.
-pub(crate) type Question = Shared<Asked>;
-type Asked = Pin<Box<dyn Future<Output = Name> + Send>>;
+pub(crate) type Question = Shared<ClassFuture>;
+type ClassFuture = Pin<Box<dyn Future<Output = Name> + Send>>;
 
 impl<K> ClassLookup<K> {
     /// Creates a lookup from two functions. If `who` returns `None`, no question is asked, and the
@@ -227,17 +227,17 @@ struct Cache<K> {
     ask: Box<Ask<K>>,
     keep: Duration,
     clock: Clock,
-    answers: HashCache<K, State>,
+    answers: HashCache<K, CachedClass>,
 }
 
 /// A key's state in the cache.
-enum State {
+enum CachedClass {
     Known {
         class: Name,
         until: Tick,
     },
     Asking {
-        question: Option<WeakShared<Asked>>,
+        question: Option<WeakShared<ClassFuture>>,
         /// The answer before this question.
         earlier: Name,
     },
@@ -250,14 +250,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Lookup for Cache<K> {
         match self.answers.entry_sync(key.clone()) {
             Entry::Vacant(entry) => {
                 let question = question(&self, key, None);
-                entry.put_entry(State::Asking { question: question.downgrade(), earlier: None });
+                entry.put_entry(CachedClass::Asking { question: question.downgrade(), earlier: None });
                 Found::Asked(question)
             }
             Entry::Occupied(mut entry) => {
                 let earlier = match entry.get() {
-                    State::Known { class, until } if now < *until => return Found::Known(class.clone()),
-                    State::Known { class, .. } => class.clone(),
-                    State::Asking { question, earlier } => {
+                    CachedClass::Known { class, until } if now < *until => {
+                        return Found::Known(class.clone());
+                    }
+                    CachedClass::Known { class, .. } => class.clone(),
+                    CachedClass::Asking { question, earlier } => {
                         match question.as_ref().and_then(WeakShared::upgrade) {
                             Some(question) => return Found::Asked(question),
                             None => earlier.clone(),
@@ -265,7 +267,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Lookup for Cache<K> {
                     }
                 };
                 let question = question(&self, key, earlier.clone());
-                entry.put(State::Asking { question: question.downgrade(), earlier });
+                entry.put(CachedClass::Asking { question: question.downgrade(), earlier });
                 Found::Asked(question)
             }
         }
@@ -278,7 +280,7 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
     let cache = Arc::clone(cache);
-    let asked: Asked = Box::pin(async move {
+    let asked: ClassFuture = Box::pin(async move {
         let asked = key.clone();
         let answer = AssertUnwindSafe(async { (cache.ask)(asked).await }).catch_unwind().await;
         let (class, keep) = match answer {
@@ -295,7 +297,7 @@ impl<K: Hash + Eq> Cache<K> {
     fn learn(&self, key: K, class: &Name, keep: Duration) {
         let keep = u64::try_from(keep.as_nanos()).unwrap_or(u64::MAX);
         let until = Tick::from_nanos(self.clock.now().as_nanos().saturating_add(keep));
-        let known = State::Known { class: class.clone(), until };
+        let known = CachedClass::Known { class: class.clone(), until };
         match self.answers.entry_sync(key) {
             Entry::Occupied(mut entry) => drop(entry.put(known)),
             Entry::Vacant(entry) => drop(entry.put_entry(known)),

@@ -44,9 +44,9 @@ pub enum ForwardedField {
     /// If the header occurs twice, contains a list, or contains anything other than an address, no
     /// key is found, as for an entry of a list that is not an address.
     ///
-    /// With the feature `tracing`, the layer warns of the first request from a trusted proxy without
-    /// the header, unless an earlier request had it: all clients behind such a proxy are one. The
-    /// same holds for the two lists.
+    /// With the feature `tracing`, the layer warns of the first request from a trusted proxy
+    /// without the header, unless an earlier request had it: all clients behind such a proxy share
+    /// one key. The same holds for the two lists.
     ///
     /// The name of one of the two lists selects that list.
     Single(HeaderName),

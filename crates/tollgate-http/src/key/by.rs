@@ -35,10 +35,10 @@ use tollgate::store::ToKey;
 ///
 /// Do not key by a value that a client can choose. A client could invent a new API key, path or
 /// header for each request. The client would then have a new quota each time, and its keys would
-/// leave no room for other clients' keys. It could also name another client's value, and use up that
-/// client's quota. Use such a value only if it is [`known`](Self::known),
-/// verified by an earlier layer ([`extension`](Self::extension)), or combined with the address. In
-/// all other cases, the layer [warns](crate::RateLimitBuilder::warnings) about the limit.
+/// leave no room for other clients' keys. It could also name another client's value, and use up
+/// that client's quota. Use such a value only if it is [`known`](Self::known), verified by an
+/// earlier layer ([`extension`](Self::extension)), or combined with the address. In all other
+/// cases, the layer [warns](crate::RateLimitBuilder::warnings) about the limit.
 ///
 /// A header or parameter is treated as missing if it is empty. If it occurs more than once, the
 /// layer cannot know which value the handler will use. It refuses the request with status 400 and
@@ -63,8 +63,8 @@ pub(crate) enum How {
     PathTemplates(PathTemplates),
     Method,
     Known { how: Box<How>, known: Known },
-    Extension { name: &'static str, find: Box<Find> },
-    Closure(Box<Find>),
+    Extension { name: &'static str, find: Box<FindKey> },
+    Closure(Box<FindKey>),
     Or(Vec<How>),
     And(Vec<How>),
     Nothing,
@@ -94,7 +94,7 @@ const NO_PEER: &str = if cfg!(feature = "axum") {
      `into_make_service_with_connect_info::<SocketAddr>()`; otherwise add a `PeerAddr` to the request's extensions)"
 };
 
-type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync;
+type FindKey = dyn for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync;
 
 impl KeyBy {
     const fn new(how: How) -> Self {
@@ -444,7 +444,7 @@ fn parameter_name(name: &str) -> Result<Box<str>, Fault> {
 }
 
 /// Boxes a closure. The bounds let the compiler infer the lifetimes of the closure's arguments.
-fn boxed<F>(find: F) -> Box<Find>
+fn boxed<F>(find: F) -> Box<FindKey>
 where
     F: for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync + 'static,
 {

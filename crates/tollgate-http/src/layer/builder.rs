@@ -148,9 +148,9 @@ impl RateLimitBuilder {
     /// one key. If this method is called several times, the first extension found in the request
     /// counts.
     ///
-    /// With axum's `Router::nest`, enable the feature `axum` instead, which reads `OriginalUri` after
-    /// all other extensions. (A layer without this feature cannot notice that a router has shortened
-    /// a path.)
+    /// With axum's `Router::nest`, enable the feature `axum` instead, which reads `OriginalUri`
+    /// after all other extensions. (A layer without this feature cannot notice that a router has
+    /// shortened a path.)
     ///
     /// ```
     /// # use http::Uri;
@@ -275,12 +275,12 @@ impl RateLimitBuilder {
     }
 
     /// Passes the decisions to the handler, as the extension [`Decisions`](crate::Decisions) of the
-    /// request. A page can then show how much is left, and a handler can do less if a limit in
+    /// request. A page can then show the remaining quota, and a handler can do less if a limit in
     /// shadow mode is used up.
     ///
     /// Every request that reaches the handler has the extension, even if no limit applied to it.
-    /// With up to four limits, the extension costs two allocations for each request, and a third one
-    /// if the request has no other extension.
+    /// With up to four limits, the extension costs two allocations for each request, and a third
+    /// one if the request has no other extension.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

@@ -78,7 +78,7 @@ pin_project! {
         // The inner service that was ready for the request, and the request body.
         Checking { checking: Checking, next: Option<Box<(S, A)>> },
         Handling { #[pin] handler: S::Future, rest: Option<Rest> },
-        Settling { refunds: Refunds, end: Option<Box<End<S::Response, S::Error>>> },
+        Settling { refunds: Refunds, end: Option<Box<HandlerOutcome<S::Response, S::Error>>> },
         Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
@@ -87,7 +87,7 @@ pin_project! {
 type Rest = (Fields, Option<Box<PendingRefunds>>);
 
 /// The outcome of a handler.
-enum End<R, E> {
+enum HandlerOutcome<R, E> {
     Answered(R, Option<Box<Running>>),
     Failed(E),
     Panicked(Box<dyn Any + Send>),
@@ -127,7 +127,9 @@ where
         match caught(rest.1.is_some(), handler) {
             Ok(handler) => Self::Handling { handler, rest: Some(rest) },
             Err(panic) => match settle(rest.1, None).refunds {
-                Some(refunds) => Self::Settling { refunds, end: Some(Box::new(End::Panicked(panic))) },
+                Some(refunds) => {
+                    Self::Settling { refunds, end: Some(Box::new(HandlerOutcome::Panicked(panic))) }
+                }
                 None => resume_unwind(panic),
             },
         }
@@ -179,9 +181,9 @@ where
                     let settles = rest.as_ref().is_some_and(|(_, pending)| pending.is_some());
                     let end = match caught(settles, || handler.poll(context)) {
                         Ok(Poll::Pending) => return Poll::Pending,
-                        Ok(Poll::Ready(Ok(response))) => End::Answered(response, None),
-                        Ok(Poll::Ready(Err(error))) => End::Failed(error),
-                        Err(panic) => End::Panicked(panic),
+                        Ok(Poll::Ready(Ok(response))) => HandlerOutcome::Answered(response, None),
+                        Ok(Poll::Ready(Err(error))) => HandlerOutcome::Failed(error),
+                        Err(panic) => HandlerOutcome::Panicked(panic),
                     };
                     let (end, refunds) = end.settled(rest.take().unwrap_or_default());
                     match refunds {
@@ -204,7 +206,7 @@ where
     }
 }
 
-impl<B: http_body::Body, E> End<Response<B>, E> {
+impl<B: http_body::Body, E> HandlerOutcome<Response<B>, E> {
     /// Adds the fields to the response and settles the charges. Returns the refunds that the
     /// response must wait for.
     fn settled(mut self, (fields, pending): Rest) -> (Self, Option<Refunds>) {

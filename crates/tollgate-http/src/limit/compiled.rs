@@ -2,8 +2,8 @@
 
 use super::any_limiter::AnyLimiter;
 use super::backend::Backend;
-use super::named::{Charges, Limit, Skips, WhenNoKey};
-use super::request_cost::{Kind, RequestCost};
+use super::named::{ChargeIf, Limit, Skips, WhenNoKey};
+use super::request_cost::{CostKind, RequestCost};
 use crate::class::by::{ClassBy, ClassHow, ClassOf};
 use crate::class::lookup::{Found, Question};
 use crate::error::Fault;
@@ -12,7 +12,7 @@ use crate::key::by::{Finding, How};
 use crate::key::parts::{KeyPart, KeyRef};
 use crate::metrics::{Counts, Metrics};
 use crate::response::refusal::{LimitKind, RefusalReason};
-use crate::settle::response_cost::Checked;
+use crate::settle::response_cost::CheckedCost;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::Quota;
@@ -36,10 +36,10 @@ pub(crate) struct CompiledLimit {
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
     skips: Option<Box<Skips>>,
-    pub(crate) charges: Option<Box<Charges>>,
+    pub(crate) charges: Option<Box<ChargeIf>>,
     pub(crate) keeps_on_error: bool,
     /// How the response reveals the cost; `None` if the charge is final.
-    pub(crate) settle: Option<Arc<Checked>>,
+    pub(crate) settle: Option<Arc<CheckedCost>>,
 }
 
 /// A class of a limit's callers, with its limiter.
@@ -134,7 +134,7 @@ impl CompiledLimit {
                 return Err(Fault::InFlightRule { limit: name, rule });
             }
         }
-        if matches!((&backend, &cost.kind), (AnyLimiter::SharedInFlight(_), kind) if !matches!(kind, Kind::Fixed(1)))
+        if matches!((&backend, &cost.kind), (AnyLimiter::SharedInFlight(_), kind) if !matches!(kind, CostKind::Fixed(1)))
         {
             return Err(Fault::SharedPlaces { limit: name });
         }
@@ -182,7 +182,7 @@ impl CompiledLimit {
     /// nothing.
     fn triggers(&self, backend: &AnyLimiter) -> Result<(), Fault> {
         let limit = || self.name.as_ref().to_owned();
-        let &Kind::Fixed(cost) = &self.cost.kind else {
+        let &CostKind::Fixed(cost) = &self.cost.kind else {
             return if self.cost.has_no_unit() { Err(Fault::ZeroUnit { limit: limit() }) } else { Ok(()) };
         };
         if cost == 0 {

@@ -36,7 +36,7 @@ pub enum WhenNoKey {
 }
 
 pub(crate) type Skips = dyn Fn(RequestHead<'_>) -> bool + Send + Sync;
-pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
+pub(crate) type ChargeIf = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 
 /// A limit in a layer. It has a name, a limiter, and a way to find a request's key.
 ///
@@ -111,7 +111,7 @@ pub struct Limit {
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
     pub(crate) skips: Option<Box<Skips>>,
-    pub(crate) charges: Option<Box<Charges>>,
+    pub(crate) charges: Option<Box<ChargeIf>>,
     pub(crate) keeps_on_error: bool,
     pub(crate) settle: Option<ResponseCost>,
 }

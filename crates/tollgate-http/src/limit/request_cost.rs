@@ -25,18 +25,18 @@ use std::sync::Arc;
 /// ```
 #[must_use]
 pub struct RequestCost {
-    pub(crate) kind: Kind,
+    pub(crate) kind: CostKind,
 }
 
-pub(crate) enum Kind {
+pub(crate) enum CostKind {
     Fixed(u64),
     ContentLength { unit: u64, unknown: u64 },
     Closure(Box<dyn Fn(RequestHead<'_>) -> u64 + Send + Sync>),
-    Estimated { estimator: Arc<Estimator>, asked: Box<Asked> },
+    Estimated { estimator: Arc<Estimator>, asked: Box<FindDeclared> },
 }
 
 /// Finds a request's class, and the maximum costs that the request declares.
-type Asked = dyn for<'a> Fn(RequestHead<'a>) -> (&'a str, Option<u64>) + Send + Sync;
+type FindDeclared = dyn for<'a> Fn(RequestHead<'a>) -> (&'a str, Option<u64>) + Send + Sync;
 
 impl RequestCost {
     /// Charges one token for each `unit` bytes of `Content-Length`, rounded up, and at least one
@@ -49,7 +49,7 @@ impl RequestCost {
     /// let kibibytes = RequestCost::content_length(1024, 64);
     /// ```
     pub const fn content_length(unit: u64, unknown: u64) -> Self {
-        Self { kind: Kind::ContentLength { unit, unknown } }
+        Self { kind: CostKind::ContentLength { unit, unknown } }
     }
 
     /// Charges the number of tokens returned by a closure. If the closure returns 0, the request
@@ -60,7 +60,7 @@ impl RequestCost {
     /// let cost = RequestCost::from_fn(|head| if head.path() == "/search" { 5 } else { 1 });
     /// ```
     pub fn from_fn(cost: impl Fn(RequestHead<'_>) -> u64 + Send + Sync + 'static) -> Self {
-        Self { kind: Kind::Closure(Box::new(cost)) }
+        Self { kind: CostKind::Closure(Box::new(cost)) }
     }
 
     /// Charges the estimate of an [`Estimator`]. If the learned estimate exceeds the limit's
@@ -97,33 +97,33 @@ impl RequestCost {
     where
         F: for<'a> Fn(RequestHead<'a>) -> (&'a str, [Option<u64>; N]) + Send + Sync + 'static,
     {
-        let asked: Box<Asked> = Box::new(move |head| {
+        let asked: Box<FindDeclared> = Box::new(move |head| {
             let (class, declared) = asked(head);
             (class, declared.into_iter().flatten().max())
         });
-        Self { kind: Kind::Estimated { estimator: estimator.into(), asked } }
+        Self { kind: CostKind::Estimated { estimator: estimator.into(), asked } }
     }
 
     /// Returns whether the cost is counted in units of 0 bytes, which is an error.
     pub(crate) fn has_no_unit(&self) -> bool {
-        matches!(self.kind, Kind::ContentLength { unit: 0, .. })
+        matches!(self.kind, CostKind::ContentLength { unit: 0, .. })
     }
 
     /// Returns whether a request without `Content-Length` costs nothing.
     pub(crate) fn is_free_without_length(&self) -> bool {
-        matches!(self.kind, Kind::ContentLength { unknown: 0, .. })
+        matches!(self.kind, CostKind::ContentLength { unknown: 0, .. })
     }
 
     /// Returns the cost of a request in a limit whose capacity is `capacity` tokens.
     pub(crate) fn of(&self, head: RequestHead<'_>, capacity: impl FnOnce() -> u64) -> u64 {
         match &self.kind {
-            Kind::Fixed(tokens) => *tokens,
-            Kind::ContentLength { unit, unknown } => match head.content_length() {
+            CostKind::Fixed(tokens) => *tokens,
+            CostKind::ContentLength { unit, unknown } => match head.content_length() {
                 Some(bytes) => bytes.div_ceil((*unit).max(1)).max(1),
                 None => *unknown,
             },
-            Kind::Closure(cost) => cost(head),
-            Kind::Estimated { estimator, asked } => {
+            CostKind::Closure(cost) => cost(head),
+            CostKind::Estimated { estimator, asked } => {
                 let (class, most) = asked(head);
                 estimator.estimate_within(capacity(), class, most)
             }
@@ -133,14 +133,14 @@ impl RequestCost {
     /// Returns the estimator's class for a request, if there is an estimator.
     pub(crate) fn class(&self, head: RequestHead<'_>) -> Option<usize> {
         match &self.kind {
-            Kind::Estimated { estimator, asked } => Some(estimator.class(asked(head).0)),
-            Kind::Fixed(_) | Kind::ContentLength { .. } | Kind::Closure(_) => None,
+            CostKind::Estimated { estimator, asked } => Some(estimator.class(asked(head).0)),
+            CostKind::Fixed(_) | CostKind::ContentLength { .. } | CostKind::Closure(_) => None,
         }
     }
 
     /// Records the actual cost of a request in this class, if there is an estimator.
     pub(crate) fn learn(&self, class: usize, cost: u64) {
-        if let Kind::Estimated { estimator, .. } = &self.kind {
+        if let CostKind::Estimated { estimator, .. } = &self.kind {
             estimator.learn(class, cost);
         }
     }
@@ -149,17 +149,17 @@ impl RequestCost {
 /// Creates a fixed cost of this number of tokens, at least 1.
 impl From<u64> for RequestCost {
     fn from(tokens: u64) -> Self {
-        Self { kind: Kind::Fixed(tokens) }
+        Self { kind: CostKind::Fixed(tokens) }
     }
 }
 
 impl fmt::Debug for RequestCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Fixed(tokens) => write!(f, "{tokens}"),
-            Kind::ContentLength { unit, unknown } => write!(f, "content_length({unit}, {unknown})"),
-            Kind::Closure(_) => f.write_str("closure"),
-            Kind::Estimated { estimator, .. } => estimator.fmt(f),
+            CostKind::Fixed(tokens) => write!(f, "{tokens}"),
+            CostKind::ContentLength { unit, unknown } => write!(f, "content_length({unit}, {unknown})"),
+            CostKind::Closure(_) => f.write_str("closure"),
+            CostKind::Estimated { estimator, .. } => estimator.fmt(f),
         }
     }
 }

@@ -23,7 +23,7 @@ pin_project! {
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]
-        kind: Kind<B>,
+        kind: BodyKind<B>,
         // This field is declared below the body, so that the body's work ends before the permit is
         // released to another request.
         permits: Permits,
@@ -32,8 +32,8 @@ pin_project! {
 
 pin_project! {
     #[derive(Debug)]
-    #[project = KindPinned]
-    enum Kind<B> {
+    #[project = BodyKindPinned]
+    enum BodyKind<B> {
         Handler { #[pin] body: B },
         // Settles costs as the frames pass.
         Settling { #[pin] body: B, running: Box<Running> },
@@ -46,12 +46,12 @@ pin_project! {
 
 impl<B> Body<B> {
     pub(crate) fn handler(body: B) -> Self {
-        Self { kind: Kind::Handler { body }, permits: Permits::default() }
+        Self { kind: BodyKind::Handler { body }, permits: Permits::default() }
     }
 
     pub(crate) fn refusal(bytes: Bytes) -> Self {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
-        Self { kind: Kind::Refusal { bytes }, permits: Permits::default() }
+        Self { kind: BodyKind::Refusal { bytes }, permits: Permits::default() }
     }
 
     /// Owns these permits until the body has ended or is dropped.
@@ -62,8 +62,8 @@ impl<B> Body<B> {
     /// Returns the name of the limit that cut the response off.
     pub(crate) fn cut_by(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Cut { limit } => Some(limit),
-            Kind::Handler { .. } | Kind::Settling { .. } | Kind::Refusal { .. } => None,
+            BodyKind::Cut { limit } => Some(limit),
+            BodyKind::Handler { .. } | BodyKind::Settling { .. } | BodyKind::Refusal { .. } => None,
         }
     }
 }
@@ -80,7 +80,7 @@ impl<B: http_body::Body> Body<B> {
             // The server announces the length, so no frame can be added.
             running.leave_out_last_words();
         }
-        Self { kind: Kind::Settling { body, running }, permits: Permits::default() }
+        Self { kind: BodyKind::Settling { body, running }, permits: Permits::default() }
     }
 }
 
@@ -110,18 +110,19 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
     }
 }
 
-impl<B: http_body::Body<Data = Bytes>> Kind<B> {
+impl<B: http_body::Body<Data = Bytes>> BodyKind<B> {
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let cut = match self.as_mut().project() {
-            KindPinned::Handler { body } => return body.poll_frame(context),
-            KindPinned::Refusal { bytes } => {
+            BodyKindPinned::Handler { body } => return body.poll_frame(context),
+            BodyKindPinned::Refusal { bytes } => {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
             }
-            KindPinned::Cut { .. } => return Poll::Ready(None),
-            KindPinned::Settling { mut body, running } => match ready!(body.as_mut().poll_frame(context)) {
+            BodyKindPinned::Cut { .. } => return Poll::Ready(None),
+            BodyKindPinned::Settling { mut body, running } => match ready!(body.as_mut().poll_frame(context))
+            {
                 Some(Ok(frame)) => match running.pass(&frame) {
                     Ok(()) => {
                         if body.is_end_stream() {
@@ -140,26 +141,28 @@ impl<B: http_body::Body<Data = Bytes>> Kind<B> {
         };
         let Cut { limit, last_words } = cut;
         // Drops the handler's body, which stops its work.
-        self.set(Kind::Cut { limit });
+        self.set(BodyKind::Cut { limit });
         Poll::Ready(Some(last_words).filter(|words| !words.is_empty()).map(|words| Ok(Frame::data(words))))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Kind::Handler { body } => body.is_end_stream(),
+            BodyKind::Handler { body } => body.is_end_stream(),
             // If another task fills the body, the body may end between two calls. The server must
             // still poll the body to its end, because reaching the end settles the cost.
-            Kind::Settling { body, running } => running.is_settled() && body.is_end_stream(),
-            Kind::Refusal { bytes } => bytes.is_none(),
-            Kind::Cut { .. } => true,
+            BodyKind::Settling { body, running } => running.is_settled() && body.is_end_stream(),
+            BodyKind::Refusal { bytes } => bytes.is_none(),
+            BodyKind::Cut { .. } => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Kind::Handler { body } | Kind::Settling { body, .. } => body.size_hint(),
-            Kind::Refusal { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |it| it.len() as u64)),
-            Kind::Cut { .. } => SizeHint::with_exact(0),
+            BodyKind::Handler { body } | BodyKind::Settling { body, .. } => body.size_hint(),
+            BodyKind::Refusal { bytes } => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |it| it.len() as u64))
+            }
+            BodyKind::Cut { .. } => SizeHint::with_exact(0),
         }
     }
 }

@@ -24,7 +24,7 @@ use std::io::Write;
 use tollgate::Decision;
 
 /// The text of a field, stored on the stack. Longer text is stored on the heap.
-pub(crate) type Text = SmallVec<[u8; 256]>;
+pub(crate) type FieldText = SmallVec<[u8; 256]>;
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -175,7 +175,7 @@ pub(crate) fn rate_limit<'r>(
     decisions: impl Iterator<Item = LimitDecision<'r>>,
     wait: Option<u64>,
 ) -> Option<HeaderValue> {
-    let mut text = Text::new();
+    let mut text = FieldText::new();
     for LimitDecision { limit, decision, .. } in shown(decisions) {
         if !text.is_empty() {
             text.extend_from_slice(b", ");
@@ -186,7 +186,7 @@ pub(crate) fn rate_limit<'r>(
 }
 
 /// Appends the item of a limit with this quoted name to the value of `RateLimit`.
-pub(super) fn put_item(text: &mut Text, quoted: &str, decision: &Decision, wait: Option<u64>) {
+pub(super) fn put_item(text: &mut FieldText, quoted: &str, decision: &Decision, wait: Option<u64>) {
     text.extend_from_slice(quoted.as_bytes());
     put(text, ";r=", decision.remaining());
     let after = if decision.is_allowed() {
@@ -209,12 +209,12 @@ pub(crate) fn scarcest<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -
 
 /// Appends a parameter. The number is capped, because an Integer in structured fields has at most
 /// 15 digits.
-pub(crate) fn put(text: &mut Text, name: &str, number: u64) {
+pub(crate) fn put(text: &mut FieldText, name: &str, number: u64) {
     // Writing into memory cannot fail.
     let _ = write!(text, "{name}{}", number.min(MAX_INTEGER));
 }
 
 /// Converts the text to a field value. Returns `None` if the text is empty.
-pub(crate) fn value(text: &Text) -> Option<HeaderValue> {
+pub(crate) fn value(text: &FieldText) -> Option<HeaderValue> {
     if text.is_empty() { None } else { HeaderValue::from_bytes(text).ok() }
 }

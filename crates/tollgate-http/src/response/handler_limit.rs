@@ -1,7 +1,7 @@
 //! A limit that a handler checks itself, with the fields and the refusals of a layer.
 
 use super::answer;
-use super::fields::{self, Fields, Text};
+use super::fields::{self, FieldText, Fields};
 use super::policy;
 use super::refusal::{LimitKind, Refusal, RefusalReason};
 use super::seconds;
@@ -15,9 +15,9 @@ use tollgate::{Decision, Quota};
 /// The name of a limit that a handler checks itself. It writes the same response fields and
 /// refusals as a [layer](crate::RateLimitLayer).
 ///
-/// A layer checks a request before the handler. Some limits need what only the handler knows, such
-/// as the account in a body or the number of items to process. The handler then asks a limiter
-/// itself:
+/// A layer checks a request before the handler. Some limits need data that only the handler
+/// has, such as the account in a body or the number of items to process. The handler then checks a
+/// limiter itself:
 ///
 /// ```
 /// use http::Response;
@@ -49,8 +49,8 @@ use tollgate::{Decision, Quota};
 /// The quota of an [`InFlight`](tollgate::InFlight) has a period of zero: `Quota::new(8,
 /// Duration::ZERO)` for 8 requests at once.
 ///
-/// If the key is only what the caller claims, such as the account in an unverified body, anyone can
-/// use up the quota of another account: verify it first, or combine it with the address.
+/// If the key is an unverified claim of the caller, such as the account in a body, anyone can use
+/// up the quota of another account. Verify the claim first, or combine it with the address.
 #[derive(Clone, Debug)]
 pub struct HandlerLimit {
     name: Box<str>,
@@ -68,10 +68,11 @@ impl HandlerLimit {
         Ok(Self { name: name.into(), quoted: quoted(name)? })
     }
 
-    /// Adds the fields `RateLimit` and `RateLimit-Policy` to a response. Valid items that the fields
-    /// already have are kept. `quota` is the quota of the limiter, or of the caller's class or key.
+    /// Adds the fields `RateLimit` and `RateLimit-Policy` to a response. Valid items that the
+    /// fields already have are kept. `quota` is the quota of the limiter, or of the caller's class
+    /// or key.
     pub fn write_fields(&self, headers: &mut HeaderMap, quota: Quota, decision: &Decision) {
-        let (mut state, mut policy) = (Text::new(), Text::new());
+        let (mut state, mut policy) = (FieldText::new(), FieldText::new());
         fields::put_item(&mut state, &self.quoted, decision, None);
         policy::put_item(&mut policy, &self.quoted, quota);
         let (rate_limit, policy) = (fields::value(&state), fields::value(&policy));

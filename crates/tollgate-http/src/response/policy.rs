@@ -1,6 +1,6 @@
 //! The field `RateLimit-Policy`, with the current quotas.
 
-use super::fields::{self, Text};
+use super::fields::{self, FieldText};
 use super::seconds::MAX_INTEGER;
 use crate::limit::applicable::ApplicableLimits;
 use crate::limit::compiled::CompiledLimit;
@@ -82,7 +82,7 @@ impl Policy {
 
 /// Writes the field. A quota with a period of 0 belongs to a limit on requests in flight.
 fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderValue> {
-    let mut text = Text::new();
+    let mut text = FieldText::new();
     for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {
         let Some(quota) = quota else { continue };
         if !text.is_empty() {
@@ -94,7 +94,7 @@ fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderVal
 }
 
 /// Appends the item of a limit with this quoted name.
-pub(super) fn put_item(text: &mut Text, quoted: &str, quota: Quota) {
+pub(super) fn put_item(text: &mut FieldText, quoted: &str, quota: Quota) {
     text.extend_from_slice(quoted.as_bytes());
     if quota.period().is_zero() {
         fields::put(text, ";q=", quota.tokens());

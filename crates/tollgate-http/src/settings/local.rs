@@ -52,9 +52,9 @@ impl LocalLimiter {
         when_full: WhenFull,
         clock: Option<&Clock>,
     ) -> Result<Self, (Option<String>, ConfigError)> {
-        let (max_keys, penalty) = (room(part, max_keys), part.penalty);
-        let room = Room { algorithm, max_keys, when_full, clock, penalty };
-        let one = |allowance| One::new(allowance, part.key.is_some(), &room);
+        let (max_keys, penalty) = (max_keys_of_each_class(part, max_keys), part.penalty);
+        let settings = LimiterSettings { algorithm, max_keys, when_full, clock, penalty };
+        let one = |allowance| One::new(allowance, part.key.is_some(), &settings);
         let default = one(part.allowance).map_err(|error| (None, error))?;
         if part.classes.is_empty() {
             return Ok(default.into());
@@ -72,13 +72,13 @@ impl LocalLimiter {
 /// Returns the maximum number of keys of each class. `max_keys` is divided equally among the
 /// classes named in the text. Each class from a file receives the same share, so that a new line in
 /// the file does not change existing classes.
-pub(crate) fn room(part: &LimitPart, max_keys: usize) -> usize {
+pub(crate) fn max_keys_of_each_class(part: &LimitPart, max_keys: usize) -> usize {
     let named = 1 + part.classes.len() - part.from_file;
     (max_keys / named).max(max_keys.min(1))
 }
 
 /// The settings shared by the limiters of all classes.
-struct Room<'c> {
+struct LimiterSettings<'c> {
     algorithm: Algorithm,
     max_keys: usize,
     when_full: WhenFull,
@@ -86,7 +86,7 @@ struct Room<'c> {
     penalty: Option<Duration>,
 }
 
-impl Room<'_> {
+impl LimiterSettings<'_> {
     /// Sets a builder's clock, unless the limits use the default clock.
     fn timed<L: Kind>(&self, builder: Builder<L>) -> Builder<L> {
         match self.clock {
@@ -97,30 +97,30 @@ impl Room<'_> {
 }
 
 impl One {
-    fn new(allowance: Allowance, has_key: bool, room: &Room<'_>) -> Result<Self, ConfigError> {
+    fn new(allowance: Allowance, has_key: bool, settings: &LimiterSettings<'_>) -> Result<Self, ConfigError> {
         let quota = match allowance {
             Allowance::Unlimited => return Ok(Self::Unlimited),
             Allowance::Blocked => return Ok(Self::Blocked),
             Allowance::AtOnce(most) => {
                 // A limit without a key counts all requests under one key.
-                let max_keys = if has_key { room.max_keys } else { 1 };
-                let builder = room.timed(InFlight::<Key>::builder(most)).max_keys(max_keys);
-                return Ok(Self::InFlight(builder.when_full(room.when_full).build()?));
+                let max_keys = if has_key { settings.max_keys } else { 1 };
+                let builder = settings.timed(InFlight::<Key>::builder(most)).max_keys(max_keys);
+                return Ok(Self::InFlight(builder.when_full(settings.when_full).build()?));
             }
             Allowance::Rate(quota) => quota,
         };
         if !has_key {
-            let builder = room.timed(SingleLimiter::builder(quota)).algorithm(room.algorithm);
+            let builder = settings.timed(SingleLimiter::builder(quota)).algorithm(settings.algorithm);
             return Ok(Self::Single(Arc::new(builder.build()?)));
         }
-        let builder = room.timed(Limiter::<Key>::builder(quota)).algorithm(room.algorithm);
-        let builder = builder.max_keys(room.max_keys).when_full(room.when_full);
-        let builder = match room.penalty {
+        let builder = settings.timed(Limiter::<Key>::builder(quota)).algorithm(settings.algorithm);
+        let builder = builder.max_keys(settings.max_keys).when_full(settings.when_full);
+        let builder = match settings.penalty {
             Some(penalty) => builder.penalty(penalty),
             None => builder,
         };
         // An algorithm whose state does not fit into a word requires exact keys.
-        Ok(if room.algorithm == Algorithm::SlidingLog {
+        Ok(if settings.algorithm == Algorithm::SlidingLog {
             Self::Exact(Arc::new(builder.exact_keys().build()?))
         } else {
             Self::Keyed(Arc::new(builder.build()?))
@@ -280,9 +280,9 @@ impl One {
     /// Returns whether both limiters have the same kind of allowance, the same maximum number of
     /// keys and the same penalty.
     fn is_like(&self, other: &Self) -> bool {
-        let room = |one: &Self| one.stats().map(|stats| stats.max_keys);
+        let max_keys = |one: &Self| one.stats().map(|stats| stats.max_keys);
         std::mem::discriminant(self) == std::mem::discriminant(other)
-            && room(self) == room(other)
+            && max_keys(self) == max_keys(other)
             && self.penalty() == other.penalty()
     }
 }

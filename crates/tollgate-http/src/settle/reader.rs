@@ -27,7 +27,7 @@ pub(crate) struct Reader {
     bytes: u64,
     /// The value of `Content-Length`.
     length: Option<u64>,
-    text: Text,
+    text: BufferedText,
     sought: Vec<Sought>,
 }
 
@@ -44,7 +44,7 @@ struct Sought {
 
 /// The part of the body that is buffered until it can be read.
 #[derive(Debug)]
-enum Text {
+enum BufferedText {
     Json(Kept),
     /// The last line of newline-delimited JSON, which may be incomplete.
     Lines(Kept),
@@ -63,7 +63,7 @@ impl Reader {
             }
         }
         let length = number(head.headers(), &CONTENT_LENGTH);
-        Self { bytes: 0, length, text: Text::of(head.headers(), !sought.is_empty()), sought }
+        Self { bytes: 0, length, text: BufferedText::of(head.headers(), !sought.is_empty()), sought }
     }
 
     /// Returns the number of bytes that were read.
@@ -74,8 +74,8 @@ impl Reader {
     /// Returns the number of events read so far, or `None` if the body is not a stream of events.
     pub(crate) fn events(&self) -> Option<u64> {
         match &self.text {
-            Text::Events(events) => Some(events.count()),
-            Text::Json(_) | Text::Lines(_) | Text::Other => None,
+            BufferedText::Events(events) => Some(events.count()),
+            BufferedText::Json(_) | BufferedText::Lines(_) | BufferedText::Other => None,
         }
     }
 
@@ -97,8 +97,8 @@ impl Reader {
     pub(crate) fn read(&mut self, data: &[u8]) {
         self.bytes = self.bytes.saturating_add(data.len() as u64);
         match &mut self.text {
-            Text::Json(kept) => kept.push(data, MOST_KEPT),
-            Text::Lines(line) => {
+            BufferedText::Json(kept) => kept.push(data, MOST_KEPT),
+            BufferedText::Lines(line) => {
                 for (number, part) in data.split(|&byte| byte == b'\n').enumerate() {
                     if number > 0 {
                         look(line.whole(), &mut self.sought);
@@ -107,22 +107,22 @@ impl Reader {
                     line.push(part, MOST_KEPT);
                 }
             }
-            Text::Events(events) => events.read(data, |event| look(event, &mut self.sought)),
-            Text::Other => {}
+            BufferedText::Events(events) => events.read(data, |event| look(event, &mut self.sought)),
+            BufferedText::Other => {}
         }
     }
 
     /// Reads the rest of the text, which is complete only at the end of the body.
     pub(crate) fn end(&mut self) {
         match &mut self.text {
-            Text::Json(kept) | Text::Lines(kept) => look(kept.whole(), &mut self.sought),
-            Text::Events(events) => events.end(|event| look(event, &mut self.sought)),
-            Text::Other => {}
+            BufferedText::Json(kept) | BufferedText::Lines(kept) => look(kept.whole(), &mut self.sought),
+            BufferedText::Events(events) => events.end(|event| look(event, &mut self.sought)),
+            BufferedText::Other => {}
         }
     }
 }
 
-impl Text {
+impl BufferedText {
     fn of(headers: &HeaderMap, looks: bool) -> Self {
         if is_coded(headers) {
             return Self::Other;

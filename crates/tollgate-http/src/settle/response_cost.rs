@@ -92,7 +92,7 @@ use std::fmt;
 /// ```
 #[must_use]
 pub struct ResponseCost {
-    sources: Result<Vec<Source>, Fault>,
+    sources: Result<Vec<CostSource>, Fault>,
     input: Option<RequestCost>,
     cuts: bool,
     last_words: Bytes,
@@ -100,7 +100,7 @@ pub struct ResponseCost {
 
 /// One source of a cost.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum CostSource {
     Header(HeaderName),
     Trailer(HeaderName),
     Json(JsonPath),
@@ -108,14 +108,14 @@ pub(crate) enum Source {
     Bytes { unit: u64 },
 }
 
-impl Source {
+impl CostSource {
     fn is_count(&self) -> bool {
         matches!(self, Self::Events | Self::Bytes { .. })
     }
 }
 
 impl ResponseCost {
-    fn by(source: Result<Source, Fault>) -> Self {
+    fn by(source: Result<CostSource, Fault>) -> Self {
         let sources = source.map(|source| vec![source]);
         Self { sources, input: None, cuts: false, last_words: Bytes::new() }
     }
@@ -127,7 +127,7 @@ impl ResponseCost {
     /// let cost = ResponseCost::header("x-tokens-used");
     /// ```
     pub fn header(name: &str) -> Self {
-        Self::by(header_name(name).map(Source::Header))
+        Self::by(header_name(name).map(CostSource::Header))
     }
 
     /// Reads the cost from a trailer. The trailer must occur once and contain only digits.
@@ -137,7 +137,7 @@ impl ResponseCost {
     /// let cost = ResponseCost::trailer("x-tokens-used");
     /// ```
     pub fn trailer(name: &str) -> Self {
-        Self::by(header_name(name).map(Source::Trailer))
+        Self::by(header_name(name).map(CostSource::Trailer))
     }
 
     /// Reads the cost from a field of the response's JSON. The path to the field consists of names
@@ -166,7 +166,7 @@ impl ResponseCost {
     /// let cost = ResponseCost::json("usage.total_tokens");
     /// ```
     pub fn json(path: &str) -> Self {
-        Self::by(JsonPath::parse(path).map(Source::Json))
+        Self::by(JsonPath::parse(path).map(CostSource::Json))
     }
 
     /// Counts the server-sent events in the body, except for `[DONE]` and events without data.
@@ -180,7 +180,7 @@ impl ResponseCost {
     /// let cost = ResponseCost::json("usage.completion_tokens").or(ResponseCost::events());
     /// ```
     pub fn events() -> Self {
-        Self::by(Ok(Source::Events))
+        Self::by(Ok(CostSource::Events))
     }
 
     /// Counts the bytes of the body. Each `unit` bytes cost one token, rounded up.
@@ -190,7 +190,7 @@ impl ResponseCost {
     /// let kibibytes = ResponseCost::bytes(1024);
     /// ```
     pub fn bytes(unit: u64) -> Self {
-        Self::by(Ok(Source::Bytes { unit }))
+        Self::by(Ok(CostSource::Bytes { unit }))
     }
 
     /// Uses `other` if `self` finds no cost in the response.
@@ -264,19 +264,19 @@ impl ResponseCost {
     }
 
     /// Checks the sources, for the limit with this name.
-    pub(crate) fn checked(self, limit: &str) -> Result<Checked, Fault> {
+    pub(crate) fn checked(self, limit: &str) -> Result<CheckedCost, Fault> {
         let Self { sources, input, cuts, last_words } = self;
         let sources = sources?;
-        let has_no_unit = sources.iter().any(|source| matches!(source, Source::Bytes { unit: 0 }));
+        let has_no_unit = sources.iter().any(|source| matches!(source, CostSource::Bytes { unit: 0 }));
         if has_no_unit || input.as_ref().is_some_and(RequestCost::has_no_unit) {
             return Err(Fault::ZeroUnit { limit: limit.to_owned() });
         }
-        if !sources.iter().any(Source::is_count) && (cuts || input.is_some()) {
+        if !sources.iter().any(CostSource::is_count) && (cuts || input.is_some()) {
             let needs = if cuts { "cut_off" } else { "input" };
             return Err(Fault::CountsNothing { limit: limit.to_owned(), needs });
         }
-        let charges_on_the_way = cuts || sources.first().is_some_and(Source::is_count);
-        Ok(Checked { sources, input, cuts, last_words, charges_on_the_way })
+        let charges_on_the_way = cuts || sources.first().is_some_and(CostSource::is_count);
+        Ok(CheckedCost { sources, input, cuts, last_words, charges_on_the_way })
     }
 }
 
@@ -290,9 +290,9 @@ impl fmt::Debug for ResponseCost {
 
 /// A [`ResponseCost`] that has been checked.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedCost {
     /// The sources in the order of preference.
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<CostSource>,
     pub(crate) input: Option<RequestCost>,
     pub(crate) cuts: bool,
     pub(crate) last_words: Bytes,

@@ -28,7 +28,7 @@
 use super::charges::Charges;
 use super::figure::JsonPath;
 use super::reader::Reader;
-use super::response_cost::{Checked, Source};
+use super::response_cost::{CheckedCost, CostSource};
 use super::shared::SharedHold;
 use crate::check::event::SettleEvent;
 use crate::check::listeners::Listeners;
@@ -68,10 +68,10 @@ pub(crate) struct LimitsAndListeners {
 struct Part {
     limit: usize,
     class: usize,
-    settle: Arc<Checked>,
+    settle: Arc<CheckedCost>,
     /// Whether the limit cuts the response off.
     cuts: bool,
-    held: Held,
+    held: LimitCharges,
     input: u64,
     estimated_as: Option<usize>,
     /// The figures in headers and trailers, one for each source.
@@ -81,7 +81,7 @@ struct Part {
 }
 
 /// The charges of a limit.
-enum Held {
+enum LimitCharges {
     Here(OwnedBound, Charges),
     Shared(SharedHold),
 }
@@ -108,7 +108,7 @@ pub(crate) struct Cut {
 
 /// How a response ended.
 #[derive(Clone, Copy, PartialEq)]
-enum End {
+enum BodyEnd {
     Whole,
     Early,
     /// Cut off by the part with this index.
@@ -128,14 +128,14 @@ impl Running {
         for Reserved { limit, class, limiter, charges, input, estimated_as } in reserved {
             let Some(settle) = &layer.limits[limit].settle else { continue };
             let stated = settle.sources.iter().map(|source| match source {
-                Source::Header(name) => number(head.headers(), name),
+                CostSource::Header(name) => number(head.headers(), name),
                 _ => None,
             });
             let (settle, stated) = (Arc::clone(settle), stated.collect());
             let cuts = settle.cuts && !layer.limits[limit].shadow;
             let held = match limiter {
-                Owned::Here(bound) => Held::Here(bound, charges),
-                Owned::Shared(shared) => Held::Shared(SharedHold::start(shared, charges, cuts)),
+                Owned::Here(bound) => LimitCharges::Here(bound, charges),
+                Owned::Shared(shared) => LimitCharges::Shared(SharedHold::start(shared, charges, cuts)),
             };
             let part = Part { limit, class, settle, cuts, held, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
@@ -149,7 +149,7 @@ impl Running {
             return None;
         }
         let paths = parts.iter().flat_map(|part| &part.settle.sources).filter_map(|source| match source {
-            Source::Json(path) => Some(path.clone()),
+            CostSource::Json(path) => Some(path.clone()),
             _ => None,
         });
         let reader = Reader::new(head, paths);
@@ -200,7 +200,7 @@ impl Running {
     pub(crate) fn end(&mut self) {
         if !self.is_settled {
             self.reader.end();
-            self.settle(if self.lacks_body { End::Early } else { End::Whole });
+            self.settle(if self.lacks_body { BodyEnd::Early } else { BodyEnd::Whole });
         }
     }
 
@@ -237,15 +237,15 @@ impl Running {
     fn charge_here(&mut self, missing: &[(usize, u64)]) -> Result<(), usize> {
         let made: SmallVec<[Option<Decision>; 4]> = {
             let bound = |&(index, tokens): &(usize, u64)| match &self.parts[index].held {
-                Held::Here(bound, _) => Some(Charge::new(bound, tokens)),
-                Held::Shared(_) => None,
+                LimitCharges::Here(bound, _) => Some(Charge::new(bound, tokens)),
+                LimitCharges::Shared(_) => None,
             };
             let mut charges: SmallVec<[Charge<'_>; 4]> = missing.iter().filter_map(bound).collect();
             check_all(&mut charges).map_err(|denied| denied.index().unwrap_or_default())?;
             charges.iter().map(|charge| charge.decision().copied()).collect()
         };
         for (&(index, tokens), made) in missing.iter().zip(made) {
-            if let (Held::Here(_, charges), Some(made)) = (&mut self.parts[index].held, made) {
+            if let (LimitCharges::Here(_, charges), Some(made)) = (&mut self.parts[index].held, made) {
                 charges.add(tokens, made);
             }
         }
@@ -257,14 +257,14 @@ impl Running {
         let part = &self.parts[index];
         let limit = Arc::clone(&self.layer.limits[part.limit].name);
         let last_words = if self.takes_words { part.settle.last_words.clone() } else { Bytes::new() };
-        self.settle(End::Cut(index));
+        self.settle(BodyEnd::Cut(index));
         Cut { limit, last_words }
     }
 
     fn read_trailers(&mut self, trailers: &HeaderMap) {
         for part in &mut self.parts {
             for (source, stated) in part.settle.sources.iter().zip(&mut part.stated) {
-                if let Source::Trailer(name) = source {
+                if let CostSource::Trailer(name) = source {
                     *stated = number(trailers, name);
                 }
             }
@@ -273,22 +273,22 @@ impl Running {
 
     fn awaits_trailers(&self) -> bool {
         let mut sources = self.parts.iter().flat_map(|part| &part.settle.sources);
-        sources.any(|source| matches!(source, Source::Trailer(_)))
+        sources.any(|source| matches!(source, CostSource::Trailer(_)))
     }
 
-    fn settle(&mut self, end: End) {
+    fn settle(&mut self, end: BodyEnd) {
         if mem::replace(&mut self.is_settled, true) {
             return;
         }
         for (index, part) in self.parts.iter().enumerate() {
             let told = match end {
-                End::Whole => part.actual(&self.reader),
-                End::Early | End::Cut(_) => part.at_least(&self.reader),
+                BodyEnd::Whole => part.actual(&self.reader),
+                BodyEnd::Early | BodyEnd::Cut(_) => part.at_least(&self.reader),
             };
-            if let (End::Whole, Some(actual)) = (end, told) {
+            if let (BodyEnd::Whole, Some(actual)) = (end, told) {
                 self.layer.limits[part.limit].learn(part.estimated_as, actual);
             }
-            part.settle(&self.layer, told, end == End::Cut(index));
+            part.settle(&self.layer, told, end == BodyEnd::Cut(index));
         }
     }
 }
@@ -302,7 +302,7 @@ impl Drop for Running {
         if !self.is_settled {
             // The whole JSON text may have passed before the server noticed its end.
             self.reader.end();
-            self.settle(End::Early);
+            self.settle(BodyEnd::Early);
         }
     }
 }
@@ -311,7 +311,7 @@ impl Part {
     /// Returns the figures stated in the response, one for each source. `find` searches the JSON.
     fn figures(&self, find: impl Fn(&JsonPath) -> Option<u64>) -> impl Iterator<Item = Option<u64>> {
         self.settle.sources.iter().zip(&self.stated).map(move |(source, stated)| match source {
-            Source::Json(path) => find(path),
+            CostSource::Json(path) => find(path),
             _ => *stated,
         })
     }
@@ -348,8 +348,8 @@ impl Part {
     /// Reports the count to a shared limit. Returns false if the limit cuts the response off.
     fn spend_shared(&mut self, counted: u64) -> bool {
         match &mut self.held {
-            Held::Shared(hold) if self.settle.charges_on_the_way => hold.spend(counted),
-            Held::Shared(_) | Held::Here(..) => true,
+            LimitCharges::Shared(hold) if self.settle.charges_on_the_way => hold.spend(counted),
+            LimitCharges::Shared(_) | LimitCharges::Here(..) => true,
         }
     }
 
@@ -357,7 +357,7 @@ impl Part {
     /// passes. If the limit does not cut the response off, these are at most the tokens that it has
     /// left. The limit then denies nothing, and counts no denial.
     fn missing_here(&self, counted: u64) -> u64 {
-        let Held::Here(bound, charges) = &self.held else { return 0 };
+        let LimitCharges::Here(bound, charges) = &self.held else { return 0 };
         let missing = counted.saturating_sub(charges.allowance());
         if missing == 0 || !self.settle.charges_on_the_way {
             return 0;
@@ -372,13 +372,13 @@ impl Part {
         let report = layer.report(self.limit, self.class, told, is_cut);
         let cost = told.unwrap_or_else(|| self.held.estimate());
         match &self.held {
-            Held::Here(bound, charges) => report(settle_here(bound, charges, cost)),
-            Held::Shared(hold) => hold.settle(cost, report),
+            LimitCharges::Here(bound, charges) => report(settle_here(bound, charges, cost)),
+            LimitCharges::Shared(hold) => hold.settle(cost, report),
         }
     }
 }
 
-impl Held {
+impl LimitCharges {
     /// Returns the charge for the estimate.
     fn estimate(&self) -> u64 {
         match self {
@@ -420,11 +420,11 @@ impl LimitsAndListeners {
 }
 
 /// Returns the count according to this source, or `None` if the source cannot count this response.
-fn count(source: &Source, reader: &Reader) -> Option<u64> {
+fn count(source: &CostSource, reader: &Reader) -> Option<u64> {
     match source {
-        Source::Events => reader.events(),
-        Source::Bytes { unit } => Some(reader.bytes().div_ceil((*unit).max(1))),
-        Source::Header(_) | Source::Trailer(_) | Source::Json(_) => None,
+        CostSource::Events => reader.events(),
+        CostSource::Bytes { unit } => Some(reader.bytes().div_ceil((*unit).max(1))),
+        CostSource::Header(_) | CostSource::Trailer(_) | CostSource::Json(_) => None,
     }
 }
 

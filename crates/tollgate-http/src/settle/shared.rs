@@ -68,8 +68,7 @@ pub(crate) struct SharedHold {
     capacity: u64,
     /// Whether the limit cuts the stream off.
     cuts: bool,
-    /// The pending request, with the number of tokens that were missing when it was sent.
-    asked: Option<Asked>,
+    pending: Option<PendingCharge>,
     /// Whether the last answer granted all requested tokens. If so, the next request includes a
     /// step ahead.
     looks_ahead: bool,
@@ -77,8 +76,11 @@ pub(crate) struct SharedHold {
     is_denied: bool,
 }
 
-struct Asked {
+/// A charge that the task was asked for and has not answered.
+struct PendingCharge {
+    /// The number of tokens that were missing when the task was asked.
     missing: u64,
+    /// The missing tokens and the step ahead.
     wanted: u64,
     answer: oneshot::Receiver<Option<u64>>,
 }
@@ -91,7 +93,7 @@ impl SharedHold {
         let capacity = shared.limiter.quota().capacity();
         let limiter = std::sync::Arc::clone(&shared.limiter);
         limiter.spawn(Box::pin(keep(shared, charges, cuts, told)));
-        Self { task, estimate, allowance, capacity, cuts, asked: None, looks_ahead: true, is_denied: false }
+        Self { task, estimate, allowance, capacity, cuts, pending: None, looks_ahead: true, is_denied: false }
     }
 
     /// Returns the charge for the estimate.
@@ -111,29 +113,29 @@ impl SharedHold {
         missing = missing.min(self.capacity);
         let step = if self.looks_ahead { (self.allowance / STEP).max(1) } else { 0 };
         let is_due = missing > 0 || self.allowance.saturating_sub(spent) < step / 2;
-        if self.asked.is_some() || !is_due {
+        if self.pending.is_some() || !is_due {
             return true;
         }
         let (sender, answer) = oneshot::channel();
         let ahead = step.min(self.capacity - missing);
-        self.asked = Some(Asked { missing, wanted: missing + ahead, answer });
+        self.pending = Some(PendingCharge { missing, wanted: missing + ahead, answer });
         let is_told = self.task.unbounded_send(Told::Needs { missing, ahead, answer: sender }).is_ok();
         is_told || missing == 0 || !self.cuts
     }
 
     /// Receives the answer, if there is one.
     fn hear(&mut self) {
-        let Some(asked) = &mut self.asked else { return };
-        let granted = match asked.answer.try_recv() {
+        let Some(pending) = &mut self.pending else { return };
+        let granted = match pending.answer.try_recv() {
             Ok(None) => return,
             Ok(Some(granted)) => granted,
             // The task has been dropped.
             Err(oneshot::Canceled) => None,
         };
-        self.looks_ahead = granted == Some(asked.wanted);
-        self.is_denied = granted.is_none() && asked.missing > 0;
+        self.looks_ahead = granted == Some(pending.wanted);
+        self.is_denied = granted.is_none() && pending.missing > 0;
         self.allowance = self.allowance.saturating_add(granted.unwrap_or(0));
-        self.asked = None;
+        self.pending = None;
     }
 
     /// Settles the charges with this cost, without waiting for the result. Must be called only

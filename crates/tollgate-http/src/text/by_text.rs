@@ -10,9 +10,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-struct Text<T>(&'static str, PhantomData<T>);
+struct TextVisitor<T>(&'static str, PhantomData<T>);
 
-impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,7 +34,7 @@ macro_rules! by_text {
 
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str(Text($expected, PhantomData))
+                deserializer.deserialize_str(TextVisitor($expected, PhantomData))
             }
         }
     )*};

@@ -559,7 +559,7 @@ impl fmt::Display for LimitText {
         self.class_by.as_ref().map_or(Ok(()), |by| write!(f, " {by}"))?;
         self.penalty.map_or(Ok(()), |time| {
             let time = period(Quota::new(1, time));
-            // A quota's period lacks its number if the number is 1.
+            // The text of a quota omits the number of its period if the number is 1.
             let one = if time.starts_with(char::is_alphabetic) { "1" } else { "" };
             write!(f, " then pause {one}{time}")
         })

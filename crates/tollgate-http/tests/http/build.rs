@@ -142,7 +142,8 @@ fn names_of_headers_and_parameters_are_names() {
     refused(by(KeyBy::api_key("x api", "key")), &header, ["x api", "letters", "like"]);
     let empty = Fault::QueryName { name: String::new() };
     refused(by(KeyBy::query("")), &empty, ["\"\"", "1 character", "like"]);
-    // No request has such a parameter, so a limit that allows requests without a key would count none.
+    // No request has such a parameter, so a limit that allows requests without a key would count
+    // none.
     for name in ["?api_key", "api_key=", "a&b", "api%5Fkey", "#a", "\"a\""] {
         let fault = Fault::QueryName { name: name.to_owned() };
         refused(by(KeyBy::query(name)), &fault, [&*format!("{name:?}"), "without `?`", "like \"api_key\""]);

@@ -148,14 +148,14 @@ fn a_trusted_proxy_that_does_not_report_its_clients_is_told_once() {
     };
     let client: &[_] = &[("x-real-ip", "9.9.9.9")];
     let limits = &["a=99/h by ip", "b=99/h by header x-a+ip or ip"];
-    // An untrusted peer reports nobody.
+    // The field of an untrusted peer is ignored.
     let warning = "WARN message=the trusted proxy 10.0.0.1 has sent a request without the field `x-real-ip`";
     let all =
         told(&run(limits), &[("9.9.9.9", &[]), ("10.0.0.1", &[]), ("10.0.0.2", &[]), ("10.0.0.2", client)]);
     assert!(all.len() == 1 && all[0].starts_with(warning), "{all:?}");
     // A proxy may send requests of its own after it has reported a client.
     assert_eq!(told(&run(limits), &[("10.0.0.1", client), ("10.0.0.1", &[])]), [""; 0]);
-    // A limit that does not read addresses lacks nothing.
+    // A limit that does not read addresses does not need the field.
     assert_eq!(told(&run(&["a=99/h by nothing"]), &[("10.0.0.1", &[])]), [""; 0]);
 }
 

@@ -198,7 +198,7 @@ fn a_field_with_one_address_names_the_client_if_its_sender_is_trusted() {
             (" 9.9.9.9:80 ", "9.9.9.9"),
             ("::ffff:9.9.9.9", "9.9.9.9"),
             ("[2001:DB8::9]:443", "2001:db8::9"),
-            // A trusted address may be the client, too.
+            // The client may also have a trusted address.
             ("10.0.0.7", "10.0.0.7"),
         ] {
             assert_eq!(of(&[spelled]), some(address), "{spelled}");
@@ -208,7 +208,7 @@ fn a_field_with_one_address_names_the_client_if_its_sender_is_trusted() {
         for lines in [&["unknown"][..], &["9.9.9.9, 8.8.8.8"], &["9.9.9.9", "8.8.8.8"], &["for=9.9.9.9"]] {
             assert_eq!(of(lines), None, "{lines:?}");
         }
-        // The lists do not count.
+        // The lists are ignored.
         let request = from(PROXY, "/", &[("X-Forwarded-For", "1.1.1.1"), ("Forwarded", "for=1.1.1.1")]);
         assert_eq!(client("x-real-ip".parse().unwrap(), proxies, &request), some(PROXY));
     }

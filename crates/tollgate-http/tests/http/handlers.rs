@@ -134,7 +134,8 @@ fn a_handler_writes_the_fields_and_the_refusals_of_a_layer() {
     assert_eq!((&problem["retry_after"], &problem["violated-policies"]), (&60.into(), &["exports"].into()));
     assert_eq!(problem["detail"], "rate limit \"exports\" exceeded: retry after 60 seconds");
     assert_eq!(refused.header("ratelimit"), Some("\"exports\";r=0;t=60, \"all\";r=0;t=1800"));
-    // The layer has no token for the next request, and extends the wait as for a refusal of its own.
+    // The layer has no token for the next request, and extends the wait as for a refusal of its
+    // own.
     assert_eq!(refused.header("retry-after"), Some("1800"));
 }
 

@@ -206,8 +206,8 @@ fn a_refused_client_stays_refused_for_its_penalty() {
         let first = login("192.0.2.1");
         assert_eq!((first.status.as_u16(), first.header("retry-after")), (429, Some("600")));
         assert!(first.json()["detail"].as_str().unwrap().contains("exceeded: retry after 600 seconds"));
-        // The quota has refilled, but the penalty lasts. A request during the penalty does not extend
-        // it.
+        // The quota has refilled, but the penalty lasts. A request during the penalty does not
+        // extend it.
         site.clock.advance(Duration::from_secs(599));
         let second = login("192.0.2.1");
         assert_eq!((second.status.as_u16(), second.header("retry-after")), (429, Some("1")));

@@ -5,25 +5,22 @@ use crate::in_flight::SharedInFlight;
 use crate::limiter::SharedLimiter;
 use crate::name::StoreKey;
 use crate::stats::{ClientStats, SharedStats};
-use std::future::Future;
-use std::pin::Pin;
+use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tollgate::{Decision, Denied, Quota};
 use tollgate_http::{AsyncInFlight, AsyncLimiter, AsyncPermit, Backend, Figure, Key};
 
-type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
 impl AsyncLimiter for SharedLimiter<Key> {
-    fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Answer<'a, Decision> {
+    fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> BoxFuture<'a, Decision> {
         Box::pin(Self::check_n(self, key, cost))
     }
 
-    fn refund_n<'a>(&'a self, key: &'a Key, decision: &'a Decision, tokens: u64) -> Answer<'a, ()> {
+    fn refund_n<'a>(&'a self, key: &'a Key, decision: &'a Decision, tokens: u64) -> BoxFuture<'a, ()> {
         Box::pin(Self::refund_n(self, key, decision, tokens))
     }
 
-    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Answer<'a, u64> {
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> BoxFuture<'a, u64> {
         Box::pin(Self::force(self, key, tokens))
     }
 
@@ -33,7 +30,7 @@ impl AsyncLimiter for SharedLimiter<Key> {
 
     /// Runs the task in the current runtime, which also sends requests to the store. Without a
     /// runtime, no request was ever sent to the store, so the task is dropped.
-    fn spawn(&self, task: Answer<'static, ()>) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(task);
         }
@@ -52,7 +49,7 @@ impl AsyncLimiter for SharedLimiter<Key> {
 }
 
 impl AsyncInFlight for SharedInFlight<Key> {
-    fn acquire<'a>(&'a self, key: &'a Key) -> Answer<'a, Result<AsyncPermit, Denied>> {
+    fn acquire<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<AsyncPermit, Denied>> {
         Box::pin(async move {
             let permit = Self::acquire(self, key).await?;
             Ok(AsyncPermit { decision: *permit.decision(), guard: Box::new(permit) })

@@ -14,8 +14,8 @@ use tollgate_wait::{NextWaiter, Turn, Waitable};
 impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedLimiter<K> {
     type Turn = Turn;
 
-    /// A leaky queue is charged when the request may start, because a charge for a later start would
-    /// leave a gap if the caller gave up.
+    /// A leaky queue is charged when the request may start, because a charge for a later start
+    /// would leave a gap if the caller gave up.
     async fn take(&self, key: &K, cost: u64, _: NextWaiter<'_>) -> Result<Turn, Decision> {
         if self.is_leaky_queue() && cost > 0 {
             let later = Self::peek_n(self, key, cost).await;

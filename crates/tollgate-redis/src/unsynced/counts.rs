@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tollgate::{Decision, DecisionSource, Limiter, Tick};
 
-pub(crate) struct State {
+pub(crate) struct UnsyncedState {
     pub(crate) core: Arc<Core>,
     pub(crate) script: Script,
     /// This machine's identity in the store. Each process has its own identity.
@@ -74,7 +74,7 @@ impl Deref for Counted {
     }
 }
 
-impl State {
+impl UnsyncedState {
     /// Returns the microseconds since the limiter was built.
     pub(crate) fn elapsed(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)

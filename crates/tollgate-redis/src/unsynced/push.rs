@@ -1,7 +1,7 @@
 //! Pushes counts to the store. One task pushes the counts in batches, and repeats each push until
 //! the store confirms the counts.
 
-use super::counts::{Counted, State};
+use super::counts::{Counted, UnsyncedState};
 use crate::core::Request;
 use crate::scripts::script::{Call, Failure, Reply};
 use crate::stats::Event;
@@ -22,7 +22,7 @@ pub(crate) const GRACE_MS: u64 = 1000;
 /// The right to push a count. Dropping this value queues the count again if the store has not
 /// confirmed the count.
 pub(crate) struct PushPermit<'s> {
-    state: &'s State,
+    state: &'s UnsyncedState,
     count: &'s Arc<Counted>,
     answered: bool,
 }
@@ -30,7 +30,7 @@ pub(crate) struct PushPermit<'s> {
 impl<'s> PushPermit<'s> {
     /// Creates the permit for a caller that has acquired the right with
     /// [`Count::push`](crate::words::count::Count::push).
-    pub(crate) fn new(state: &'s State, count: &'s Arc<Counted>) -> Self {
+    pub(crate) fn new(state: &'s UnsyncedState, count: &'s Arc<Counted>) -> Self {
         Self { state, count, answered: false }
     }
 }
@@ -58,7 +58,7 @@ pub(crate) enum PushOutcome {
     Unanswered,
 }
 
-impl State {
+impl UnsyncedState {
     pub(crate) fn enqueue(&self, count: &Arc<Counted>) {
         if count.enqueue() {
             self.dirty.push(Arc::clone(count));
@@ -314,7 +314,7 @@ impl CountsReply {
 }
 
 /// The task that pushes counts. It ends with the limiter.
-struct PushTask(Weak<State>);
+struct PushTask(Weak<UnsyncedState>);
 
 impl PushTask {
     async fn run(self) {

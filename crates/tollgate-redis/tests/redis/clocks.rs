@@ -170,7 +170,7 @@ fn a_pause_goes_back_with_the_servers_clock() {
             for _ in 0..2 {
                 let denied = limiter.check("alice").await;
                 let wait = denied.retry_after().unwrap();
-                assert_eq!((denied.is_allowed(), denied.source()), (false, DecisionSource::Store));
+                assert_eq!((denied.is_allowed(), denied.source()), (false, DecisionSource::Pause));
                 assert!(wait <= pause + 2 * period, "{algorithm}: {wait:?}");
                 assert!(wait + since.elapsed() >= pause, "{algorithm}: {wait:?}");
             }

@@ -568,7 +568,8 @@ fn a_machine_alone_is_charged_for_all_that_its_work_has_cost() {
                 let mut spent = 0;
                 for _ in 0..30 {
                     let Ok(held) = limiter.reserve(&key, random.u64(1..=3)).await else { continue };
-                    // Some work costs more than its estimate, and more than this machine has leased.
+                    // Some work costs more than its estimate, and more than this machine has
+                    // leased.
                     let actual = if random.bool() { 3 } else { random.u64(3..=60) };
                     let settled = held.commit(actual).await;
                     assert_eq!(settled.charged, actual.min(186 - spent), "{key}: {spent} + {actual}");

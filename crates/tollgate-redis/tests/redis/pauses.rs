@@ -171,7 +171,8 @@ fn leases_and_unsynchronized_counts_have_the_penalty() {
             };
             assert!(matches!(denied.source(), DecisionSource::Store | DecisionSource::Lease), "{denied:?}");
             assert_eq!(denied.retry_after(), Some(MINUTE), "{denied:?}");
-            // A full second would refill the quota, and each of these denials could extend the pause.
+            // A full second would refill the quota, and each of these denials could extend the
+            // pause.
             let ends = Instant::now() + MINUTE;
             tokio::time::sleep(Duration::from_millis(1_100)).await;
             for _ in 0..20 {

@@ -28,14 +28,14 @@ pub fn body(data: &[u8]) {
     // Other targets test refused quotas.
     if is_exact {
         let Ok(limiter) = builder.exact_keys().build() else { return };
-        Run::new(input, &limiter, clock, algorithm, quota, grace).all();
+        LimiterRun::new(input, &limiter, clock, algorithm, quota, grace).all();
     } else {
         let Ok(limiter) = builder.build() else { return };
-        Run::new(input, &limiter, clock, algorithm, quota, grace).all();
+        LimiterRun::new(input, &limiter, clock, algorithm, quota, grace).all();
     }
 }
 
-struct Run<'r, S> {
+struct LimiterRun<'r, S> {
     input: Input<'r>,
     limiter: &'r Limiter<u8, S>,
     clock: ManualClock,
@@ -49,7 +49,7 @@ struct Run<'r, S> {
     charges: Vec<(u8, Decision, Option<Decision>)>,
 }
 
-impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
+impl<'r, S: Store + Accepts<u8>> LimiterRun<'r, S> {
     fn new(
         input: Input<'r>,
         limiter: &'r Limiter<u8, S>,

@@ -29,7 +29,7 @@ pub fn quota(input: &mut Input<'_>) -> Quota {
     if input.below(2) == 0 { quota } else { quota.burst(input.number()) }
 }
 
-struct Run<'d> {
+struct RuleRun<'d> {
     input: Input<'d>,
     algorithm: Algorithm,
     rule: AnyRule,
@@ -60,7 +60,7 @@ pub fn body(data: &[u8]) {
     let interval = period / quota.tokens();
     let word = Word::FRESH;
     let mut run =
-        Run { input, algorithm, rule, oracle, word, period, interval, now: 0, latest: 0, retry_at: 0 };
+        RuleRun { input, algorithm, rule, oracle, word, period, interval, now: 0, latest: 0, retry_at: 0 };
     for _ in 0..CALLS {
         if run.input.is_empty() {
             return;
@@ -69,7 +69,7 @@ pub fn body(data: &[u8]) {
     }
 }
 
-impl Run<'_> {
+impl RuleRun<'_> {
     fn step(&mut self) {
         self.now = match self.input.below(8) {
             0 | 1 => self.now,

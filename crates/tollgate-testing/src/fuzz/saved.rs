@@ -1,5 +1,6 @@
 //! Runs a fuzz target's body on the saved inputs and on thousands of variations of them.
 
+use crate::race::Random;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -15,18 +16,12 @@ impl Drop for Tried<'_> {
     }
 }
 
-/// A linear congruential generator (Knuth, MMIX). Only its high bits are used.
-struct Random(u64);
+fn below(random: &mut Random, limit: usize) -> usize {
+    usize::try_from(random.below(limit as u64)).unwrap_or(0)
+}
 
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap_or(0) % limit
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.below(256).to_le_bytes()[0]
-    }
+fn byte(random: &mut Random) -> u8 {
+    below(random, 256).to_le_bytes()[0]
 }
 
 /// Runs `body` on each saved input for `target`, and then on `more` inputs that are random or
@@ -41,11 +36,11 @@ pub fn try_all(target: &str, body: impl Fn(&[u8]), more: usize) {
         let tried = Tried(target, data);
         body(tried.1);
     }
-    let mut random = Random(1);
+    let random = &mut Random(1);
     for _ in 0..more {
-        let data = match random.below(4) {
-            0 => (0..random.below(400)).map(|_| random.byte()).collect(),
-            _ => variation(&mut random, &saved),
+        let data = match below(random, 4) {
+            0 => (0..below(random, 400)).map(|_| byte(random)).collect(),
+            _ => variation(random, &saved),
         };
         let tried = Tried(target, &data);
         body(tried.1);
@@ -54,13 +49,13 @@ pub fn try_all(target: &str, body: impl Fn(&[u8]), more: usize) {
 
 /// Returns the start of one input followed by the end of another, with some bytes changed.
 fn variation(random: &mut Random, saved: &[Vec<u8>]) -> Vec<u8> {
-    let (one, other) = (&saved[random.below(saved.len())], &saved[random.below(saved.len())]);
-    let (end, begin) = (random.below(one.len() + 1), random.below(other.len() + 1));
+    let (one, other) = (&saved[below(random, saved.len())], &saved[below(random, saved.len())]);
+    let (end, begin) = (below(random, one.len() + 1), below(random, other.len() + 1));
     let mut data = [&one[..end], &other[begin..]].concat();
-    for _ in 0..random.below(6) {
+    for _ in 0..below(random, 6) {
         if !data.is_empty() {
-            let at = random.below(data.len());
-            data[at] = random.byte();
+            let at = below(random, data.len());
+            data[at] = byte(random);
         }
     }
     data

@@ -19,7 +19,7 @@
 //!    of 100 left in six hours, ten requests take ten seconds, and not twelve minutes. Within a
 //!    second, the response to one request usually arrives before the next request is sent, so each
 //!    process notices when half of the quota is left, and then returns to the average rate. The
-//!    processes overdraw this half only if they are more than it has tokens.
+//!    processes overdraw this half only if there are more processes than tokens in it.
 //! 4. *Even.* Requests are sent no faster than the quota's average rate once the time of the
 //!    remaining amount has passed, or if a response contains a quota but no remaining amount. Any
 //!    interval as long as the window then contains at most as many requests as the quota.
@@ -168,8 +168,8 @@ impl Known {
             return pause;
         }
         let spacing = self.spacing(now);
-        // As the remaining amount grows, the spacing shrinks to the even spacing. As it is spent, the
-        // spacing grows to the even spacing when half of the quota remains.
+        // As the remaining amount grows, the spacing shrinks to the even spacing. As it is spent,
+        // the spacing grows to the even spacing when half of the quota remains.
         let even = if self.tokens.is_some() { self.even() } else { spacing };
         let ample = if spacing < even { before.min(self.above_half(now)) } else { 0 };
         let queued = times(spacing, ample).saturating_add(times(even, before - ample));

@@ -23,12 +23,12 @@ pub(super) type PaceId = u64;
 
 #[derive(Debug)]
 pub(super) struct Paces {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<PaceShard>]>,
     seed: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+struct PaceShard {
     paces: HashMap<PaceId, Pace>,
     /// The pause of all keys.
     pause: Pause,
@@ -48,7 +48,7 @@ impl Paces {
     /// Reads or changes the pace of a key, if the key has one or all keys are paused. An ended pace
     /// is removed.
     pub(super) fn known<R>(&self, id: PaceId, now: Tick, change: impl FnOnce(&mut Pace) -> R) -> Option<R> {
-        self.shard(id, |Shard { paces, pause }| {
+        self.shard(id, |PaceShard { paces, pause }| {
             let mut without = Pace::default();
             let pace = match paces.get_mut(&id) {
                 Some(pace) => pace,
@@ -75,7 +75,7 @@ impl Paces {
         now: Tick,
         change: impl FnOnce(&mut Pace) -> R,
     ) -> R {
-        self.shard(id, |Shard { paces, .. }| {
+        self.shard(id, |PaceShard { paces, .. }| {
             let room = max_keys.div_ceil(self.shards.len());
             if !paces.contains_key(&id) && paces.len() >= room {
                 paces.retain(|_, pace| !pace.is_over(now));
@@ -107,7 +107,7 @@ impl Paces {
 
     /// Locks a shard and applies `change` to it. Poison is ignored, because no panic leaves a shard
     /// half changed.
-    fn shard<R>(&self, id: PaceId, change: impl FnOnce(&mut Shard) -> R) -> R {
+    fn shard<R>(&self, id: PaceId, change: impl FnOnce(&mut PaceShard) -> R) -> R {
         let shard = &self.shards[(id % SHARDS) as usize];
         change(&mut shard.lock().unwrap_or_else(PoisonError::into_inner))
     }

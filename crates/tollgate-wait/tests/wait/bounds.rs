@@ -70,8 +70,8 @@ fn a_table_without_a_place_is_told() {
     assert_eq!(refused, Some(WaitError::NoRetryTime));
 }
 
-/// Waiters in front and behind, with and without a maximum wait, are woken by the closing thread, and
-/// not by their timers. Later callers find the queue closed, even if a token is available.
+/// Waiters in front and behind, with and without a maximum wait, are woken by the closing thread,
+/// and not by their timers. Later callers find the queue closed, even if a token is available.
 fn close_with_waiters<L: Waitable<u64> + 'static>(limiter: L) {
     let (mut simulation, hour) = (Simulation::new(3), Duration::from_secs(3_600));
     let queue = WaitQueue::with_sleep(limiter, simulation.sleeper()).recheck(hour).patience(hour);

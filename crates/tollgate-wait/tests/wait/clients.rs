@@ -316,8 +316,9 @@ async fn a_refusal_in_a_body_is_learned_by_the_number_of_its_request() {
 #[derive(Clone)]
 struct ErrorText(&'static str);
 
-/// Refusals that are no 429 are sent again after their times. The function of the limiter reads the
-/// text of the error, which a service below the layer has read from the body.
+/// Requests that are refused with other statuses than 429 are resent after their times. The
+/// function of the limiter reads the text of the error, which a service below the layer has read
+/// from the body.
 #[tokio::test(start_paused = true)]
 async fn the_layer_repeats_what_a_function_calls_a_refusal() {
     let clock = ManualClock::new();

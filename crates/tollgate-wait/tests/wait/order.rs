@@ -69,7 +69,7 @@ fn five_a_second_start_whoever_hangs_up() {
     assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
 }
 
-/// 1,400 waiters with random costs, such as the bodies of requests, of which 700 leave at random
+/// 1,400 waiters have random costs, such as those of request bodies. 700 of them leave at random
 /// times. The others take exactly their own costs, without a gap.
 #[test]
 fn waiters_that_leave_a_long_line_take_no_token() {

@@ -422,8 +422,8 @@ fn an_overloaded_server_is_left_alone_for_longer_each_time() {
     assert_eq!(queue.limiter().paused_for(&7), ms(7_000));
 }
 
-/// The keys are routes of a server. A refusal that is global pauses all of them, and the others keep
-/// to their own paces otherwise.
+/// The keys are routes of a server. A refusal that is global pauses all of them, and the others
+/// keep to their own paces otherwise.
 #[test]
 fn a_global_refusal_pauses_every_key() {
     let mut simulation = Simulation::new(1);
@@ -482,7 +482,7 @@ fn a_total_of_tokens_that_is_used_up_pauses_until_its_reset() {
     assert_eq!(queue.limiter().paused_for(&7), ms(0));
     queue.limiter().learn(&7, &left("0", "16000"), 0);
     assert_eq!((queue.limiter().paused_for(&7), wait(&queue)), (ms(21_000), ms(21_000)));
-    // The used and the total amount of calls are known, but not when more are possible.
+    // The field states the used and the total number of calls, but not when more are possible.
     queue.limiter().learn(&8, &answer(200, &[("x-shopify-shop-api-call-limit", "40/40")]), 0);
     assert_eq!(queue.limiter().paused_for(&8), ms(0));
 }

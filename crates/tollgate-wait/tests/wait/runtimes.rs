@@ -34,8 +34,8 @@ fn threads_wait_for_their_turns() {
     assert_eq!(queues.waiting(), 0);
 }
 
-/// Far more threads than the quota can serve in time. The threads that are refused sleep for as long
-/// as their error says, so they use hardly any processor time.
+/// Far more threads than the quota can serve in time. The threads that are refused sleep for as
+/// long as their error says, so they use hardly any processor time.
 #[test]
 fn eighty_threads_with_short_patience_use_little_processor_time() {
     let queue = WaitQueue::new(SingleLimiter::builder(Quota::per_second(20).burst(1)).build().unwrap());

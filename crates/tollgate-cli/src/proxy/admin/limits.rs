@@ -28,10 +28,15 @@ use crate::proxy::limits::{AnyLimiter, Limits, allowances, is_shadow, of_class};
 use crate::proxy::problem_details::problem_details;
 use crate::proxy::shared::SharedLimit;
 
-type Answer = Response<Full<Bytes>>;
+/// A response of the server for operators.
+pub(super) type AdminResponse = Response<Full<Bytes>>;
 
 /// Describes the limits that `is_meant` selects.
-pub(super) fn list(limits: &Limits, metrics: &Metrics, is_meant: impl Fn(&LimitPart) -> bool) -> Answer {
+pub(super) fn list(
+    limits: &Limits,
+    metrics: &Metrics,
+    is_meant: impl Fn(&LimitPart) -> bool,
+) -> AdminResponse {
     let meant = limits.iter().filter(|(limit, _)| is_meant(limit));
     let all = meant.map(|(limit, limiter)| describe(&limits.settings, metrics, limit, limiter));
     super::json(StatusCode::OK, &json!({ "limits": all.collect::<Vec<Value>>() }))
@@ -71,7 +76,7 @@ pub(super) async fn answer(
     name: &str,
     key: Option<(&str, Option<&str>)>,
     reset: bool,
-) -> Answer {
+) -> AdminResponse {
     let name = match decoded(name) {
         Ok(name) => name,
         Err(why) => return problem_details(StatusCode::BAD_REQUEST, &why),
@@ -205,13 +210,13 @@ fn which(limit: &LimitPart, query: &str) -> Result<Which, String> {
     Ok(which)
 }
 
-fn done() -> Answer {
+fn done() -> AdminResponse {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
-fn state(name: &str, class: Option<&str>, peeked: &Decision) -> Answer {
+fn state(name: &str, class: Option<&str>, peeked: &Decision) -> AdminResponse {
     // While requests are in flight, the time until the reset is unknown.
     let reset_after = Some(peeked.reset_after()).filter(|time| *time < Duration::MAX);
     let body = json!({

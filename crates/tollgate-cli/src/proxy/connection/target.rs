@@ -191,7 +191,7 @@ enum Place {
     /// In a target, after a question mark.
     Query,
     /// In the rest of a head.
-    Fields(Line),
+    Fields(LinePosition),
     /// After a head, until the service reports how the body ends.
     HeadEnd,
     /// In a body with this many bytes left.
@@ -203,7 +203,7 @@ enum Place {
 
 /// The position in a line of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum LinePosition {
     Within,
     /// After the line feed of the previous line.
     Begun,
@@ -279,7 +279,7 @@ impl Place {
         let rest = &bytes[end..];
         match rest.first() {
             Some(b'?') => (end + 1, Self::Query),
-            Some(b' ') => (end + 1, Self::Fields(Line::Within)),
+            Some(b' ') => (end + 1, Self::Fields(LinePosition::Within)),
             Some(byte) if ends_target(*byte) => (bytes.len(), Self::Beyond),
             _ => {
                 let characters = rest.iter().position(u8::is_ascii).unwrap_or(rest.len());
@@ -324,7 +324,7 @@ impl Place {
     }
 }
 
-impl Line {
+impl LinePosition {
     fn after(mut self, bytes: &[u8]) -> (usize, Place) {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {

@@ -26,13 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const BUFFER: usize = 1 << 16;
 
 /// A file or standard output.
-pub(crate) type Output = Box<dyn Write + Send>;
+pub(crate) type LogOutput = Box<dyn Write + Send>;
 
 /// A message to the [`Writer`].
 enum Order {
     Write(Vec<u8>),
     /// Write all later lines to this output.
-    WriteTo(Output),
+    WriteTo(LogOutput),
     End,
 }
 
@@ -83,18 +83,18 @@ impl AccessLog {
     /// # Errors
     ///
     /// Returns an error if the file cannot be opened.
-    pub(crate) fn output(&self) -> Result<Output, Failure> {
+    pub(crate) fn output(&self) -> Result<LogOutput, Failure> {
         output(&self.path)
     }
 
     /// Switches to this output once the queued lines have been written. Waits if the queue is full.
-    pub(crate) fn write_to(&self, output: Output) {
+    pub(crate) fn write_to(&self, output: LogOutput) {
         // This call fails only if the thread has already ended.
         let _ = self.orders.send(Order::WriteTo(output));
     }
 }
 
-fn output(path: &Path) -> Result<Output, Failure> {
+fn output(path: &Path) -> Result<LogOutput, Failure> {
     if path == Path::new("-") {
         return Ok(Box::new(io::stdout()));
     }
@@ -148,8 +148,8 @@ impl Writer {
     }
 }
 
-fn write_all(orders: &Receiver<Order>, moves: &SyncSender<()>, output: Output, lost: Counter) {
-    let mut lines = Lines::new(output, lost);
+fn write_all(orders: &Receiver<Order>, moves: &SyncSender<()>, output: LogOutput, lost: Counter) {
+    let mut lines = PendingLines::new(output, lost);
     loop {
         let order = match orders.try_recv() {
             Ok(order) => order,
@@ -171,8 +171,8 @@ fn write_all(orders: &Receiver<Order>, moves: &SyncSender<()>, output: Output, l
 }
 
 /// Lines that were taken from the queue but not yet written to the output.
-struct Lines {
-    output: Output,
+struct PendingLines {
+    output: LogOutput,
     waiting: Vec<u8>,
     /// Whether the output ends in the middle of a line.
     is_torn: bool,
@@ -181,8 +181,8 @@ struct Lines {
     notice: RareLine,
 }
 
-impl Lines {
-    fn new(output: Output, lost: Counter) -> Self {
+impl PendingLines {
+    fn new(output: LogOutput, lost: Counter) -> Self {
         let waiting = Vec::with_capacity(BUFFER);
         Self { output, waiting, is_torn: false, lost, notice: RareLine::new() }
     }
@@ -211,7 +211,7 @@ impl Lines {
     }
 
     /// Writes all later lines to this output.
-    fn write_to(&mut self, output: Output) {
+    fn write_to(&mut self, output: LogOutput) {
         self.flush();
         self.drop_after(0);
         self.output = output;
@@ -227,7 +227,7 @@ impl Lines {
 }
 
 /// Writes bytes until the output accepts no more, and returns the number of bytes written.
-fn write_some(output: &mut Output, bytes: &[u8]) -> (usize, io::Result<()>) {
+fn write_some(output: &mut LogOutput, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
         match output.write(&bytes[written..]) {
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn lines_that_a_full_disk_does_not_take_are_counted_and_none_is_torn() {
         let (disk, lost) = (Disk::default(), Counter::default());
-        let mut lines = Lines::new(Box::new(disk.clone()), lost.clone());
+        let mut lines = PendingLines::new(Box::new(disk.clone()), lost.clone());
         disk.make_room(6);
         for line in ["one\n", "two\n", "three\n"] {
             lines.add(line.as_bytes());
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn a_log_that_is_full_of_long_lines_takes_no_more_memory() {
         let lost = Counter::default();
-        let mut lines = Lines::new(Box::new(Disk::default()), lost.clone());
+        let mut lines = PendingLines::new(Box::new(Disk::default()), lost.clone());
         for _ in 0..1000 {
             lines.add(format!("{:1000}\n", "").as_bytes());
         }

@@ -158,7 +158,7 @@ pub(crate) struct LoggedRequest {
 
 /// A JSON line of the log.
 #[derive(Serialize)]
-struct Line<'l> {
+struct JsonLine<'l> {
     time_ns: i64,
     duration_ns: u64,
     ip: Option<&'l str>,
@@ -171,7 +171,7 @@ struct Line<'l> {
     limits: &'l [LimitSaid],
 }
 
-impl Line<'_> {
+impl JsonLine<'_> {
     fn written(&self) -> Vec<u8> {
         // Serializing strings and numbers never fails.
         let mut line = serde_json::to_vec(self).unwrap_or_default();
@@ -198,7 +198,7 @@ pub(crate) fn unread_line(format: LogFormat, client: IpAddr, status: StatusCode)
             let (ip, time_ns) = (client.to_string(), nanos(at));
             let (method, host, path, refused_by) = (None, None, None, None);
             let (duration_ns, bytes, limits) = (0, 0, &[][..]);
-            Line {
+            JsonLine {
                 time_ns,
                 duration_ns,
                 ip: Some(&ip),
@@ -245,7 +245,7 @@ impl LoggedRequest {
         let said = self.noted.said.lock().unwrap_or_else(PoisonError::into_inner);
         match self.noted.format {
             LogFormat::Combined => self.combined(status, bytes, said.refused_by.as_deref()),
-            LogFormat::Json(_) => Line {
+            LogFormat::Json(_) => JsonLine {
                 time_ns: nanos(self.at),
                 duration_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
                 ip: Some(&*self.client).filter(|client| *client != "-"),

@@ -24,7 +24,7 @@ use crate::proxy::problem_details::problem_details;
 use crate::proxy::telemetry::metrics::Metrics;
 
 /// The body of a response from the upstream or from the proxy itself.
-pub(crate) type Answer = Either<Download, Full<Bytes>>;
+pub(crate) type ResponseBody = Either<Download, Full<Bytes>>;
 
 /// A service that forwards requests. It is always ready.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ pub(crate) struct Destination {
 }
 
 impl Service<Request<Lingering>> for Forward {
-    type Response = Response<Answer>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 

@@ -36,7 +36,7 @@ pub(crate) fn is_written(name: &HeaderName) -> bool {
 
 /// The lines of the fields, in the order in which they are written. Lines of the same field are
 /// joined later.
-type Fields = Vec<(HeaderName, HeaderValue)>;
+type ForwardedFields = Vec<(HeaderName, HeaderValue)>;
 
 /// Determines whether the proxy writes `X-Forwarded-*` or `Forwarded`, and which peers' fields it
 /// passes on.
@@ -49,7 +49,7 @@ pub struct Origin {
 
 impl Origin {
     /// Returns the fields that report the origin of the request with these `headers`.
-    pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> Fields {
+    pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> ForwardedFields {
         let trusted = self.trusted.as_ref().is_some_and(|trusted| trusts(trusted, peer.ip()));
         let before = |name: &HeaderName| headers.get_all(name).iter().filter(move |_| trusted);
         let mut fields = Vec::with_capacity(3);
@@ -64,8 +64,8 @@ impl Origin {
             }
             field => {
                 match field {
-                    // A trusted proxy that reports clients in this field may pass on the list as the
-                    // client sent it.
+                    // A trusted proxy that reports clients in this field may pass on the list as
+                    // the client sent it.
                     ForwardedField::Single(name) => {
                         let client = client(before(name), ip);
                         client.and_then(value).into_iter().for_each(|value| tell(name, value));
@@ -92,7 +92,7 @@ impl Origin {
 
     /// Removes all origin fields that the peer may have written. Then adds the fields returned by
     /// [`Origin::of`].
-    pub(crate) fn write(&self, fields: Fields, headers: &mut HeaderMap) {
+    pub(crate) fn write(&self, fields: ForwardedFields, headers: &mut HeaderMap) {
         let is_chosen = |name: &HeaderName| matches!(&self.field, ForwardedField::Single(it) if it == name);
         remove(headers, |name| FIELDS.contains(name) || is_chosen(name));
         for (name, value) in fields {

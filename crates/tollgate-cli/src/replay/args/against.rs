@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::replay::engine::Limits;
+use crate::replay::engine::ReplayLimits;
 use crate::replay::settings::Against;
 
 #[derive(Args)]
@@ -57,10 +57,10 @@ impl AgainstArgs {
     /// # Errors
     ///
     /// Returns an error if a limit is invalid.
-    pub(crate) fn limits(&mut self, limits: &Limits) -> Result<Option<Against>, Failure> {
+    pub(crate) fn limits(&mut self, limits: &ReplayLimits) -> Result<Option<Against>, Failure> {
         if let Some(mut other) = self.from_file.take() {
-            let Limits { fields, has_costs, exact_keys, .. } = *limits;
-            other.limits = Limits { fields, has_costs, exact_keys, ..other.limits };
+            let ReplayLimits { fields, has_costs, exact_keys, .. } = *limits;
+            other.limits = ReplayLimits { fields, has_costs, exact_keys, ..other.limits };
             return Ok(Some(other));
         }
         if self.limits.is_empty() {
@@ -69,7 +69,7 @@ impl AgainstArgs {
         let mut other = limits.clone();
         other.set(&self.limits, "--against")?;
         // The limits given by `--against` need not include every limit that other settings name.
-        let Limits { layer, .. } = &mut other;
+        let ReplayLimits { layer, .. } = &mut other;
         layer.shadows.retain(|name| layer.limits.iter().any(|limit| limit.name == *name));
         layer.charge_if.retain(|name, _| layer.limits.iter().any(|limit| limit.name == *name));
         Ok(Some(Against { name: self.limits.join(", "), limits: other, file: None }))

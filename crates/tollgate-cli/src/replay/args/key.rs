@@ -77,7 +77,7 @@ impl KeyArgs {
     }
 }
 
-/// The field with the addresses that proxies have reported, which are the proxy's own field `ip`.
+/// The field with the addresses that proxies have reported. The proxy's own field for them is `ip`.
 pub(crate) const FORWARDED: &str = "forwarded";
 
 /// Returns the proxy's key for these fields of a log. As in a log, requests without one of the

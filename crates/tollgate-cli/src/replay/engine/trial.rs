@@ -1,5 +1,5 @@
-//! Tries the limits under one algorithm: the decisions on all requests, and those on the requests
-//! of a client that waits as it is told.
+//! Tries the limits under one algorithm: decides all requests of the log, and also the requests of
+//! a compliant client, which waits out the retry-after of each denial.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) struct Applied {
     pub(crate) limit: usize,
     pub(crate) class: usize,
     pub(crate) id: KeyId,
-    /// Where the key is in the bytes of all keys of the request.
+    /// The position of the key in the bytes of all keys of the request.
     pub(crate) key_start: usize,
     pub(crate) key_end: usize,
 }
@@ -188,8 +188,8 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// `of_compliant` contains the limiters of the compliant client, if their states may differ from
-    /// those of `limiters`.
+    /// `of_compliant` contains the limiters of the compliant client, if their states may differ
+    /// from those of `limiters`.
     pub(crate) fn new(algorithm: Algorithm, limiters: Limiters, of_compliant: Option<Limiters>) -> Self {
         let keys = limiters.by_limit.iter().map(|_| Vec::new()).collect();
         let (totals, compliant) = (Totals::default(), Compliant::default());

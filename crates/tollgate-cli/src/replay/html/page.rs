@@ -10,7 +10,7 @@ use super::seen::Seen;
 use crate::printable::{cut, printable};
 use crate::replay::engine::limit::RefusedKey;
 use crate::replay::engine::trial::Totals;
-use crate::replay::engine::{Engine, Limits};
+use crate::replay::engine::{Engine, ReplayLimits};
 use crate::replay::html_settings::HtmlSettings;
 use crate::replay::report::figures::{AlgorithmResult, Class, Figures, LimitReport, Report};
 use crate::replay::report::quantity::{duration, grouped, plural, share, shares};
@@ -25,7 +25,7 @@ const LONGEST_COMMAND: usize = 20_000;
 /// The facts that a page shows.
 pub(crate) struct Facts<'r> {
     pub(crate) settings: &'r HtmlSettings,
-    pub(crate) limits: &'r Limits,
+    pub(crate) limits: &'r ReplayLimits,
     pub(crate) report: &'r Report,
     /// The results of all algorithms.
     pub(crate) algorithms: &'r [AlgorithmResult],

@@ -1,4 +1,4 @@
-//! Counts, during a replay, what only a page shows: the waits, and for each key of each limit, the
+//! Counts the figures that only a page shows: the waits, and for each key of each limit, the
 //! busiest minute and the longest wait.
 
 use std::time::Duration;

@@ -109,8 +109,8 @@ impl Records {
         let is_record = |text: &[u8]| {
             let mut wanted = self.wanted.clone();
             if TEXTS.iter().any(|text| text.0 == self.format) {
-                // A client can write a time into the part of a long line, but not the quotes around
-                // a request.
+                // A client's text may fill a part of a split line and contain a time, but it cannot
+                // contain the quotes around a request.
                 wanted.key.push("method".to_owned());
             }
             let opened = Self::open(&self.first, Some(self.format), &wanted);

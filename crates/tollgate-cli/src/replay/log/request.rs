@@ -34,7 +34,7 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
-    /// Creates a request of which the log contains nothing else.
+    /// Creates a request of which only the time and the cost are known.
     pub(crate) fn new(at: Tick, cost: u64) -> Self {
         Self { at, cost, duration_ns: 0, ip: None, is_early_refusal: false, key_start: 0 }
     }

@@ -24,7 +24,7 @@ impl Part {
         }
     }
 
-    /// Returns this part of a request line, or `-` if the text is no request line.
+    /// Returns this part of a request line, or `-` if the text is not a request line.
     #[inline]
     pub(crate) fn of_line(self, line: &[u8]) -> &[u8] {
         match self {
@@ -38,7 +38,7 @@ impl Part {
     /// Returns any other value unchanged.
     #[inline]
     pub(crate) fn of(self, value: &[u8]) -> &[u8] {
-        // A target begins with a slash, so it is no request line, even if it contains spaces.
+        // A target begins with a slash, so it is not a request line, even if it contains spaces.
         if value.starts_with(b"/") || memchr(b' ', value).is_none() {
             return value;
         }

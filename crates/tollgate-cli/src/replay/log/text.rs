@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A line is read only up to the last column that the replay needs. The rest of the line may have
-//! any form, because many sites append their own fields. A client with a malformed user agent
-//! therefore still counts.
+//! any form, because many sites append their own fields. A request with a malformed user agent
+//! is therefore still counted.
 //!
 //! Lines may contain any bytes, not just text. Even the request need not be an HTTP request line,
 //! because scanners may send any bytes, and so may browsers that speak TLS to a plain port. If the

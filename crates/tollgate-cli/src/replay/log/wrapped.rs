@@ -132,7 +132,7 @@ impl Wrapping {
 /// `{"log":"...\n","stream":"stdout","time":"..."}`
 fn docker(line: &[u8]) -> Option<Unwrapped<'_>> {
     #[derive(Deserialize)]
-    struct Entry<'l> {
+    struct DockerEntry<'l> {
         #[serde(borrow)]
         log: Cow<'l, str>,
         #[serde(borrow)]
@@ -141,7 +141,7 @@ fn docker(line: &[u8]) -> Option<Unwrapped<'_>> {
     if !line.starts_with(b"{\"log\":") {
         return None;
     }
-    let Entry { log, stream } = serde_json::from_slice(line).ok()?;
+    let DockerEntry { log, stream } = serde_json::from_slice(line).ok()?;
     let is_part = !log.ends_with('\n');
     let text = match log {
         Cow::Borrowed(text) => Cow::Borrowed(text.trim_end_matches(['\r', '\n']).as_bytes()),

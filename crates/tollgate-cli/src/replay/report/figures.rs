@@ -125,7 +125,7 @@ pub(crate) struct AlgorithmResult {
 pub(crate) struct Figures {
     #[serde(flatten)]
     pub(crate) totals: Totals,
-    /// The number of keys of all limits that were refused something.
+    /// The number of keys with a refused request, over all limits.
     pub(crate) keys_denied: usize,
     pub(crate) longest_wait: Option<LongestWait>,
     pub(crate) longest_delay: Option<LongestWait>,

@@ -140,8 +140,8 @@ fn write_wait(name: &str, wait: Option<&LongestWait>, out: &mut impl Write) -> i
     writeln!(out, "  {:32}at {}:{}", "", wait.file, wait.line)
 }
 
-/// Writes the answers of each limit. A single limit without a name has only those that the outcome
-/// shows.
+/// Writes the answers of each limit. A single limit without a name is left out, because the section
+/// on the outcome shows its answers.
 fn write_limits(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if !matches!(&report.limits[..], [only] if only.is_by_fields && !only.shadow) {
         writeln!(out, "\nLimits")?;

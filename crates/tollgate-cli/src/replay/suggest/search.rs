@@ -23,8 +23,8 @@ use tollgate::{Algorithm, Chargeable, ConfigError, Quota, SingleLimiter, Tick, W
 
 use super::client::Client;
 
-/// The number of requests that a limit may deny, or of clients that may be denied a request. Exactly
-/// one field is set.
+/// The number of requests that a limit may deny, or of clients that may be denied a request.
+/// Exactly one field is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Allowed {
     pub(crate) requests: Option<u64>,
