@@ -266,6 +266,14 @@ fn log_limits(settings: &ProxySettings, limits: &Limits) {
         log_line::info(format_args!("no limits: everything passes"));
     }
     log_warnings(limits);
+    if settings.shared.as_ref().is_some_and(|shared| shared.max_unsynced.is_some()) {
+        for limit in settings.limits.charge_if.keys() {
+            log_line::warn(format_args!(
+                "limit {limit}: --charge-if may count other statuses, too, because --redis-max-unsynced gives back \
+                 no token that is reported to the store already; leave one of them out, or choose --redis-lease"
+            ));
+        }
+    }
 }
 
 fn log_warnings(limits: &Limits) {

@@ -282,9 +282,12 @@ fn change(before: &LimitPart, now: &LimitPart, renewed: &[&str]) -> Option<Strin
             false => format!("the keys of class {}", renewed.join(", ")),
         };
         // The classes share the maximum number of keys.
-        let why = match before.classes.len() == now.classes.len() {
-            true => "its kind of quota has changed",
-            false => "the number of its classes has changed",
+        let why = if before.classes.len() != now.classes.len() {
+            "the number of its classes has changed"
+        } else if before.penalty != now.penalty {
+            "its penalty has changed"
+        } else {
+            "its kind of quota has changed"
         };
         return Some(format!("{keys} begin anew, because {why}"));
     }

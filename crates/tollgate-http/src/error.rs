@@ -483,9 +483,9 @@ pub enum Fault {
         /// The names of the limits.
         limits: Vec<String>,
     },
-    /// `charge_if` names a limit that only restricts requests at once.
+    /// Statuses decide about the charges of a limit that has no rate.
     #[error(
-        "charge-if: `{}` has only requests at once, which no response gives back: expected a limit with a rate, such as \
+        "charge-if: `{}` has no rate, so no response gives a charge back: expected a limit with a rate, such as \
          5/min",
         printable(limit.as_bytes())
     )]

@@ -293,6 +293,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// fixed answer of [`WhenUnavailable`]. [`Builder::penalty`](tollgate::Builder::penalty)
     /// describes the penalty of a limiter in memory.
     ///
+    /// Tokens that are leased to a machine count as used for all others, so with
+    /// [`lease`](Self::lease) a denial may start the pause although not all tokens are spent.
+    ///
     /// The check that denies a request sends the pause to the store before it returns, within the
     /// same deadline. If the store does not confirm the pause in time, the key may be paused on
     /// this machine only, and only while the store is unreachable. Machines that deny the key at

@@ -110,6 +110,9 @@
 //!   of a limit of `10/h` start six minutes apart. If other callers check the same limiter without
 //!   the queue, they are charged earlier, and waiters start after them. The wait in
 //!   [`WaitError::TooLong`] is an estimate.
+//! - *A waiter starts the penalty of its limiter.* With
+//!   [`Builder::penalty`](tollgate::Builder::penalty), the first waiter of a key is denied and
+//!   thereby pauses the key, so each turn takes a whole penalty. Choose a limiter without a penalty.
 //! - *A queue belongs to one process.* The waiters for a shared limit are in order on each machine,
 //!   and the store decides between machines. If another machine returns a shared permit, a waiter
 //!   finds it at the next [`recheck`](WaitQueue::recheck), unless a waiter on that machine takes it

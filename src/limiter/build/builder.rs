@@ -232,7 +232,8 @@ impl<L: Kind<Limit = Quota> + Sweepable> Builder<L> {
     /// The pause starts at the denial, whose [`retry_after`](crate::Decision::retry_after) is the
     /// time until the pause ends. Requests during the pause are denied
     /// ([`DecisionSource::Pause`](crate::DecisionSource::Pause)), but they do not extend the pause.
-    /// Tokens refill meanwhile, so after a pause of one period the key has its full burst again.
+    /// Tokens refill meanwhile: after a pause as long as the key's
+    /// [`reset_after`](crate::Decision::reset_after), the key has its full burst again.
     ///
     /// A key is paused if its own state denies a request: in a check, in a reservation, or in a
     /// [`check_all`](crate::check_all) in which this limiter denies. A peek reports the penalty
@@ -244,6 +245,10 @@ impl<L: Kind<Limit = Quota> + Sweepable> Builder<L> {
     ///
     /// In `check_all`, a request may be denied because a concurrent request holds tokens that it is
     /// about to return. Such a denial also pauses the key.
+    ///
+    /// A limiter with a penalty does not suit callers that wait for their turn, such as those of a
+    /// queue of `tollgate-wait`. A caller that must wait has been denied, so each turn would take a
+    /// whole penalty.
     ///
     /// Each check of a limiter with a penalty reads the clock before it prefetches, and looks the
     /// key up among the paused keys while any key is paused. Paused keys require

@@ -96,8 +96,8 @@ impl Limits {
     /// same name, key, algorithm, maximum number of keys and policy for new keys. The states of its
     /// classes are kept.
     ///
-    /// A shared limiter is taken over only if its quotas are also equal. If they differ, a new
-    /// limiter loses nothing, because the store keeps the state.
+    /// A shared limiter is taken over only if its quotas and its penalty are also equal. If they
+    /// differ, a new limiter loses nothing, because the store keeps the state.
     fn kept(&self, settings: &LayerSettings, limit: &LimitPart) -> Option<&AnyLimiter> {
         let how = |settings: &LayerSettings| (settings.algorithm, settings.max_keys, settings.when_full);
         let same = |earlier: &LimitPart| {
@@ -107,7 +107,10 @@ impl Limits {
         };
         let (earlier, limiter) = self.iter().find(|(earlier, _)| same(earlier))?;
         match limiter {
-            AnyLimiter::Shared(_) => allowances(earlier).eq(allowances(limit)).then_some(limiter),
+            AnyLimiter::Shared(_) => {
+                let is_equal = allowances(earlier).eq(allowances(limit)) && earlier.penalty == limit.penalty;
+                is_equal.then_some(limiter)
+            }
             AnyLimiter::Local(_) => Some(limiter),
         }
     }

@@ -78,6 +78,10 @@ fn another_key_or_algorithm_begins_anew_and_the_log_says_which() {
             ],
         ),
         (
+            "limit = [\"a=1/h by ip then pause 10min\", \"b=9/h by ip\"]",
+            vec!["limit a: all keys begin anew, because its penalty has changed"],
+        ),
+        (
             "limit = [\"a=1/h and 8 at once by ip\", \"b=9/h by ip\"]",
             vec![
                 "limit a-per-h: all keys begin anew, because its rates or its requests at once have changed",

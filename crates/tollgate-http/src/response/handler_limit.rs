@@ -47,7 +47,8 @@ use tollgate::{Decision, Quota};
 /// ```
 ///
 /// The quota of an [`InFlight`](tollgate::InFlight) has a period of zero: `Quota::new(8,
-/// Duration::ZERO)` for 8 requests at once.
+/// Duration::ZERO)` for 8 requests at once. For a limiter that counts in a store, call
+/// [`shared`](Self::shared).
 ///
 /// If the key is an unverified claim of the caller, such as the account in a body, anyone can use
 /// up the quota of another account. Verify the claim first, or combine it with the address.
@@ -55,6 +56,7 @@ use tollgate::{Decision, Quota};
 pub struct HandlerLimit {
     name: Box<str>,
     quoted: Box<str>,
+    is_shared: bool,
 }
 
 impl HandlerLimit {
@@ -65,7 +67,22 @@ impl HandlerLimit {
     /// Returns an error if the name is empty, too long, or has other characters, because it could
     /// not be sent in a field.
     pub fn new(name: &str) -> Result<Self, LayerError> {
-        Ok(Self { name: name.into(), quoted: quoted(name)? })
+        Ok(Self { name: name.into(), quoted: quoted(name)?, is_shared: false })
+    }
+
+    /// Declares that the limiter counts in a store, such as a `SharedLimiter` of `tollgate-redis`. A
+    /// [`refusal`](Self::refusal) by the limiter's policy then has the reason
+    /// [`Unavailable`](RefusalReason::Unavailable) instead of [`Full`](RefusalReason::Full), and the
+    /// status 503.
+    ///
+    /// ```
+    /// # use tollgate_http::HandlerLimit;
+    /// let limit = HandlerLimit::new("exports")?.shared();
+    /// # Ok::<(), tollgate_http::LayerError>(())
+    /// ```
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
     }
 
     /// Adds the fields `RateLimit` and `RateLimit-Policy` to a response. Valid items that the
@@ -80,7 +97,8 @@ impl HandlerLimit {
     }
 
     /// Returns the response to a request that this decision denies: status 429, problem JSON, the
-    /// fields, and `Retry-After` if the time is known. Returns `None` if the decision allows the
+    /// fields, and `Retry-After` if the time is known. The status is 503 if the store of a
+    /// [shared](Self::shared) limiter is unreachable. Returns `None` if the decision allows the
     /// request.
     ///
     /// An outer layer treats the response as [a refusal](crate::ResponseHead::is_refusal). A
@@ -90,7 +108,8 @@ impl HandlerLimit {
             return None;
         }
         let wait = seconds::until_retry(decision);
-        let kind = LimitKind { is_in_flight: quota.period().is_zero(), is_shared: false };
+        let kind = LimitKind { is_in_flight: quota.period().is_zero(), is_shared: self.is_shared };
+        let reason = RefusalReason::of(Some(decision), kind);
         // Only a layer answers gRPC and `HEAD` in another form.
         let request = Request::new(());
         let refusal = Refusal {
@@ -99,9 +118,12 @@ impl HandlerLimit {
             violated: &[&self.name],
             decision: Some(decision),
             request: RequestHead::of(&request),
-            status: StatusCode::TOO_MANY_REQUESTS,
+            status: match reason {
+                RefusalReason::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::TOO_MANY_REQUESTS,
+            },
             retry_after_seconds: wait,
-            reason: RefusalReason::of(Some(decision), kind),
+            reason,
             max_keys: None,
         };
         let mut response = answer::problem_response(&refusal);

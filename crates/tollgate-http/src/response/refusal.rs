@@ -145,11 +145,10 @@ impl Refusal<'_> {
                 )
             }
             (RefusalReason::Full, _) => {
-                let most =
-                    self.max_keys.map_or(String::new(), |most| format!("all {most} places are taken, "));
+                let most = self.max_keys.map_or(String::new(), |most| format!(" {most}"));
                 format!(
-                    "rate limit {limit:?} has no room for a new client: {most}and it is not known when one becomes \
-                     free; retry later"
+                    "rate limit {limit:?} has no room for a new client: all{most} places are taken, and it is not \
+                     known when one becomes free; retry later"
                 )
             }
             (RefusalReason::Unavailable, _) => {

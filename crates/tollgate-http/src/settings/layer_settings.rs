@@ -166,7 +166,7 @@ impl LayerSettings {
     /// Returns the errors of `make`, and an error if
     ///
     /// - a name in `shadows` is not the name of a limit;
-    /// - a name in `charge_if` is not the name of a limit, or the limit has only requests at once;
+    /// - a name in `charge_if` is not the name of a limit, or the limit has no rate;
     /// - trusted proxies or path templates are not valid, even if no limit uses them;
     /// - `forwarded_field` is set and no proxy is trusted;
     /// - a limit does not apply to any request;
@@ -248,7 +248,8 @@ impl LayerSettings {
     ) -> Result<Vec<Limit>, E> {
         let table = self.table(text)?;
         let mut limits = Vec::new();
-        let mut has_rate = false;
+        // A file of classes may list rates after a later reload.
+        let mut has_rate = matches!(text.class_by, Some(ClassByText::In { .. }));
         for part in self.parts(text, table.as_deref())? {
             let limit = Limit::new(&part.name, make(&part)?);
             let limit = if part.key.is_none() { limit.by(KeyBy::nothing()) } else { limit };
@@ -262,7 +263,8 @@ impl LayerSettings {
                 Some(statuses) => limit.charge_if(move |response| statuses.contain(response.status())),
                 None => limit,
             };
-            has_rate |= !is_at_once;
+            let of_classes = part.classes.iter().map(|(_, allowance)| allowance);
+            has_rate |= of_classes.chain([&part.allowance]).any(|it| it.rate().is_some());
             let is_shadow = self.shadows.contains(&text.name);
             limits.push(if is_shadow { limit.shadow() } else { limit });
         }

@@ -7,7 +7,7 @@ use http_body_util::Full;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{InFlight, Quota};
+use tollgate::{Decision, DecisionParts, DecisionSource, InFlight, Outcome, Quota, Tick};
 use tollgate_http::{Decisions, HandlerLimit, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -167,6 +167,37 @@ fn a_refusal_of_a_handler_says_why() {
     for name in ["", "ü", "a\nb", &"x".repeat(200)] {
         let error = HandlerLimit::new(name).unwrap_err().to_string();
         assert!(error.contains(&format!("{name:?}: expected 1 to 128 printable ASCII")), "{error}");
+    }
+}
+
+/// The policy of a limiter answers if the limiter is full, or if its store is unreachable.
+#[test]
+fn a_refusal_of_a_handler_tells_an_unreachable_store_from_a_full_limiter() {
+    let by_policy = Decision::from(DecisionParts {
+        outcome: Outcome::Denied,
+        cost: 1,
+        capacity: 2,
+        remaining: 0,
+        wait: None,
+        reset_after: Duration::ZERO,
+        refill_after: Duration::ZERO,
+        at: Tick::ZERO,
+        source: DecisionSource::Policy,
+    });
+    let limit = HandlerLimit::new("jobs").unwrap();
+    for (limit, status, error, detail) in [
+        (
+            limit.clone(),
+            429,
+            "capacity_reduced",
+            "rate limit \"jobs\" has no room for a new client: all places are taken, and",
+        ),
+        (limit.shared(), 503, "unavailable", "rate limit \"jobs\" can't be checked at present"),
+    ] {
+        let answer = Answer::of(limit.refusal(Quota::per_hour(2), &by_policy).unwrap());
+        let problem = answer.json();
+        assert_eq!((answer.status.as_u16(), &problem["error"]), (status, &error.into()));
+        assert!(problem["detail"].as_str().unwrap().starts_with(detail), "{problem}");
     }
 }
 

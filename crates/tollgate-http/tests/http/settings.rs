@@ -128,7 +128,11 @@ fn settings_that_cannot_be_enforced_are_named() {
         ),
         (
             LayerSettings { charge_if: statuses("a", "401"), ..settings(&["a=8 at once by ip"]) },
-            "charge-if: `a` has only requests at once, which no response gives back: expected a limit with a rate",
+            "charge-if: `a` has no rate, so no response gives a charge back: expected a limit with a rate",
+        ),
+        (
+            LayerSettings { charge_if: statuses("a", "401"), ..settings(&["a=blocked by ip"]) },
+            "charge-if: `a` has no rate, so no response gives a charge back: expected a limit with a rate",
         ),
         (LayerSettings { ipv6_prefix: 0, ..good() }, "invalid IPv6 prefix of 0 bits"),
         (LayerSettings { status: StatusCode::OK, ..good() }, "invalid status 200"),

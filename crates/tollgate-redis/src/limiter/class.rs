@@ -88,8 +88,11 @@ impl Class {
     /// Returns the quota that `decision` used: the fallback's share, or the class's own quota.
     #[cfg(feature = "wait")]
     pub(crate) fn quota_of(&self, decision: &Decision) -> Quota {
+        let fallback = self.core.fallback.quota();
         let local = match decision.source() {
-            DecisionSource::Key | DecisionSource::Overflow => self.core.fallback.quota(),
+            DecisionSource::Key | DecisionSource::Overflow => fallback,
+            // The store and the fallback both pause keys, and differ in their capacities.
+            DecisionSource::Pause => fallback.filter(|share| share.capacity() == decision.capacity()),
             _ => None,
         };
         local.unwrap_or(self.quota)

@@ -174,6 +174,41 @@ fn a_wait_is_told_at_the_rate_of_the_share_that_stands_in() {
     });
 }
 
+/// The local limiter has three tokens, and refills one in two minutes. The key is paused on this
+/// machine only, because the store is unreachable.
+#[test]
+fn a_paused_key_waits_at_the_rate_of_the_share_that_stands_in() {
+    run(async {
+        let client = Client::open("redis://127.0.0.1:1").unwrap();
+        let limiter: SharedLimiter<str> =
+            SharedLimiter::builder(&client, "turns", Quota::per_hour(60).burst(5))
+                .when_unavailable(WhenUnavailable::Local { share: 0.5 })
+                .build()
+                .unwrap();
+        let queue = Arc::new(WaitQueue::new(limiter));
+        let hour = Duration::from_secs(3_600);
+        assert!(queue.limiter().pause("alice", hour).await.is_err());
+        let dear = queue.until_n_within("alice", 5, LONG).await;
+        assert_eq!(dear, Err(WaitError::NoRetryTime));
+        let callers: Vec<_> = (0..5)
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                tokio::spawn(async move { queue.until_ready("alice").await.map(|_| ()) })
+            })
+            .collect();
+        until_async("five wait", async || queue.waiting() == 5).await;
+        match queue.until_n_within("alice", 1, Duration::from_secs(1)).await {
+            Err(WaitError::TooLong { wait, .. }) => {
+                // Three of the six callers receive their tokens at the end of the pause.
+                let expected = hour + Duration::from_secs(3 * 120);
+                assert!((expected - Duration::from_secs(60)..=expected).contains(&wait), "{wait:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        callers.iter().for_each(|caller| caller.abort());
+    });
+}
+
 /// The local share has four tokens, and the store has eight. With leases they have 30 and 60,
 /// because leases require a larger burst.
 #[test]

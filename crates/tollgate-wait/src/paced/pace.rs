@@ -305,11 +305,16 @@ impl Pace {
             // The body of a success is a refusal, so the success has not ended the series.
             self.refusals = self.refusals.max(mem::take(&mut self.ended.1));
         }
-        if answer.is_refusal && wait.is_zero() && (self.refusals == 0 || number > self.counted) {
-            let longest = FIRST_BACKOFF.saturating_mul(1 << self.refusals.min(16)).min(MAX_BACKOFF);
-            self.refusals += 1;
-            self.counted = self.admitted.saturating_add(self.asking);
-            pause = longest.mul_f64(0.5 + random() / 2.0).min(max_pause);
+        if answer.is_refusal && wait.is_zero() {
+            if self.refusals == 0 || number > self.counted {
+                let longest = FIRST_BACKOFF.saturating_mul(1 << self.refusals.min(16)).min(MAX_BACKOFF);
+                self.refusals += 1;
+                self.counted = self.admitted.saturating_add(self.asking);
+                pause = longest.mul_f64(0.5 + random() / 2.0).min(max_pause);
+            } else {
+                // An earlier refusal of the same series has already paused the key.
+                pause = self.pause.rest(now);
+            }
         }
         if !pause.is_zero() {
             self.pause.extend(Pause::new(pause, now, max_pause), now);

@@ -46,6 +46,22 @@ where
     task
 }
 
+/// The first waiter is denied, which starts the penalty. The documentation advises against such a
+/// limiter.
+#[test]
+fn each_turn_takes_a_whole_penalty_if_the_limiter_has_one() {
+    let mut simulation = Simulation::new(12);
+    let limiter = Limiter::builder(Quota::per_second(5).burst(1)).penalty(ms(60_000));
+    let limiter: Limiter<u64> = limiter.clock(simulation.clock.clone()).build().unwrap();
+    let queues = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).patience(ms(3_600_000)));
+    let starts = Starts::default();
+    for caller in 0..3 {
+        come(&mut simulation, &queues, &starts, caller, 1);
+    }
+    simulation.run_for(ms(300_000));
+    assert_eq!(*starts.borrow(), [(0, ms(0)), (1, ms(60_000)), (2, ms(120_000))]);
+}
+
 /// Half of thirty waiters hang up, and the same number of new waiters arrive. If turns were fixed
 /// in advance, there would be gaps, or two waiters with the same turn.
 #[test]

@@ -406,6 +406,28 @@ fn a_function_tells_refusals_that_are_no_429_and_their_times() {
     assert!(!paced.read(&head(403, &budget)).is_refusal);
 }
 
+/// Two requests of a key are refused at the same time, without a time. The second refusal belongs to
+/// the same backoff as the first one, but only the second one is global.
+#[test]
+fn a_global_refusal_pauses_every_key_although_its_own_key_has_backed_off() {
+    let simulation = Simulation::new(1);
+    let queue = queue_with(&simulation, Quota::per_second(1_000), |paced| {
+        paced.read_with(|head, answer| answer.is_global = head.headers.contains_key("x-ratelimit-global"))
+    });
+    let numbers = [(); 2].map(|()| {
+        assert_eq!(wait(&queue), ms(0));
+        queue.limiter().number(&7)
+    });
+    let paused = |key: u64| queue.limiter().paused_for(&key);
+    queue.limiter().learn(&7, &queue.limiter().read(&head(429, &[])), numbers[0]);
+    let backoff = paused(7);
+    assert!((ms(500)..=ms(1_000)).contains(&backoff), "{backoff:?}");
+    assert_eq!(paused(8), ms(0));
+    let global = queue.limiter().read(&head(429, &[("x-ratelimit-global", "true")]));
+    queue.limiter().learn(&7, &global, numbers[1]);
+    assert_eq!((paused(7), paused(8)), (backoff, backoff));
+}
+
 /// Five refusals with the status 529 and without a time, and then one with a time.
 #[test]
 fn an_overloaded_server_is_left_alone_for_longer_each_time() {

@@ -69,10 +69,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
             &["--limit", "a=1/s by ip", "--charge-if", "a=401", "--charge-if", "a=403"],
             "--charge-if has `a` twice: expected each limit once",
         ),
-        (
-            &["--limit", "a=8 at once by ip", "--charge-if", "a=401"],
-            "--charge-if: `a` has only requests at once",
-        ),
+        (&["--limit", "a=8 at once by ip", "--charge-if", "a=401"], "--charge-if: `a` has no rate"),
         (
             &["--forwarded-field", "x real ip"],
             "invalid field `x real ip`: expected `x-forwarded-for`, `forwarded`",

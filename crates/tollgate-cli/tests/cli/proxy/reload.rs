@@ -295,3 +295,19 @@ async fn a_shared_limit_keeps_what_is_in_the_store() {
     it.reload("limit = [\"b=1/h by ip\"]");
     assert_eq!(it.status("/").await, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_limit_has_its_new_penalty_and_keeps_what_is_in_the_store() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    let url = store.url();
+    let args = ["--redis", url.as_str(), "--redis-deadline", "10s"];
+    let mut it = Reloading::start(&upstream, "reload_penalty.toml", "limit = [\"a=3/h by ip\"]", &args);
+    super::shared::reaches_its_store(&it.proxy).await;
+    for _ in 0..3 {
+        assert_eq!(it.status("/").await, 200);
+    }
+    it.reload("limit = [\"a=3/h by ip then pause 5h\"]");
+    let refused = get(it.proxy.address, "/", "").await;
+    assert_eq!((refused.status, refused.field("retry-after")), (429, Some("18000")));
+}

@@ -75,6 +75,26 @@ async fn proxies_count_only_responses_with_certain_statuses_together() {
     assert_eq!(statuses, [401, 200, 200, 401, 401, 200, 200, 401, 429, 429]);
 }
 
+/// A count that has been reported to the store cannot be given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_tells_later_warns_that_it_may_count_other_statuses() {
+    let upstream = Upstream::start(as_asked).await;
+    let store = Server::start();
+    let warning = "limit per-ip: --charge-if may count other statuses, too";
+    let unsynced = ["--redis-max-unsynced", "1", "--algorithm", "fixed-window"];
+    let proxy = sharing(&upstream, &store, &[&unsynced[..], &["--charge-if", "per-ip=401"]].concat());
+    assert!(proxy.said().contains(warning), "{}", proxy.said());
+    reaches_its_store(&proxy).await;
+    until_async("a success is counted", async || {
+        get(proxy.address, "/200", "").await.field("ratelimit").is_some_and(|it| !it.contains("r=3"))
+    })
+    .await;
+    for options in [&unsynced[..], &["--charge-if", "per-ip=401", "--redis-lease", "1"]] {
+        let proxy = sharing(&upstream, &store, options);
+        assert!(!proxy.said().contains(warning), "{options:?}: {}", proxy.said());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_that_leases_or_tells_later_shares_the_limit_too() {
     let upstream = Upstream::start(hello).await;
