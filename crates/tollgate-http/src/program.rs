@@ -54,6 +54,11 @@ pub fn families(metrics: &Metrics) -> Vec<Family> {
     metrics.families()
 }
 
+/// Returns the metrics in the text format of OpenMetrics, without the mark of its end.
+pub fn open_metrics(metrics: &Metrics) -> String {
+    metrics.text(true)
+}
+
 /// The largest number of trusted hops.
 pub const MAX_HOPS: usize = TrustedProxies::MAX_HOPS;
 
