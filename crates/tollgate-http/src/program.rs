@@ -223,7 +223,7 @@ pub fn applicable<A>(
 ) {
     let set = layer.set();
     let head = RequestHead::with_sources(request, &set.sources);
-    if set.skips.as_ref().is_some_and(|skips| skips(head)) {
+    if set.skips.iter().any(|skips| skips(head)) {
         return;
     }
     for (number, limit) in set.limits.iter().enumerate().filter(|(_, limit)| !limit.skips(head)) {

@@ -32,7 +32,7 @@ pub(crate) struct LimitSet {
     /// Whether requests may have to wait, because a limit is shared or looks up classes.
     pub(crate) waits: bool,
     pub(crate) sources: Sources,
-    pub(crate) skips: Option<Box<Skips>>,
+    pub(crate) skips: Vec<Box<Skips>>,
     pub(crate) status: StatusCode,
     pub(crate) no_key_status: StatusCode,
     pub(crate) answer: Answer,
@@ -124,7 +124,7 @@ impl LimitSet {
     /// Checks a request if no limit makes it wait. Otherwise returns `None`, and the caller must
     /// await the verdict.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
-        if self.skips.as_ref().is_some_and(|skips| skips(head)) {
+        if self.skips.iter().any(|skips| skips(head)) {
             return Some(Verdict::unlimited());
         }
         if self.waits {
