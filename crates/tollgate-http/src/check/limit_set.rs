@@ -274,7 +274,7 @@ impl LimitSet {
         let wait = seconds::until_retry(decision);
         let fields = self.fields(applicable, decisions.clone(), wait, || Some(decision));
         let limit: &str = &binding.limit.name;
-        let reason = RefusalReason::of(Some(decision), binding.limit.kind());
+        let reason = RefusalReason::of(decision, binding.limit.kind());
         let is_away = reason == RefusalReason::Unavailable;
         let others = decisions.filter(|it| it.refuses() && *it.limit.name != *limit);
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
@@ -328,7 +328,7 @@ impl LimitSet {
                 request: head,
                 decision: Some(decision),
                 key: Some(key),
-                reason: (!decision.is_allowed()).then(|| RefusalReason::of(Some(decision), limit.kind())),
+                reason: (!decision.is_allowed()).then(|| RefusalReason::of(decision, limit.kind())),
                 is_shadow: limit.shadow,
                 is_binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 is_refused: binding.is_some(),

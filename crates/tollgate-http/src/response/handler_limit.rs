@@ -100,7 +100,7 @@ impl HandlerLimit {
             request: RequestHead::of(&request),
             status: StatusCode::TOO_MANY_REQUESTS,
             retry_after_seconds: wait,
-            reason: RefusalReason::of(Some(decision), kind),
+            reason: RefusalReason::of(decision, kind),
             max_keys: None,
         };
         let mut response = answer::problem_response(&refusal);
