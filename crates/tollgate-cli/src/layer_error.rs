@@ -6,6 +6,12 @@ use tollgate_http::program::{Fault, fault};
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
 
+impl From<LayerError> for Failure {
+    fn from(error: LayerError) -> Self {
+        refused(&error)
+    }
+}
+
 /// Returns the library's message, with the names of methods and fields replaced by the program's
 /// options.
 pub(crate) fn refused(error: &LayerError) -> Failure {

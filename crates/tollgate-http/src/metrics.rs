@@ -152,11 +152,18 @@ impl Metrics {
     /// Returns the metrics in the text format of Prometheus (version 0.0.4). Answer a scrape with
     /// this text and the content type `text/plain; version=0.0.4`. See [`Metrics`] for an example.
     pub fn prometheus_text(&self) -> String {
+        self.text(false)
+    }
+
+    /// Returns the metrics in the text format of Prometheus or, without the mark of its end, in
+    /// that of OpenMetrics. OpenMetrics describes a counter under its name without `_total`.
+    pub(crate) fn text(&self, is_open_metrics: bool) -> String {
         let mut text = String::new();
         for Family { name, help, grows, samples } in self.families() {
             let (end, kind) = if grows { ("_total", "counter") } else { ("", "gauge") };
+            let described = if is_open_metrics { "" } else { end };
             // Writing to a `String` does not fail.
-            let _ = writeln!(text, "# HELP {name}{end} {help}\n# TYPE {name}{end} {kind}");
+            let _ = writeln!(text, "# HELP {name}{described} {help}\n# TYPE {name}{described} {kind}");
             for (labels, value) in samples {
                 let labels: Vec<String> =
                     labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();

@@ -54,6 +54,11 @@ pub fn families(metrics: &Metrics) -> Vec<Family> {
     metrics.families()
 }
 
+/// Returns the metrics in the text format of OpenMetrics, without the mark of its end.
+pub fn open_metrics(metrics: &Metrics) -> String {
+    metrics.text(true)
+}
+
 /// The largest number of trusted hops.
 pub const MAX_HOPS: usize = TrustedProxies::MAX_HOPS;
 
@@ -218,7 +223,7 @@ pub fn applicable<A>(
 ) {
     let set = layer.set();
     let head = RequestHead::with_sources(request, &set.sources);
-    if set.skips.as_ref().is_some_and(|skips| skips(head)) {
+    if set.skips.iter().any(|skips| skips(head)) {
         return;
     }
     for (number, limit) in set.limits.iter().enumerate().filter(|(_, limit)| !limit.skips(head)) {

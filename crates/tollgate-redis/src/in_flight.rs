@@ -47,8 +47,6 @@ const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// The minimum lifetime, as a multiple of the deadline. If a renewal is late, there is still time
 /// for another one.
 const DEADLINES_IN_LIFETIME: u32 = 6;
-/// The commands of the script, besides TIME.
-const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "zrem", "pttl", "pexpire"];
 
 /// A limit on how many requests of a key are in flight at once on all machines that share the
 /// limit. It does not matter how long the requests take.
@@ -256,7 +254,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
             counters: Counters::default(),
             start: Instant::now(),
         });
-        let trial = Trial::new(&self.name, &naming, permits.call("", "hold", "trial"), &COMMANDS, false);
+        let trial = Trial::new(&self.name, &naming, permits.call("", "hold", "trial"), false);
         permits.client.network.try_too([&trial]);
         let limit = SharedInFlightState { permits, naming, fallback, trial };
         Ok(SharedInFlight { limit: Arc::new(limit), keys: PhantomData })

@@ -106,8 +106,7 @@ pub(crate) fn trial(limit: &str, naming: &Naming, period: u64, now: Option<Tick>
     let script = script();
     let call = Call::new(&script, "").text("push").time(now).number(period).number(GRACE_MS);
     let call = call.text("trial").number(window).number(1);
-    let commands = ["hmget", "hkeys", "hdel", "hset", "pttl", "pexpire"];
-    Trial::new(limit, naming, call, &commands, now.is_some())
+    Trial::new(limit, naming, call, now.is_some())
 }
 
 impl Unsynced {

@@ -1,14 +1,12 @@
 //! The proxy's limits, their limiters, and the layer that enforces the limits.
 
-use tollgate::Stats;
-use tollgate_http::program::{self, LocalLimiter, key_text, local};
+use tollgate_http::program::{self, LocalLimiter, classes, key_text, local};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
-use tollgate_http::{Backend, BuildWarning, LayerError, RateLimitBuilder, RateLimitLayer};
+use tollgate_http::{Backend, BuildWarning, RateLimitBuilder, RateLimitLayer};
 
 use super::refusals::Refusals;
 use super::shared::{SharedLimit, Store};
 use crate::failure::Failure;
-use crate::layer_error::refused;
 use crate::printable::printable;
 
 /// The limiter of a limit.
@@ -26,6 +24,15 @@ impl AnyLimiter {
             Self::Shared(SharedLimit::InFlight(shared)) => program::with_uncounted(shared, limit),
         }
     }
+
+    /// Returns the limiter of each of a limit's classes, with the class's allowance in the settings.
+    /// Returns nothing if the limit is not local to this process.
+    pub(crate) fn local(&self, limit: &LimitPart) -> impl Iterator<Item = (LocalLimiter, Allowance)> {
+        classes(limit).filter_map(move |(class, allowance)| match self {
+            Self::Local(limiter) => Some((of_class(limiter, class)?, allowance)),
+            Self::Shared(_) => None,
+        })
+    }
 }
 
 /// The limits in force, with their settings, their layer and their limiters.
@@ -40,40 +47,6 @@ pub struct Limits {
     /// each of its rates.
     pub parts: Vec<(LimitPart, AnyLimiter)>,
     pub refusals: Refusals,
-}
-
-impl AnyLimiter {
-    /// Returns the limiter of each of a limit's classes, with the class's name and its allowance in
-    /// the settings. Returns nothing if the limit is not local to this process.
-    fn local<'l>(
-        &self,
-        limit: &'l LimitPart,
-    ) -> impl Iterator<Item = (Option<&'l str>, LocalLimiter, Allowance)> + use<'l, '_> {
-        allowances(limit).filter_map(move |(class, allowance)| match self {
-            Self::Local(limiter) => Some((class, of_class(limiter, class)?, allowance)),
-            Self::Shared(_) => None,
-        })
-    }
-
-    /// Returns the statistics of each class that has keys. Returns nothing if the limit is not
-    /// local to this process.
-    pub(crate) fn stats<'l>(
-        &self,
-        limit: &'l LimitPart,
-    ) -> impl Iterator<Item = (Option<&'l str>, Stats)> + use<'l, '_> {
-        self.local(limit).filter_map(|(class, limiter, _)| Some((class, limiter.stats()?)))
-    }
-}
-
-/// The name of the default class of a limit with classes.
-pub(crate) const DEFAULT_CLASS: &str = "default";
-
-/// Returns the name and the allowance of each of a limit's classes, starting with the default
-/// class. A limit without classes has a single, unnamed class.
-pub(crate) fn allowances(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowance)> {
-    let default = (!limit.classes.is_empty()).then_some(DEFAULT_CLASS);
-    let others = limit.classes.iter().map(|(name, allowance)| (Some(name.as_str()), *allowance));
-    [(default, limit.allowance)].into_iter().chain(others)
 }
 
 /// Returns whether a limit is in shadow mode, which refuses no request.
@@ -108,7 +81,7 @@ impl Limits {
         let (earlier, limiter) = self.iter().find(|(earlier, _)| same(earlier))?;
         match limiter {
             AnyLimiter::Shared(_) => {
-                let is_equal = allowances(earlier).eq(allowances(limit)) && earlier.penalty == limit.penalty;
+                let is_equal = classes(earlier).eq(classes(limit)) && earlier.penalty == limit.penalty;
                 is_equal.then_some(limiter)
             }
             AnyLimiter::Local(_) => Some(limiter),
@@ -124,7 +97,7 @@ impl Limits {
     pub fn set_allowances(&self) -> Result<(), Failure> {
         let mut changed: Vec<(LocalLimiter, Allowance)> = Vec::new();
         let all = self.iter().flat_map(|(limit, limiter)| limiter.local(limit).map(move |it| (limit, it)));
-        for (limit, (_, limiter, allowance)) in all {
+        for (limit, (limiter, allowance)) in all {
             let earlier = limiter.allowance();
             if earlier == allowance {
                 continue;
@@ -180,28 +153,13 @@ pub fn build(
             }
         };
         parts.push((part.clone(), limiter.clone()));
-        Ok::<_, Refused>(limiter.backend(part))
+        Ok::<_, Failure>(limiter.backend(part))
     });
-    let builder = builder.map_err(|Refused(failure)| failure)?;
+    let builder = builder?;
     let warnings = builder.warnings();
     let layer = match settings.limits.is_empty() {
         true => None,
-        false => Some(equip(builder, &parts).build().map_err(|error| refused(&error))?),
+        false => Some(equip(builder, &parts).build()?),
     };
     Ok(Limits { settings: settings.clone(), layer, warnings, parts, refusals: Refusals::default() })
-}
-
-/// An error in the settings or the store, found while limits are built.
-struct Refused(Failure);
-
-impl From<LayerError> for Refused {
-    fn from(error: LayerError) -> Self {
-        Self(refused(&error))
-    }
-}
-
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Self {
-        Self(failure)
-    }
 }

@@ -64,21 +64,20 @@ impl Reloader {
     /// Returns an error if the proxy would refuse these settings at startup. In that case, nothing
     /// has changed.
     pub(crate) fn reload(&mut self) -> Result<Reloaded, Failure> {
-        let mut settings = (self.load)()?;
-        let need_restart = self.need_restart(&settings);
-        settings.limits = self.settings.limits_reloaded(settings.limits);
+        let loaded = (self.load)()?;
+        let need_restart = self.need_restart(&loaded);
+        // Options that require a restart keep their current values here, so that the next reload
+        // compares its settings with these values.
+        let settings = Arc::new(self.settings.reloaded(&loaded));
         let before = self.limits.load_full();
         let limits = enforced::build(&settings, self.store.as_ref(), Some(&before), &self.metrics.decisions)
-            .map_err(|failure| settings.located(failure))?;
+            .map_err(|failure| loaded.located(failure))?;
         let output = self.log.as_ref().map(AccessLog::output).transpose()?;
         limits.set_allowances()?;
         if let (Some(log), Some(output)) = (&self.log, output) {
             log.write_to(output);
         }
         self.limits.store(Arc::new(limits));
-        // Options that require a restart keep their current values here, so that the next reload
-        // compares its settings with these values.
-        let settings = Arc::new(self.settings.with_limits(settings.limits, settings.refusals));
         self.settings = Arc::clone(&settings);
         Ok(Reloaded { settings, before, need_restart })
     }

@@ -44,15 +44,13 @@ impl ProxySettings {
         }
     }
 
-    /// Returns a copy of these settings with new limits and refusals.
-    pub(crate) fn with_limits(&self, limits: LayerSettings, refusals: Refusals) -> Self {
-        Self { limits, refusals, ..self.clone() }
-    }
-
-    /// Returns the settings of the limits that a reload applies. The trusted proxies and the IPv6
-    /// prefix are kept, because connections and forwarding also depend on them.
-    pub(crate) fn limits_reloaded(&self, limits: LayerSettings) -> LayerSettings {
+    /// Returns these settings with the limits and refusals of `loaded`, which a reload applies. The
+    /// trusted proxies and the IPv6 prefix are kept, because connections and forwarding also depend
+    /// on them.
+    pub(crate) fn reloaded(&self, loaded: &Self) -> Self {
         let LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, .. } = self.limits.clone();
-        LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, ..limits }
+        let limits =
+            LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, ..loaded.limits.clone() };
+        Self { limits, refusals: loaded.refusals.clone(), ..self.clone() }
     }
 }

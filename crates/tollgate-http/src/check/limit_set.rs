@@ -32,7 +32,7 @@ pub(crate) struct LimitSet {
     /// Whether requests may have to wait, because a limit is shared or looks up classes.
     pub(crate) waits: bool,
     pub(crate) sources: Sources,
-    pub(crate) skips: Option<Box<Skips>>,
+    pub(crate) skips: Vec<Box<Skips>>,
     pub(crate) status: StatusCode,
     pub(crate) no_key_status: StatusCode,
     pub(crate) answer: Answer,
@@ -124,7 +124,7 @@ impl LimitSet {
     /// Checks a request if no limit makes it wait. Otherwise returns `None`, and the caller must
     /// await the verdict.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
-        if self.skips.as_ref().is_some_and(|skips| skips(head)) {
+        if self.skips.iter().any(|skips| skips(head)) {
             return Some(Verdict::unlimited());
         }
         if self.waits {
@@ -274,7 +274,7 @@ impl LimitSet {
         let wait = seconds::until_retry(decision);
         let fields = self.fields(applicable, decisions.clone(), wait, || Some(decision));
         let limit: &str = &binding.limit.name;
-        let reason = RefusalReason::of(Some(decision), binding.limit.kind());
+        let reason = RefusalReason::of(decision, binding.limit.kind());
         let is_away = reason == RefusalReason::Unavailable;
         let others = decisions.filter(|it| it.refuses() && *it.limit.name != *limit);
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
@@ -328,7 +328,7 @@ impl LimitSet {
                 request: head,
                 decision: Some(decision),
                 key: Some(key),
-                reason: (!decision.is_allowed()).then(|| RefusalReason::of(Some(decision), limit.kind())),
+                reason: (!decision.is_allowed()).then(|| RefusalReason::of(decision, limit.kind())),
                 is_shadow: limit.shadow,
                 is_binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 is_refused: binding.is_some(),

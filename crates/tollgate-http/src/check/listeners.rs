@@ -7,32 +7,31 @@ use crate::limit::compiled::CompiledLimit;
 use crate::warning::BuildWarning;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub(crate) type Hook = dyn Fn(&DecisionEvent<'_>) + Send + Sync;
-pub(crate) type SettleHook = dyn Fn(&SettleEvent<'_>) + Send + Sync;
-pub(crate) type UnknownClass = dyn Fn(&str, &str) + Send + Sync;
+type Hook = Box<dyn Fn(&DecisionEvent<'_>) + Send + Sync>;
+type SettleHook = Box<dyn Fn(&SettleEvent<'_>) + Send + Sync>;
+type UnknownClass = Box<dyn Fn(&str, &str) + Send + Sync>;
+
+/// The user's closures, in the order in which they were added.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    pub(crate) decision: Vec<Hook>,
+    pub(crate) settled: Vec<SettleHook>,
+    pub(crate) unknown_class: Vec<UnknownClass>,
+}
 
 /// The listeners of a layer.
 pub(crate) struct Listeners {
-    hook: Option<Box<Hook>>,
-    settle_hook: Option<Box<SettleHook>>,
-    unknown_class: Option<Box<UnknownClass>>,
+    hooks: Hooks,
     #[cfg(feature = "tracing")]
     trace: super::trace::Trace,
 }
 
 impl Listeners {
-    pub(crate) fn new(
-        limits: &[CompiledLimit],
-        hook: Option<Box<Hook>>,
-        settle_hook: Option<Box<SettleHook>>,
-        unknown_class: Option<Box<UnknownClass>>,
-    ) -> Self {
+    pub(crate) fn new(limits: &[CompiledLimit], hooks: Hooks) -> Self {
         #[cfg(not(feature = "tracing"))]
         let _ = limits;
         Self {
-            hook,
-            settle_hook,
-            unknown_class,
+            hooks,
             #[cfg(feature = "tracing")]
             trace: super::trace::Trace::new(limits),
         }
@@ -41,12 +40,12 @@ impl Listeners {
     /// Returns whether there is a listener for decisions. Without one, no event is needed.
     #[inline]
     pub(crate) fn listen(&self) -> bool {
-        self.hook.is_some() || cfg!(feature = "tracing")
+        !self.hooks.decision.is_empty() || cfg!(feature = "tracing")
     }
 
     /// Returns whether there is a listener for settlements.
     pub(crate) fn listen_to_settlements(&self) -> bool {
-        self.settle_hook.is_some() || cfg!(feature = "tracing")
+        !self.hooks.settled.is_empty() || cfg!(feature = "tracing")
     }
 
     /// Reports warnings about a layer's configuration.
@@ -69,17 +68,13 @@ impl Listeners {
     pub(crate) fn unknown_class(&self, limit: &str, class: &str) {
         #[cfg(feature = "tracing")]
         self.trace.unknown_class(limit, class);
-        if let Some(hook) = &self.unknown_class {
-            hook(limit, class);
-        }
+        self.hooks.unknown_class.iter().for_each(|hook| hook(limit, class));
     }
 
     pub(crate) fn notify(&self, event: &DecisionEvent<'_>) {
         #[cfg(feature = "tracing")]
         self.trace.notify(event);
-        if let Some(hook) = &self.hook {
-            hook(event);
-        }
+        self.hooks.decision.iter().for_each(|hook| hook(event));
     }
 
     /// Reports a settlement. If the listener panics, the panic hook reports the panic, but the
@@ -90,9 +85,7 @@ impl Listeners {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(feature = "tracing")]
             super::trace::settled(event);
-            if let Some(hook) = &self.settle_hook {
-                hook(event);
-            }
+            self.hooks.settled.iter().for_each(|hook| hook(event));
         }));
     }
 }

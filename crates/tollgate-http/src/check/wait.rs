@@ -73,7 +73,7 @@ async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut Applicab
     let ApplicableLimits { local, shared, .. } = applicable;
     let mut shared_answers = Vec::new();
     if binding(&decisions(set, applicable, &local_answers, &[])).is_none() {
-        shared_answers = charge_shared(shared).await;
+        shared_answers = join_all(shared.iter().map(SharedBound::charge)).await;
         if binding(&decisions(set, applicable, &[], &shared_answers)).is_none() {
             local_answers = charge_local(set, local);
         }
@@ -142,10 +142,6 @@ fn note_denials(set: &LimitSet, local: &[Bound<'_>], peeked: &[Decision]) {
             bound.note_denial(decision);
         }
     }
-}
-
-async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<SharedAnswer> {
-    join_all(shared.iter().map(SharedBound::charge)).await
 }
 
 /// Charges all limits or none, and returns their decisions.

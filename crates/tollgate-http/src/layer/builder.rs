@@ -2,7 +2,7 @@
 
 use crate::check::event::{DecisionEvent, SettleEvent};
 use crate::check::limit_set::{LimitSet, Repeats};
-use crate::check::listeners::{Hook, Listeners, SettleHook, UnknownClass};
+use crate::check::listeners::{Hooks, Listeners};
 use crate::error::Fault;
 use crate::head::{RequestHead, Sources};
 use crate::key::by::KeyBy;
@@ -50,15 +50,13 @@ const MAX_LIMITS: usize = 16;
 pub struct RateLimitBuilder {
     limits: Vec<Limit>,
     sources: Sources,
-    skips: Option<Box<Skips>>,
+    skips: Vec<Box<Skips>>,
     status: StatusCode,
     no_key_status: StatusCode,
     answer: Answer,
     shows_fields: bool,
     shows_legacy: bool,
-    hook: Option<Box<Hook>>,
-    settle_hook: Option<Box<SettleHook>>,
-    unknown_class: Option<Box<UnknownClass>>,
+    hooks: Hooks,
     /// Warnings about limit texts.
     warnings: Vec<BuildWarning>,
     metrics: Option<Metrics>,
@@ -70,15 +68,13 @@ impl RateLimitBuilder {
         Self {
             limits: Vec::new(),
             sources: Sources::default(),
-            skips: None,
+            skips: Vec::new(),
             status: StatusCode::TOO_MANY_REQUESTS,
             no_key_status: StatusCode::FORBIDDEN,
             answer: Answer::default(),
             shows_fields: true,
             shows_legacy: false,
-            hook: None,
-            settle_hook: None,
-            unknown_class: None,
+            hooks: Hooks::default(),
             warnings: Vec::new(),
             metrics: None,
             passes_decisions: false,
@@ -183,11 +179,9 @@ impl RateLimitBuilder {
     ///     });
     /// ```
     pub fn skip(self, skips: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
-        let skips: Box<Skips> = match self.skips {
-            Some(before) => Box::new(move |head| before(head) || skips(head)),
-            None => Box::new(skips),
-        };
-        Self { skips: Some(skips), ..self }
+        let mut all = self.skips;
+        all.push(Box::new(skips));
+        Self { skips: all, ..self }
     }
 
     /// Sets the status of refusals, from 400 to 599. The default is 429. If the store of a shared
@@ -315,14 +309,9 @@ impl RateLimitBuilder {
     /// });
     /// ```
     pub fn on_decision(self, hook: impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static) -> Self {
-        let hook: Box<Hook> = match self.hook {
-            Some(before) => Box::new(move |event| {
-                before(event);
-                hook(event);
-            }),
-            None => Box::new(hook),
-        };
-        Self { hook: Some(hook), ..self }
+        let mut hooks = self.hooks;
+        hooks.decision.push(Box::new(hook));
+        Self { hooks, ..self }
     }
 
     /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request. The
@@ -342,14 +331,9 @@ impl RateLimitBuilder {
     /// });
     /// ```
     pub fn on_settled(self, hook: impl Fn(&SettleEvent<'_>) + Send + Sync + 'static) -> Self {
-        let hook: Box<SettleHook> = match self.settle_hook {
-            Some(before) => Box::new(move |event| {
-                before(event);
-                hook(event);
-            }),
-            None => Box::new(hook),
-        };
-        Self { settle_hook: Some(hook), ..self }
+        let mut hooks = self.hooks;
+        hooks.settled.push(Box::new(hook));
+        Self { hooks, ..self }
     }
 
     /// Calls a closure for each request whose class is unknown to the limiter. The closure receives
@@ -368,14 +352,9 @@ impl RateLimitBuilder {
     /// });
     /// ```
     pub fn on_unknown_class(self, hook: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
-        let hook: Box<UnknownClass> = match self.unknown_class {
-            Some(before) => Box::new(move |limit, class| {
-                before(limit, class);
-                hook(limit, class);
-            }),
-            None => Box::new(hook),
-        };
-        Self { unknown_class: Some(hook), ..self }
+        let mut hooks = self.hooks;
+        hooks.unknown_class.push(Box::new(hook));
+        Self { hooks, ..self }
     }
 
     /// Returns warnings about the limits added so far. A warning describes settings that are valid
@@ -429,7 +408,7 @@ impl RateLimitBuilder {
             }
             limits.push(limit);
         }
-        let listeners = Arc::new(Listeners::new(&limits, self.hook, self.settle_hook, self.unknown_class));
+        let listeners = Arc::new(Listeners::new(&limits, self.hooks));
         let is_heard = listeners.listen() || self.metrics.is_some();
         if !is_heard && !self.passes_decisions && limits.iter().all(|limit| limit.shadow) {
             return Err(Fault::OnlyShadows);

@@ -211,10 +211,6 @@ impl Chargeable for Bound<'_> {
         }
         self.limiter.refund_n(&self.key, decision, tokens);
     }
-
-    fn force(&self, tokens: u64) -> u64 {
-        self.limiter.force(&self.key, tokens)
-    }
 }
 
 /// A limiter, paired with a request's key, used for charges that outlive the request.

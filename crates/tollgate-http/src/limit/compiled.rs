@@ -35,7 +35,7 @@ pub(crate) struct CompiledLimit {
     /// possible.
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
-    skips: Option<Box<Skips>>,
+    skips: Vec<Box<Skips>>,
     pub(crate) charges: Option<Box<ChargeIf>>,
     pub(crate) keeps_on_error: bool,
     /// How the response reveals the cost; `None` if the charge is final.
@@ -272,7 +272,7 @@ impl CompiledLimit {
     }
 
     pub(crate) fn skips(&self, head: RequestHead<'_>) -> bool {
-        self.skips.as_ref().is_some_and(|skips| skips(head))
+        self.skips.iter().any(|skips| skips(head))
     }
 
     /// Returns a request's key; `None` if the request has no key and the limit does not count it.

@@ -110,7 +110,7 @@ pub struct Limit {
     pub(crate) cost: RequestCost,
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
-    pub(crate) skips: Option<Box<Skips>>,
+    pub(crate) skips: Vec<Box<Skips>>,
     pub(crate) charges: Option<Box<ChargeIf>>,
     pub(crate) keeps_on_error: bool,
     pub(crate) settle: Option<ResponseCost>,
@@ -166,7 +166,7 @@ impl Limit {
             cost: RequestCost::from(1),
             no_key: None,
             shadow: false,
-            skips: None,
+            skips: Vec::new(),
             charges: None,
             keeps_on_error: false,
             settle: None,
@@ -307,11 +307,9 @@ impl Limit {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn skip(self, skips: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
-        let skips: Box<Skips> = match self.skips {
-            Some(before) => Box::new(move |head| before(head) || skips(head)),
-            None => Box::new(skips),
-        };
-        Self { skips: Some(skips), ..self }
+        let mut all = self.skips;
+        all.push(Box::new(skips));
+        Self { skips: all, ..self }
     }
 
     /// Limits only the requests for which `applies` returns true. All other requests pass

@@ -29,14 +29,6 @@ impl Extend<HeldPermit> for Permits {
     }
 }
 
-impl FromIterator<HeldPermit> for Permits {
-    fn from_iter<I: IntoIterator<Item = HeldPermit>>(permits: I) -> Self {
-        let mut held = Self::default();
-        held.extend(permits);
-        held
-    }
-}
-
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Permits").field(&self.0.as_ref().map_or(0, |it| it.len())).finish()

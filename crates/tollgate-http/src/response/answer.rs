@@ -7,7 +7,7 @@ use super::refusal::{Refusal, RefusalReason};
 use crate::head::RefusalMark;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use http::{Method, Response, StatusCode};
+use http::{Method, Response};
 use serde::Serialize;
 
 /// The form of the responses to refused requests.
@@ -84,28 +84,17 @@ const EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-ex
 const REDUCED: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 fn problem(refusal: &Refusal<'_>) -> String {
-    let (r#type, title, error) = match refusal.reason {
-        RefusalReason::Quota | RefusalReason::Paused | RefusalReason::TooCostly => {
-            (EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded", "rate_limited")
-        }
-        RefusalReason::InFlight => (
-            EXCEEDED,
-            "Request cannot be satisfied as assigned quota has been exceeded",
-            "too_many_in_flight",
-        ),
-        RefusalReason::Full => (
-            REDUCED,
-            "Request cannot be satisfied due to temporary server capacity constraints",
-            "capacity_reduced",
-        ),
-        RefusalReason::Unavailable => (
-            REDUCED,
-            "Request cannot be satisfied due to temporary server capacity constraints",
-            "unavailable",
-        ),
-        RefusalReason::NoKey => ("about:blank", reason_phrase(refusal.status), "client_unknown"),
-        RefusalReason::AmbiguousKey => ("about:blank", reason_phrase(refusal.status), "client_ambiguous"),
-        RefusalReason::Blocked => ("about:blank", reason_phrase(refusal.status), "blocked"),
+    let exceeded = (EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded");
+    let reduced = (REDUCED, "Request cannot be satisfied due to temporary server capacity constraints");
+    let blank = ("about:blank", refusal.status.canonical_reason().unwrap_or("Refused"));
+    let ((r#type, title), error) = match refusal.reason {
+        RefusalReason::Quota | RefusalReason::Paused | RefusalReason::TooCostly => (exceeded, "rate_limited"),
+        RefusalReason::InFlight => (exceeded, "too_many_in_flight"),
+        RefusalReason::Full => (reduced, "capacity_reduced"),
+        RefusalReason::Unavailable => (reduced, "unavailable"),
+        RefusalReason::NoKey => (blank, "client_unknown"),
+        RefusalReason::AmbiguousKey => (blank, "client_ambiguous"),
+        RefusalReason::Blocked => (blank, "blocked"),
     };
     let problem = Problem {
         r#type,
@@ -120,8 +109,4 @@ fn problem(refusal: &Refusal<'_>) -> String {
     };
     // Strings and numbers can always be serialized.
     serde_json::to_string(&problem).unwrap_or_default()
-}
-
-fn reason_phrase(status: StatusCode) -> &'static str {
-    status.canonical_reason().unwrap_or("Refused")
 }

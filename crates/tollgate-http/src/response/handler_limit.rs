@@ -109,7 +109,7 @@ impl HandlerLimit {
         }
         let wait = seconds::until_retry(decision);
         let kind = LimitKind { is_in_flight: quota.period().is_zero(), is_shared: self.is_shared };
-        let reason = RefusalReason::of(Some(decision), kind);
+        let reason = RefusalReason::of(decision, kind);
         // Only a layer answers gRPC and `HEAD` in another form.
         let request = Request::new(());
         let refusal = Refusal {

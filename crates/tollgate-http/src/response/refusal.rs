@@ -40,22 +40,15 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// Returns the reason for a refusal with this decision. Without a decision, the reason is a
-    /// missing key.
-    pub(crate) fn of(decision: Option<&Decision>, limit: LimitKind) -> Self {
-        match decision {
-            None => Self::NoKey,
-            Some(decision) if decision.outcome() == Outcome::TooCostly => Self::TooCostly,
-            Some(decision) if decision.source() == DecisionSource::Policy => {
-                if limit.is_shared {
-                    Self::Unavailable
-                } else {
-                    Self::Full
-                }
-            }
-            Some(decision) if decision.source() == DecisionSource::Pause => Self::Paused,
-            Some(_) if limit.is_in_flight => Self::InFlight,
-            Some(_) => Self::Quota,
+    /// Returns the reason for a refusal with this decision.
+    pub(crate) fn of(decision: &Decision, limit: LimitKind) -> Self {
+        match decision.source() {
+            _ if decision.outcome() == Outcome::TooCostly => Self::TooCostly,
+            DecisionSource::Policy if limit.is_shared => Self::Unavailable,
+            DecisionSource::Policy => Self::Full,
+            DecisionSource::Pause => Self::Paused,
+            _ if limit.is_in_flight => Self::InFlight,
+            _ => Self::Quota,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Finds the cost stated in a response, as a number in headers, trailers or JSON.
 
 use crate::error::Fault;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use std::fmt;
-use std::marker::PhantomData;
 
 /// The path to a number in a JSON text. It consists of names and indices of arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,141 +29,61 @@ impl JsonPath {
     /// these parts, but they cannot hide the number. For example, half a surrogate pair, a number
     /// that is too large, or a thousand brackets are harmless.
     pub(crate) fn find(&self, text: &[u8]) -> Option<u64> {
-        let names = Place(&self.0);
-        if !text.trim_ascii_start().starts_with(b"[") || names.index().is_some() {
-            return parsed(text, names)?;
+        // Invalid Unicode is replaced, because it can only be part of strings.
+        let text = String::from_utf8_lossy(text);
+        let Self(names) = self;
+        if let (None, Some(elements)) = (index(&names[0]), elements(&text)) {
+            return elements.iter().rev().find_map(|element| number(element.get(), names));
         }
-        parsed(text, PhantomData::<IgnoredAny>)?;
-        elements(text).filter_map(|element| parsed(element, Place(&self.0))?).last()
+        number(&text, names)
     }
 }
 
-/// Parses a whole JSON text.
-fn parsed<'t, S: DeserializeSeed<'t>>(text: &'t [u8], seed: S) -> Option<S::Value> {
-    let mut text = serde_json::Deserializer::from_slice(text);
-    let value = seed.deserialize(&mut text).ok()?;
-    text.end().ok().map(|()| value)
+/// Returns the number to which these names lead from a JSON text.
+fn number(text: &str, names: &[Box<str>]) -> Option<u64> {
+    names.iter().try_fold(text, |text, name| value(text, name))?.parse().ok()
 }
 
-/// Returns an array's elements. The text must be valid JSON.
-fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let text = text.trim_ascii();
-    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
-    text[1..text.len() - 1].split(move |&byte| {
-        if byte == b'"' && !is_escaped {
-            in_string = !in_string;
-        }
-        is_escaped = in_string && byte == b'\\' && !is_escaped;
-        match byte {
-            b'[' | b'{' if !in_string => depth += 1,
-            b']' | b'}' if !in_string => depth -= 1,
-            _ => {}
-        }
-        byte == b',' && depth == 0 && !in_string
-    })
+/// Returns the value with this name in an object, or with this index in an array.
+fn value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let of_array = || elements(text)?.get(index(name)?).copied();
+    let of_object = || {
+        let mut text = serde_json::Deserializer::from_str(text);
+        let found = text.deserialize_map(Member(name)).ok()?;
+        text.end().ok().and(found)
+    };
+    of_array().or_else(of_object).map(RawValue::get)
 }
 
-/// Finds the number to which these names lead.
-struct Place<'p>(&'p [Box<str>]);
-
-impl Place<'_> {
-    /// Parses the first name as the index of an array. `+1` and `01` are not indices.
-    fn index(&self) -> Option<usize> {
-        let name = self.0.first()?;
-        let index: usize = name.parse().ok()?;
-        (index.to_string() == **name).then_some(index)
-    }
+/// Returns the elements of a text that is an array.
+fn elements(text: &str) -> Option<Vec<&RawValue>> {
+    serde_json::from_str(text).ok()
 }
 
-impl<'de> DeserializeSeed<'de> for Place<'_> {
-    type Value = Option<u64>;
-
-    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<Option<u64>, D::Error> {
-        value.deserialize_any(self)
-    }
+/// Parses the index of an array. `+1` and `01` are not indices.
+fn index(name: &str) -> Option<usize> {
+    name.parse().ok().filter(|index: &usize| index.to_string() == name)
 }
 
-impl<'de> Visitor<'de> for Place<'_> {
-    type Value = Option<u64>;
+/// Finds the last value with this name in an object.
+struct Member<'n>(&'n str);
+
+impl<'de> Visitor<'de> for Member<'_> {
+    type Value = Option<&'de RawValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
+        f.write_str("an object")
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Option<u64>, E> {
-        Ok(self.0.is_empty().then_some(number))
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Option<u64>, E> {
-        Ok(None)
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Option<u64>, E> {
-        Ok(None)
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Option<u64>, E> {
-        Ok(None)
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<Option<u64>, E> {
-        Ok(None)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Option<u64>, E> {
-        Ok(None)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Option<u64>, A::Error> {
-        let name = self.0.first().map(AsRef::as_ref);
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        while let Some(is_it) = object.next_key_seed(Is(name))? {
-            if is_it {
-                found = object.next_value_seed(Place(&self.0[1..]))?;
-            } else {
-                object.next_value::<IgnoredAny>()?;
+        while let Some((name, value)) = object.next_entry::<&RawValue, &RawValue>()? {
+            // A name that is half a surrogate pair is not a string, and thus another name.
+            if serde_json::from_str::<String>(name.get()).is_ok_and(|name| name == self.0) {
+                found = Some(value);
             }
         }
         Ok(found)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Option<u64>, A::Error> {
-        let index = self.index();
-        for _ in 0..index.unwrap_or(0) {
-            if array.next_element::<IgnoredAny>()?.is_none() {
-                return Ok(None);
-            }
-        }
-        let found = match index {
-            Some(_) => array.next_element_seed(Place(&self.0[1..]))?.flatten(),
-            None => None,
-        };
-        while array.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(found)
-    }
-}
-
-/// Returns whether a name in the text equals this name. The text is read as bytes, because a name
-/// may be invalid Unicode.
-struct Is<'n>(Option<&'n str>);
-
-impl<'de> DeserializeSeed<'de> for Is<'_> {
-    type Value = bool;
-
-    fn deserialize<D: Deserializer<'de>>(self, name: D) -> Result<bool, D::Error> {
-        name.deserialize_bytes(self)
-    }
-}
-
-impl Visitor<'_> for Is<'_> {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_bytes<E: Error>(self, name: &[u8]) -> Result<bool, E> {
-        Ok(self.0.is_some_and(|it| it.as_bytes() == name))
     }
 }
 

@@ -66,29 +66,9 @@ pub(crate) fn counted(method: &Method) -> &str {
 /// Returns the registered method for which a user may have meant `name`.
 pub(crate) fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
-    let near = REGISTERED.into_iter().map(|method| (edits(&name, method), method));
+    let near = REGISTERED.into_iter().map(|method| (strsim::osa_distance(&name, method), method));
     let (edits, method) = near.min()?;
     (edits <= name.len() / 2 && edits <= 2).then_some(method)
-}
-
-/// Returns how many bytes must be inserted, removed, replaced or swapped with their neighbor to
-/// change one text into the other.
-fn edits(from: &str, to: &str) -> usize {
-    let (from, to) = (from.as_bytes(), to.as_bytes());
-    let mut rows = vec![(0..=to.len()).collect::<Vec<usize>>()];
-    for (row, byte) in from.iter().enumerate() {
-        let mut next = vec![row + 1];
-        for (column, other) in to.iter().enumerate() {
-            let replaced = rows[row][column] + usize::from(byte != other);
-            let mut least = replaced.min(rows[row][column + 1] + 1).min(next[column] + 1);
-            if row > 0 && column > 0 && *byte == to[column - 1] && from[row - 1] == *other {
-                least = least.min(rows[row - 1][column - 1] + 1);
-            }
-            next.push(least);
-        }
-        rows.push(next);
-    }
-    rows[from.len()][to.len()]
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use super::site::{from, grpc, site, with};
 use http::Request;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use tollgate::{Limiter, Quota};
-use tollgate_http::{Key, KeyBy, KeyPart, Limit, RequestHead, WhenNoKey};
+use tollgate_http::{DecisionEvent, Key, KeyBy, KeyPart, Limit, RequestHead, WhenNoKey};
 
 const OK: u16 = 200;
 const REFUSED: u16 = 429;
@@ -218,6 +219,29 @@ fn alternatives_are_told_apart_also_inside_of_others() {
     let nested =
         super::site::site().hourly(KeyBy::header("x-x").and(KeyBy::path()).or(either().and(KeyBy::method())));
     assert_eq!(nested.statuses([a(), b(), c(), a(), with(&[("x-x", "same")])]), [OK, OK, OK, REFUSED, OK]);
+}
+
+#[test]
+fn each_skip_counts_and_each_listener_hears_in_order() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = |name: &'static str| {
+        let heard = Arc::clone(&heard);
+        move |_: &DecisionEvent<'_>| heard.lock().unwrap().push(name)
+    };
+    let site = site();
+    let limit = Limit::new("all", site.single(Quota::per_hour(1)));
+    let limit = limit.skip(|head| head.path() == "/a").skip(|head| head.path() == "/b");
+    let site = site.limit(limit).with(|it| {
+        it.skip(|head| head.path() == "/c")
+            .skip(|head| head.path() == "/d")
+            .on_decision(hears("first"))
+            .on_decision(hears("second"))
+    });
+    let site = site.run();
+    for (path, told) in [("/a", 0), ("/b", 0), ("/c", 0), ("/d", 0), ("/e", 2)] {
+        assert_eq!(site.status(from("192.0.2.1", path, &[])), 200, "{path}");
+        assert_eq!(heard.lock().unwrap()[..], ["first", "second"][..told], "{path}");
+    }
 }
 
 #[test]

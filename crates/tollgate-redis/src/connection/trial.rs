@@ -29,7 +29,7 @@ pub(crate) struct Trial {
     /// The arguments of a check of one token.
     pub(crate) args: Args,
     /// The commands that the script runs, in lower case.
-    pub(crate) commands: Vec<&'static str>,
+    pub(crate) commands: Vec<String>,
 }
 
 /// A server and its user, as problem messages name them.
@@ -93,25 +93,20 @@ impl Trial {
     /// checks send the time.
     pub(crate) fn of(limit: &str, naming: &Naming, rule: &Rule, now: Option<Tick>) -> Arc<Self> {
         let call = rule.call("", Op::Check { cost: 1, lease: 0 }, now);
-        Self::new(limit, naming, call, rule.commands(), now.is_some())
+        Self::new(limit, naming, call, now.is_some())
     }
 
-    /// Returns the trial of a limit whose checks are like `call` and run `commands`. Unless the
-    /// checks send the time, they also run TIME.
-    pub(crate) fn new(
-        limit: &str,
-        naming: &Naming,
-        call: Call<'_>,
-        commands: &[&'static str],
-        sends_time: bool,
-    ) -> Arc<Self> {
-        let time = (!sends_time).then_some("time");
+    /// Returns the trial of a limit whose checks are like `call`. Unless the checks send the time,
+    /// they also run TIME.
+    pub(crate) fn new(limit: &str, naming: &Naming, call: Call<'_>, sends_time: bool) -> Arc<Self> {
+        let mut commands = call.script.commands();
+        commands.retain(|command| !sends_time || command != "time");
         Arc::new(Self {
             limit: limit.to_owned(),
             prefix: naming.prefix().to_owned(),
             script: call.script.clone(),
             args: call.into_args(),
-            commands: time.into_iter().chain(commands.iter().copied()).collect(),
+            commands: commands.into_iter().collect(),
         })
     }
 

@@ -180,17 +180,6 @@ impl Rule {
         }
     }
 
-    /// Returns the commands that the script runs, except TIME.
-    pub(crate) fn commands(&self) -> &'static [&'static str] {
-        match self.kind {
-            Kind::Bucket { .. } => &["get", "set", "del"],
-            Kind::Window { .. } => &["get", "set"],
-            Kind::Log { .. } => {
-                &["zmscore", "zrangebyscore", "zrange", "zadd", "zrem", "zremrangebyscore", "pttl", "pexpire"]
-            }
-        }
-    }
-
     /// Returns the script call. If there is no `now`, the script uses the server's time.
     pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op, now: Option<Tick>) -> Call<'s> {
         let name = match op {

@@ -2,6 +2,7 @@
 
 use redis::{Cmd, ErrorKind, RedisError, Script as Hashed, ServerErrorKind, Value};
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 use tollgate::Tick;
@@ -22,6 +23,12 @@ impl Script {
         let code = format!("{}\n{body}", include_str!("common.lua"));
         let digest = Hashed::new(&code).get_hash().into();
         Self { code: code.into(), digest }
+    }
+
+    /// Returns the commands that the script runs, in lower case.
+    pub(crate) fn commands(&self) -> BTreeSet<String> {
+        let calls = self.code.split("redis.call('").skip(1);
+        calls.filter_map(|call| call.split_once('\'')).map(|(command, _)| command.to_lowercase()).collect()
     }
 }
 

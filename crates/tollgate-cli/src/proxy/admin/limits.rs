@@ -19,12 +19,12 @@ use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode};
 use serde_json::{Value, json};
 use tollgate::Decision;
-use tollgate_http::program::{self, KeyText, PartText, canonical_path, key_text};
+use tollgate_http::program::{self, KeyText, PartText, canonical_path, classes, key_text};
 use tollgate_http::settings::{LayerSettings, LimitPart};
 use tollgate_http::{Key, KeyBy, Metrics, PeerAddr, RequestHead};
 
 use crate::printable::{listed, printable};
-use crate::proxy::limits::{AnyLimiter, Limits, allowances, is_shadow, of_class};
+use crate::proxy::limits::{AnyLimiter, Limits, is_shadow, of_class};
 use crate::proxy::problem_details::problem_details;
 use crate::proxy::shared::SharedLimit;
 
@@ -43,7 +43,10 @@ pub(super) fn list(
 }
 
 fn describe(settings: &LayerSettings, metrics: &Metrics, limit: &LimitPart, limiter: &AnyLimiter) -> Value {
-    let keys = limiter.stats(limit).map(|(_, stats)| stats.keys).reduce(|sum, keys| sum + keys);
+    let keys = limiter
+        .local(limit)
+        .filter_map(|(limiter, _)| Some(limiter.stats()?.keys))
+        .reduce(|sum, keys| sum + keys);
     let classes = limit.classes.iter().map(|(class, allowed)| (class.clone(), allowed.to_string().into()));
     let classes: serde_json::Map<String, Value> = classes.collect();
     json!({
@@ -184,7 +187,7 @@ fn which(limit: &LimitPart, query: &str) -> Result<Which, String> {
             Some(("alternative", number)) => which.alternative = number.parse().unwrap_or(0),
             Some(("class", class)) => {
                 let class = decoded(class)?;
-                let names: Vec<&str> = allowances(limit).filter_map(|(class, _)| class).collect();
+                let names: Vec<&str> = classes(limit).filter_map(|(class, _)| class).collect();
                 if !names.contains(&&*class) {
                     let class = printable(class.as_bytes());
                     return Err(if names.is_empty() {

@@ -1,16 +1,12 @@
 //! The proxy's metrics for Prometheus. Clients cannot choose the value of any label.
 
-use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tollgate_http::program;
@@ -103,7 +99,6 @@ impl Metrics {
         let in_flight = gauge("requests_in_flight", "Requests that are not answered to their end");
         let open_connections = gauge("open_connections", "Connections that are open");
         let tunnels = gauge("open_tunnels", "Connections that became WebSockets and are open");
-        all.register_collector(Box::new(OfLimits(decisions.clone())));
         Self {
             requests: CLASSES.map(|class| requests.get_or_create_owned(&[("status", class.to_owned())])),
             faults: Fault::ALL.map(|fault| faults.get_or_create_owned(&[("kind", fault.name().to_owned())])),
@@ -153,32 +148,9 @@ impl Metrics {
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = encode(&mut text, &self.registry);
+        let _ = encode_registry(&mut text, &self.registry);
+        text += &program::open_metrics(&self.decisions);
+        let _ = encode_eof(&mut text);
         text
     }
-}
-
-/// Exposes the layer's metrics together with the proxy's metrics.
-#[derive(Debug)]
-struct OfLimits(tollgate_http::Metrics);
-
-impl Collector for OfLimits {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        program::families(&self.0).iter().try_for_each(|family| write(&mut encoder, family))
-    }
-}
-
-/// Writes the samples of a metric.
-fn write(encoder: &mut DescriptorEncoder<'_>, family: &program::Family) -> fmt::Result {
-    let kind = if family.grows { MetricType::Counter } else { MetricType::Gauge };
-    let mut encoder = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-    for (labels, value) in &family.samples {
-        let metric = encoder.encode_family(labels)?;
-        if family.grows {
-            ConstCounter::new(*value).encode(metric)?;
-        } else {
-            ConstGauge::new(i64::try_from(*value).unwrap_or(i64::MAX)).encode(metric)?;
-        }
-    }
-    Ok(())
 }
