@@ -1,11 +1,10 @@
 //! Parses quotas from arguments and files, and parts of limits from arguments.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use tollgate::Quota;
 use tollgate_http::program::parse_quota;
-use tollgate_http::settings::{LimitText, PathTemplate, Scope, Statuses};
+use tollgate_http::settings::{LimitText, PathTemplate, Scope};
 
 use crate::failure::Failure;
 use crate::printable::printable;
@@ -34,30 +33,6 @@ pub(crate) fn parse_except(texts: &[String]) -> Result<Vec<Scope>, Failure> {
         text.parse().map_err(|error| Failure::refused(format!("--except '{shown}': {error}")))
     });
     except.collect()
-}
-
-/// Parses the values of `--charge-if`.
-pub(crate) fn parse_charge_if(texts: &[String]) -> Result<BTreeMap<String, Statuses>, Failure> {
-    let mut all = BTreeMap::new();
-    for text in texts {
-        let (name, statuses) = text.split_once('=').ok_or_else(|| {
-            Failure::refused(format!(
-                "invalid --charge-if `{}`: expected NAME=STATUSES, as in 'logins=401, 403'",
-                printable(text.as_bytes())
-            ))
-        })?;
-        let statuses = statuses.parse().map_err(|error| {
-            Failure::refused(format!("--charge-if '{}': {error}", printable(text.as_bytes())))
-        })?;
-        let name = name.trim();
-        if all.insert(name.to_owned(), statuses).is_some() {
-            return Err(Failure::refused(format!(
-                "--charge-if has `{}` twice: expected each limit once, with all its statuses",
-                printable(name.as_bytes())
-            )));
-        }
-    }
-    Ok(all)
 }
 
 /// Parses the values of `--path-template`.

@@ -2,6 +2,7 @@
 
 pub(crate) mod config;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use jiff::SignedDuration;
 use tollgate::{Algorithm, Quota};
 use tollgate_http::ForwardedField;
 use tollgate_http::program::{self, parse_quota};
-use tollgate_http::settings::{LayerSettings, TextError};
+use tollgate_http::settings::{LayerSettings, Statuses, TextError};
 use tollgate_redis::WhenUnavailable;
 
 use super::refusals::{NOT_OURS, Refusals};
@@ -20,8 +21,8 @@ use super::settings::ProxySettings;
 use super::shared::SharedSettings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
-use crate::limit::{parse_charge_if, parse_except, parse_named_limit, parse_path_templates};
-use crate::printable::printable_path;
+use crate::limit::{parse_except, parse_named_limit, parse_path_templates};
+use crate::printable::{printable, printable_path};
 use crate::proxy::server::ClientSettings;
 use crate::proxy::telemetry::entry::{LogFormat, LogKey};
 use crate::proxy::upstream::origin::{self, Origin};
@@ -574,6 +575,30 @@ impl ProxyArgs {
             shutdown_timeout: self.shutdown_timeout,
         })
     }
+}
+
+/// Parses the values of `--charge-if`.
+fn parse_charge_if(texts: &[String]) -> Result<BTreeMap<String, Statuses>, Failure> {
+    let mut all = BTreeMap::new();
+    for text in texts {
+        let (name, statuses) = text.split_once('=').ok_or_else(|| {
+            Failure::refused(format!(
+                "invalid --charge-if `{}`: expected NAME=STATUSES, as in 'logins=401, 403'",
+                printable(text.as_bytes())
+            ))
+        })?;
+        let statuses = statuses.parse().map_err(|error| {
+            Failure::refused(format!("--charge-if '{}': {error}", printable(text.as_bytes())))
+        })?;
+        let name = name.trim();
+        if all.insert(name.to_owned(), statuses).is_some() {
+            return Err(Failure::refused(format!(
+                "--charge-if has `{}` twice: expected each limit once, with all its statuses",
+                printable(name.as_bytes())
+            )));
+        }
+    }
+    Ok(all)
 }
 
 fn forwarded_field(text: &str) -> Result<ForwardedField, String> {

@@ -6,7 +6,7 @@ use crate::error::Fault;
 use crate::head::{Reading, RequestHead};
 use crate::text::error::TextError;
 use crate::text::printable::printable;
-use http::header::{FORWARDED, HeaderName};
+use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST, HeaderName, PROXY_AUTHORIZATION};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -52,6 +52,9 @@ pub enum ForwardedField {
     Single(HeaderName),
 }
 
+/// Headers that a proxy which writes the client's address there would destroy.
+const WITHOUT_ADDRESS: [HeaderName; 4] = [AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION];
+
 impl ForwardedField {
     /// Returns the field with this header. The headers of the two lists select their variants.
     fn of(header: HeaderName) -> Self {
@@ -77,9 +80,11 @@ impl FromStr for ForwardedField {
 
     /// # Errors
     ///
-    /// Returns an error if the text is not the name of a header.
+    /// Returns an error if the text is not the name of a header, or if the header is known to
+    /// contain something other than an address, such as `cookie`.
     fn from_str(text: &str) -> Result<Self, TextError> {
-        text.parse().map(Self::of).map_err(|_| {
+        let header = text.parse().ok().filter(|header| !WITHOUT_ADDRESS.contains(header));
+        header.map(Self::of).ok_or_else(|| {
             TextError::new(format!(
                 "invalid field `{}`: expected `x-forwarded-for`, `forwarded`, or the name of a header with one \
                  address, such as `x-real-ip`",

@@ -295,6 +295,7 @@ mod files {
                 json!({ "forwarded-field": "x real ip" }),
                 "invalid field `x real ip`: expected `x-forwarded-for`, `forwarded`, or the name of a header",
             ),
+            (json!({ "forwarded-field": "Cookie" }), "invalid field `Cookie`: expected"),
             (json!({ "forwarded-field": 1 }), "expected the name of a header such as \"x-forwarded-for\""),
             (
                 json!({ "charge-if": { "a": "6xx" } }),
