@@ -57,7 +57,10 @@ fn a_bad_configuration_is_refused_with_its_reason() {
             "limit = [\"a=1/h by ip\"]\ncharge-if = { a = \"6xx\" }",
             "invalid statuses `6xx`: expected statuses from 100 to 599",
         ),
-        ("limit = [\"a=8 at once by ip\"]\ncharge-if = { a = \"401\" }", "`a` has only requests at once"),
+        (
+            "limit = [\"a=8 at once by ip\"]\ncharge-if = { a = \"401\" }",
+            "`a` has no rate, so no response gives a charge back",
+        ),
         ("limit = [\"a=1/h by ip\"]\ntrust-headers = [\"a b\"]", "invalid header `a b`"),
         ("limit = [\"a=1/h by ip\"]\nroute-metadata = { x-t = \"tenant\" }", "expected NAMESPACE/KEY"),
         ("limit = [\"a=1/h class p 2/h by ip class by header x-plan\"]", "trust-headers = [\"x-plan\"]"),
