@@ -299,9 +299,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Gives back the tokens that `decision` took, if these tokens still count. The tokens return
     /// to where they were taken from: the store or this machine. Tokens paid from a lease return to
-    /// the lease, unless it has expired. With [`max_unsynced`](SharedBuilder::max_unsynced), only
-    /// tokens that are not reported to the store yet are given back. If the store does not answer,
-    /// the charge is kept. A refund is never repeated, because the store may have executed it.
+    /// the lease, unless it has expired. With
+    /// [`max_unsynced`](crate::SharedBuilder::max_unsynced), only tokens that are not reported to
+    /// the store yet are given back. If the store does not answer, the charge is kept. A refund is
+    /// never repeated, because the store may have executed it.
     ///
     /// In a bucket, a late refund may give back tokens that belong to other requests, as
     /// [`Limiter::refund`](tollgate::Limiter::refund) describes. Such a refund gives back at most
