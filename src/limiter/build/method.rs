@@ -38,6 +38,7 @@ impl Method {
     pub(crate) fn algorithm(self) -> Algorithm {
         match self {
             Self::Rate { algorithm, .. } => algorithm,
+            // These methods have no algorithm, and no public limiter that reports one uses them.
             Self::InFlight | Self::Times => Algorithm::default(),
         }
     }

@@ -52,7 +52,8 @@ pub enum ForwardedField {
     Single(HeaderName),
 }
 
-/// Headers that a proxy which writes the client's address there would destroy.
+/// Headers that never contain an address. A proxy reports the client in the configured field, and
+/// would overwrite these headers.
 const WITHOUT_ADDRESS: [HeaderName; 4] = [AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION];
 
 impl ForwardedField {
