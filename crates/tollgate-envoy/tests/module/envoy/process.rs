@@ -1,11 +1,12 @@
 //! Runs Envoy as a process with a given configuration.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use std::{fs, iter, thread};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,10 +22,18 @@ pub(super) fn newest() -> PathBuf {
     programs().swap_remove(0)
 }
 
-/// Returns a port that was free a moment ago.
+/// Returns a port that was free a moment ago, and that no call returned before.
+///
+/// The kernel offers a port again as soon as its listener is closed, and Envoy refuses two listeners
+/// with one port. Two Envoys would even share it.
 pub(super) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let ports = iter::repeat_with(|| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.local_addr().unwrap().port()
+    });
+    let mut returned = RETURNED.lock().unwrap();
+    ports.take(1_000).find(|&port| returned.insert(port)).expect("the kernel has a port that is new")
 }
 
 /// Polls until an answer is available.
