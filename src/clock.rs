@@ -248,6 +248,16 @@ impl Clock {
         }
     }
 
+    /// Returns a clock of the same kind that now reads `tick`. A manual clock is returned as it is,
+    /// because its owner sets its time.
+    pub(crate) fn resumed_at(&self, tick: Tick) -> Self {
+        Self(match &self.0 {
+            TimeSource::Counter(_) => TimeSource::Counter(CounterClock::resumed_at(tick)),
+            TimeSource::Manual(manual) => TimeSource::Manual(manual.clone()),
+            TimeSource::System(system) => TimeSource::System(system.resumed_at(tick)),
+        })
+    }
+
     /// Returns true if this clock follows the time of day. A manual clock does not, so windows that
     /// use a manual clock are not aligned to the time of day.
     pub(crate) fn is_real(&self) -> bool {
@@ -309,6 +319,25 @@ impl fmt::Display for ClockKind {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_goes_on_from_the_tick_at_which_it_is_resumed() {
+        // A clock may be resumed at a later tick than the machine has been running for.
+        for tick in [Tick::ZERO, Tick::from_nanos(1 << 60)] {
+            for clock in [Clock::system(), Clock::counter(), Clock::coarse(Duration::MAX)] {
+                let resumed = clock.resumed_at(tick);
+                assert_eq!(resumed.kind(), clock.kind());
+                let (first, start) = (resumed.now(), std::time::Instant::now());
+                while resumed.now().since(tick) < Duration::from_millis(20) {
+                    assert!(start.elapsed() < Duration::from_secs(20), "{resumed:?} stands still");
+                }
+                assert!(first.since(tick) < Duration::from_secs(10), "{first:?}");
+                assert!(start.elapsed() + first.since(tick) >= Duration::from_millis(18));
+            }
+        }
+        let manual = ManualClock::new();
+        assert_eq!(Clock::from(&manual).resumed_at(Tick::MAX).now(), Tick::ZERO);
+    }
 
     #[test]
     fn what_is_asked_for_is_what_is_read_or_the_system_s_clock() {

@@ -4,6 +4,7 @@
 
 use crate::algorithm::Algorithm;
 use std::fmt;
+use std::io;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -85,6 +86,60 @@ pub struct PauseError(Refused);
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error(transparent)]
 pub struct ParseError(Refused);
+
+/// The error returned when a saved limiter cannot be loaded. No limiter was built.
+///
+/// ```
+/// use tollgate::{Limiter, LoadError, Quota};
+///
+/// let builder = Limiter::<str>::builder(Quota::per_hour(10));
+/// let refused = builder.load(&b"something else"[..]).unwrap_err();
+/// assert!(matches!(refused, LoadError::Unusable(_)));
+/// assert_eq!(
+///     refused.to_string(),
+///     "the saved state is unusable: it does not begin with \"tollgate\", so it is no saved limiter"
+/// );
+/// ```
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The saved state could not be read.
+    #[error("the saved state cannot be read: {0}")]
+    Read(#[source] io::Error),
+    /// The saved state was read, but this limiter cannot use it. The text says why: the state is
+    /// damaged, truncated, foreign, or from another version; it belongs to another kind of limiter
+    /// or to another algorithm; it contains more keys than the limiter may have; or the hash of the
+    /// keys has changed.
+    #[error("the saved state is unusable: {0}")]
+    Unusable(String),
+    /// The builder refuses a setting, as `build` would.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+impl LoadError {
+    pub(crate) fn unusable(why: impl fmt::Display) -> Self {
+        Self::Unusable(why.to_string())
+    }
+}
+
+impl LoadError {
+    /// Names the class of callers whose state or setting is refused.
+    pub(crate) fn of_class(self, class: &str, refused: impl FnOnce(Refused) -> Refused) -> Self {
+        match self {
+            Self::Read(error) => Self::Read(error),
+            Self::Unusable(why) => Self::Unusable(format!("class {class:?}: {why}")),
+            Self::Config(ConfigError(error)) => Self::Config(ConfigError(refused(error))),
+        }
+    }
+}
+
+#[doc(hidden)]
+impl From<Refused> for LoadError {
+    fn from(refused: Refused) -> Self {
+        Self::Config(refused.into())
+    }
+}
 
 impl ConfigError {
     /// Returns the name of the refused setting. Usually this is the name of a builder method, such

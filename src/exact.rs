@@ -138,6 +138,8 @@ mod entry;
 mod places;
 mod quotas;
 mod rounds;
+#[cfg(feature = "serde")]
+mod saved;
 mod store;
 mod undo;
 

@@ -177,6 +177,8 @@ mod rule;
 pub mod rule;
 mod settings;
 mod state;
+#[cfg(not(tollgate_loom))]
+mod state_file;
 mod stats;
 #[cfg(not(tollgate_loom))]
 mod sync;
@@ -188,13 +190,13 @@ mod time;
 pub use algorithm::Algorithm;
 pub use clock::{Clock, ClockKind, ManualClock};
 pub use decision::{Decision, DecisionParts, DecisionSource, Denied, Outcome};
-pub use error::{ConfigError, ParseError, PauseError, QuotaError};
+pub use error::{ConfigError, LoadError, ParseError, PauseError, QuotaError};
 #[cfg(not(tollgate_loom))]
 pub use limiter::Sweeper;
 pub use limiter::kind;
 pub use limiter::{
-    At, Builder, Charge, Chargeable, ClassLimiter, ClassSettings, InFlight, KeyState, Limiter, Look, Permit,
-    Reservation, ReservationSet, Settlement, SingleLimiter, check_all, reserve_all,
+    At, Builder, Charge, Chargeable, ClassLimiter, ClassSettings, InFlight, KeyState, Limiter, LoadOptions,
+    Look, Permit, Reservation, ReservationSet, Settlement, SingleLimiter, check_all, reserve_all,
 };
 pub use quota::Quota;
 /// Only the models use this.
@@ -203,11 +205,15 @@ pub use reclaim::toss;
 pub use settings::{WhenFull, WindowAlign};
 #[cfg(tollgate_loom)]
 pub use state::ModelLog;
+#[cfg(not(tollgate_loom))]
+pub use state_file::StateFile;
 pub use stats::Stats;
 pub use time::Tick;
 
 /// The two stores for a limiter's keys, the hash functions, and the traits that keys implement.
 pub mod store {
-    pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, KeyOf, SipHash, Store, ToKey};
+    pub use crate::limiter::{
+        Accepts, ExactKeys, Fingerprints, FoldHash, KeyOf, Persist, SipHash, Store, ToKey,
+    };
     pub use equivalent::Equivalent;
 }

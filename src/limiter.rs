@@ -11,12 +11,14 @@
 //! | limits of any kind, and `check_all` | `together` |
 //! | charges voided by a reset | `resets` |
 //! | key pauses | `pauses` |
+//! | saved limiters | `save` |
 
 mod build;
 mod held;
 mod keyed;
 mod pauses;
 mod resets;
+mod save;
 mod single;
 mod store;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -35,6 +37,8 @@ pub use keyed::keys::KeyState;
 pub use keyed::limiter::Limiter;
 #[cfg(not(tollgate_loom))]
 pub use keyed::sweeper::Sweeper;
+pub use save::LoadOptions;
+pub use save::persist::Persist;
 pub use single::SingleLimiter;
 pub use store::exact_keys::ExactKeys;
 pub use store::fingerprints::Fingerprints;

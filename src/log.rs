@@ -231,7 +231,7 @@ mod tests;
 mod view;
 mod window;
 
-pub(crate) use window::{Past, SlidingLog};
+pub(crate) use window::{Admission, Past, SlidingLog};
 
 use crate::decision::Decision;
 use crate::reclaim::{Bag, Guard, Retry, Root, Walked, under_guard};
@@ -527,6 +527,39 @@ impl Log {
             }
         }
         Ok(())
+    }
+
+    /// Returns the admissions in the window that ends at the key's time, without the tokens given
+    /// back. Returns `None` if the log is sealed. This method only loads.
+    pub(crate) fn saved(&self, rule: &SlidingLog, is_latest: impl Fn() -> bool) -> Option<Vec<Admission>> {
+        under_guard(|guard| {
+            let Some(view) = LogView::of(&self.root, rule, Tick::ZERO, guard)? else {
+                return Ok(is_latest().then(Vec::new));
+            };
+            if view.is_sealed() || !is_latest() {
+                return Ok(None);
+            }
+            let parts = view.parts().flat_map(|(part, from)| (from..part.filled).map(move |at| (part, at)));
+            let admissions = parts.map(|(part, at)| {
+                let time = Tick::from_nanos(part.chunk.mark_before(at + 1).time);
+                Admission { time, tokens: part.chunk.held(at..at + 1) }
+            });
+            Ok(Some(admissions.filter(|admission| admission.tokens > 0).collect()))
+        })
+    }
+
+    /// Appends admissions that another log has saved. No other thread uses this log yet. The
+    /// admissions must be possible under `rule` ([`SlidingLog::until`]).
+    pub(crate) fn restore(&self, rule: &SlidingLog, admissions: &[Admission]) {
+        let tokens = admissions.iter().map(|admission| admission.tokens).sum();
+        // An admission may be larger than the limit, if the limit has become smaller since.
+        let rule = SlidingLog { fields: SlotFields::of_tokens(rule.limit.max(tokens)), ..*rule };
+        for &Admission { time, tokens } in admissions {
+            under_guard(|guard| {
+                let view = LogView::of(&self.root, &rule, time, guard)?;
+                self.admit(&rule, view.as_ref(), time.as_nanos(), tokens, guard).map(drop)
+            });
+        }
     }
 
     /// Returns true if the log is sealed. A sealed log is never unsealed.

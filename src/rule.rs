@@ -324,6 +324,19 @@ impl AnyRule {
         }
     }
 
+    /// Returns whether this rule can have made the word. Such a word is safe to use, wherever it
+    /// comes from.
+    pub(crate) fn is_possible(&self, word: Word) -> bool {
+        word.is_live()
+            && match self {
+                Self::Gcra(rule) => rule.is_possible(word),
+                Self::FixedWindow(rule) => rule.is_possible(word),
+                Self::SlidingWindow(rule) => rule.is_possible(word),
+                // A permit belongs to a process, so no word of permits is saved.
+                Self::Permits(_) => false,
+            }
+    }
+
     /// Returns the longest time for which a charge holds its tokens.
     pub(crate) fn longest_hold(&self) -> Duration {
         match self {

@@ -106,6 +106,7 @@ mod any_state;
 #[cfg(tollgate_loom)]
 mod model;
 mod packed;
+mod saved;
 mod shared_rule;
 mod since;
 mod standalone;
@@ -115,6 +116,7 @@ pub(crate) use any_state::AnyState;
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
 pub(crate) use packed::State;
+pub(crate) use saved::SavedState;
 pub(crate) use shared_rule::{Counts, SharedRule, StateRule, Wanted};
 pub(crate) use since::Since;
 pub(crate) use standalone::Standalone;

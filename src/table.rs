@@ -203,6 +203,7 @@ mod memory;
 #[cfg_attr(not(all(target_os = "linux", not(tollgate_loom))), path = "table/no_pages.rs")]
 mod pages;
 mod rules;
+mod saved;
 mod size;
 mod space;
 mod step;
@@ -213,6 +214,7 @@ mod view;
 mod walk;
 
 pub(crate) use rules::Rules;
+pub(crate) use saved::SavedWord;
 pub(crate) use space::{Fingerprint, Line};
 pub(crate) use turnover::Table;
 pub(crate) use view::{View, is_turn};

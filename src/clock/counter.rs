@@ -36,14 +36,19 @@ thread_local! {
 /// A clock that reads the guarded counter.
 #[derive(Clone, Debug)]
 pub(super) struct CounterClock {
-    /// The system time at tick 0.
-    origin: u64,
+    /// The system time at tick 0, which is negative for a clock that continues an earlier clock.
+    origin: i64,
 }
 
 impl CounterClock {
     /// Returns a clock that counts from now, or `None` if the kernel does not trust the counter.
     pub(super) fn trusted() -> Option<Self> {
-        is_trusted().then(|| Self { origin: system::nanos() })
+        is_trusted().then(|| Self::resumed_at(Tick::ZERO))
+    }
+
+    /// Returns a clock that now reads `tick`.
+    pub(super) fn resumed_at(tick: Tick) -> Self {
+        Self { origin: system::origin(tick) }
     }
 
     #[inline(always)]
@@ -60,7 +65,7 @@ impl CounterClock {
     /// Converts a time that `read` returned to a tick.
     #[inline(always)]
     pub(super) fn since(&self, now: u64) -> Tick {
-        Tick::from_nanos(now.saturating_sub(self.origin))
+        system::since(self.origin, now)
     }
 }
 
@@ -222,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_time_before_the_origin_is_the_origin() {
-        let counter = CounterClock { origin: u64::MAX };
+        let counter = CounterClock { origin: i64::MAX };
         assert_eq!(counter.now(), Tick::ZERO);
     }
 }

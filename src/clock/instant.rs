@@ -5,18 +5,27 @@ use std::time::{Duration, Instant};
 
 /// The system's monotonic clock, counted from an origin.
 #[derive(Clone, Debug)]
-pub(super) struct SystemClock(Instant);
+pub(super) struct SystemClock {
+    start: Instant,
+    /// The tick at `start`.
+    tick: Tick,
+}
 
 impl SystemClock {
     /// Returns the monotonic clock, counted from now.
     pub(super) fn monotonic() -> Self {
-        Self(Instant::now())
+        Self { start: Instant::now(), tick: Tick::ZERO }
     }
 
     /// Always returns `None`, because the system has no coarse clock or its coarse clock was not
     /// tried.
     pub(super) fn coarse(_resolution: Duration) -> Option<Self> {
         None
+    }
+
+    /// Returns a clock that now reads `tick`.
+    pub(super) fn resumed_at(&self, tick: Tick) -> Self {
+        Self { start: Instant::now(), tick }
     }
 
     pub(super) fn is_coarse(&self) -> bool {
@@ -27,6 +36,6 @@ impl SystemClock {
     /// faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
-        Tick::from(self.0.elapsed())
+        self.tick + self.start.elapsed()
     }
 }

@@ -12,14 +12,15 @@ use std::time::Duration;
 /// A system clock, counted from an origin.
 #[derive(Clone, Debug)]
 pub(super) struct SystemClock {
-    origin: u64,
+    /// The system time at tick 0, which is negative for a clock that continues an earlier clock.
+    origin: i64,
     which: libc::clockid_t,
 }
 
 impl SystemClock {
     /// Returns the monotonic clock, counted from now.
     pub(super) fn monotonic() -> Self {
-        Self { origin: nanos(), which: libc::CLOCK_MONOTONIC }
+        Self { origin: origin(Tick::ZERO), which: libc::CLOCK_MONOTONIC }
     }
 
     /// Returns the coarse clock, counted from now, if its resolution is fine enough. The coarse
@@ -27,7 +28,12 @@ impl SystemClock {
     /// returns the origin.
     pub(super) fn coarse(resolution: Duration) -> Option<Self> {
         let is_fine = coarse_resolution().is_some_and(|its| its <= resolution);
-        is_fine.then(|| Self { origin: nanos(), which: libc::CLOCK_MONOTONIC_COARSE })
+        is_fine.then(|| Self { origin: origin(Tick::ZERO), which: libc::CLOCK_MONOTONIC_COARSE })
+    }
+
+    /// Returns a clock of the same kind that now reads `tick`.
+    pub(super) fn resumed_at(&self, tick: Tick) -> Self {
+        Self { origin: origin(tick), ..*self }
     }
 
     pub(super) fn is_coarse(&self) -> bool {
@@ -38,8 +44,19 @@ impl SystemClock {
     /// faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
-        Tick::from_nanos(read(self.which).saturating_sub(self.origin))
+        since(self.origin, read(self.which))
     }
+}
+
+/// Returns the origin of a clock that now reads `tick`.
+pub(super) fn origin(tick: Tick) -> i64 {
+    nanos().cast_signed() - tick.as_nanos().cast_signed()
+}
+
+/// Converts a system time to a tick. A time before the origin is the origin.
+#[inline(always)]
+pub(super) fn since(origin: i64, time: u64) -> Tick {
+    Tick::from_nanos((time.cast_signed() - origin).max(0).cast_unsigned())
 }
 
 /// Reads the monotonic clock, in nanoseconds.
@@ -108,7 +125,7 @@ mod tests {
             assert!(nanos() - start < 20_000_000_000, "it stands still");
         }
         // The clock counts at most the time passed since the origin.
-        assert!(clock.now().as_nanos() <= nanos() - clock.origin);
+        assert!(clock.now().as_nanos() <= nanos() - clock.origin.cast_unsigned());
     }
 
     #[test]

@@ -189,6 +189,19 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
         }
     }
 
+    /// Returns the keys that have their own rule, with the quota of the rule.
+    #[cfg(feature = "serde")]
+    pub(super) fn all_own(&self) -> Vec<(K, crate::quota::Quota)>
+    where
+        K: Clone,
+    {
+        let own = self.own.all().into_iter().filter_map(|own| match own.terms.latest(&self.retired).0 {
+            Ruling::Rule(rule) => Some((own.key.clone(), rule.quota)),
+            Ruling::Default | Ruling::Over => None,
+        });
+        own.collect()
+    }
+
     /// Returns the number of keys that have their own rule.
     pub(super) fn count(&self) -> u64 {
         // ORDERING: relaxed, because `count` is raised before `changes`. Therefore a key whose

@@ -49,11 +49,11 @@ const SPARE: u64 = 1 << 16;
 /// The keys of a limiter and their cells.
 pub(crate) struct ExactStore<K: 'static> {
     index: Index<Arc<Entry<K>>>,
-    quotas: Quotas<K>,
+    pub(super) quotas: Quotas<K>,
     places: Places,
-    rounds: Rounds,
+    pub(super) rounds: Rounds,
     max_keys: u64,
-    evicted: Evicted,
+    pub(super) evicted: Evicted,
     /// Makes the store `Send` and `Sync` only if the keys are `Send` and `Sync`, because any thread
     /// may drop a cell.
     cells: PhantomData<Arc<Entry<K>>>,
@@ -63,13 +63,13 @@ pub(crate) struct ExactStore<K: 'static> {
 /// most calls only read the other fields of a store.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Evicted {
+pub(super) struct Evicted {
     keys: Counter,
     /// scc's epoch when an insertion was last admitted despite too many cells that had not been
     /// freed yet.
     epoch: Atomic<u64>,
     /// Retired parts of states.
-    retired: Bag,
+    pub(super) retired: Bag,
 }
 
 /// The error returned when the store has no place for a new key.

@@ -31,7 +31,7 @@
 //! # State
 //!
 //! ```text
-//! root:    null -> store               a key was paused; final
+//! paused:  null -> store               a key was paused; final
 //! latest:  0 -> end -> later end       raised after the key's word was raised
 //! word:    fresh -> end -> later end   of a key in that store
 //!          end -> idle                 the key was reset, or all keys were cleared
@@ -40,10 +40,10 @@
 //! # What holds
 //!
 //! 1. A check of a paused key is denied if it starts after the call to `pause` has returned and its
-//!    time is before the end of the pause. The check sees the root, `latest` and the word. The root
-//!    is final, `latest` never falls, and only a reset lowers the word. The store forgets the key
-//!    only after it has accepted a time at least one [`grace`](crate::Builder::grace) after the end
-//!    of the pause.
+//!    time is before the end of the pause. The check sees the store, `latest` and the word. The store
+//!    is never replaced, `latest` never falls, and only a reset lowers the word. The store forgets
+//!    the key only after it has accepted a time at least one [`grace`](crate::Builder::grace) after
+//!    the end of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
 //! 3. If a check that runs concurrently with a pause is admitted, the check takes effect before the
 //!    pause.
@@ -64,7 +64,7 @@
 //!
 //! # Orderings
 //!
-//! The *link* edge in `reclaim` publishes the second store. `latest` is a [`Mark`], which only
+//! The *set* edge of `OnceLink` publishes the second store. `latest` is a [`Mark`], which only
 //! rises. A check that starts after the pause has returned sees the raised `latest`: the
 //! synchronization by which the check's caller has learned that the pause returned also makes
 //! `latest` visible to the check.
@@ -79,14 +79,15 @@ use super::store::interface::{Accepts, Store};
 use crate::decision::{Decision, DecisionSource, NEVER, Outcome};
 use crate::error::Refused;
 use crate::forgetting::Mark;
-use crate::reclaim::{Chained, Link, Root, pin, under_guard};
+use crate::reclaim::OnceLink;
 use crate::state::AnyState;
 use crate::time::Tick;
 use std::time::Duration;
 
 /// The pauses of a limiter's keys.
 pub(crate) struct Pauses<S> {
-    root: Root<Paused<S>>,
+    /// The second store, once a key was paused.
+    paused: OnceLink<Paused<S>>,
     /// How long a denial pauses its key; `None` if denials pause no key.
     penalty: Option<Duration>,
 }
@@ -96,27 +97,28 @@ struct Paused<S> {
     keys: S,
     /// The latest end of all pauses.
     latest: Mark,
-    /// Always null.
-    next: Link<Self>,
-}
-
-impl<S> Chained for Paused<S> {
-    fn next(&self) -> &Link<Self> {
-        &self.next
-    }
 }
 
 impl<S: Store> Pauses<S> {
-    pub(crate) fn none() -> Self {
-        Self { root: Root::null(), penalty: None }
-    }
-
-    /// Creates the pauses of a limiter with a penalty: each denial pauses its key for `penalty`.
-    /// The limiter has the second store from the beginning. Each of its checks therefore takes the
-    /// path for pauses, and a limiter without a penalty never tests for one.
-    pub(crate) fn with_penalty(penalty: Duration, keys: &S) -> Result<Self, Refused> {
-        let pauses = Self { root: Root::null(), penalty: Some(penalty) };
-        pauses.install(keys)?;
+    /// Creates the pauses of a limiter in which each denial pauses its key for `penalty`, if there
+    /// is a penalty. Such a limiter has the second store from the beginning. Each of its checks
+    /// therefore takes the path for pauses, and a limiter without a penalty never tests for one.
+    ///
+    /// `restored` contains pauses that another limiter has saved, and the latest end of them.
+    pub(crate) fn new(
+        penalty: Option<Duration>,
+        keys: &S,
+        restored: Option<(S, Tick)>,
+    ) -> Result<Self, Refused> {
+        let pauses = Self { paused: OnceLink::null(), penalty };
+        if let Some((keys, latest)) = restored {
+            pauses.paused.get_or(|| Paused { keys, latest: Mark::at(latest) });
+        }
+        match penalty {
+            None => {}
+            Some(Duration::ZERO) => return Err(Refused::NoPenalty),
+            Some(_) => _ = pauses.store(keys)?,
+        }
         Ok(pauses)
     }
 
@@ -136,12 +138,7 @@ impl<S: Store> Pauses<S> {
     /// Returns whether any key has ever been paused.
     #[inline(always)]
     pub(crate) fn are_used(&self) -> bool {
-        self.root.is_linked()
-    }
-
-    /// Passes the second store to `visit`, if that store exists.
-    fn visit<T>(&self, visit: impl Fn(&Paused<S>) -> T) -> Option<T> {
-        under_guard(|guard| Ok(self.root.load(guard)?.map(|paused| visit(&paused))))
+        self.paused.get().is_some()
     }
 
     /// Returns how many nanoseconds after `now` the pause of `key` ends, or 0 if the key is not
@@ -150,17 +147,12 @@ impl<S: Store> Pauses<S> {
     where
         S: Accepts<Q>,
     {
-        let left = self.visit(|paused| {
-            if !paused.latest.is_after(now) {
-                return None;
-            }
-            // Never saturates in practice: the longest pause is 2^61 nanoseconds.
-            let left = |state: AnyState<'_>| {
-                Some(u64::try_from(state.peek(now, 0)?.reset_after().as_nanos()).unwrap_or(NEVER))
-            };
-            paused.keys.known(key, left)
-        });
-        left.flatten().unwrap_or(0)
+        let Some(paused) = self.paused.get().filter(|paused| paused.latest.is_after(now)) else { return 0 };
+        // Never saturates in practice: the longest pause is 2^61 nanoseconds.
+        let left = |state: AnyState<'_>| {
+            Some(u64::try_from(state.peek(now, 0)?.reset_after().as_nanos()).unwrap_or(NEVER))
+        };
+        paused.keys.known(key, left).unwrap_or(0)
     }
 
     /// Pauses `key` until `end`, which is after `now`. If the second store does not exist, this
@@ -169,18 +161,18 @@ impl<S: Store> Pauses<S> {
     where
         S: Accepts<Q>,
     {
-        self.install(keys)?;
-        self.visit(|paused| paused.set(key, now, end)).expect("it was installed")
+        self.store(keys)?.set(key, now, end)
     }
 
-    /// Creates the second store for as many keys as `keys` can contain, unless it exists.
-    fn install(&self, keys: &S) -> Result<(), Refused> {
-        if !self.are_used() {
-            let first = Paused { keys: keys.of_times()?, latest: Mark::at(Tick::ZERO), next: Link::null() };
-            // If another thread gets there first, its store is used.
-            drop(self.root.install(first, &pin()));
+    /// Returns the second store. If it does not exist, creates it for as many keys as `keys` can
+    /// contain.
+    fn store(&self, keys: &S) -> Result<&Paused<S>, Refused> {
+        if let Some(paused) = self.paused.get() {
+            return Ok(paused);
         }
-        Ok(())
+        let first = Paused { keys: keys.of_times()?, latest: Mark::at(Tick::ZERO) };
+        // If another thread gets there first, its store is used.
+        Ok(self.paused.get_or(|| first))
     }
 
     /// Ends the pause of `key`.
@@ -188,22 +180,31 @@ impl<S: Store> Pauses<S> {
     where
         S: Accepts<Q>,
     {
-        self.visit(|paused| paused.keys.known(key, |state| state.reset()));
+        if let Some(paused) = self.paused.get() {
+            paused.keys.known(key, |state| state.reset());
+        }
     }
 
     /// Ends all pauses.
     pub(crate) fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets) {
-        self.visit(|paused| paused.keys.clear(clock, resets));
+        if let Some(paused) = self.paused.get() {
+            paused.keys.clear(clock, resets);
+        }
     }
 
     /// Forgets pauses that have ended, like [`Store::sweep`].
     pub(crate) fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool {
-        self.visit(|paused| paused.keys.sweep(places, clock)).unwrap_or(false)
+        self.paused.get().is_some_and(|paused| paused.keys.sweep(places, clock))
     }
 
     /// Returns how many bytes the second store uses.
     pub(crate) fn bytes(&self) -> usize {
-        self.visit(|paused| Link::<Paused<S>>::BYTES + paused.keys.stats().bytes).unwrap_or(0)
+        self.paused.get().map_or(0, |paused| size_of::<Paused<S>>() + paused.keys.stats().bytes)
+    }
+
+    /// Returns the second store, if it exists.
+    pub(crate) fn keys(&self) -> Option<&S> {
+        Some(&self.paused.get()?.keys)
     }
 }
 

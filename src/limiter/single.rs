@@ -40,7 +40,7 @@ pub struct SingleLimiter {
     first: Option<Gcra>,
     pub(crate) state: Apart,
     pub(crate) resets: Resets,
-    method: Method,
+    pub(crate) method: Method,
     pub(crate) clock: Clock,
 }
 

@@ -6,6 +6,7 @@ use crate::decision::NEVER;
 use crate::error::Refused;
 use crate::quota::Quota;
 use crate::time::Tick;
+use std::time::Duration;
 
 /// Admits at most `limit` tokens in any trailing period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +16,13 @@ pub(crate) struct SlidingLog {
     /// The fields of a chunk whose row may contain the whole limit.
     pub(super) fields: SlotFields,
     pub(super) past: Past,
+}
+
+/// Tokens that were admitted at one time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Admission {
+    pub(crate) time: Tick,
+    pub(crate) tokens: u64,
 }
 
 /// Describes the admissions that have already left the windows of earlier rules. These admissions
@@ -52,6 +60,18 @@ impl SlidingLog {
             return Err(Refused::LogTooLarge { tokens: limit, most: Self::MOST });
         }
         Ok(Self { limit, period, fields: SlotFields::of_tokens(limit), past: Past::NONE })
+    }
+
+    /// Returns the time from which a log with these admissions is idle. Returns `None` if no log can
+    /// contain them, because they are out of order or larger than any limit.
+    pub(crate) fn until(&self, admissions: &[Admission]) -> Option<Tick> {
+        let is_ordered = admissions.is_sorted_by_key(|admission| admission.time);
+        let total = admissions.iter().try_fold(0_u64, |sum, admission| sum.checked_add(admission.tokens))?;
+        let is_real = admissions.iter().all(|admission| admission.tokens > 0);
+        let last = admissions.last().map_or(Tick::ZERO, |admission| admission.time);
+        let is_possible = is_ordered && is_real && total <= Self::MOST;
+        let period = if admissions.is_empty() { 0 } else { self.period };
+        is_possible.then(|| last + Duration::from_nanos(period))
     }
 
     /// Returns this rule for a log with the given past.

@@ -104,6 +104,12 @@ impl FixedWindow {
         self.windows.longest_hold()
     }
 
+    /// Implements [`AnyRule::is_possible`](super::AnyRule).
+    pub(super) fn is_possible(&self, word: Word) -> bool {
+        let WindowFields { number, count } = self.unpack(word);
+        self.windows.is_possible(number, &[count])
+    }
+
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
     pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
         let WindowFields { number, count } = self.unpack(word);

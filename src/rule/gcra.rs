@@ -280,6 +280,11 @@ impl Gcra {
         cost > 1 && cost > self.burst
     }
 
+    /// Implements [`AnyRule::is_possible`](super::AnyRule).
+    pub(super) fn is_possible(&self, word: Word) -> bool {
+        word.value() <= self.grain.at(Tick::MAX) + self.capacity + self.debt
+    }
+
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
     pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
         if self.is_unmarked { Some(Tick::ZERO) } else { self.grain.first_tick(word.value()) }

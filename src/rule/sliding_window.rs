@@ -142,6 +142,12 @@ impl SlidingWindow {
         self.windows.longest_hold()
     }
 
+    /// Implements [`AnyRule::is_possible`](super::AnyRule).
+    pub(super) fn is_possible(&self, word: Word) -> bool {
+        let Pair { number, previous, present } = self.unpack(word);
+        self.windows.is_possible(number, &[previous, present])
+    }
+
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
     pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
         let pair = self.unpack(word);

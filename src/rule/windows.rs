@@ -155,6 +155,11 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         (now.as_nanos() + self.phase).saturating_sub((number - 1) * self.length)
     }
 
+    /// Returns whether charges can have led to these counts in window `number`.
+    pub(super) fn is_possible(self, number: u64, counts: &[u64]) -> bool {
+        (1..=self.number(Tick::MAX)).contains(&number) && counts.iter().all(|&count| count <= self.most)
+    }
+
     /// Returns the later of `now` and the start of window `number`. The number 0 means that there
     /// is no window.
     pub(super) fn not_before(self, number: u64, now: Tick) -> Tick {

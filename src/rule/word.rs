@@ -65,6 +65,17 @@ impl Word {
         Self(self.0 & !Self::EVICTED.0)
     }
 
+    /// Returns the bits of this word, to save them.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the word with these bits, which may be from a file. The caller must check with
+    /// [`AnyRule::is_possible`](super::AnyRule) that a rule can have made the word.
+    pub(crate) const fn of_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// Creates the word of a key that was seen.
     #[inline]
     pub(super) const fn of(value: u64) -> Self {

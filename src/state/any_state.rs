@@ -1,11 +1,13 @@
 //! A store's view of a key's state: a word or a log, together with its rule.
 
 use super::packed::State;
+use super::saved::SavedState;
+use super::shared_rule::StateRule;
 use crate::decision::{Decision, Stamp};
 use crate::forgetting::Mark;
-use crate::log::{Log, SlidingLog};
+use crate::log::{Log, Past, SlidingLog};
 use crate::reclaim::Bag;
-use crate::rule::{Rule, load};
+use crate::rule::{Rule, load, update};
 use crate::time::Tick;
 
 /// A view of the state of a key. Each method returns `None` if the state is frozen or sealed. The
@@ -157,6 +159,33 @@ impl<'s> AnyState<'s> {
                 (!log.is_sealed() && is_latest()).then(|| log.is_idle(rule, now))
             }
         }
+    }
+
+    /// Returns the state as a value, with its rule. Returns `None` for a fresh word, too.
+    pub(crate) fn saved(self) -> Option<(StateRule, SavedState)> {
+        match self.form {
+            Form::Packed(state) => {
+                let word = load(state.word);
+                word.is_live().then_some((StateRule::Packed(*state.rule), SavedState::Word(word)))
+            }
+            Form::Log(rule, log, _, is_latest) => {
+                let admissions = log.saved(rule, is_latest)?;
+                Some((StateRule::Log(rule.with_past(Past::NONE)), SavedState::Log(Box::new(admissions))))
+            }
+        }
+    }
+
+    /// Gives a new state, which no other thread uses yet, the contents of a saved state. If a word
+    /// was made under another rule, it must have been translated.
+    pub(crate) fn restore(self, saved: &SavedState) -> Option<()> {
+        match (self.form, saved) {
+            (Form::Packed(state), SavedState::Word(word)) => _ = update(state.word, |_| *word),
+            (Form::Log(rule, log, ..), SavedState::Log(admissions)) => log.restore(rule, admissions),
+            (Form::Packed(_), SavedState::Log(_)) | (Form::Log(..), SavedState::Word(_)) => {
+                unreachable!("a state is restored under its own algorithm")
+            }
+        }
+        Some(())
     }
 
     /// Does nothing. A call that changes rules visits each state with this method. The visit ends

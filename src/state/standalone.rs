@@ -2,6 +2,7 @@
 //! without a place. Its rule may be replaced, like the rule of any other state (see `versions`).
 
 use super::any_state::AnyState;
+use super::saved::SavedState;
 use super::shared_rule::{SharedRule, StateRule, Wanted};
 use super::since::Since;
 use super::versions::Versioned;
@@ -9,6 +10,7 @@ use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
 use crate::rule::Word;
 use crate::sync::Atomic;
+use crate::time::Tick;
 use std::sync::Arc;
 
 /// A state, and a bag for its retired parts. A change of the quota retires versions, and a log that
@@ -25,6 +27,13 @@ impl Standalone {
     /// Creates an idle state under this rule.
     pub(crate) fn idle(wanted: Wanted) -> Self {
         Self { state: Versioned::idle(wanted), retired: Bag::new() }
+    }
+
+    /// Replaces the state, which no other thread uses yet, with a state that was saved under the
+    /// rule `before`.
+    pub(crate) fn restore(&self, before: &StateRule, state: SavedState, now: Tick) {
+        let state = state.translated(before, self.first_rule(), now);
+        self.visit_as_is(|view| view.restore(&state));
     }
 
     /// Returns the word of the first version. Only the first rule can interpret this word, and the

@@ -174,6 +174,14 @@ impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
         })
     }
 
+    /// Returns all items that were in the set when the call started. If scc replaces the array
+    /// meanwhile, an item may appear more than once.
+    #[cfg(feature = "serde")]
+    pub(crate) fn all(&self) -> Vec<T> {
+        let all = || self.items.iter(&scc::Guard::new()).map(|(item, ())| item.0.clone()).collect();
+        if is_here() { all() } else { elsewhere(all) }
+    }
+
     /// Returns how many items fit into the current array.
     pub(crate) fn capacity(&self) -> usize {
         let capacity = || self.items.capacity();

@@ -145,6 +145,13 @@ impl Rules {
         (!entry.is_former).then_some(entry.rule.enforced.quota)
     }
 
+    /// Returns the keys that have their own quotas.
+    pub(crate) fn own_quotas(&self) -> impl Iterator<Item = (Fingerprint, Quota)> {
+        let entries = self.own.iter().flat_map(|own| &own.entries);
+        let own = entries.filter(|(_, entry)| !entry.is_former);
+        own.map(|(&key, entry)| (key, entry.rule.enforced.quota))
+    }
+
     /// Returns the time for which a word is translated to these rules. The word must be frozen.
     pub(super) fn binding(&self) -> Tick {
         self.since.binding()

@@ -8,6 +8,7 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::mem::size_of;
+use std::ops::RangeInclusive;
 
 /// The number of slots in a line.
 pub(super) const SLOTS: usize = 4;
@@ -356,6 +357,20 @@ impl Space {
         keys.filter(|key| !key.is_vacant())
     }
 
+    /// Returns the keys whose fingerprints are in `range`, except for keys that are inserted during
+    /// the call.
+    pub(super) fn keys_in(&self, range: RangeInclusive<u64>) -> impl Iterator<Item = Fingerprint> {
+        let [first, last] = [*range.start(), *range.end()].map(|bits| Fingerprint(bits).home(self.lines()));
+        let mut is_over = false;
+        let lines = (first..first + self.lines()).map_while(move |at| {
+            let line = at % self.lines();
+            // By invariant 2 of `table`, a run that reaches a vacant slot has no keys behind it.
+            let ends_here = at >= last && self.keys(line).count() < SLOTS;
+            (!std::mem::replace(&mut is_over, ends_here)).then_some(line)
+        });
+        lines.flat_map(|line| self.keys(line)).filter(move |key| range.contains(&key.bits()))
+    }
+
     /// Permanently seals the vacant slots of a line, and passes every key in the line to `each`,
     /// together with the key's word.
     #[inline]
@@ -452,6 +467,31 @@ mod tests {
         let space = Space::new(3).unwrap();
         assert_eq!(Space::bytes_of(3), size_of_val(&*space.lines) as u64);
         assert_eq!(space.lines(), 3);
+    }
+
+    /// Keys of the last line continue in the first line.
+    #[test]
+    fn the_keys_of_each_range_are_found_wherever_their_runs_end() {
+        let space = Space::new(3).unwrap();
+        let last = [1, 2, 3, 4, 5, 6].map(|n| u64::MAX - n);
+        let hashes = [2, 3, 4, 1 << 62, (1 << 62) + 1].into_iter().chain(last);
+        let keys: Vec<_> = hashes.map(Fingerprint::of_hash).collect();
+        keys.iter().for_each(|&key| assert!(space.claim(key).is_some()));
+        let sorted = |range| {
+            let mut found: Vec<_> = space.keys_in(range).map(Fingerprint::bits).collect();
+            found.sort_unstable();
+            found
+        };
+        let mut all: Vec<_> = keys.iter().map(|key| key.bits()).collect();
+        all.sort_unstable();
+        assert_eq!(sorted(0..=u64::MAX), all);
+        for parts in [2_u64, 3, 4, 7] {
+            let ranges = (0..parts).map(|part| {
+                let end = if part + 1 == parts { u64::MAX } else { (part + 1) * (u64::MAX / parts) - 1 };
+                sorted(part * (u64::MAX / parts)..=end)
+            });
+            assert_eq!(ranges.collect::<Vec<_>>().concat(), all, "{parts}");
+        }
     }
 
     /// Keys inserted before the pre-faulting keep their words.

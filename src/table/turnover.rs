@@ -13,7 +13,7 @@ use crate::growth;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Followed, Guard, Retry, Root, under_guard};
 use crate::rule::{AnyRule, Word, load};
-use crate::state::State;
+use crate::state::{Since, State};
 use crate::stats::{Stats, size};
 use crate::sync::{Atomic, Counter, Ordering::Acquire, rest};
 use crate::time::Tick;
@@ -72,7 +72,20 @@ impl Table {
     /// The maximum number of slots closed by one step of a turnover.
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
+    /// Creates an empty table under this rule.
     pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
+        Self::with_room_for(0, max_keys, grace, rule, &[])
+    }
+
+    /// Creates an empty table that has room for `keys` keys, under a default rule and the rules of
+    /// individual keys.
+    pub(super) fn with_room_for(
+        keys: u64,
+        max_keys: usize,
+        grace: Duration,
+        rule: Enforced<AnyRule>,
+        own: &[(Fingerprint, Option<Enforced<AnyRule>>)],
+    ) -> Result<Self, Refused> {
         // The number of keys and the number of chunks must each fit into half a word: see `chunks`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -80,15 +93,21 @@ impl Table {
         }
         let max_keys = max_keys as u64;
         let memory = Memory::new((ARRAYS_AT_CAP * Array::bytes_of(Size::first(max_keys))).max(LEAST_MEMORY));
-        let size = Size::first(growth::FIRST.min(max_keys));
+        let size = Size::first(growth::FIRST.max(keys).min(max_keys));
+        let rules_memory = Memory::new(LEAST_MEMORY);
+        let rules = Rules::new(rule);
+        let rules = match rules.changed(&Since::START, None, own, &rules_memory) {
+            Changed::To(rules) => rules,
+            Changed::Nothing => rules,
+            Changed::NotPermitted => return Err(Refused::OutOfMemory { bytes: rules_memory.bytes() }),
+        };
         let first = MemoryGrant::take(&memory, Array::bytes_of(size))
-            .and_then(|permit| Array::new(size, 0, Dawn::first(), Rules::new(rule), permit));
+            .and_then(|permit| Array::new(size, 0, Dawn::first(), rules, permit));
         let Some(first) = first else {
             return Err(Refused::OutOfMemory { bytes: Array::bytes_of(size) });
         };
         let done = Done { turnovers: Counter::new(), evicted: Counter::new(), retired: Bag::new() };
-        let rules = Memory::new(LEAST_MEMORY);
-        Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
+        Ok(Self { root: Root::to(first), max_keys, grace, memory, rules: rules_memory, done })
     }
 
     /// Creates an empty table for the same number of keys, with the given rule.
@@ -100,12 +119,22 @@ impl Table {
     /// `visit` must return `None` if the word is frozen or fresh.
     #[inline(never)]
     pub(crate) fn known<T>(&self, key: Fingerprint, visit: impl Fn(State<'_>) -> Option<T>) -> Option<T> {
+        self.known_in(key, |array, word| visit(array.state(key, word)))
+    }
+
+    /// Like [`known`](Self::known), but passes the word and the array that contains it.
+    #[inline(always)]
+    pub(super) fn known_in<T>(
+        &self,
+        key: Fingerprint,
+        visit: impl Fn(&Array, &Atomic<Word>) -> Option<T>,
+    ) -> Option<T> {
         under_guard(|guard| {
             let mut array = self.root(guard)?;
             loop {
                 let here = array.get();
                 array = match here.space.probe(key) {
-                    Probe::Key(word) => match visit(here.state(key, word)) {
+                    Probe::Key(word) => match visit(here, word) {
                         Some(answer) => return Ok(Some(answer)),
                         None => match load(word) {
                             word if word.is_fresh() => return Ok(None),
@@ -173,7 +202,7 @@ impl Table {
     }
 
     /// Calls `look` with the array into which new keys are inserted.
-    fn with_last<T>(&self, look: impl Fn(&Array) -> T) -> T {
+    pub(super) fn with_last<T>(&self, look: impl Fn(&Array) -> T) -> T {
         self.with_arrays(|root, next| look(next.unwrap_or(root)))
     }
 

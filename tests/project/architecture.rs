@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The floors, starting with the lowest. A floor may import the floors below it, but not those
 /// beside or above it.
 const FLOORS: [&[&str]; 11] = [
-    &["sync", "time", "algorithm", "stats"],
+    &["sync", "time", "algorithm", "stats", "state_file"],
     &["error", "reclaim", "forgetting", "growth"],
     &["quota", "clock"],
     &["grain", "settings"],

@@ -10,6 +10,10 @@ use crate::settings::{WhenFull, WindowAlign};
 use std::fmt;
 use std::time::Duration;
 
+/// How far the phases of a saved limiter and of the limiter that continues it may differ to count
+/// as the same phase.
+const SAME_PHASE: Duration = Duration::from_secs(1);
+
 /// The settings of a limiter of type `L`.
 ///
 /// Created by the `builder` functions of [`Limiter`](crate::Limiter),
@@ -315,6 +319,18 @@ impl Chosen {
             WindowAlign::ClockStart => Duration::ZERO,
         };
         Method::Rate { algorithm, phase, debt: self.max_debt }
+    }
+
+    /// Returns the method of a limiter that continues one whose windows had the phase `before`. If
+    /// the two phases differ only by the errors of two readings of the time of day, the limiter
+    /// keeps the earlier windows.
+    pub(crate) fn method_after(&self, algorithm: Algorithm, clock: &Clock, before: Duration) -> Method {
+        match self.method_of(algorithm, clock) {
+            Method::Rate { phase, debt, .. } if phase.abs_diff(before) < SAME_PHASE => {
+                Method::Rate { algorithm, phase: before, debt }
+            }
+            method => method,
+        }
     }
 }
 

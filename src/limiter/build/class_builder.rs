@@ -1,11 +1,12 @@
 //! The builder of a limiter with several classes.
 
-use super::builder::{Builder, ClassSettings};
+use super::builder::{Builder, Chosen, ClassSettings};
 use crate::algorithm::Algorithm;
 use crate::error::{ConfigError, Refused};
 use crate::limiter::keyed::classes::ClassLimiter;
 use crate::limiter::keyed::limiter::Limiter;
 use crate::limiter::store::interface::Store;
+use crate::quota::Quota;
 
 /// The maximum length of a class name in bytes. The same maximum applies to the names of shared
 /// limits.
@@ -78,35 +79,65 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
     /// ```
     pub fn build(self) -> Result<ClassLimiter<K, S>, ConfigError> {
         let Self { chosen, hash } = self;
-        let classes = &chosen.classes;
+        let clock = chosen.clock();
+        let limiters = chosen.planned_classes()?.into_iter().map(|class| {
+            let method = chosen.method_of(class.algorithm, &clock);
+            let limiter = chosen.limiter(method, &clock, class.quota, class.max_keys, S::another(&hash));
+            Ok((class.name.to_owned(), limiter.map_err(|error| class.refused(error))?))
+        });
+        Ok(ClassLimiter::new(limiters.collect::<Result<Vec<_>, Refused>>()?.into_iter()))
+    }
+}
+
+/// The settings of one class, the default class included.
+pub(crate) struct PlannedClass<'c> {
+    pub(crate) name: &'c str,
+    pub(crate) quota: Quota,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) max_keys: usize,
+    is_default: bool,
+}
+
+impl PlannedClass<'_> {
+    /// Names the class in an error, unless it is the default class.
+    pub(crate) fn refused(&self, error: Refused) -> Refused {
+        match self.is_default {
+            true => error,
+            false => Refused::Class { class: self.name.to_owned(), error: Box::new(error) },
+        }
+    }
+}
+
+impl Chosen {
+    /// Returns the classes, the default class first.
+    pub(crate) fn planned_classes(&self) -> Result<Vec<PlannedClass<'_>>, Refused> {
+        let classes = &self.classes;
         let names: Vec<&String> =
-            std::iter::once(&chosen.default_class).chain(classes.iter().map(|(name, _)| name)).collect();
+            std::iter::once(&self.default_class).chain(classes.iter().map(|(name, _)| name)).collect();
         for (place, &name) in names.iter().enumerate() {
             if name.is_empty() || name.len() > MAX_NAME {
-                return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME }.into());
+                return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME });
             }
             if names[..place].contains(&name) {
-                return Err(Refused::TwoQuotas { class: name.clone() }.into());
+                return Err(Refused::TwoQuotas { class: name.clone() });
             }
         }
         // An alignment is meaningful if at least one class has windows.
         let algorithms = classes.iter().filter_map(|(_, settings)| settings.algorithm);
         if !algorithms.into_iter().any(Algorithm::has_windows) {
-            chosen.check_align()?;
+            self.check_align()?;
         }
-        let clock = chosen.clock();
-        let mut shares = shares(chosen.max_keys, classes)?.into_iter();
-        let mut build = |quota, algorithm: Option<Algorithm>| {
-            let method = chosen.method_of(algorithm.unwrap_or(chosen.algorithm), &clock);
-            chosen.limiter(method, &clock, quota, shares.next().unwrap_or_default(), S::another(&hash))
-        };
-        let mut limiters = vec![build(chosen.quota, None)?];
-        for (name, settings) in classes {
-            let limiter = build(settings.quota, settings.algorithm);
-            let refused = |error| Refused::Class { class: name.clone(), error: Box::new(error) };
-            limiters.push(limiter.map_err(refused)?);
-        }
-        Ok(ClassLimiter::new(names.into_iter().cloned().zip(limiters)))
+        let default = ClassSettings::from(self.quota);
+        let settings = std::iter::once(&default).chain(classes.iter().map(|(_, settings)| settings));
+        let planned = names.into_iter().zip(settings).zip(shares(self.max_keys, classes)?);
+        let planned = planned.enumerate().map(|(place, ((name, settings), max_keys))| PlannedClass {
+            name,
+            quota: settings.quota,
+            algorithm: settings.algorithm.unwrap_or(self.algorithm),
+            max_keys,
+            is_default: place == 0,
+        });
+        Ok(planned.collect())
     }
 }
 

@@ -14,7 +14,6 @@ use crate::limiter::store::hash::SipHash;
 use crate::limiter::store::interface::{Settings, Store};
 use crate::quota::Quota;
 use std::hash::{BuildHasher, Hash};
-use std::time::Duration;
 
 impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// Builds the limiter.
@@ -65,15 +64,15 @@ impl Chosen {
         max_keys: usize,
         hash: S::Hash,
     ) -> Result<Limiter<K, S>, Refused> {
-        let &Self { grace, count_denials, when_full, penalty, .. } = self;
-        let settings = Settings { quota, method, max_keys, grace, count_denials };
-        let store = S::empty(settings, hash)?;
-        let pauses = match penalty {
-            None => Pauses::none(),
-            Some(Duration::ZERO) => return Err(Refused::NoPenalty),
-            Some(penalty) => Pauses::with_penalty(penalty, &store)?,
-        };
-        Ok(Limiter::new(method, clock.clone(), store, when_full, pauses))
+        let store = S::empty(self.settings(method, quota, max_keys), hash)?;
+        let pauses = Pauses::new(self.penalty, &store, None)?;
+        Ok(Limiter::new(method, clock.clone(), store, self.when_full, pauses))
+    }
+
+    /// Returns the settings of a store.
+    pub(crate) fn settings(&self, method: Method, quota: Quota, max_keys: usize) -> Settings {
+        let &Self { grace, count_denials, .. } = self;
+        Settings { quota, method, max_keys, grace, count_denials }
     }
 }
 

@@ -78,7 +78,7 @@ use std::hash::{BuildHasher, Hash};
 /// if charges are refunded. Freed memory may wait for a while, as with all algorithms.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(crate) store: ExactStore<K>,
-    method: Method,
+    pub(super) method: Method,
     counts_denials: bool,
     hash: H,
 }
@@ -229,7 +229,7 @@ where
 
 impl<K: Eq + Send + Sync + 'static, H: BuildHasher> ExactKeys<K, H> {
     #[inline]
-    fn asked<'q, Q: Hash + ?Sized>(&self, key: &'q Q) -> Asked<'q, Q> {
+    pub(super) fn asked<'q, Q: Hash + ?Sized>(&self, key: &'q Q) -> Asked<'q, Q> {
         Asked { hash: spread(self.hash.hash_one(key)), key }
     }
 }

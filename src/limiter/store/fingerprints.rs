@@ -1,22 +1,25 @@
 //! The store of fingerprints, which is a table of states. The hash of a key identifies the key's
 //! state.
 
-use super::hash::FoldHash;
+use super::hash::{self, FoldHash, Seeded};
 use super::interface::{Accepts, BATCH, Cost, Request, Settings, Store, forget_all, sweep_by_steps};
 use crate::decision::{Decision, SlowDecision};
-use crate::error::Refused;
+use crate::error::{LoadError, Refused};
 use crate::limiter::build::method::Method;
 use crate::limiter::resets::Resets;
+use crate::limiter::save::format::{FileReader, FileWriter};
+use crate::limiter::save::persist::{Contents, Exported, Persist, SavedHash};
 use crate::limiter::together::look::Look;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::pin;
 use crate::rule::{AnyRule, take};
-use crate::state::{AnyState, Counts, SharedRule, Since, State, StateRule, Versioned, Wanted};
+use crate::state::{AnyState, Counts, SavedState, SharedRule, Since, State, StateRule, Versioned, Wanted};
 use crate::stats::Stats;
-use crate::table::{Fingerprint, Line, Rules, Table, View, is_turn};
+use crate::table::{Fingerprint, Line, Rules, SavedWord, Table, View, is_turn};
 use crate::time::Tick;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::io;
 use std::sync::Arc;
 
 /// The default store of a limiter. It stores a 64-bit hash of each key instead of the key.
@@ -246,6 +249,78 @@ where
             quotas.iter().map(|&(key, quota)| Ok((self.fingerprint(key), quota.map(rule).transpose()?)));
         let rules = rules.collect::<Result<Vec<_>, Refused>>()?;
         self.change(since, None, &rules)
+    }
+}
+
+impl<H: BuildHasher + Default + Seeded + Send + Sync + 'static> Persist for Fingerprints<H> {
+    type Name = u64;
+    const KIND: &'static str = "fingerprints of keys";
+
+    fn write_name(name: &u64, to: &mut FileWriter<'_>) -> io::Result<()> {
+        to.u64(*name)
+    }
+
+    fn read_name(from: &mut FileReader<'_>) -> Result<u64, LoadError> {
+        from.u64()
+    }
+
+    fn seeds(&self) -> Option<SavedHash> {
+        Some(SavedHash { seeds: self.hash.seeds(), proof: hash::proof(&self.hash) })
+    }
+
+    fn hash_of(saved: Option<SavedHash>, _: H) -> Result<H, LoadError> {
+        let saved = saved.ok_or_else(FileReader::damaged)?;
+        let hash = H::of_seeds(saved.seeds);
+        if hash::proof(&hash) == saved.proof {
+            return Ok(hash);
+        }
+        Err(LoadError::unusable(
+            "its keys were hashed by another function than today's, so no key would be found: the limiter that \
+             was saved had another hash, or an update has changed the hash",
+        ))
+    }
+
+    fn parts(&self) -> u64 {
+        self.table.parts()
+    }
+
+    fn part(&self, part: u64, parts: u64) -> Vec<Exported<u64>> {
+        let keys = self.table.keys_of_part(part, parts).into_iter();
+        let exported = keys.filter_map(|key| {
+            let SavedWord { word, quota, is_own } = self.table.word_of(key)?;
+            Some(Exported { name: key.bits(), quota, is_own, state: SavedState::Word(word) })
+        });
+        exported.collect()
+    }
+
+    fn own_quotas(&self) -> Vec<(u64, Quota)> {
+        self.table.with_rules(|rules| rules.own_quotas().map(|(key, quota)| (key.bits(), quota)).collect())
+    }
+
+    fn mark(&self) -> Tick {
+        self.table.mark()
+    }
+
+    fn restored(
+        Settings { quota, method, max_keys, grace, .. }: Settings,
+        hash: H,
+        Contents { own, keys, mark }: Contents<u64>,
+        now: Tick,
+    ) -> Result<Self, Refused> {
+        let own = own
+            .into_iter()
+            .map(|(name, quota)| Ok((Fingerprint::of_hash(name), Some(method.packed(quota)?))))
+            .collect::<Result<Vec<_>, Refused>>()?;
+        let keys: Vec<_> = keys
+            .into_iter()
+            .filter_map(|(name, state)| match state {
+                SavedState::Word(word) => Some((Fingerprint::of_hash(name), word)),
+                // No log is possible under a packed rule, so none has passed the checks of a load.
+                SavedState::Log(_) => None,
+            })
+            .collect();
+        let table = Table::restored((max_keys, grace), method.packed(quota)?, &own, &keys, (mark, now))?;
+        Ok(Self { table, method, hash, shared: Counts::new() })
     }
 }
 

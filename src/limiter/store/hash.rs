@@ -4,8 +4,9 @@
 use crate::reclaim::OnceLink;
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
+use siphasher::sip::SipHasher13;
 use std::fmt;
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 /// The default hash of a limiter, which is fast for short keys. This is foldhash's `quality`
 /// variant.
@@ -15,20 +16,36 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 #[derive(Clone)]
 pub struct FoldHash {
     seed: u64,
-    /// A copy of the seed that all instances in the process share. A check reads the copy without
-    /// following a pointer.
+    /// A copy of the shared seed. A check reads the copy without following a pointer.
     shared: SharedSeed,
+    kept: &'static KeptSeed,
 }
 
-/// A keyed cryptographic hash, for keys that an attacker can choose. This is std's [`RandomState`].
+/// A seed that several instances share. All new instances in a process share one. An instance that
+/// was loaded from a file has the shared seed of the process that saved it. The seeds form a list
+/// and are never freed, because a hasher borrows its shared seed.
+struct KeptSeed {
+    bits: u64,
+    seed: SharedSeed,
+    #[cfg(not(tollgate_loom))]
+    next: OnceLink<KeptSeed>,
+}
+
+/// A keyed cryptographic hash, for keys that an attacker can choose: SipHash-1-3.
 ///
-/// Each instance is a different function, which depends on random keys. Today this hash is
-/// SipHash-1-3; std may replace it with a hash that is at least as hard to attack.
-/// [`Fingerprints`](crate::store::Fingerprints) compares this hash with [`FoldHash`].
+/// Each instance is a different function, which depends on 128 random bits. [`Fingerprints`](crate::store::Fingerprints) compares this hash with [`FoldHash`].
 ///
 /// J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", 2012.
 #[derive(Clone)]
-pub struct SipHash(RandomState);
+pub struct SipHash(SipHasher13);
+
+/// A hash whose seeds can be saved. A hash with the same seeds is the same function.
+pub trait Seeded: Sized {
+    #[doc(hidden)]
+    fn seeds(&self) -> [u64; 2];
+    #[doc(hidden)]
+    fn of_seeds(seeds: [u64; 2]) -> Self;
+}
 
 /// Returns random bits. The bits are derived from the operating system's entropy, through std's
 /// `RandomState`, rather than from addresses or the time of day. A model must not depend on random
@@ -38,29 +55,85 @@ fn random_bits() -> u64 {
     if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0) }
 }
 
-/// Returns the seed that all instances in the process share.
-#[cfg(not(tollgate_loom))]
-fn shared_seed() -> &'static SharedSeed {
-    static SHARED: OnceLink<SharedSeed> = OnceLink::null();
-    SHARED.get_or(|| SharedSeed::from_u64(random_bits()))
+/// Returns the hashes of fixed inputs. If they change, the hash has become another function.
+pub(crate) fn proof(hash: &impl BuildHasher) -> [u64; 10] {
+    let text = "What a limiter counts, it counts for keys of any length, short or long.";
+    let numbers = [0, 1, u64::MAX].map(|number: u64| hash.hash_one(number));
+    let texts = [0, 1, 7, 16, 17, 33, text.len()].map(|length| hash.hash_one(&text[..length]));
+    std::array::from_fn(|nth| numbers.get(nth).copied().unwrap_or_else(|| texts[nth - numbers.len()]))
 }
 
-/// Returns a constant seed, because the models expect each key at a certain place.
+#[cfg(not(tollgate_loom))]
+impl KeptSeed {
+    fn of_bits(bits: u64) -> Self {
+        Self { bits, seed: SharedSeed::from_u64(bits), next: OnceLink::null() }
+    }
+
+    /// Returns the seed that all new instances in the process share.
+    fn first() -> &'static Self {
+        static FIRST: OnceLink<KeptSeed> = OnceLink::null();
+        FIRST.get_or(|| Self::of_bits(random_bits()))
+    }
+
+    /// Returns the seed with these bits.
+    fn with_bits(bits: u64) -> &'static Self {
+        let mut kept = Self::first();
+        while kept.bits != bits {
+            kept = kept.next.get_or(|| Self::of_bits(bits));
+        }
+        kept
+    }
+}
+
+/// In models, all instances share a constant seed, because the models expect each key at a certain
+/// place.
 #[cfg(tollgate_loom)]
-fn shared_seed() -> &'static SharedSeed {
-    static SHARED: SharedSeed = SharedSeed::from_u64(2);
-    &SHARED
+impl KeptSeed {
+    fn first() -> &'static Self {
+        static FIRST: KeptSeed = KeptSeed { bits: 2, seed: SharedSeed::from_u64(2) };
+        &FIRST
+    }
+
+    fn with_bits(_: u64) -> &'static Self {
+        Self::first()
+    }
+}
+
+impl FoldHash {
+    fn of(seed: u64, kept: &'static KeptSeed) -> Self {
+        Self { seed, shared: kept.seed.clone(), kept }
+    }
 }
 
 impl Default for FoldHash {
     fn default() -> Self {
-        Self { seed: random_bits(), shared: shared_seed().clone() }
+        Self::of(random_bits(), KeptSeed::first())
     }
 }
 
 impl Default for SipHash {
     fn default() -> Self {
-        Self(RandomState::new())
+        Self::of_seeds([random_bits(), random_bits()])
+    }
+}
+
+impl Seeded for FoldHash {
+    fn seeds(&self) -> [u64; 2] {
+        [self.seed, self.kept.bits]
+    }
+
+    fn of_seeds([seed, bits]: [u64; 2]) -> Self {
+        Self::of(seed, KeptSeed::with_bits(bits))
+    }
+}
+
+impl Seeded for SipHash {
+    fn seeds(&self) -> [u64; 2] {
+        self.0.keys().into()
+    }
+
+    fn of_seeds([first, second]: [u64; 2]) -> Self {
+        Self(SipHasher13::new_with_keys(first, second))
     }
 }
 
@@ -69,7 +142,7 @@ impl BuildHasher for FoldHash {
 
     #[inline]
     fn build_hasher(&self) -> Self::Hasher {
-        FoldHasher::with_seed(self.seed, shared_seed())
+        FoldHasher::with_seed(self.seed, &self.kept.seed)
     }
 
     #[inline]
@@ -81,11 +154,11 @@ impl BuildHasher for FoldHash {
 }
 
 impl BuildHasher for SipHash {
-    type Hasher = DefaultHasher;
+    type Hasher = SipHasher13;
 
     #[inline]
     fn build_hasher(&self) -> Self::Hasher {
-        self.0.build_hasher()
+        self.0
     }
 }
 
@@ -118,6 +191,25 @@ mod tests {
     fn two_limiters_hash_one_key_differently() {
         two_limiters_differ::<FoldHash>();
         two_limiters_differ::<SipHash>();
+    }
+
+    /// The seeds of another process differ in both parts.
+    #[test]
+    fn a_hash_with_the_seeds_of_another_is_the_same_function() {
+        fn agree<H: BuildHasher + Seeded + Default>() {
+            let [one, [first, second]] = [(); 2].map(|()| H::default().seeds());
+            for seeds in [one, [first, !second], [!first, second], [7, 9]] {
+                let [hash, again] = [(); 2].map(|()| H::of_seeds(seeds));
+                assert_eq!((hash.seeds(), hash.hash_one("alice")), (seeds, again.hash_one("alice")));
+                let mut hasher = again.build_hasher();
+                "alice".hash(&mut hasher);
+                assert_eq!(hasher.finish(), hash.hash_one("alice"));
+            }
+            assert_ne!(H::of_seeds([7, 9]).hash_one("alice"), H::of_seeds([7, 8]).hash_one("alice"));
+            assert_ne!(H::of_seeds([7, 9]).hash_one("alice"), H::of_seeds([8, 9]).hash_one("alice"));
+        }
+        agree::<FoldHash>();
+        agree::<SipHash>();
     }
 
     fn forms_agree<H: BuildHasher + Default>() {

@@ -1,0 +1,529 @@
+//! Saves a limiter to a file, and loads it in another process, so that a restart keeps the counts.
+//!
+//! # Time
+//!
+//! A word contains ticks, which mean nothing to another clock. The loaded limiter therefore
+//! *continues* the saved limiter's time: its clock starts at the tick of the save, plus the time
+//! that has passed since, according to the time of day. No word is translated, and everything that
+//! is a time keeps its meaning: words, windows and their boundaries, marks, pauses, the
+//! admissions of a log. A limiter that was loaded decides as if it had never stopped.
+//!
+//! The time of day may have been set meanwhile. If it was set back, no time has passed, so nothing
+//! is granted early. If it was set forward, the limiter refills as much as that time is worth, at
+//! most one burst for each key, and only once: from then on, the clock of the limiter counts by
+//! itself.
+//!
+//! If nothing in the file is in force any more at that time, the limiter starts at tick 0 instead.
+//! Otherwise, a machine without a battery, whose time of day jumps by decades after each start,
+//! would reach [`Tick::MAX`] after a few restarts.
+//!
+//! A manual clock is not changed, because its owner decides its time. If windows are aligned to the
+//! Unix epoch, the boundaries of the saved limiter and those of the new one differ by the errors of
+//! two readings of the time of day. If the difference is less than a second, the limiter keeps the
+//! saved boundaries; otherwise it translates the words, as for a change of quota.
+//!
+//! # What is in a file
+//!
+//! ```text
+//! limiter: head, keys, pauses?, state of the keys without a slot, time
+//! single:  head, quota, state, time
+//! classes: the names; then a file for each class
+//! ```
+//!
+//! Each word is stored with the quota under which it was made, because a quota may change while the
+//! file is written. The time is read after everything else.
+//!
+//! A load refuses a word that its rule cannot have made. It does not refuse a word that is later
+//! than the time of the save plus the capacity and the debt: if a key was in debt when its quota
+//! changed, its word may be later than that by the debt under the earlier quota, which the file does
+//! not contain.
+//!
+//! # What holds
+//!
+//! 1. If a key was charged before a save began, and is not idle when the save ends, the file
+//!    contains a word that the key had during the save (see `table/saved.rs`).
+//! 2. A key that was forgotten before the file's mark was read is covered by the mark. The mark is
+//!    read after the keys.
+//! 3. A charge that the file does not contain was made after the save began. A limiter that is
+//!    loaded from a file of age *a* therefore admits again at most what the saved limiter admitted
+//!    in *a*, and nothing if the limiter was not used after the save began.
+//! 4. A load admits nothing by itself: each state is the saved state, or its translation to another
+//!    quota by `AnyRule::adopt`.
+//!
+//! # Progress
+//!
+//! A save takes no lock, and stops no check. Its memory is one block of 64 KiB and one part of the
+//! keys. Own quotas are collected in memory, once. A load is not shared with other threads.
+
+pub(super) mod format;
+pub(super) mod persist;
+pub(super) mod snapshot;
+
+use super::build::builder::{Builder, Chosen};
+use super::build::method::Method;
+use super::keyed::classes::ClassLimiter;
+use super::keyed::limiter::Limiter;
+use super::pauses::Pauses;
+use super::single::SingleLimiter;
+use super::time_of::At;
+use crate::algorithm::Algorithm;
+use crate::clock::Clock;
+use crate::error::{LoadError, Refused};
+use crate::quota::Quota;
+use crate::rule::AnyRule;
+use crate::state::{SavedState, StateRule};
+use crate::time::Tick;
+use format::{FileReader, FileWriter};
+use persist::{Contents, Persist};
+use snapshot::{Head, JudgedKeys, SavedAt, SavedKeys, check_kind, read_state, read_text, write_state};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+const SINGLE: &str = "one resource";
+const CLASSES: &str = "classes";
+
+/// What a load does with the parts of a saved state that may not be wanted.
+///
+/// ```
+/// use tollgate::{Limiter, LoadOptions, Quota};
+///
+/// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).build()?;
+/// for key in 0..3 {
+///     assert!(limiter.check(&key).is_allowed());
+/// }
+/// let mut saved = Vec::new();
+/// limiter.save(&mut saved)?;
+///
+/// let smaller = || Limiter::<u64>::builder(Quota::per_hour(1)).max_keys(2);
+/// assert!(smaller().load(&saved[..]).is_err());
+/// let loaded = smaller().load_with(LoadOptions::new().drop_excess_keys(), &saved[..])?;
+/// // One key was dropped. Nobody is forgiven: it waits for its next token, as a new key does.
+/// assert_eq!(loaded.len(), 2);
+/// assert!((0..4).all(|key| !loaded.check(&key).is_allowed()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use = "options do nothing until they are given to `load_with`"]
+pub struct LoadOptions {
+    drops_excess_keys: bool,
+    drops_key_quotas: bool,
+}
+
+impl LoadOptions {
+    /// Returns the options of [`Builder::load`]: no key is dropped, and the quotas of individual
+    /// keys are restored.
+    pub const fn new() -> Self {
+        Self { drops_excess_keys: false, drops_key_quotas: false }
+    }
+
+    /// If the saved state contains more keys than [`max_keys`](Builder::max_keys), drops the keys
+    /// that are nearest to idle. Without this option, such a state is refused.
+    ///
+    /// No dropped key is forgiven. The price is paid by all keys that are not in the limiter: until
+    /// the last dropped key would have become idle, each of them is charged as if its bucket had
+    /// been empty until then.
+    pub const fn drop_excess_keys(self) -> Self {
+        Self { drops_excess_keys: true, ..self }
+    }
+
+    /// Drops the quotas that [`Limiter::set_key_quota`] had given to individual keys. The states of
+    /// these keys are translated to the default quota.
+    pub const fn drop_key_quotas(self) -> Self {
+        Self { drops_key_quotas: true, ..self }
+    }
+}
+
+impl<K: ?Sized, S: Persist> Limiter<K, S> {
+    /// Writes the state of the limiter, so that [`Builder::load`] can build a limiter that
+    /// continues it, usually in another process.
+    ///
+    /// The state consists of all keys that are not idle, with their debts and [pauses](Self::pause),
+    /// the [quotas of individual keys](Self::set_key_quota), and the state that keys without a slot
+    /// share ([`WhenFull::Share`](crate::WhenFull::Share)). Reservations that are open stay
+    /// charged. Settings are not saved; the builder of the new limiter has its own.
+    ///
+    /// Checks may go on during the call, in other threads. A charge that is made during the call
+    /// may be missing from the saved state, and the loaded limiter may then admit it again. To miss
+    /// nothing, stop first, and then save. A key requires about 20 bytes.
+    ///
+    /// The call writes in blocks of 64 KiB, so `to` needs no buffer. Behind the state, more data may
+    /// follow in the same file: a load reads only its own bytes.
+    ///
+    /// # Secrecy
+    ///
+    /// For fingerprints, the saved state contains the seed of the limiter's hash. Whoever can read
+    /// it can find keys that share the state of a victim's key, and can test whether a guessed key
+    /// was used. Whoever can write it can forgive or throttle any key. Keep it as you keep a
+    /// password; [`StateFile`](crate::StateFile) creates its file for its owner alone.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `to`.
+    ///
+    /// # Progress
+    ///
+    /// This method takes no lock, and delays no check. It allocates memory for one block and for
+    /// about a thousand keys.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// let builder = || Limiter::<str>::builder(Quota::per_hour(2));
+    /// let limiter = builder().build()?;
+    /// assert!(limiter.check("alice").is_allowed());
+    /// let mut saved = Vec::new();
+    /// limiter.save(&mut saved)?;
+    ///
+    /// let limiter = builder().load(&saved[..])?;
+    /// assert!(limiter.check("alice").is_allowed());
+    /// assert!(!limiter.check("alice").is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn save(&self, mut to: impl Write) -> io::Result<()> {
+        self.save_by(&mut to, &|| self.clock.now())
+    }
+
+    fn save_by(&self, to: &mut dyn Write, clock: &dyn Fn() -> Tick) -> io::Result<()> {
+        let mut sink = FileWriter::begin(to)?;
+        Head::of(S::KIND, self.method).write(&mut sink)?;
+        SavedKeys::write(&self.store, &mut sink)?;
+        sink.u8(u8::from(self.pauses.keys().is_some()))?;
+        self.pauses.keys().map_or(Ok(()), |keys| SavedKeys::write(keys, &mut sink))?;
+        let (quota, state) = self.shared_state();
+        sink.quota(quota)?;
+        write_state(&state, &mut sink)?;
+        SavedAt::now(clock()).write(&mut sink)?;
+        sink.end()
+    }
+
+    /// Returns the state of the keys without a slot, with the quota under which it was made.
+    fn shared_state(&self) -> (Quota, SavedState) {
+        loop {
+            let quota = self.store.default_quota();
+            let (rule, state) = self.visit_shared(|state| state.saved());
+            // Otherwise, the quota has changed between the two calls.
+            if self.method.any(quota).is_ok_and(|enforced| enforced.rule == rule) {
+                return (quota, state);
+            }
+        }
+    }
+}
+
+impl<K: ?Sized, S: Persist> At<'_, Limiter<K, S>> {
+    /// Writes the state of the limiter at this time, which must not be earlier than the charges
+    /// before it. See [`Limiter::save`].
+    ///
+    /// A limiter that was loaded continues this time. If its callers pass their own times, they
+    /// must continue it, too: the first time is this one, plus the time that has passed since.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `to`.
+    pub fn save(&self, mut to: impl Write) -> io::Result<()> {
+        self.limiter.save_by(&mut to, &|| self.now)
+    }
+}
+
+impl SingleLimiter {
+    /// Writes the state of the limiter, so that [`Builder::load`](Builder#method.load-1) can build a
+    /// limiter that continues it. See [`Limiter::save`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `to`.
+    ///
+    /// ```
+    /// use tollgate::{Quota, SingleLimiter};
+    ///
+    /// let builder = || SingleLimiter::builder(Quota::per_hour(1));
+    /// let limiter = builder().build()?;
+    /// assert!(limiter.check().is_allowed());
+    /// let mut saved = Vec::new();
+    /// limiter.save(&mut saved)?;
+    /// assert!(!builder().load(&saved[..])?.check().is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn save(&self, mut to: impl Write) -> io::Result<()> {
+        self.save_by(&mut to, &|| self.clock.now())
+    }
+
+    fn save_by(&self, to: &mut dyn Write, clock: &dyn Fn() -> Tick) -> io::Result<()> {
+        let mut sink = FileWriter::begin(to)?;
+        Head::of(SINGLE, self.method).write(&mut sink)?;
+        let (quota, state) = loop {
+            let quota = self.quota();
+            let (rule, state) = self.visit(|state| state.saved());
+            // Otherwise, the quota has changed between the two calls.
+            if self.method.any(quota).is_ok_and(|enforced| enforced.rule == rule) {
+                break (quota, state);
+            }
+        };
+        sink.quota(quota)?;
+        write_state(&state, &mut sink)?;
+        SavedAt::now(clock()).write(&mut sink)?;
+        sink.end()
+    }
+}
+
+impl At<'_, SingleLimiter> {
+    /// Writes the state of the limiter at this time, which must not be earlier than the charges
+    /// before it. See [`Limiter::save`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `to`.
+    pub fn save(&self, mut to: impl Write) -> io::Result<()> {
+        self.limiter.save_by(&mut to, &|| self.now)
+    }
+}
+
+impl<K: ?Sized, S: Persist> ClassLimiter<K, S> {
+    /// Writes the states of all classes, so that [`Builder::load`](Builder#method.load-2) can build
+    /// a limiter that continues them. See [`Limiter::save`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `to`.
+    pub fn save(&self, mut to: impl Write) -> io::Result<()> {
+        let to: &mut dyn Write = &mut to;
+        let mut sink = FileWriter::begin(&mut *to)?;
+        sink.text(CLASSES.as_bytes())?;
+        let classes: Vec<_> = self.classes().collect();
+        sink.u64(classes.len() as u64)?;
+        classes.iter().try_for_each(|(name, _)| sink.text(name.as_bytes()))?;
+        sink.end()?;
+        classes.iter().try_for_each(|(_, class)| class.save(&mut *to))
+    }
+}
+
+impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
+    /// Builds a limiter that continues a [saved](Limiter::save) one.
+    ///
+    /// The settings are those of this builder. If its quota, its debt or its alignment differ from
+    /// those of the saved limiter, the states are translated as [`Limiter::set_quota`] does. The
+    /// algorithm and the kind of keys must be the same. If the saved limiter has more keys that are
+    /// not idle than [`max_keys`](Builder::max_keys), it is refused; [`LoadOptions`] can drop some.
+    ///
+    /// The limiter's clock continues the ticks of the saved limiter. The time since the save is
+    /// counted by the time of day, once. If the time of day was set back, no time has passed. If it
+    /// was set forward, each key receives at most one burst too early. A
+    /// [`ManualClock`](crate::ManualClock) is not changed: its owner sets its time.
+    ///
+    /// Exactly the bytes of the state are read from `from`, in blocks of at most 64 KiB. The states
+    /// are collected in memory, at about twice their size in the file, before the limiter is built.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`LoadError`] if `from` cannot be read, if the state is unusable, or if a setting
+    /// is refused. Nothing is loaded in part.
+    ///
+    /// [`Limiter::save`] has an example.
+    pub fn load(self, from: impl Read) -> Result<Limiter<K, S>, LoadError> {
+        self.load_with(LoadOptions::new(), from)
+    }
+
+    /// Builds a limiter that continues a saved one, as [`load`](Self::load) does, with options.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`load`](Self::load).
+    pub fn load_with(self, options: LoadOptions, mut from: impl Read) -> Result<Limiter<K, S>, LoadError> {
+        let Self { chosen, hash } = self;
+        chosen.check_align()?;
+        let saved = SavedLimiter::<S>::read(&mut from)?;
+        let limiter = (chosen.algorithm, chosen.quota, chosen.max_keys);
+        saved.build(&chosen, limiter, &chosen.clock(), hash, options)
+    }
+}
+
+impl Builder<SingleLimiter> {
+    /// Builds a limiter that continues a [saved](SingleLimiter::save) one.
+    ///
+    /// The settings are those of this builder. If its quota, its debt or its alignment differ from
+    /// those of the saved limiter, the state is translated as [`SingleLimiter::set_quota`] does. The
+    /// limiter's clock continues the ticks of the saved limiter, as described for
+    /// [`Limiter`](Builder#method.load).
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`LoadError`] if `from` cannot be read, if the state is unusable, or if a setting
+    /// is refused.
+    pub fn load(self, mut from: impl Read) -> Result<SingleLimiter, LoadError> {
+        let chosen = self.chosen;
+        chosen.check_align()?;
+        let mut source = FileReader::begin(&mut from)?;
+        let head = Head::read(&mut source)?;
+        let (quota, state) = (source.quota()?, read_state(&mut source)?);
+        let at = SavedAt::read(&mut source)?;
+        source.end()?;
+        check_kind(&head.kind, SINGLE)?;
+        head.check_algorithm(chosen.algorithm)?;
+        let before = head.rule(quota)?;
+        let until = state.until(&before).ok_or_else(FileReader::damaged)?;
+        let (clock, is_continued) = at.resume(&chosen.clock(), until);
+        let method = chosen.method_after(chosen.algorithm, &clock, head.phase);
+        let limiter = SingleLimiter::new(method, method.any(chosen.quota)?, clock);
+        if is_continued {
+            limiter.state.0.restore(&before, state, limiter.clock.now());
+        }
+        Ok(limiter)
+    }
+}
+
+impl<K: ?Sized, S: Persist> Builder<ClassLimiter<K, S>> {
+    /// Builds a limiter whose classes continue those of a [saved](ClassLimiter::save) one.
+    ///
+    /// A class continues the saved class of the same name, as described for
+    /// [`Limiter`](Builder#method.load). A class that was not saved starts without keys, and a saved
+    /// class that this builder does not have is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`LoadError`] if `from` cannot be read, if the state of any class is unusable, or
+    /// if a setting is refused.
+    pub fn load(self, from: impl Read) -> Result<ClassLimiter<K, S>, LoadError> {
+        self.load_with(LoadOptions::new(), from)
+    }
+
+    /// Builds a limiter that continues a saved one, as `load` does, with options.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `load`.
+    pub fn load_with(
+        self,
+        options: LoadOptions,
+        mut from: impl Read,
+    ) -> Result<ClassLimiter<K, S>, LoadError> {
+        let Self { chosen, hash } = self;
+        let classes = chosen.planned_classes()?;
+        let mut source = FileReader::begin(&mut from)?;
+        check_kind(&read_text(&mut source)?, CLASSES)?;
+        let names: Vec<_> = (0..source.u64()?).map(|_| read_text(&mut source)).collect::<Result<_, _>>()?;
+        source.end()?;
+        let saved = names.into_iter().map(|name| Ok((name, SavedLimiter::<S>::read(&mut from)?)));
+        let mut saved = saved.collect::<Result<HashMap<_, _>, LoadError>>()?;
+        let clock = chosen.clock();
+        let limiters = classes.into_iter().map(|class| {
+            let (hash, limiter) = (S::another(&hash), (class.algorithm, class.quota, class.max_keys));
+            let limiter = match saved.remove(class.name) {
+                Some(saved) => saved.build(&chosen, limiter, &clock, hash, options),
+                None => {
+                    let method = chosen.method_of(class.algorithm, &clock);
+                    let limiter = chosen.limiter(method, &clock, class.quota, class.max_keys, hash);
+                    limiter.map_err(LoadError::from)
+                }
+            };
+            let of_class = |error: LoadError| error.of_class(class.name, |error| class.refused(error));
+            Ok((class.name.to_owned(), limiter.map_err(of_class)?))
+        });
+        Ok(ClassLimiter::new(limiters.collect::<Result<Vec<_>, LoadError>>()?.into_iter()))
+    }
+}
+
+/// A limiter as it was read from a file.
+struct SavedLimiter<S: Persist> {
+    head: Head,
+    keys: SavedKeys<S::Name>,
+    pauses: Option<SavedKeys<S::Name>>,
+    shared: (Quota, SavedState),
+    at: SavedAt,
+}
+
+impl<S: Persist> SavedLimiter<S> {
+    fn read(from: &mut dyn Read) -> Result<Self, LoadError> {
+        let mut source = FileReader::begin(from)?;
+        let head = Head::read(&mut source)?;
+        // The keys of another kind of limiter cannot be read.
+        check_kind(&head.kind, S::KIND)?;
+        let keys = SavedKeys::read::<S>(&mut source)?;
+        let pauses = match source.u8()? {
+            0 => None,
+            1 => Some(SavedKeys::read::<S>(&mut source)?),
+            _ => return Err(FileReader::damaged()),
+        };
+        let shared = (source.quota()?, read_state(&mut source)?);
+        let at = SavedAt::read(&mut source)?;
+        source.end()?;
+        Ok(Self { head, keys, pauses, shared, at })
+    }
+
+    /// Builds a limiter that continues this one. `Chosen` has the other settings.
+    pub(super) fn build<K: ?Sized>(
+        self,
+        chosen: &Chosen,
+        (algorithm, quota, max_keys): (Algorithm, Quota, usize),
+        clock: &Clock,
+        hash: S::Hash,
+        options: LoadOptions,
+    ) -> Result<Limiter<K, S>, LoadError> {
+        let Self { head, keys, pauses, shared: (shared_quota, shared), at } = self;
+        head.check_algorithm(algorithm)?;
+        let pauses = pauses.map(|pauses| SavedPauses::<S>::new(pauses, &hash)).transpose()?;
+        let (hash, own) = (S::hash_of(keys.hash, hash)?, keys.own.clone());
+        let mut keys = keys.judged(|quota| head.rule(quota))?;
+        let shared_rule = head.rule(shared_quota)?;
+        let shared_until = shared.until(&shared_rule).ok_or_else(FileReader::damaged)?;
+        let paused_until = pauses.as_ref().map_or(Tick::ZERO, |pauses| pauses.keys.until);
+        let (clock, is_continued) = at.resume(clock, keys.until.max(shared_until).max(paused_until));
+        let now = clock.now();
+
+        let method = chosen.method_after(algorithm, &clock, head.phase);
+        let own = if options.drops_key_quotas { Vec::new() } else { own };
+        let contents = if is_continued {
+            keys.drop_idle(now);
+            keys.fit(max_keys, options.drops_excess_keys)?;
+            let (default, rules) = (method.any(quota)?.rule, rules_of(&own, method)?);
+            let mark = keys.mark;
+            let keys = keys.translated(|name| rules.get(name).unwrap_or(&default), now);
+            Contents { own, keys, mark }
+        } else {
+            Contents { own, keys: Vec::new(), mark: Tick::ZERO }
+        };
+        let store = S::restored(chosen.settings(method, quota, max_keys), hash, contents, now)?;
+        let pauses = pauses.filter(|_| is_continued);
+        let pauses = pauses.map(|pauses| pauses.restored(chosen, max_keys, now)).transpose()?;
+        let pauses = Pauses::new(chosen.penalty, &store, pauses)?;
+        let limiter = Limiter::new(method, clock, store, chosen.when_full, pauses);
+        if is_continued {
+            limiter.beyond.overflow.restore(&shared_rule, shared, now);
+        }
+        Ok(limiter)
+    }
+}
+
+/// Returns the rules that enforce the own quotas of keys.
+fn rules_of<N: Clone + Eq + Hash>(
+    own: &[(N, Quota)],
+    method: Method,
+) -> Result<HashMap<N, StateRule>, Refused> {
+    own.iter().map(|(name, quota)| Ok((name.clone(), method.any(*quota)?.rule))).collect()
+}
+
+/// The pauses of a limiter as they were read from a file. They are the words of a second store: see
+/// `limiter/pauses.rs`.
+struct SavedPauses<S: Persist> {
+    keys: JudgedKeys<S::Name>,
+    hash: S::Hash,
+}
+
+impl<S: Persist> SavedPauses<S> {
+    fn new(keys: SavedKeys<S::Name>, hash: &S::Hash) -> Result<Self, LoadError> {
+        let hash = S::hash_of(keys.hash, S::another(hash))?;
+        // A marked bucket tells the end of a pause. A pause may end at any time.
+        let rule =
+            |quota| Ok(StateRule::Packed(AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO)?));
+        Ok(Self { keys: keys.judged(rule)?, hash })
+    }
+
+    /// Returns a store with the pauses that are not over at `now`, and the latest end.
+    fn restored(mut self, chosen: &Chosen, max_keys: usize, now: Tick) -> Result<(S, Tick), LoadError> {
+        self.keys.drop_idle(now);
+        self.keys.fit(max_keys, false)?;
+        let (latest, (method, quota)) = (self.keys.until, Method::of_times());
+        let contents = Contents { own: Vec::new(), keys: self.keys.untranslated(), mark: Tick::ZERO };
+        Ok((S::restored(chosen.settings(method, quota, max_keys), self.hash, contents, now)?, latest))
+    }
+}

@@ -1,0 +1,158 @@
+//! The file in which a process keeps the state of its limiters.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A file for the [saved](crate::Limiter::save) state of limiters, which one process at a time
+/// uses.
+///
+/// A write replaces the whole file at once. A process that is killed during a write leaves the
+/// earlier file as it was. The file is created for its owner alone, because it is a
+/// [secret](crate::Limiter::save#secrecy).
+///
+/// Beside the file, two other files exist: one with the suffix `.lock`, which is never removed, and
+/// one with the suffix `.new` while a write is under way.
+///
+/// ```
+/// use tollgate::{Limiter, Quota, StateFile};
+///
+/// let builder = || Limiter::<str>::builder(Quota::per_hour(100));
+/// # let folder = std::env::temp_dir().join(format!("tollgate-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # let path = folder.join("limiter.state");
+/// let file = StateFile::open(path)?;
+/// let limiter = match file.read()? {
+///     Some(saved) => builder().load(saved)?,
+///     None => builder().build()?,
+/// };
+/// // ... and at the end, or every few seconds:
+/// file.write(|file| limiter.save(file))?;
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+impl StateFile {
+    /// Takes the file for this process. The file itself need not exist.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error of the kind [`WouldBlock`](io::ErrorKind::WouldBlock) if another process
+    /// uses the file, or if this process already does. Otherwise returns the errors of creating and
+    /// locking the lock file.
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        let lock_path = with_suffix(&path, ".lock");
+        let lock =
+            private().append(true).create(true).open(&lock_path).map_err(|error| of(&lock_path, error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => {
+                let used = "another process uses this state; each process needs a file of its own";
+                Err(of(&path, io::Error::new(io::ErrorKind::WouldBlock, used)))
+            }
+            Err(TryLockError::Error(error)) => Err(of(&lock_path, error)),
+        }
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the file for reading. Returns `None` if the file does not exist.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of opening the file.
+    pub fn read(&self) -> io::Result<Option<File>> {
+        match File::open(&self.path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(of(&self.path, error)),
+        }
+    }
+
+    /// Replaces the file with what `write` writes. If `write` returns an error, the earlier file
+    /// stays.
+    ///
+    /// The contents reach the disk before they replace the earlier contents, so the file is whole
+    /// even after a power failure. This takes as long as the disk does.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `write`, and of writing and renaming the file.
+    pub fn write(&self, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+        let new = with_suffix(&self.path, ".new");
+        let written = self.write_to(&new, write);
+        if written.is_err() {
+            // The error of the write matters more than that of the removal.
+            let _ = fs::remove_file(&new);
+        }
+        written.map_err(|error| of(&self.path, error))
+    }
+
+    fn write_to(&self, new: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+        // A file that an earlier process has left may belong to somebody else.
+        match fs::remove_file(new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = private().write(true).create_new(true).open(new)?;
+        write(&mut file)?;
+        file.sync_all()?;
+        fs::rename(new, &self.path)?;
+        sync_folder(&self.path)
+    }
+
+    /// Renames a file that cannot be used, so that it can be examined, and returns its new path,
+    /// which has the suffix `.unusable`. An earlier file of that name is replaced.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of renaming the file.
+    pub fn set_aside(&self) -> io::Result<PathBuf> {
+        let aside = with_suffix(&self.path, ".unusable");
+        fs::rename(&self.path, &aside).map_err(|error| of(&self.path, error))?;
+        Ok(aside)
+    }
+}
+
+/// Returns options that create a file for its owner alone.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Makes a renamed file survive a power failure.
+#[cfg(unix)]
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// On other systems, a folder cannot be opened, and a rename is enough.
+#[cfg(not(unix))]
+fn sync_folder(_path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Names the file in an error.
+fn of(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

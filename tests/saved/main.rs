@@ -1,0 +1,4 @@
+//! Limiters that were saved and loaded decide as if they had never stopped.
+
+mod files;
+mod twins;
