@@ -196,6 +196,7 @@ mod tests {
     /// The seeds of another process differ in both parts.
     #[test]
     fn a_hash_with_the_seeds_of_another_is_the_same_function() {
+        #[allow(clippy::manual_hash_one)]
         fn agree<H: BuildHasher + Seeded + Default>() {
             let [one, [first, second]] = [(); 2].map(|()| H::default().seeds());
             for seeds in [one, [first, !second], [!first, second], [7, 9]] {
