@@ -35,6 +35,7 @@ LONG_MODELS := batch_races_insert_of_its_keys_and_each_is_charged_once \
 	keys_beyond_the_cap_race_for_the_shared_token places_come_and_go_and_each_has_one_owner \
 	promotion_races_charge_of_a_moved_key quota_swap_races_eviction_and_no_charge_is_lost \
 	quota_swap_races_insert_and_the_key_is_under_the_new_quota \
+	save_races_turnover_and_misses_no_key \
 	turnover_races_batch_and_each_key_is_charged_once turnover_races_charge_never_admits_twice \
 	turnover_races_refund_and_both_count turnover_races_reset_and_both_count
 # The targets of `make fuzz`, and the duration of each.

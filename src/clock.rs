@@ -251,11 +251,13 @@ impl Clock {
     /// Returns a clock of the same kind that now reads `tick`. A manual clock is returned as it is,
     /// because its owner sets its time.
     pub(crate) fn resumed_at(&self, tick: Tick) -> Self {
-        Self(match &self.0 {
-            TimeSource::Counter(_) => TimeSource::Counter(CounterClock::resumed_at(tick)),
-            TimeSource::Manual(manual) => TimeSource::Manual(manual.clone()),
-            TimeSource::System(system) => TimeSource::System(system.resumed_at(tick)),
-        })
+        let mut clock = self.clone();
+        match &mut clock.0 {
+            TimeSource::Counter(counter) => counter.resume_at(tick),
+            TimeSource::Manual(_) => {}
+            TimeSource::System(system) => system.resume_at(tick),
+        }
+        clock
     }
 
     /// Returns true if this clock follows the time of day. A manual clock does not, so windows that

@@ -43,12 +43,12 @@ pub(super) struct CounterClock {
 impl CounterClock {
     /// Returns a clock that counts from now, or `None` if the kernel does not trust the counter.
     pub(super) fn trusted() -> Option<Self> {
-        is_trusted().then(|| Self::resumed_at(Tick::ZERO))
+        is_trusted().then(|| Self { origin: system::origin(Tick::ZERO) })
     }
 
-    /// Returns a clock that now reads `tick`.
-    pub(super) fn resumed_at(tick: Tick) -> Self {
-        Self { origin: system::origin(tick) }
+    /// Moves the origin, so that the clock now reads `tick`.
+    pub(super) fn resume_at(&mut self, tick: Tick) {
+        self.origin = system::origin(tick);
     }
 
     #[inline(always)]

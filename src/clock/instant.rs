@@ -23,9 +23,9 @@ impl SystemClock {
         None
     }
 
-    /// Returns a clock that now reads `tick`.
-    pub(super) fn resumed_at(&self, tick: Tick) -> Self {
-        Self { start: Instant::now(), tick }
+    /// Moves the origin, so that the clock now reads `tick`.
+    pub(super) fn resume_at(&mut self, tick: Tick) {
+        *self = Self { start: Instant::now(), tick };
     }
 
     pub(super) fn is_coarse(&self) -> bool {

@@ -12,9 +12,7 @@ impl CounterClock {
         None
     }
 
-    pub(super) fn resumed_at(_tick: Tick) -> Self {
-        unreachable!("there is no counter to resume")
-    }
+    pub(super) fn resume_at(&mut self, _tick: Tick) {}
 
     pub(super) fn now(&self) -> Tick {
         match *self {}

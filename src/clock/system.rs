@@ -31,9 +31,9 @@ impl SystemClock {
         is_fine.then(|| Self { origin: origin(Tick::ZERO), which: libc::CLOCK_MONOTONIC_COARSE })
     }
 
-    /// Returns a clock of the same kind that now reads `tick`.
-    pub(super) fn resumed_at(&self, tick: Tick) -> Self {
-        Self { origin: origin(tick), ..*self }
+    /// Moves the origin, so that the clock now reads `tick`.
+    pub(super) fn resume_at(&mut self, tick: Tick) {
+        self.origin = origin(tick);
     }
 
     pub(super) fn is_coarse(&self) -> bool {
