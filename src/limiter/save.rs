@@ -75,7 +75,7 @@ use crate::state::{SavedState, StateRule};
 use crate::time::Tick;
 use format::{FileReader, FileWriter};
 use persist::{Contents, Persist};
-use snapshot::{Head, JudgedKeys, SavedAt, SavedKeys, check_kind, read_state, read_text, write_state};
+use snapshot::{Head, JudgedKeys, SavedAt, SavedKeys, read_kind, read_state, read_text, write_state};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io::{self, Read, Write};
@@ -99,7 +99,7 @@ const CLASSES: &str = "classes";
 /// let smaller = || Limiter::<u64>::builder(Quota::per_hour(1)).max_keys(2);
 /// assert!(smaller().load(&saved[..]).is_err());
 /// let loaded = smaller().load_with(LoadOptions::new().drop_excess_keys(), &saved[..])?;
-/// // One key was dropped. Nobody is forgiven: it waits for its next token, as a new key does.
+/// // One key was dropped, and finds the limiter full.
 /// assert_eq!(loaded.len(), 2);
 /// assert!((0..4).all(|key| !loaded.check(&key).is_allowed()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -121,9 +121,9 @@ impl LoadOptions {
     /// If the saved state contains more keys than [`max_keys`](Builder::max_keys), drops the keys
     /// that are nearest to idle. Without this option, such a state is refused.
     ///
-    /// No dropped key is forgiven. The price is paid by all keys that are not in the limiter: until
-    /// the last dropped key would have become idle, each of them is charged as if its bucket had
-    /// been empty until then.
+    /// No dropped key is forgiven, because the limiter is full afterwards. Until one of the other
+    /// keys is idle, every new key is answered as [`when_full`](Builder::when_full) says, and by that
+    /// time all dropped keys are idle, too.
     pub const fn drop_excess_keys(self) -> Self {
         Self { drops_excess_keys: true, ..self }
     }
@@ -187,7 +187,7 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
 
     fn save_by(&self, to: &mut dyn Write, clock: &dyn Fn() -> Tick) -> io::Result<()> {
         let mut sink = FileWriter::begin(to)?;
-        Head::of(S::KIND, self.method).write(&mut sink)?;
+        Head::of(self.method).write(S::KIND, &mut sink)?;
         SavedKeys::write(&self.store, &mut sink)?;
         sink.u8(u8::from(self.pauses.keys().is_some()))?;
         self.pauses.keys().map_or(Ok(()), |keys| SavedKeys::write(keys, &mut sink))?;
@@ -251,7 +251,7 @@ impl SingleLimiter {
 
     fn save_by(&self, to: &mut dyn Write, clock: &dyn Fn() -> Tick) -> io::Result<()> {
         let mut sink = FileWriter::begin(to)?;
-        Head::of(SINGLE, self.method).write(&mut sink)?;
+        Head::of(self.method).write(SINGLE, &mut sink)?;
         let (quota, state) = loop {
             let quota = self.quota();
             let (rule, state) = self.visit(|state| state.saved());
@@ -354,11 +354,10 @@ impl Builder<SingleLimiter> {
         let chosen = self.chosen;
         chosen.check_align()?;
         let mut source = FileReader::begin(&mut from)?;
-        let head = Head::read(&mut source)?;
+        let head = Head::read(SINGLE, &mut source)?;
         let (quota, state) = (source.quota()?, read_state(&mut source)?);
         let at = SavedAt::read(&mut source)?;
         source.end()?;
-        check_kind(&head.kind, SINGLE)?;
         head.check_algorithm(chosen.algorithm)?;
         let before = head.rule(quota)?;
         let until = state.until(&before).ok_or_else(FileReader::damaged)?;
@@ -400,7 +399,7 @@ impl<K: ?Sized, S: Persist> Builder<ClassLimiter<K, S>> {
         let Self { chosen, hash } = self;
         let classes = chosen.planned_classes()?;
         let mut source = FileReader::begin(&mut from)?;
-        check_kind(&read_text(&mut source)?, CLASSES)?;
+        read_kind(CLASSES, &mut source)?;
         let names: Vec<_> = (0..source.u64()?).map(|_| read_text(&mut source)).collect::<Result<_, _>>()?;
         source.end()?;
         let saved = names.into_iter().map(|name| Ok((name, SavedLimiter::<S>::read(&mut from)?)));
@@ -435,9 +434,7 @@ struct SavedLimiter<S: Persist> {
 impl<S: Persist> SavedLimiter<S> {
     fn read(from: &mut dyn Read) -> Result<Self, LoadError> {
         let mut source = FileReader::begin(from)?;
-        let head = Head::read(&mut source)?;
-        // The keys of another kind of limiter cannot be read.
-        check_kind(&head.kind, S::KIND)?;
+        let head = Head::read(S::KIND, &mut source)?;
         let keys = SavedKeys::read::<S>(&mut source)?;
         let pauses = match source.u8()? {
             0 => None,

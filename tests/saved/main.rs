@@ -1,4 +1,5 @@
 //! Limiters that were saved and loaded decide as if they had never stopped.
 
 mod files;
+mod loads;
 mod twins;

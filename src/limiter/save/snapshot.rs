@@ -15,10 +15,9 @@ use std::cmp::Reverse;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a file begins with: the kind of the limiter, and how it enforces quotas.
+/// How a saved limiter enforces quotas.
 #[derive(Debug)]
 pub(super) struct Head {
-    pub(super) kind: String,
     pub(super) algorithm: Algorithm,
     /// The duration from a window boundary to tick 0.
     pub(super) phase: Duration,
@@ -55,24 +54,25 @@ const WORD: u8 = 0;
 const LOG: u8 = 1;
 
 impl Head {
-    pub(super) fn of(kind: &str, method: Method) -> Self {
+    pub(super) fn of(method: Method) -> Self {
         let Method::Rate { algorithm, phase, debt } = method else {
             unreachable!("only limiters of rates are saved")
         };
-        Self { kind: kind.to_owned(), algorithm, phase, debt }
+        Self { algorithm, phase, debt }
     }
 
-    pub(super) fn write(&self, to: &mut FileWriter<'_>) -> io::Result<()> {
-        to.text(self.kind.as_bytes())?;
+    pub(super) fn write(&self, kind: &str, to: &mut FileWriter<'_>) -> io::Result<()> {
+        to.text(kind.as_bytes())?;
         to.text(self.algorithm.name().as_bytes())?;
         to.duration(self.phase)?;
         to.u64(self.debt)
     }
 
-    pub(super) fn read(from: &mut FileReader<'_>) -> Result<Self, LoadError> {
-        let kind = read_text(from)?;
+    /// Reads the head of a limiter of the expected kind.
+    pub(super) fn read(kind: &str, from: &mut FileReader<'_>) -> Result<Self, LoadError> {
+        read_kind(kind, from)?;
         let algorithm = read_text(from)?.parse().map_err(|_| FileReader::damaged())?;
-        Ok(Self { kind, algorithm, phase: from.duration()?, debt: from.u64()? })
+        Ok(Self { algorithm, phase: from.duration()?, debt: from.u64()? })
     }
 
     /// Returns an error if the saved limiter has another algorithm.
@@ -94,8 +94,9 @@ impl Head {
     }
 }
 
-/// Returns an error if the file belongs to another kind of limiter.
-pub(super) fn check_kind(kind: &str, expected: &str) -> Result<(), LoadError> {
+/// Reads the kind of a limiter. Returns an error if it is another kind.
+pub(super) fn read_kind(expected: &str, from: &mut FileReader<'_>) -> Result<(), LoadError> {
+    let kind = read_text(from)?;
     if kind == expected {
         return Ok(());
     }
