@@ -39,7 +39,7 @@ LONG_MODELS := batch_races_insert_of_its_keys_and_each_is_charged_once \
 	turnover_races_batch_and_each_key_is_charged_once turnover_races_charge_never_admits_twice \
 	turnover_races_refund_and_both_count turnover_races_reset_and_both_count
 # The targets of `make fuzz`, and the duration of each.
-FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text heads
+FUZZ_TARGETS ?= rule limiter state quota log forwarded fields limit_text heads
 FUZZ_SECONDS ?= 60
 # The duration of `make soak`.
 MINUTES ?= 10
@@ -67,7 +67,7 @@ EXACT_THREADS ?= alone/with_exact_keys::turnover:: alone/with_exact_keys::upkeep
 	limits/with_exact_keys::quotas::
 
 # The benchmarks of `make bench`.
-BENCHES ?= algorithms check clock reserve scale turnover replay http wait
+BENCHES ?= algorithms check clock reserve save scale turnover replay http wait
 # Options of `make bench-proxy`: for example "--rounds 3 --seconds 2 --connections 64".
 PROXY_BENCH ?=
 # Options of `make bench-redis`: for example "--rounds 3 --seconds 1 --tasks 8".

@@ -312,7 +312,7 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
     /// [`ManualClock`](crate::ManualClock) is not changed: its owner sets its time.
     ///
     /// Exactly the bytes of the state are read from `from`, in blocks of at most 64 KiB. The states
-    /// are collected in memory, at about twice their size in the file, before the limiter is built.
+    /// are collected in memory, at about four times their size in the file, before the limiter is built.
     ///
     /// # Errors
     ///

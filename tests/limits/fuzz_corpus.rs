@@ -6,7 +6,7 @@
 
 use tollgate_testing::fuzz::input::Input;
 use tollgate_testing::fuzz::saved::try_all;
-use tollgate_testing::fuzz::{limiter, quota, rule};
+use tollgate_testing::fuzz::{limiter, quota, rule, state};
 
 #[test]
 fn numbers_are_of_every_size_and_end_with_the_bytes() {
@@ -23,6 +23,11 @@ fn rules_decide_as_their_oracles_for_what_was_fuzzed() {
 #[test]
 fn limiters_decide_as_a_map_that_never_forgets_for_what_was_fuzzed() {
     try_all("limiter", limiter::body, 6_000);
+}
+
+#[test]
+fn forged_files_are_refused_or_make_a_limiter_that_works_for_what_was_fuzzed() {
+    try_all("state", state::body, 20_000);
 }
 
 #[test]

@@ -16,3 +16,4 @@ pub mod log;
 pub mod quota;
 pub mod rule;
 pub mod saved;
+pub mod state;
