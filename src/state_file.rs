@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// A file for the [saved](crate::Limiter::save) state of limiters, which one process at a time
 /// uses.
@@ -35,8 +36,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
-    /// Locked for as long as it is open.
-    _lock: File,
+    /// The lock file, which is locked for as long as it is open. Its mutex is held during a write.
+    lock: Mutex<File>,
 }
 
 impl StateFile {
@@ -53,7 +54,7 @@ impl StateFile {
         let lock =
             private().append(true).create(true).open(&lock_path).map_err(|error| of(&lock_path, error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
+            Ok(()) => Ok(Self { path, lock: Mutex::new(lock) }),
             Err(TryLockError::WouldBlock) => {
                 let used = "another process uses this state; each process needs a file of its own";
                 Err(of(&path, io::Error::new(io::ErrorKind::WouldBlock, used)))
@@ -84,13 +85,16 @@ impl StateFile {
     /// stays.
     ///
     /// The contents reach the disk before they replace the earlier contents, so the file is whole
-    /// even after a power failure. This takes as long as the disk does.
+    /// even after a power failure. This takes as long as the disk does. Threads that write at the
+    /// same time wait for each other.
     ///
     /// # Errors
     ///
     /// Returns the errors of `write`, and of writing and renaming the file.
     pub fn write(&self, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
         let new = with_suffix(&self.path, ".new");
+        // A write that panicked has left nothing that matters.
+        let _one_at_a_time = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let written = self.write_to(&new, write);
         if written.is_err() {
             // The error of the write matters more than that of the removal.

@@ -79,3 +79,23 @@ fn an_error_names_the_file() {
     let file = StateFile::open(&path).unwrap();
     assert!(file.write(|_| Ok(())).unwrap_err().to_string().contains("folder: "));
 }
+
+/// Each thread writes a file that repeats its number.
+#[test]
+fn threads_that_write_at_once_leave_one_whole_file() {
+    let folder = TempDir::new().unwrap();
+    let file = StateFile::open(folder.path().join("state")).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let file = &file;
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    let byte = [b'0' + thread];
+                    file.write(|to| (0..2_000).try_for_each(|_| to.write_all(&byte))).unwrap();
+                    let text = contents(file).unwrap();
+                    assert_eq!(text, text[..1].repeat(2_000));
+                }
+            });
+        }
+    });
+}
