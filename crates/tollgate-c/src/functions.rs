@@ -2,11 +2,11 @@
 #![allow(unsafe_code)]
 
 use crate::pointers::{
-    decide, decide_all, decide_many, explained, give_back, limiter_of, options_of, set_key_quotas, text_of,
-    write_stats,
+    decide, decide_all, decide_many, explained, give_back, limiter_of, options_of, path_of, set_key_quotas,
+    text_of, write_stats,
 };
 use crate::results::{self, TOLLGATE_ERR_NULL};
-use crate::settings;
+use crate::settings::{self, Refusal};
 use crate::types::{
     tollgate_charge, tollgate_decision, tollgate_key, tollgate_key_quota, tollgate_limiter, tollgate_options,
     tollgate_stats,
@@ -78,6 +78,89 @@ pub unsafe extern "C" fn tollgate_limiter_new(
     unsafe { explained(message, message_size, make) }
 }
 
+/// Creates a limiter that keeps its state in a file, so that a restart keeps the counts. If the file
+/// exists, the limiter continues the state that `tollgate_limiter_save` has written. Otherwise the
+/// limiter is new. `quota` and `options` are those of `tollgate_limiter_new`; they may differ from
+/// those of the saved limiter, except for the algorithm.
+///
+/// Until the handle is freed, no other process can use the file. Beside it, a file with the suffix
+/// ".lock" is created.
+///
+/// The time since the save is counted by the time of day. `tollgate_now` continues the time of the
+/// saved limiter; if you pass your own times, let them continue it, too.
+///
+/// On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error, writes a
+/// text to `message` as `tollgate_limiter_new` does, and leaves `*limiter` and the file unchanged.
+/// The error is `TOLLGATE_ERR_STATE` if the file cannot be used; to begin anew, rename the file.
+///
+/// Any thread may call this function. The caller owns the handle, and must free it with
+/// `tollgate_limiter_free`. The library copies the strings and the options.
+///
+/// # Safety
+///
+/// The preconditions of `tollgate_limiter_new` apply.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_limiter_open(
+    path: *const c_char,
+    quota: *const c_char,
+    options: *const tollgate_options,
+    limiter: *mut *mut tollgate_limiter,
+    message: *mut c_char,
+    message_size: usize,
+) -> c_int {
+    let make = || {
+        if limiter.is_null() {
+            return Err(TOLLGATE_ERR_NULL.into());
+        }
+        // SAFETY: the caller guarantees this.
+        let path = unsafe { path_of(path) };
+        // SAFETY: the caller guarantees this.
+        let quota = unsafe { text_of(quota) };
+        // SAFETY: the caller guarantees this.
+        let options = unsafe { options_of(options) }?;
+        let made = Box::new(settings::limiter_of_file(path, quota, &options)?);
+        // SAFETY: the caller guarantees this.
+        unsafe { limiter.write(Box::into_raw(made)) };
+        Ok(())
+    };
+    // SAFETY: the caller guarantees this.
+    unsafe { explained(message, message_size, make) }
+}
+
+/// Writes the state of all keys to the file of a limiter that `tollgate_limiter_open` has created.
+/// The file is replaced at once, so it is whole even if the process is killed meanwhile.
+///
+/// Call this function every few seconds, and at the end, after the last check. After a crash, a key
+/// may be admitted again what it was admitted since the last save. A million keys take about 18 MB
+/// and a tenth of a second, and the time of the disk.
+///
+/// On success, returns 0. On failure, returns an error and writes a text to `message` as
+/// `tollgate_limiter_new` does; the earlier file stays. The error is `TOLLGATE_ERR_STATE` if the file
+/// cannot be written, or if the limiter has none.
+///
+/// Any number of threads may call this function at once, and checks may go on meanwhile. Calls for
+/// one limiter wait for each other. The file is a secret: whoever can read it can test whether a
+/// guessed key was used, and it is created for its owner alone.
+///
+/// # Safety
+///
+/// `limiter` is a live handle or NULL, and `message` is NULL or has `message_size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_limiter_save(
+    limiter: *const tollgate_limiter,
+    message: *mut c_char,
+    message_size: usize,
+) -> c_int {
+    let save = || {
+        // SAFETY: the caller guarantees this.
+        let limiter = unsafe { limiter.as_ref() }.ok_or(TOLLGATE_ERR_NULL)?;
+        let no_file = || Refusal::of_state("the limiter has no file; create it with tollgate_limiter_open");
+        limiter.save().ok_or_else(no_file)?.map_err(Refusal::of_state)
+    };
+    // SAFETY: the caller guarantees this.
+    unsafe { explained(message, message_size, save) }
+}
+
 /// Frees a limiter and the states of all its keys. Ignores NULL.
 ///
 /// Call this function once, on a single thread, after all other threads have stopped using the
@@ -85,8 +168,8 @@ pub unsafe extern "C" fn tollgate_limiter_new(
 ///
 /// # Safety
 ///
-/// `limiter` is NULL or a live handle from `tollgate_limiter_new`. The handle is invalid after the
-/// call.
+/// `limiter` is NULL or a live handle from `tollgate_limiter_new` or `tollgate_limiter_open`. The
+/// handle is invalid after the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_limiter_free(limiter: *mut tollgate_limiter) {
     if !limiter.is_null() {

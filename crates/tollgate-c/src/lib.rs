@@ -35,14 +35,16 @@ mod types;
 
 pub use functions::{
     tollgate_check, tollgate_check_all, tollgate_check_at, tollgate_check_many, tollgate_check_n,
-    tollgate_check_u64, tollgate_limiter_free, tollgate_limiter_new, tollgate_now, tollgate_peek,
-    tollgate_peek_at, tollgate_refund, tollgate_refund_at, tollgate_set_key_quotas, tollgate_set_quota,
-    tollgate_stats_of, tollgate_strerror, tollgate_version,
+    tollgate_check_u64, tollgate_limiter_free, tollgate_limiter_new, tollgate_limiter_open,
+    tollgate_limiter_save, tollgate_now, tollgate_peek, tollgate_peek_at, tollgate_refund,
+    tollgate_refund_at, tollgate_set_key_quotas, tollgate_set_quota, tollgate_stats_of, tollgate_strerror,
+    tollgate_version,
 };
 pub use results::{
     TOLLGATE_ADMITTED, TOLLGATE_DENIED, TOLLGATE_ERR_DECISION, TOLLGATE_ERR_MEMORY, TOLLGATE_ERR_NULL,
-    TOLLGATE_ERR_PANIC, TOLLGATE_ERR_SETTING, TOLLGATE_ERR_SIZE, TOLLGATE_ERR_UNKNOWN, TOLLGATE_NEVER,
-    TOLLGATE_SOURCE_KEY, TOLLGATE_SOURCE_OVERFLOW, TOLLGATE_SOURCE_POLICY, TOLLGATE_TOO_COSTLY,
+    TOLLGATE_ERR_PANIC, TOLLGATE_ERR_SETTING, TOLLGATE_ERR_SIZE, TOLLGATE_ERR_STATE, TOLLGATE_ERR_UNKNOWN,
+    TOLLGATE_NEVER, TOLLGATE_SOURCE_KEY, TOLLGATE_SOURCE_OVERFLOW, TOLLGATE_SOURCE_POLICY,
+    TOLLGATE_TOO_COSTLY,
 };
 pub use types::{
     tollgate_charge, tollgate_decision, tollgate_key, tollgate_key_quota, tollgate_limiter, tollgate_options,

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::{ptr, slice};
 use tollgate::{Charge, Decision, Limiter, Quota, check_all};
 
@@ -132,6 +133,24 @@ pub(crate) unsafe fn text_of(text: *const c_char) -> Option<String> {
     // SAFETY: the caller guarantees this.
     let text = unsafe { CStr::from_ptr(text) };
     Some(text.to_string_lossy().into_owned())
+}
+
+/// Returns a path from C, or `None` for NULL.
+///
+/// # Safety
+///
+/// `path` is NULL or ends with a byte 0.
+pub(crate) unsafe fn path_of(path: *const c_char) -> Option<PathBuf> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller guarantees this.
+    let path = unsafe { CStr::from_ptr(path) };
+    #[cfg(unix)]
+    let path = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.to_bytes());
+    #[cfg(not(unix))]
+    let path = &*path.to_string_lossy();
+    Some(path.into())
 }
 
 /// Returns the options from C, or the defaults for NULL.

@@ -30,6 +30,10 @@ pub const TOLLGATE_ERR_DECISION: c_int = -6;
 /// An internal fault, which the library has reported on stderr. The limiter remains usable.
 pub const TOLLGATE_ERR_PANIC: c_int = -7;
 
+/// The file of a saved state cannot be read or written, is unusable, or is used by another process.
+/// The message says which.
+pub const TOLLGATE_ERR_STATE: c_int = -8;
+
 /// In a field that counts nanoseconds, this value means that the time will never be reached.
 pub const TOLLGATE_NEVER: u64 = u64::MAX;
 
@@ -57,6 +61,9 @@ pub(crate) const fn text_of(result: c_int) -> &'static CStr {
         }
         TOLLGATE_ERR_DECISION => c"the decision was not written by this library; pass one of a check",
         TOLLGATE_ERR_PANIC => c"a fault in the library, reported on stderr; please file an issue",
+        TOLLGATE_ERR_STATE => {
+            c"the file of the saved state cannot be used; pass a buffer for the message, which says why"
+        }
         _ => c"unknown result; allowed: what a function of tollgate returned",
     }
 }

@@ -1,18 +1,30 @@
 //! Parses quotas and options from strings.
 
 use crate::results::{
-    TOLLGATE_ERR_MEMORY, TOLLGATE_ERR_NULL, TOLLGATE_ERR_SETTING, TOLLGATE_ERR_UNKNOWN, text_of,
+    TOLLGATE_ERR_MEMORY, TOLLGATE_ERR_NULL, TOLLGATE_ERR_SETTING, TOLLGATE_ERR_STATE, TOLLGATE_ERR_UNKNOWN,
+    text_of,
 };
 use crate::types::tollgate_limiter;
 use std::ffi::c_int;
+use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, ConfigError, Limiter, ParseError, Quota, QuotaError};
+use tollgate::{
+    Algorithm, Builder, Clock, ConfigError, Limiter, LoadError, ParseError, Quota, QuotaError, StateFile,
+};
 
 /// The failure of a call that accepts strings: the call's result, and a message for the caller.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) result: c_int,
     pub(crate) message: String,
+}
+
+impl Refusal {
+    /// The file of a saved state cannot be used.
+    pub(crate) fn of_state(why: impl fmt::Display) -> Self {
+        Self { result: TOLLGATE_ERR_STATE, message: why.to_string() }
+    }
 }
 
 impl From<c_int> for Refusal {
@@ -55,6 +67,28 @@ const COARSE: Duration = Duration::from_millis(10);
 
 /// Builds a limiter from a quota and options.
 pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollgate_limiter, Refusal> {
+    Ok(builder(quota, options)?.build()?.into())
+}
+
+/// Builds a limiter that continues the state in a file, or that is new if the file does not exist.
+pub(crate) fn limiter_of_file(
+    path: Option<PathBuf>,
+    quota: Option<String>,
+    options: &Options,
+) -> Result<tollgate_limiter, Refusal> {
+    let (path, builder) = (path.ok_or(TOLLGATE_ERR_NULL)?, builder(quota, options)?);
+    let file = StateFile::open(path).map_err(Refusal::of_state)?;
+    let limiter = match file.read().map_err(Refusal::of_state)? {
+        Some(saved) => builder.load(saved).map_err(|error| match error {
+            LoadError::Config(error) => error.into(),
+            error => Refusal::of_state(format_args!("{}: {error}", file.path().display())),
+        })?,
+        None => builder.build()?,
+    };
+    Ok(tollgate_limiter::with_file(limiter, file))
+}
+
+fn builder(quota: Option<String>, options: &Options) -> Result<Builder<Limiter<[u8]>>, Refusal> {
     let mut builder = Limiter::<[u8]>::builder(self::quota(quota)?);
     if options.max_keys > 0 {
         builder = builder.max_keys(usize::try_from(options.max_keys).unwrap_or(usize::MAX));
@@ -82,7 +116,7 @@ pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollga
     if let Some(name) = &options.when_full {
         builder = builder.when_full(name.parse()?);
     }
-    builder = match options.clock.as_deref() {
+    Ok(match options.clock.as_deref() {
         None => builder,
         Some("counter") => builder.clock(Clock::counter()),
         Some("system") => builder.clock(Clock::system()),
@@ -91,8 +125,7 @@ pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollga
             let message = format!("unknown clock {name:?}; allowed: counter, system, coarse");
             return Err(Refusal { result: TOLLGATE_ERR_SETTING, message });
         }
-    };
-    Ok(builder.build()?.into())
+    })
 }
 
 /// Parses a quota's text, which must be present.

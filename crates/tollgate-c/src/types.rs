@@ -6,20 +6,32 @@ use crate::results::{
     TOLLGATE_SOURCE_POLICY, TOLLGATE_TOO_COSTLY,
 };
 use std::ffi::{c_char, c_int, c_void};
+use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
-use tollgate::{Decision, DecisionSource, Limiter, Outcome, Stats};
+use tollgate::{Decision, DecisionSource, Limiter, Outcome, StateFile, Stats};
 
-/// A limiter for many keys. `tollgate_limiter_new` creates a limiter, and `tollgate_limiter_free`
-/// frees it.
+/// A limiter for many keys. `tollgate_limiter_new` and `tollgate_limiter_open` create a limiter, and
+/// `tollgate_limiter_free` frees it.
 ///
 /// If a function takes the limiter as `const`, any number of threads may call the function at once.
 #[derive(Debug)]
 pub struct tollgate_limiter {
     limiter: Limiter<[u8]>,
+    /// The file in which this limiter keeps its state.
+    file: Option<StateFile>,
 }
 
 impl tollgate_limiter {
+    pub(crate) fn with_file(limiter: Limiter<[u8]>, file: StateFile) -> Self {
+        Self { limiter, file: Some(file) }
+    }
+
+    /// Writes the limiter's state to its file. Returns `None` if the limiter has no file.
+    pub(crate) fn save(&self) -> Option<io::Result<()>> {
+        Some(self.file.as_ref()?.write(|file| self.limiter.save(file)))
+    }
+
     /// Returns the limiter behind the handle, for parts of the program that are written in Rust. A
     /// key consists of the same bytes in Rust and in C.
     pub const fn limiter(&self) -> &Limiter<[u8]> {
@@ -32,7 +44,7 @@ impl From<Limiter<[u8]>> for tollgate_limiter {
     /// dropped. A boxed handle may be passed to C with `Box::into_raw`, and C then frees the handle
     /// with `tollgate_limiter_free`.
     fn from(limiter: Limiter<[u8]>) -> Self {
-        Self { limiter }
+        Self { limiter, file: None }
     }
 }
 

@@ -282,8 +282,7 @@ impl<N> JudgedKeys<N> {
         }
         if !may_drop {
             return Err(LoadError::unusable(format_args!(
-                "it contains {count} keys that are not idle; allowed: {most}; raise `max_keys`, or drop some with \
-                 `LoadOptions::drop_excess_keys`"
+                "it contains {count} keys that are not idle; allowed: {most}; raise `max_keys`"
             )));
         }
         let (_, first_dropped, _) =

@@ -14,7 +14,7 @@ const RULES: &str = "\
  * number. The library does not use errno.
  *
  * Threads. The comment of each function states which threads may call it. No function waits for
- * another thread, and the library starts no thread.
+ * another thread, except for tollgate_limiter_save, and the library starts no thread.
  *
  * Keys. A key may be any bytes, including 0. A key of length 0 is a key like any other, and its
  * pointer may be NULL; use it for a limit on a single resource. Equal bytes are the same key, in C

@@ -299,16 +299,64 @@ static void sizes_of_decisions(void)
     tollgate_limiter_free(limiter);
 }
 
+/* The path is that of a file which does not exist. */
+static void restarts(const char *path)
+{
+    tollgate_limiter *limiter = NULL, *other = NULL;
+    char message[200] = "";
+    FILE *file;
+
+    CHECK(tollgate_limiter_open(path, "2/d", NULL, &limiter, message, sizeof message) == 0);
+    CHECK(tollgate_check(limiter, "alice", 5, NULL) == TOLLGATE_ADMITTED);
+    CHECK(tollgate_limiter_save(limiter, message, sizeof message) == 0);
+    CHECK(tollgate_check(limiter, "alice", 5, NULL) == TOLLGATE_ADMITTED);
+    CHECK(tollgate_limiter_save(limiter, NULL, 0) == 0);
+
+    /* A file has one user at a time. */
+    CHECK(tollgate_limiter_open(path, "2/d", NULL, &other, message, sizeof message)
+          == TOLLGATE_ERR_STATE);
+    CHECK(other == NULL && strstr(message, "another process uses this state") != NULL);
+    tollgate_limiter_free(limiter);
+
+    CHECK(tollgate_limiter_open(path, "2/d", NULL, &limiter, message, sizeof message) == 0);
+    CHECK(tollgate_check(limiter, "alice", 5, NULL) == TOLLGATE_DENIED);
+    CHECK(tollgate_check(limiter, "bob", 3, NULL) == TOLLGATE_ADMITTED);
+    tollgate_limiter_free(limiter);
+
+    CHECK(tollgate_limiter_open(path, "0/d", NULL, &other, message, sizeof message)
+          == TOLLGATE_ERR_SETTING);
+    CHECK(tollgate_limiter_open(NULL, "2/d", NULL, &other, message, sizeof message)
+          == TOLLGATE_ERR_NULL);
+    CHECK(tollgate_limiter_open(path, "2/d", NULL, NULL, NULL, 0) == TOLLGATE_ERR_NULL);
+    file = fopen(path, "w");
+    CHECK(file != NULL && fputs("nonsense", file) >= 0 && fclose(file) == 0);
+    CHECK(tollgate_limiter_open(path, "2/d", NULL, &other, message, sizeof message)
+          == TOLLGATE_ERR_STATE);
+    CHECK(strstr(message, "unusable") != NULL && strstr(message, path) != NULL);
+    CHECK(remove(path) == 0);
+
+    limiter = limiter_of("2/d");
+    CHECK(tollgate_limiter_save(limiter, message, sizeof message) == TOLLGATE_ERR_STATE);
+    CHECK(strstr(message, "tollgate_limiter_open") != NULL);
+    CHECK(tollgate_limiter_save(NULL, NULL, 0) == TOLLGATE_ERR_NULL);
+    tollgate_limiter_free(limiter);
+}
+
 static void texts(void)
 {
     int result;
-    for (result = TOLLGATE_ERR_PANIC; result <= TOLLGATE_DENIED; result++)
+    for (result = TOLLGATE_ERR_STATE; result <= TOLLGATE_DENIED; result++)
         CHECK(strncmp(tollgate_strerror(result), "unknown", 7) != 0);
     CHECK(strncmp(tollgate_strerror(-1000), "unknown", 7) == 0);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    char path[1000];
+    CHECK(count > 0 && strlen(arguments[0]) < sizeof path - 7);
+    strcat(strcpy(path, arguments[0]), ".state");
+    remove(path);
+
     versions();
     decisions();
     keys();
@@ -318,6 +366,7 @@ int main(void)
     quotas();
     options();
     sizes_of_decisions();
+    restarts(path);
     texts();
     return 0;
 }
