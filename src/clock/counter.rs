@@ -36,8 +36,8 @@ thread_local! {
 /// A clock that reads the guarded counter.
 #[derive(Clone, Debug)]
 pub(super) struct CounterClock {
-    /// The system time at tick 0, which is negative for a clock that continues an earlier clock.
-    origin: i64,
+    /// The system time at tick 0.
+    origin: u64,
 }
 
 impl CounterClock {
@@ -65,7 +65,7 @@ impl CounterClock {
     /// Converts a time that `read` returned to a tick.
     #[inline(always)]
     pub(super) fn since(&self, now: u64) -> Tick {
-        system::since(self.origin, now)
+        Tick::from_nanos(now.saturating_sub(self.origin))
     }
 }
 
@@ -212,12 +212,12 @@ mod tests {
     #[test]
     fn a_reading_is_within_a_millisecond_of_the_system_s_clock_and_never_back() {
         const MILLISECOND: u64 = 1_000_000;
-        let counter = CounterClock { origin: 0 };
+        let counter = CounterClock { origin: system::START };
         let mut latest = 0;
         for _ in 0..200_000 {
-            let before = system::nanos();
+            let before = system::nanos() - system::START;
             let now = counter.now().as_nanos();
-            let after = system::nanos();
+            let after = system::nanos() - system::START;
             assert!(now < after + MILLISECOND, "{now} is early at {after}");
             assert!(now + MILLISECOND > before, "{now} is late at {before}");
             assert!(now >= latest, "{now} after {latest}");
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_time_before_the_origin_is_the_origin() {
-        let counter = CounterClock { origin: i64::MAX };
+        let counter = CounterClock { origin: u64::MAX };
         assert_eq!(counter.now(), Tick::ZERO);
     }
 }

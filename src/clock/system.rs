@@ -12,8 +12,8 @@ use std::time::Duration;
 /// A system clock, counted from an origin.
 #[derive(Clone, Debug)]
 pub(super) struct SystemClock {
-    /// The system time at tick 0, which is negative for a clock that continues an earlier clock.
-    origin: i64,
+    /// The system time at tick 0.
+    origin: u64,
     which: libc::clockid_t,
 }
 
@@ -44,20 +44,18 @@ impl SystemClock {
     /// faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
-        since(self.origin, read(self.which))
+        Tick::from_nanos(read(self.which).saturating_sub(self.origin))
     }
 }
 
 /// Returns the origin of a clock that now reads `tick`.
-pub(super) fn origin(tick: Tick) -> i64 {
-    nanos().cast_signed() - tick.as_nanos().cast_signed()
+pub(super) fn origin(tick: Tick) -> u64 {
+    nanos() - tick.as_nanos()
 }
 
-/// Converts a system time to a tick. A time before the origin is the origin.
-#[inline(always)]
-pub(super) fn since(origin: i64, time: u64) -> Tick {
-    Tick::from_nanos((time.cast_signed() - origin).max(0).cast_unsigned())
-}
+/// The time at which the machine was started. It is not 0, so that the origin of a clock that
+/// continues an earlier clock is not negative.
+pub(super) const START: u64 = Tick::MAX.as_nanos();
 
 /// Reads the monotonic clock, in nanoseconds.
 pub(super) fn nanos() -> u64 {
@@ -75,7 +73,7 @@ fn read(which: libc::clockid_t) -> u64 {
     // clocks always exist.)
     #[allow(unsafe_code)]
     let time = unsafe { time.assume_init() };
-    in_nanos(time)
+    START + in_nanos(time)
 }
 
 /// Returns the length of the kernel's timer tick (1 to 10 ms), or `None` if the system has no
@@ -108,10 +106,10 @@ mod tests {
             panic!("no kernel has a longer tick")
         };
         assert!(clock.is_coarse());
-        let clock = SystemClock { origin: 0, ..clock };
+        let clock = SystemClock { origin: START, ..clock };
         for _ in 0..100_000 {
             let coarse = clock.now().as_nanos();
-            assert!(coarse <= nanos(), "{coarse} is early");
+            assert!(coarse <= nanos() - START, "{coarse} is early");
         }
     }
 
@@ -125,7 +123,7 @@ mod tests {
             assert!(nanos() - start < 20_000_000_000, "it stands still");
         }
         // The clock counts at most the time passed since the origin.
-        assert!(clock.now().as_nanos() <= nanos() - clock.origin.cast_unsigned());
+        assert!(clock.now().as_nanos() <= nanos() - clock.origin);
     }
 
     #[test]

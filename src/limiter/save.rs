@@ -158,6 +158,13 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
     /// was used. Whoever can write it can forgive or throttle any key. Keep it as you keep a
     /// password; [`StateFile`](crate::StateFile) creates its file for its owner alone.
     ///
+    /// # Hashes
+    ///
+    /// Fingerprints are hashes, so a saved key is found only if its type still passes the same bytes
+    /// to a [`Hasher`](std::hash::Hasher). A load is refused if numbers, texts, byte strings,
+    /// addresses or pairs are hashed differently than before. For your own types, a change of the
+    /// [`Hash`](std::hash::Hash) implementation makes every key new, and nothing can notice it.
+    ///
     /// # Errors
     ///
     /// Returns the errors of `to`.

@@ -7,6 +7,7 @@ use foldhash::quality::FoldHasher;
 use siphasher::sip::SipHasher13;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The default hash of a limiter, which is fast for short keys. This is foldhash's `quality`
 /// variant.
@@ -55,12 +56,22 @@ fn random_bits() -> u64 {
     if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0) }
 }
 
-/// Returns the hashes of fixed inputs. If they change, the hash has become another function.
+/// Returns the hashes of fixed inputs: keys of common types. If they change, the hash has become
+/// another function, or a type passes other bytes to it.
 pub(crate) fn proof(hash: &impl BuildHasher) -> [u64; 10] {
     let text = "What a limiter counts, it counts for keys of any length, short or long.";
-    let numbers = [0, 1, u64::MAX].map(|number: u64| hash.hash_one(number));
-    let texts = [0, 1, 7, 16, 17, 33, text.len()].map(|length| hash.hash_one(&text[..length]));
-    std::array::from_fn(|nth| numbers.get(nth).copied().unwrap_or_else(|| texts[nth - numbers.len()]))
+    [
+        hash.hash_one(0_u64),
+        hash.hash_one(u64::MAX),
+        hash.hash_one(""),
+        hash.hash_one(&text[..7]),
+        hash.hash_one(&text[..17]),
+        hash.hash_one(text),
+        hash.hash_one(&text.as_bytes()[..33]),
+        hash.hash_one(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        hash.hash_one(IpAddr::V6(Ipv6Addr::LOCALHOST)),
+        hash.hash_one((7_u32, text)),
+    ]
 }
 
 #[cfg(not(tollgate_loom))]
