@@ -142,7 +142,8 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
     /// The state consists of all keys that are not idle, with their debts and [pauses](Self::pause),
     /// the [quotas of individual keys](Self::set_key_quota), and the state that keys without a slot
     /// share ([`WhenFull::Share`](crate::WhenFull::Share)). Reservations that are open stay
-    /// charged. Settings are not saved; the builder of the new limiter has its own.
+    /// charged. Settings are not saved; the builder of the new limiter has its own. Statistics are
+    /// not saved, either.
     ///
     /// Checks may go on during the call, in other threads. A charge that is made during the call
     /// may be missing from the saved state, and the loaded limiter may then admit it again. To miss
@@ -319,7 +320,8 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
     /// [`ManualClock`](crate::ManualClock) is not changed: its owner sets its time.
     ///
     /// Exactly the bytes of the state are read from `from`, in blocks of at most 64 KiB. The states
-    /// are collected in memory, at about four times their size in the file, before the limiter is built.
+    /// are collected in memory, at about four times their size in the file, before the limiter is
+    /// built.
     ///
     /// # Errors
     ///
@@ -463,10 +465,11 @@ impl<S: Persist> SavedLimiter<S> {
         hash: S::Hash,
         options: LoadOptions,
     ) -> Result<Limiter<K, S>, LoadError> {
-        let Self { head, keys, pauses, shared: (shared_quota, shared), at } = self;
+        let Self { head, mut keys, pauses, shared: (shared_quota, shared), at } = self;
         head.check_algorithm(algorithm)?;
         let pauses = pauses.map(|pauses| SavedPauses::<S>::new(pauses, &hash)).transpose()?;
-        let (hash, own) = (S::hash_of(keys.hash, hash)?, keys.own.clone());
+        let hash = S::hash_of(keys.hash, hash)?;
+        let own = if options.drops_key_quotas { Vec::new() } else { std::mem::take(&mut keys.own) };
         let mut keys = keys.judged(|quota| head.rule(quota))?;
         let shared_rule = head.rule(shared_quota)?;
         let shared_until = shared.until(&shared_rule).ok_or_else(FileReader::damaged)?;
@@ -475,7 +478,6 @@ impl<S: Persist> SavedLimiter<S> {
         let now = clock.now();
 
         let method = chosen.method_after(algorithm, &clock, head.phase);
-        let own = if options.drops_key_quotas { Vec::new() } else { own };
         let contents = if is_continued {
             keys.drop_idle(now);
             keys.fit(max_keys, options.drops_excess_keys)?;
