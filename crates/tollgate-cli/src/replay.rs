@@ -51,7 +51,7 @@ use tollgate_http::program::{Fact, facts};
 use tollgate_http::settings::LimitPart;
 
 use changes::Changes;
-use columns::Content;
+use columns::Columns;
 use decisions::Decisions;
 use engine::{Answer, Building, Engine, ReplayLimits};
 #[cfg(feature = "html")]
@@ -105,7 +105,7 @@ pub struct Replay<'s> {
     /// The facts that limits with names need, or `None` if there are no such limits.
     needs: Option<Vec<Need>>,
     key_quotas: Option<KeyQuotas>,
-    logs: Logs<Requests>,
+    logs: Logs,
     findings: Findings,
     /// The engine that enforces the limits. It is built when the first log is opened, because it
     /// depends on the kind of log.
@@ -232,9 +232,9 @@ impl<'s> Replay<'s> {
         let reads_requests = |engine: &Engine| engine.reads_requests();
         let before = self.against.as_ref().and_then(|it| it.engine.as_ref());
         if (reads_requests(engine) || before.is_some_and(reads_requests))
-            && let Some(requests) = &self.logs.sources[position.file]
+            && let Some(columns) = self.logs.requests[position.file].as_ref().and_then(Requests::columns)
         {
-            requests.fill(arrived.ip, values, &mut self.request);
+            columns.fill(arrived.ip, values, &mut self.request);
         }
         let answer = engine.judge(&self.request, &arrived, key, position);
         self.logs.summary.judged_later_than_stamped.add(arrived.at, answer.at);
@@ -272,7 +272,7 @@ impl<'s> Replay<'s> {
             progress.tick();
         }
         let summary = &self.logs.summary;
-        if summary.requests() + self.findings.no_requests == 0 && summary.unparsable() > 0 {
+        if summary.requests() + summary.no_requests == 0 && summary.unparsable() > 0 {
             return Err(Failure::refused(summary.nothing_parses()));
         }
         if let Some(decisions) = self.decisions.take() {
@@ -344,10 +344,8 @@ fn count_change(changes: &mut Changes, [before, after]: [(&Engine, &Answer); 2])
 }
 
 impl Reader for Replay<'_> {
-    type Source = Requests;
-
     #[inline]
-    fn logs(&mut self) -> &mut Logs<Requests> {
+    fn logs(&mut self) -> &mut Logs {
         &mut self.logs
     }
 
@@ -358,7 +356,8 @@ impl Reader for Replay<'_> {
     /// If this is the first log, builds the limits. From a log in the order in which requests ended
     /// on, all requests are sorted.
     fn opening(&mut self, file: usize, requests: &Requests) -> Result<(), Failure> {
-        let is_of_proxy = requests.is_of_proxy();
+        let columns = requests.columns();
+        let is_of_proxy = columns.is_some_and(Columns::has_recorded_limits);
         if self.engine.is_none() {
             self.build(is_of_proxy)?;
         } else if is_of_proxy != self.findings.is_of_proxy {
@@ -369,17 +368,13 @@ impl Reader for Replay<'_> {
             )));
         }
         self.findings.is_sorted |= requests.is_by_ends();
-        self.findings.guesses_preflights |= requests.guesses_preflights();
+        self.findings.guesses_preflights |= columns.is_some_and(Columns::guesses_preflights);
         Ok(())
     }
 
     /// Judges a request, or adds it to the requests to sort.
     #[inline]
-    fn take(&mut self, content: Content, values: &[u8], position: Position) -> Result<(), Failure> {
-        let Content::Request(arrived) = content else {
-            self.findings.no_requests += 1;
-            return Ok(());
-        };
+    fn take(&mut self, arrived: Arrived, values: &[u8], position: Position) -> Result<(), Failure> {
         self.logs.summary.arrived(position, arrived.at);
         if !self.findings.is_sorted {
             return self.judge(arrived, values, position);

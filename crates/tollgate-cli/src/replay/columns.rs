@@ -20,7 +20,7 @@ pub(crate) use crate::replay::log::json::HEADER;
 use crate::replay::log::key::{KeyShape, TARGET};
 use crate::replay::log::path;
 use crate::replay::log::record::Records;
-use crate::replay::log::request::{Arrived, MISSING, Reason, Record};
+use crate::replay::log::request::{Arrived, MISSING, Parsed, Reason, Record};
 use crate::replay::log::schema::{Unopened, Wanted};
 use crate::replay::log::timestamp::{self, TimeUnit};
 
@@ -55,13 +55,6 @@ const OF_PROXY: [(Slot, &str); 7] = [
     (Slot::Answers, "limits"),
     (Slot::RefusedBy, "refused_by"),
 ];
-
-/// The content of a line.
-pub(crate) enum Content {
-    Request(Arrived),
-    /// A line without a request.
-    NoRequest,
-}
 
 /// Reads the requests of one log.
 pub(crate) struct Columns {
@@ -179,23 +172,18 @@ impl Columns {
         })
     }
 
-    /// Reads one line, and writes its values into `values`, which must be empty. Returns `None` if
-    /// the line describes the log, or is part of a split line that is still incomplete.
-    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Content>, Reason> {
-        let Some(Record { at, cost }) = self.records.read(line, values)? else { return Ok(None) };
+    /// Reads one line, and writes its values into `values`, which must be empty.
+    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Parsed, Reason> {
+        let Some(Record { at, cost }) = self.records.read(line, values)? else { return Ok(Parsed::Header) };
         let (mut duration_ns, mut ip) = (0, None);
         let (mut answers, mut is_early_refusal) = (Vec::new(), false);
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
             match slot {
-                Slot::Method if !is_method(value) => {
-                    return Ok(Some(Content::NoRequest));
-                }
+                Slot::Method if !is_method(value) => return Ok(Parsed::NoRequest),
                 Slot::Target if is_missing(value) && self.has_recorded_limits() => {
-                    return Ok(Some(Content::NoRequest));
+                    return Ok(Parsed::NoRequest);
                 }
-                Slot::Target if is_too_long(value, self.format.escapes()) => {
-                    return Ok(Some(Content::NoRequest));
-                }
+                Slot::Target if is_too_long(value, self.format.escapes()) => return Ok(Parsed::NoRequest),
                 Slot::Ip if is_missing(value) => {}
                 Slot::Ip => {
                     ip = self.records.last_address();
@@ -221,8 +209,7 @@ impl Columns {
                 _ => {}
             }
         }
-        let arrived = Arrived { duration_ns, ip, is_early_refusal, ..Arrived::new(at, cost) };
-        Ok(Some(Content::Request(arrived)))
+        Ok(Parsed::Request(Arrived { duration_ns, ip, is_early_refusal, ..Arrived::new(at, cost) }))
     }
 
     /// See [`Format::is_by_ends`].

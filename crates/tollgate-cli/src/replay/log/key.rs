@@ -104,7 +104,7 @@ impl KeyWriter {
         }
     }
 
-    /// Writes the key that consists of these values, one for each field.
+    /// Appends the key that consists of these values, one for each field.
     #[inline]
     pub(crate) fn write(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item: AsRef<[u8]>>) {
         for ((value, missing), &kind) in values.zip(&mut self.missing).zip(&self.kinds) {
@@ -139,7 +139,7 @@ impl KeyShape {
         Self { fields }
     }
 
-    /// Appends the next field's value to `key`, which must be empty before the first field.
+    /// Appends the next field's value to a key.
     #[inline]
     pub(crate) fn push(self, key: &mut Vec<u8>, value: &[u8]) {
         if self.fields > 1 {

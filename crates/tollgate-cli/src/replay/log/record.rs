@@ -102,8 +102,8 @@ impl Records {
         }
     }
 
-    /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
-    /// line describes the log, or is part of a split line that is still incomplete.
+    /// Reads one line, and appends its key to `key`. Returns `None` if the line describes the log,
+    /// or is part of a split line that is still incomplete.
     #[inline]
     pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Record>, Reason> {
         let is_record = |text: &[u8]| {

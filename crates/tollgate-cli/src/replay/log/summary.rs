@@ -72,6 +72,8 @@ pub(crate) struct LogSummary {
     pub(crate) files: Vec<FileSummary>,
     /// The first few bad lines.
     pub(crate) bad_lines: Vec<BadLine>,
+    /// The number of lines that parse, but contain no request.
+    pub(crate) no_requests: u64,
     /// The earliest and the latest timestamp.
     pub(crate) span: Option<(Tick, Tick)>,
     previous: Tick,

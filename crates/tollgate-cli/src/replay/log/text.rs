@@ -102,8 +102,8 @@ impl TextRecords {
         self.duration_unit
     }
 
-    /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
-    /// line only describes the log.
+    /// Reads one line, and appends its key to `key`. Returns `None` if the line only describes the
+    /// log.
     #[inline]
     pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Record>, Reason> {
         if self.format == Format::W3c && line.starts_with(b"#") {

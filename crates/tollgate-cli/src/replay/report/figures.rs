@@ -31,8 +31,6 @@ pub(crate) struct Findings {
     pub(crate) is_of_proxy: bool,
     /// Whether the requests were sorted by time.
     pub(crate) is_sorted: bool,
-    /// The number of lines that describe no request.
-    pub(crate) no_requests: u64,
     /// The number of requests that pass in the replay, but that the proxy refused before it had
     /// computed all limits' keys.
     pub(crate) passed_without_record: u64,
@@ -185,7 +183,7 @@ impl Report {
             log: Log::new(
                 log,
                 notes_on(settings, log, findings, engine),
-                OfRequests { no_requests: findings.no_requests, missing_key_fields: missing.collect() },
+                OfRequests { no_requests: log.no_requests, missing_key_fields: missing.collect() },
             ),
             limits: limits(engine, settings.top),
             results: engine
