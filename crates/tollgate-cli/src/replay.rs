@@ -26,7 +26,6 @@ mod decisions;
 pub(crate) mod engine;
 #[cfg(feature = "html")]
 mod html;
-mod html_settings;
 mod input;
 mod key_quotas;
 mod keys;
@@ -70,7 +69,6 @@ use timeline::Timeline;
 
 use crate::failure::Failure;
 
-pub use html_settings::HtmlSettings;
 pub use input::Input;
 pub use log::formats::Format;
 pub use log::lines::{Line, Lines};
@@ -78,7 +76,7 @@ pub use log::record::Records;
 pub use log::request::Reason;
 pub use log::schema::{Cost, Unopened, Wanted};
 pub use log::timestamp::TimeUnit;
-pub use settings::Settings;
+pub use settings::{HtmlSettings, LogSettings, Settings};
 
 /// Replays all inputs.
 ///
@@ -88,10 +86,10 @@ pub use settings::Settings;
 /// read, or if a log lacks a field or a fact that a limit needs. Also returns an error if no line
 /// parses or, with `strict`, if any line does not parse.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
-    let length = input::check(&settings.inputs)?;
+    let length = input::check(&settings.log.inputs)?;
     let mut replay = Replay::new(settings)?;
     let mut progress = Progress::new(length);
-    reading::read_all(&mut replay, &settings.inputs, settings.threads, &mut progress)?;
+    reading::read_all(&mut replay, &settings.log, &mut progress)?;
     let report = replay.finish(&mut progress)?;
     progress.finish();
     Ok(report)
@@ -145,7 +143,7 @@ impl<'s> Replay<'s> {
     /// file that the replay reads.
     pub fn new(settings: &'s Settings) -> Result<Self, Failure> {
         let key_quotas = match &settings.key_quotas {
-            Some(input) => Some(KeyQuotas::read(input, &settings.wanted)?),
+            Some(input) => Some(KeyQuotas::read(input, &settings.log.wanted)?),
             None => None,
         };
         let limits = &settings.limits;
@@ -158,12 +156,14 @@ impl<'s> Replay<'s> {
             against = Some(Compared { parts, engine: None, changes: Changes::new() });
         }
         let read = [
-            ("the log it replays", &*settings.inputs),
+            ("the log it replays", &*settings.log.inputs),
             ("the quotas of --quotas", settings.key_quotas.as_slice()),
             ("a file of its limits", &*settings.configs),
         ];
         let decisions = match &settings.decisions {
-            Some(path) => Some(Decisions::create(path, &settings.inputs, &read, settings.html.is_none())?),
+            Some(path) => {
+                Some(Decisions::create(path, &settings.log.inputs, &read, settings.html.is_none())?)
+            }
             None => None,
         };
         let mut replay = Self {
@@ -172,7 +172,7 @@ impl<'s> Replay<'s> {
             parts,
             needs,
             key_quotas,
-            logs: Logs::new(&settings.inputs, settings.wanted.key.len(), settings.strict),
+            logs: Logs::new(&settings.log),
             findings: Findings { is_sorted: settings.sort, ..Findings::default() },
             engine: None,
             against,
@@ -221,8 +221,8 @@ impl<'s> Replay<'s> {
     ///
     /// Returns the errors of [`replay`] about a log.
     pub fn read(&mut self, file: usize, from: impl Read, progress: &mut Progress) -> Result<(), Failure> {
-        let settings = self.settings;
-        reading::read(self, (file, &settings.inputs[file]), from, settings.threads, progress)
+        let log = &self.settings.log;
+        reading::read(self, log, file, from, progress)
     }
 
     #[inline]
@@ -364,7 +364,7 @@ impl Reader for Replay<'_> {
             return Err(Failure::refused(format!(
                 "{} is the JSON log of tollgate proxy and another log is not, or the other way round: expected logs of \
                  one kind; replay them one by one",
-                self.settings.inputs[file]
+                self.settings.log.inputs[file]
             )));
         }
         self.findings.is_sorted |= requests.is_by_ends();

@@ -85,16 +85,16 @@ impl Columns {
             ipv6_prefix: 128,
             templates: None,
             names,
-            ..settings.wanted.clone()
+            ..settings.log.wanted.clone()
         };
-        let mut names = settings.wanted.names.clone();
+        let mut names = settings.log.wanted.names.clone();
         let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
         let open = |format| Records::open(first, format, &wanted(Vec::new(), names.clone()));
         // The proxy's log is recognised among other JSON, too.
         let is_of_proxy = names.is_empty()
-            && matches!(settings.format, Some(Format::Json | Format::Tollgate) | None)
+            && matches!(settings.log.format, Some(Format::Json | Format::Tollgate) | None)
             && open(Some(Format::Tollgate)).is_ok();
-        let (format, _) = open(if is_of_proxy { Some(Format::Tollgate) } else { settings.format })?;
+        let (format, _) = open(if is_of_proxy { Some(Format::Tollgate) } else { settings.log.format })?;
         let done = |columns: Vec<(Slot, String)>, names| {
             let (_, records) = Records::open(first, Some(format), &wanted(keys(&columns), names))?;
             let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());

@@ -16,6 +16,7 @@ use super::log::schema::Unopened;
 use super::log::summary::LogSummary;
 use super::position::Position;
 use super::progress::Progress;
+use super::settings::LogSettings;
 use super::source::{self, Requests};
 use crate::failure::Failure;
 use parallel::LINES_ALONE;
@@ -28,8 +29,10 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    pub(super) fn new(inputs: &[Input], key_fields: usize, strict: bool) -> Self {
-        let summary = LogSummary::new(inputs.iter().map(Input::to_string).collect(), key_fields, strict);
+    pub(super) fn new(settings: &LogSettings) -> Self {
+        let LogSettings { inputs, wanted, strict, .. } = settings;
+        let names = inputs.iter().map(Input::to_string).collect();
+        let summary = LogSummary::new(names, wanted.key.len(), *strict);
         Self { summary, requests: inputs.iter().map(|_| None).collect() }
     }
 }
@@ -50,35 +53,34 @@ pub(super) trait Reader {
     fn take(&mut self, request: Arrived, values: &[u8], position: Position) -> Result<(), Failure>;
 }
 
-/// Reads all logs to their ends, with this many threads.
+/// Reads all logs to their ends.
 pub(super) fn read_all(
     reader: &mut impl Reader,
-    inputs: &[Input],
-    threads: usize,
+    settings: &LogSettings,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
-    for (file, input) in inputs.iter().enumerate() {
+    for (file, input) in settings.inputs.iter().enumerate() {
         // The bytes are counted before decompression.
         let from = progress.counted(input.open()?);
-        read(reader, (file, input), from, threads, progress)?;
+        read(reader, settings, file, from, progress)?;
     }
     Ok(())
 }
 
-/// Reads one log to its end, with this many threads. `file` is the index of the log among the
-/// inputs.
+/// Reads one log to its end. `file` is the index of the log among the inputs.
 pub(super) fn read(
     reader: &mut impl Reader,
-    (file, input): (usize, &Input),
+    settings: &LogSettings,
+    file: usize,
     from: impl Read,
-    threads: usize,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
+    let input = &settings.inputs[file];
     let unreadable = |error: io::Error| Failure::reading(input, &error);
     let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
     read_lines(reader, (file, input), &mut lines, LINES_ALONE, progress)?;
     let opened = reader.logs().requests[file].as_ref();
-    let parsers: Vec<Requests> = (1..threads).map_while(|_| opened?.again()).collect();
+    let parsers: Vec<Requests> = (1..settings.threads).map_while(|_| opened?.again()).collect();
     let (counts, number) = if parsers.is_empty() {
         read_lines(reader, (file, input), &mut lines, u64::MAX, progress)?;
         (lines.counts(), lines.number())

@@ -38,14 +38,14 @@ impl Requests {
         settings: &Settings,
         needs: Option<&[Need]>,
     ) -> Result<(Format, Self), Unopened> {
-        let (mut format, mut others) = (settings.format, Others::None);
+        let (mut format, mut others) = (settings.log.format, Others::None);
         if let Some(needs) = needs {
             let (found, columns) = Columns::open(first, needs, settings)?;
             (format, others) = (Some(found), Others::Columns(Box::new(columns)));
         }
-        let key = match settings.wanted.key.is_empty() {
+        let key = match settings.log.wanted.key.is_empty() {
             true => None,
-            false => Some(Records::open(first, format, &settings.wanted)?),
+            false => Some(Records::open(first, format, &settings.log.wanted)?),
         };
         let (of_key, key) = key.unzip();
         let format = of_key.or(format).ok_or_else(|| Unopened::NotARecord("it is of no format".into()))?;

@@ -207,7 +207,7 @@ mod tests {
             line in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let wanted = wanted(&["ip", "path"], Cost::Bytes);
-            for format in Format::ALL.map(Some).into_iter().chain([None]) {
+            for format in Format::ALL.map(|(format, _)| Some(format)).into_iter().chain([None]) {
                 let opened = [&first[..], b"time,ip,path,bytes", COMBINED.as_bytes()]
                     .map(|first| Records::open(first, format, &wanted));
                 for (_, mut records) in opened.into_iter().flatten() {

@@ -207,7 +207,7 @@ impl LogSummary {
             message.push_str(&format!("\n  {bad}"));
         }
         message.push_str("\nexpected a format of --log-format (");
-        message.push_str(&Format::ALL.map(Format::name).join(", "));
+        message.push_str(&Format::ALL.map(|(_, name)| name).join(", "));
         message.push_str("); --fields maps names");
         message
     }

@@ -161,7 +161,7 @@ impl Report {
         timeline: &Timeline,
         elapsed: Duration,
     ) -> Self {
-        let fields = &settings.wanted.key;
+        let fields = &settings.log.wanted.key;
         let missing = fields.iter().zip(&log.missing).filter(|&(_, &requests)| requests > 0);
         let missing =
             missing.map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests });
@@ -175,7 +175,7 @@ impl Report {
                 seen: (0..own.quotas.len()).filter(|&id| limit.keys.requests()[id] > 0).count(),
             }),
             key: (!fields.is_empty()).then(|| printable(fields.join("+").as_bytes())),
-            cost: match settings.wanted.cost {
+            cost: match settings.log.wanted.cost {
                 Cost::One => "1",
                 Cost::Bytes => "bytes",
             },

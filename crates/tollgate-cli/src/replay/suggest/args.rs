@@ -119,8 +119,7 @@ impl SuggestArgs {
         }
         let algorithm: Option<Algorithm> = self.algorithm.as_deref().map(parse_algorithm).transpose()?;
         Ok(SuggestSettings {
-            inputs: self.log.inputs()?,
-            wanted: self.key.wanted(
+            log: self.key.log_settings(
                 &self.log,
                 self.fields.as_deref(),
                 &["time", "path", "status"],
@@ -128,9 +127,6 @@ impl SuggestArgs {
                 (Cost::One, false),
             )?,
             path_templates: self.key.path_template,
-            format: self.log.format(),
-            strict: self.log.strict,
-            threads: self.log.threads(),
             algorithm,
             allowed,
             burst: self.burst,

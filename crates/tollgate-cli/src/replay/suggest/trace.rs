@@ -16,6 +16,7 @@ use crate::replay::log::summary::LogSummary;
 use crate::replay::position::Position;
 use crate::replay::progress::Progress;
 use crate::replay::reading::{self, Logs, Reader};
+use crate::replay::settings::LogSettings;
 use crate::replay::source::Requests;
 
 /// Additional fields, which are read where a log has them. They reveal the clients' patterns.
@@ -37,12 +38,12 @@ impl Trace {
     pub(crate) fn read(settings: &SuggestSettings, progress: &mut Progress) -> Result<Self, Failure> {
         let mut tracing = Tracing {
             settings,
-            logs: Logs::new(&settings.inputs, settings.wanted.key.len(), settings.strict),
+            logs: Logs::new(&settings.log),
             keys: Keys::default(),
             clients: Vec::new(),
             hashes: RandomState::default(),
         };
-        reading::read_all(&mut tracing, &settings.inputs, settings.threads, progress)?;
+        reading::read_all(&mut tracing, &settings.log, progress)?;
         let Tracing { logs, keys, clients, .. } = tracing;
         let mut trace = Self { log: logs.summary, keys, clients };
         if trace.log.requests() == 0 {
@@ -73,7 +74,8 @@ impl Reader for Tracing<'_> {
     }
 
     fn recognise(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
-        Requests::with_fields(first, self.settings.format, &self.settings.wanted, &BESIDE)
+        let LogSettings { format, wanted, .. } = &self.settings.log;
+        Requests::with_fields(first, *format, wanted, &BESIDE)
     }
 
     fn take(&mut self, request: Arrived, values: &[u8], position: Position) -> Result<(), Failure> {

@@ -96,7 +96,7 @@ impl Suggestion {
         });
         let clients = Clients::new(settings, trace, chosen.map(|(row, ..)| &*row.denied));
         Self {
-            key: printable(settings.wanted.key.join("+").as_bytes()),
+            key: printable(settings.log.wanted.key.join("+").as_bytes()),
             log: of_log(trace),
             allowed,
             suggested,
@@ -138,14 +138,14 @@ impl Suggestion {
 fn replay_options(settings: &SuggestSettings, is_out_of_order: bool) -> String {
     let word = |text: &str| shell_word(&printable(text.as_bytes()));
     let mut options = String::new();
-    if settings.wanted.key != ["ip"] {
-        options.push_str(&format!(" --key {}", word(&settings.wanted.key.join("+"))));
+    if settings.log.wanted.key != ["ip"] {
+        options.push_str(&format!(" --key {}", word(&settings.log.wanted.key.join("+"))));
     }
     for template in &settings.path_templates {
         options.push_str(&format!(" --path-template {}", word(template)));
     }
-    if settings.wanted.ipv6_prefix != 64 {
-        options.push_str(&format!(" --ipv6-prefix {}", settings.wanted.ipv6_prefix));
+    if settings.log.wanted.ipv6_prefix != 64 {
+        options.push_str(&format!(" --ipv6-prefix {}", settings.log.wanted.ipv6_prefix));
     }
     options + &settings.log_options(is_out_of_order, str::to_owned)
 }
@@ -171,7 +171,7 @@ impl Clients {
         ids.sort_unstable_by(|&one, &other| {
             minutes.of[other].cmp(&minutes.of[one]).then_with(|| keys[one].cmp(keys[other]))
         });
-        let shape = KeyShape::new(settings.wanted.key.len());
+        let shape = KeyShape::new(settings.log.wanted.key.len());
         let standing_out = ids.iter().take(settings.top).map(|&id| StandingOut {
             key: shape.show(keys[id]),
             requests: trace.clients[id].times.len() as u64,
