@@ -17,7 +17,7 @@ use super::settings::Settings;
 use crate::printable::printable;
 use crate::replay::log::formats::{Escapes, Format};
 pub(crate) use crate::replay::log::json::HEADER;
-use crate::replay::log::key::{KeyShape, TARGET};
+use crate::replay::log::key::KeyShape;
 use crate::replay::log::path;
 use crate::replay::log::record::Records;
 use crate::replay::log::request::{Arrived, MISSING, Parsed, Reason, Record};
@@ -46,15 +46,25 @@ enum Slot {
 }
 
 /// The columns of the proxy's JSON log.
-const OF_PROXY: [(Slot, &str); 7] = [
-    (Slot::Ip, "ip"),
-    (Slot::Method, "method"),
-    (Slot::Target, TARGET),
-    (Slot::Host, "host"),
-    (Slot::Duration, "duration"),
-    (Slot::Answers, "limits"),
-    (Slot::RefusedBy, "refused_by"),
-];
+const OF_PROXY: [Slot; 7] =
+    [Slot::Ip, Slot::Method, Slot::Target, Slot::Host, Slot::Duration, Slot::Answers, Slot::RefusedBy];
+
+impl Slot {
+    /// Returns our name for the column.
+    fn name(&self) -> String {
+        let name = match self {
+            Self::Ip => "ip",
+            Self::Method | Self::Options => "method",
+            Self::Target => "uri",
+            Self::Host => "host",
+            Self::Duration => "duration",
+            Self::Header(header) => return format!("{HEADER}{header}"),
+            Self::Answers => "limits",
+            Self::RefusedBy => "refused_by",
+        };
+        name.to_owned()
+    }
+}
 
 /// Reads the requests of one log.
 pub(crate) struct Columns {
@@ -78,98 +88,80 @@ impl Columns {
         needs: &[Need],
         settings: &Settings,
     ) -> Result<(Format, Self), Unopened> {
-        let wanted = |key: Vec<String>, names| Wanted {
-            key,
-            // Addresses are read in full, because the limits themselves shorten an address to its
-            // prefix.
-            ipv6_prefix: 128,
-            templates: None,
-            names,
-            ..settings.log.wanted.clone()
+        let open = |format, slots: &[Slot], names: &[(String, String)]| {
+            let wanted = Wanted {
+                key: slots.iter().map(Slot::name).collect(),
+                // Addresses are read in full, because the limits themselves shorten an address to
+                // its prefix.
+                ipv6_prefix: 128,
+                templates: None,
+                names: names.to_vec(),
+                ..settings.log.wanted.clone()
+            };
+            Records::open(first, format, &wanted)
         };
         let mut names = settings.log.wanted.names.clone();
-        let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
-        let open = |format| Records::open(first, format, &wanted(Vec::new(), names.clone()));
         // The proxy's log is recognised among other JSON, too.
         let is_of_proxy = names.is_empty()
             && matches!(settings.log.format, Some(Format::Json | Format::Tollgate) | None)
-            && open(Some(Format::Tollgate)).is_ok();
-        let (format, _) = open(if is_of_proxy { Some(Format::Tollgate) } else { settings.log.format })?;
-        let done = |columns: Vec<(Slot, String)>, names| {
-            let (_, records) = Records::open(first, Some(format), &wanted(keys(&columns), names))?;
-            let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
-            let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
-            let is_of_method = |need: &Need| matches!(need.what, What::Fact(Fact::Method | Fact::Preflight));
-            let reads_method = needs.iter().any(is_of_method);
-            let slots = columns.into_iter().map(|(slot, _)| slot).collect();
-            Ok((format, Self { records, slots, reads_method, format, duration_unit }))
+            && open(Some(Format::Tollgate), &[], &names).is_ok();
+        let given = if is_of_proxy { Some(Format::Tollgate) } else { settings.log.format };
+        let (format, _) = open(given, &[], &names)?;
+        let names_its_fields = format.names_its_fields();
+        let asks = |fact: fn(&Fact) -> bool| {
+            needs.iter().any(|need| matches!(&need.what, What::Fact(needed) if fact(needed)))
         };
-        if is_of_proxy {
-            names.push((TARGET.to_owned(), "path".to_owned()));
-            return done(OF_PROXY.map(|(slot, name)| (slot, name.to_owned())).into(), names);
-        }
         let theirs = |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
-        if format.names_its_fields() {
-            let asks = needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Query(_))));
-            let target = match theirs("uri") {
-                Some(uri) => uri,
-                None if asks => "uri".to_owned(),
-                None => theirs("path").unwrap_or_else(|| "path".to_owned()),
-            };
-            names.push((TARGET.to_owned(), target));
-        } else if let (None, Some(path)) = (theirs("uri"), theirs("path")) {
-            names.push(("uri".to_owned(), path));
-        }
-        let mut columns: Vec<(Slot, String)> = Vec::new();
-        // A line without a method means that the server could not read the request.
-        if is_text(format) {
-            columns.push((Slot::Method, "method".to_owned()));
-        }
-        let refused = |need: &Need, why: &str| Unopened::Refused(lacking(need, why));
+        // Unless the log has the whole target, the path takes its place.
+        let has_target =
+            theirs("uri").is_some() || names_its_fields && asks(|it| matches!(it, Fact::Query(_)));
+        let path = theirs("path").or((names_its_fields || is_of_proxy).then(|| "path".to_owned()));
+        names.extend(path.filter(|_| !has_target).map(|path| ("uri".to_owned(), path)));
+        let is_named = |name: &str| names.iter().any(|(ours, _)| ours == name);
         let has_preflights = {
-            let fields = preflight_headers().map(|header| format!("{HEADER}{header}"));
-            let is_named = |name: &String| names.iter().any(|(ours, _)| ours == name);
-            (!format.names_its_fields() || fields.iter().all(is_named))
-                && Records::open(first, Some(format), &wanted(fields.to_vec(), names.clone())).is_ok()
+            let headers = preflight_headers().map(Slot::Header);
+            (!names_its_fields || headers.iter().all(|header| is_named(&header.name())))
+                && open(Some(format), &headers, &names).is_ok()
         };
+        let mut slots = match format {
+            _ if is_of_proxy => OF_PROXY.to_vec(),
+            // A line without a method means that the server could not read the request.
+            format if is_text(format) => vec![Slot::Method],
+            _ => Vec::new(),
+        };
+        let (_, mut records) = open(Some(format), &slots, &names)?;
         // Basic facts, which every request log contains, come first. A line without them is not a
         // request.
         let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
-        let needed = basic.into_iter().chain(rare).flat_map(|need| {
-            slots(&need.what, format, has_preflights).into_iter().map(move |(slot, name)| (need, slot, name))
-        });
-        for (need, slot, name) in needed {
-            if columns.iter().any(|(other, _)| *other == slot) {
-                continue;
-            }
-            let is_named = || names.iter().any(|(ours, _)| *ours == name);
-            if matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named() {
-                return Err(refused(need, &format!("name its field, as in --fields {name}=FIELD")));
-            }
-            columns.push((slot, name));
-            let open = Records::open(first, Some(format), &wanted(keys(&columns), names.clone()));
-            match open {
-                Ok(_) => {}
-                Err(unopened) if is_basic(&need.what) => return Err(unopened),
-                Err(Unopened::NotARecord(why)) => return Err(refused(need, &why)),
-                Err(Unopened::Refused(why)) => return Err(refused(need, &why)),
-                Err(directive @ Unopened::Directive) => return Err(directive),
+        for need in basic.into_iter().chain(rare).filter(|_| !is_of_proxy) {
+            for slot in slots_of(&need.what, has_preflights) {
+                if slots.contains(&slot) {
+                    continue;
+                }
+                let name = slot.name();
+                let refused = |why: &str| Unopened::Refused(lacking(need, why));
+                if matches!(slot, Slot::Header(_)) && names_its_fields && !is_named(&name) {
+                    return Err(refused(&format!("name its field, as in --fields {name}=FIELD")));
+                }
+                slots.push(slot);
+                (_, records) = open(Some(format), &slots, &names).map_err(|unopened| match unopened {
+                    unopened if is_basic(&need.what) => unopened,
+                    Unopened::NotARecord(why) => refused(&why),
+                    Unopened::Refused(why) => refused(&why),
+                    Unopened::Directive => Unopened::Directive,
+                })?;
             }
         }
-        done(columns, names)
+        let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
+        let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
+        let reads_method = asks(|it| matches!(it, Fact::Method | Fact::Preflight));
+        Ok((format, Self { records, slots, reads_method, format, duration_unit }))
     }
 
     /// Returns a reader of the same log for another thread, or `None` if lines in the log depend on
     /// earlier lines.
     pub(crate) fn again(&self) -> Option<Self> {
-        let records = self.records.again()?;
-        Some(Self {
-            records,
-            slots: self.slots.clone(),
-            reads_method: self.reads_method,
-            format: self.format,
-            duration_unit: self.duration_unit,
-        })
+        Some(Self { records: self.records.again()?, slots: self.slots.clone(), ..*self })
     }
 
     /// Reads one line, and writes its values into `values`, which must be empty.
@@ -275,34 +267,23 @@ fn preflight_headers() -> [HeaderName; 2] {
     [ORIGIN, ACCESS_CONTROL_REQUEST_METHOD]
 }
 
-/// Returns the slots for a needed fact, each with our name for its column.
-fn slots(what: &What, format: Format, has_preflights: bool) -> Vec<(Slot, String)> {
-    let header = |header: HeaderName| {
-        let name = format!("{HEADER}{header}");
-        (Slot::Header(header), name)
-    };
-    let (slot, name) = match what {
-        What::Fact(Fact::Preflight) => {
-            let mut slots = vec![(Slot::Method, "method".to_owned())];
-            match has_preflights {
-                true => slots.extend(preflight_headers().map(header)),
-                false => slots.push((Slot::Options, "method".to_owned())),
-            }
-            return slots;
+/// Returns the slots for a needed fact.
+fn slots_of(what: &What, has_preflights: bool) -> Vec<Slot> {
+    match what {
+        What::Fact(Fact::Preflight) if has_preflights => {
+            [Slot::Method].into_iter().chain(preflight_headers().map(Slot::Header)).collect()
         }
-        What::Fact(Fact::Ip) => (Slot::Ip, "ip"),
-        What::Fact(Fact::Method) => (Slot::Method, "method"),
-        What::Fact(Fact::Path | Fact::Query(_)) => {
-            (Slot::Target, if format.names_its_fields() { TARGET } else { "uri" })
-        }
-        What::Fact(Fact::Host) => (Slot::Host, "host"),
-        What::Duration => (Slot::Duration, "duration"),
+        What::Fact(Fact::Preflight) => vec![Slot::Method, Slot::Options],
+        What::Fact(Fact::Ip) => vec![Slot::Ip],
+        What::Fact(Fact::Method) => vec![Slot::Method],
+        What::Fact(Fact::Path | Fact::Query(_)) => vec![Slot::Target],
+        What::Fact(Fact::Host) => vec![Slot::Host],
+        What::Duration => vec![Slot::Duration],
         // The layer was built with this header name, so the name is valid.
         What::Fact(Fact::Header(name)) => {
-            return vec![header(HeaderName::from_bytes(name.as_bytes()).unwrap_or(HOST))];
+            vec![Slot::Header(HeaderName::from_bytes(name.as_bytes()).unwrap_or(HOST))]
         }
-    };
-    vec![(slot, name.to_owned())]
+    }
 }
 
 fn lacking(need: &Need, why: &str) -> String {

@@ -22,9 +22,6 @@ use super::timestamp::{self, TimeUnit};
 
 use crate::printable::printable;
 
-/// The field that contains the target of a request, in a replay of limits with names.
-pub(crate) const TARGET: &str = "target";
-
 const SEPARATOR: &str = " + ";
 const LENGTH_BYTES: usize = size_of::<u64>();
 
@@ -92,7 +89,6 @@ impl KeyWriter {
         let kind = |field: &String| match &**field {
             "ip" | "forwarded" => FieldKind::Address,
             "path" => FieldKind::Path,
-            TARGET => FieldKind::Request(Part::Target),
             field => Part::named(field).map_or(FieldKind::Text, FieldKind::Request),
         };
         Self {
