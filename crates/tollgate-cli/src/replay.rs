@@ -148,13 +148,18 @@ impl<'s> Replay<'s> {
         };
         let limits = &settings.limits;
         let parts = limits.parts().map_err(|error| located(settings.file.as_ref(), error))?;
-        let mut needs = Need::all(limits, settings.file.as_ref(), &parts);
-        let mut against = None;
-        if let Some(other) = &settings.against {
-            let parts = other.limits.parts().map_err(|error| of_against(other, error))?;
-            needs = Need::joined(needs, Need::all(&other.limits, other.file.as_ref(), &parts));
-            against = Some(Compared { parts, engine: None, changes: Changes::new() });
+        let mut all = vec![(limits, settings.file.as_ref(), &*parts)];
+        let against = match &settings.against {
+            Some(other) => {
+                let parts = other.limits.parts().map_err(|error| of_against(other, error))?;
+                Some(Compared { parts, engine: None, changes: Changes::default() })
+            }
+            None => None,
+        };
+        if let (Some(other), Some(compared)) = (&settings.against, &against) {
+            all.push((&other.limits, other.file.as_ref(), &compared.parts));
         }
+        let needs = Need::all(&all);
         let read = [
             ("the log it replays", &*settings.log.inputs),
             ("the quotas of --quotas", settings.key_quotas.as_slice()),
@@ -179,7 +184,7 @@ impl<'s> Replay<'s> {
             request: Request::new(()),
             waiting: Vec::new(),
             values: Vec::new(),
-            timeline: Timeline::new(),
+            timeline: Timeline::default(),
             decisions,
             #[cfg(feature = "html")]
             page: settings.html.as_ref().map(|html| Page::open(html, &read)).transpose()?,
@@ -238,7 +243,7 @@ impl<'s> Replay<'s> {
         }
         let answer = engine.judge(&self.request, &arrived, key, position);
         self.logs.summary.judged_later_than_stamped.add(arrived.at, answer.at);
-        self.timeline.count(answer.at.as_nanos() / 1_000_000_000, answer.passes());
+        self.timeline.count(answer.at, answer.passes());
         self.findings.passed_without_record += u64::from(answer.passes() && arrived.is_early_refusal);
         #[cfg(feature = "html")]
         if let Some(page) = &mut self.page {

@@ -7,10 +7,9 @@ use super::chart::{self, Column};
 use super::markup::Markup;
 use super::waits::Waits;
 use crate::printable::cut;
-use crate::replay::changes::Changed;
-use crate::replay::report::changes::ChangesReport;
+use crate::replay::report::changes::{Changed, ChangesReport};
 use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
-use crate::replay::timeline::Timeline;
+use crate::replay::timeline::{NANOS_PER_SECOND, Timeline};
 
 /// The maximum number of columns in the timeline.
 const STRETCHES: usize = 60;
@@ -23,7 +22,6 @@ pub(crate) const LONGEST_NAME: usize = 120;
 /// The minimum number of wait classes to show.
 const FEWEST_WAITS: usize = 5;
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 
 /// Starts a page.

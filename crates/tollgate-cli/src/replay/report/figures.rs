@@ -315,6 +315,6 @@ impl Figures {
 impl TimelineRows {
     fn new(timeline: &Timeline) -> Self {
         let timeline = timeline.at_most(TIMELINE_ROWS);
-        Self { seconds_per_row: timeline.width(), rows: Stretch::all(&timeline) }
+        Self { seconds_per_row: timeline.width(), rows: Stretch::all(&timeline).collect() }
     }
 }

@@ -166,14 +166,9 @@ fn write_limit(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
         let name = format!("{}{class}{shadow}", limit.shown());
         let (passed, refused) = (counts.passed + counts.passed_without_key, counts.refused());
         let all = passed + refused + counts.would_refuse + counts.refused_by_another;
-        writeln!(
-            out,
-            "  {:38} {:>12} {:>12} {:>8}",
-            cut(&name, 38),
-            grouped(passed),
-            grouped(refused),
-            share(refused.into(), all.into()),
-        )?;
+        let share = share(refused.into(), all.into());
+        let ([passed, refused], name) = ([passed, refused].map(grouped), cut(&name, 38));
+        writeln!(out, "  {name:38} {passed:>12} {refused:>12} {share:>8}")?;
         let reasons = [
             (counts.denied, "denied"),
             (counts.full, "denied, because the table was full"),
@@ -198,14 +193,9 @@ fn write_top(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nKeys that {refused} most by {}", cut(&limit.shown(), 40))?;
     writeln!(out, "  {:>12} {:>12} {:>9}   key", "refused", "of", "share")?;
     for key in &limit.top_refused {
-        writeln!(
-            out,
-            "  {:>12} {:>12} {:>9}   {}",
-            grouped(key.refused),
-            grouped(key.requests),
-            share(key.refused.into(), key.requests.into()),
-            cut(&key.key, 40),
-        )?;
+        let share = share(key.refused.into(), key.requests.into());
+        let ([refused, requests], key) = ([key.refused, key.requests].map(grouped), cut(&key.key, 40));
+        writeln!(out, "  {refused:>12} {requests:>12} {share:>9}   {key}")?;
     }
     let more = limit.keys_refused.saturating_sub(limit.top_refused.len());
     if more > 0 {
@@ -213,10 +203,11 @@ fn write_top(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
     }
     Ok(())
 }
+
 fn write_timeline(timeline: &TimelineRows, out: &mut impl Write) -> io::Result<()> {
     let width = duration(Duration::from_secs(timeline.seconds_per_row));
     writeln!(out, "\nTimeline, {width} a row, UTC (█ passed, ░ denied)")?;
-    let tallest = timeline.rows.iter().map(|row| row.count.passed + row.count.denied).max().unwrap_or(0);
+    let tallest = timeline.rows.iter().map(|row| row.count.total()).max().unwrap_or(0);
     let mut date = String::new();
     writeln!(out, "  {:19} {:BAR_WIDTH$} {:>11} {:>10}", "", "", "passed", "denied")?;
     for row in &timeline.rows {

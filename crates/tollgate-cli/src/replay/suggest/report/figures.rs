@@ -10,7 +10,7 @@ use crate::replay::report::log::Log;
 use crate::replay::report::notes;
 use crate::replay::report::quantity::{date_and_time, grouped, plural, share};
 use crate::replay::suggest::pattern::{BusiestMinutes, Pattern};
-use crate::replay::suggest::row::{Row, RowCounts, peaks_of_log};
+use crate::replay::suggest::row::{Peaks, Row, RowCounts, peaks_of_log};
 use crate::replay::suggest::search::Allowed;
 use crate::replay::suggest::settings::SuggestSettings;
 use crate::replay::suggest::trace::Trace;
@@ -38,8 +38,8 @@ pub struct Suggestion {
 pub(crate) struct OfClients {
     #[serde(rename = "clients")]
     pub(crate) number: usize,
-    pub(crate) peak_per_second: u64,
-    pub(crate) peak_per_second_of_one_client: u64,
+    #[serde(flatten)]
+    pub(crate) peaks: Peaks,
 }
 
 /// The suggested limit.
@@ -97,7 +97,11 @@ impl Suggestion {
         let clients = Clients::new(settings, trace, chosen.map(|(row, ..)| &*row.denied));
         Self {
             key: printable(settings.log.wanted.key.join("+").as_bytes()),
-            log: of_log(trace),
+            log: Log::new(
+                &trace.log,
+                notes::on_log(&trace.log, true, None),
+                OfClients { number: trace.clients.len(), peaks: peaks_of_log(&trace.clients) },
+            ),
             allowed,
             suggested,
             rows,
@@ -148,14 +152,6 @@ fn replay_options(settings: &SuggestSettings, is_out_of_order: bool) -> String {
         options.push_str(&format!(" --ipv6-prefix {}", settings.log.wanted.ipv6_prefix));
     }
     options + &settings.log_options(is_out_of_order, str::to_owned)
-}
-
-/// Returns the facts about the logs.
-fn of_log(trace: &Trace) -> Log<OfClients> {
-    let (peak_per_second, peak_per_second_of_one_client) = peaks_of_log(&trace.clients);
-    let number = trace.clients.len();
-    let clients = OfClients { number, peak_per_second, peak_per_second_of_one_client };
-    Log::new(&trace.log, notes::on_log(&trace.log, true, None), clients)
 }
 
 impl Clients {
