@@ -163,16 +163,3 @@ fn parse_templates(given: &[String], has_path: bool) -> Result<Option<Arc<PathTe
     let templates = PathTemplates::new(given);
     templates.map(Arc::new).map(Some).map_err(|error| Failure::refused(format!("--path-template: {error}")))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_split_at_plus_signs() {
-        assert_eq!(parse_key("ip+path").ok(), Some(vec!["ip".into(), "path".into()]));
-        for text in ["", "+", "ip+", "ip++path", "ip+ip", "ip+path+ ip"] {
-            assert!(parse_key(text).is_err(), "{text}");
-        }
-    }
-}

@@ -125,20 +125,3 @@ pub(super) fn first_repeated<'n>(mut names: impl Iterator<Item = &'n String> + C
     }
     None
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_mapped_in_pairs() {
-        let known = || ["time", "ip"].into_iter();
-        let parse_names = |text| parse_names(text, |name| known().any(|it| it == name), known);
-        let pairs = vec![("time".to_owned(), "ts".to_owned()), ("ip".into(), "a=b".into())];
-        assert_eq!(parse_names("time=ts, ip=a=b").ok(), Some(pairs));
-        assert_eq!(parse_names("").ok(), Some(Vec::new()));
-        for text in ["time", "time=", "=ts", "time=ts,", ",", "user=u", "ip=a,time=b,ip=c"] {
-            assert!(parse_names(text).is_err(), "{text}");
-        }
-    }
-}

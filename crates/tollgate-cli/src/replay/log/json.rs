@@ -407,24 +407,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_is_answered_with_those_of_the_record() {
-        let refused = JsonRecords::open(Format::Json, FIRST, &wanted(&["host"], Cost::One)).err();
-        let Some(Unopened::NotARecord(message)) = refused else { panic!("'host' is known") };
-        assert!(message.contains("'host'") && message.contains("bytes, ip, path, time"));
-    }
-
-    #[test]
-    fn names_are_mapped() {
-        let mut wanted = wanted(&["ip"], Cost::One);
-        wanted.names = vec![("time".into(), "ts".into()), ("ip".into(), "remote".into())];
-        let line = br#"{"ts":1,"remote":"h"}"#;
-        let mut records = JsonRecords::open(Format::Json, line, &wanted).expect("the names are mapped");
-        let mut key = Vec::new();
-        assert!(records.read(line, &mut key).is_ok());
-        assert_eq!(key, b"h");
-    }
-
-    #[test]
     fn dotted_names_reach_into_objects_unless_a_field_has_just_that_name() {
         let table = [
             (r#"{"time":1,"a":{"b":{"c":"deep"}}}"#, "deep"),

@@ -228,19 +228,6 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bad_lines_are_kept_and_all_are_counted() {
-        let mut log = LogSummary::new(vec!["a".into()], 1, false);
-        for line in 1..=9 {
-            let kept = log.bad_line(Position { file: 0, line }, "why".into());
-            assert!(kept.is_ok());
-        }
-        assert_eq!((log.unparsable(), log.bad_lines.len()), (9, BAD_LINES_SHOWN));
-        assert!(log.nothing_parses().contains("a:5: why"));
-        let mut strict = LogSummary::new(vec!["a".into()], 1, true);
-        assert!(strict.bad_line(Position { file: 0, line: 1 }, "why".into()).is_err());
-    }
-
-    #[test]
     fn a_stamp_that_leaps_is_told_from_a_pause() {
         const DAY: u64 = 86_400_000_000_000;
         // The timestamps, and the expected leap's line and its length in days.
@@ -261,16 +248,5 @@ mod tests {
             let found = log.leap.map(|leap| (leap.position.line, leap.ahead.as_secs() / 86_400));
             assert_eq!(found, leap, "{stamps:?}");
         }
-    }
-
-    #[test]
-    fn shifts_have_a_mean_and_a_largest() {
-        let mut shifts = Shifts::default();
-        assert_eq!(shifts.mean(), Duration::ZERO);
-        for (stamp, judged) in [(5, 5), (5, 8), (0, 10)] {
-            shifts.add(Tick::from_nanos(stamp), Tick::from_nanos(judged));
-        }
-        assert_eq!((shifts.requests, shifts.largest), (2, Duration::from_nanos(10)));
-        assert_eq!(shifts.mean(), Duration::from_nanos(6));
     }
 }
