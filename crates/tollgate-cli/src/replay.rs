@@ -362,7 +362,7 @@ impl Reader for Replay<'_> {
     /// on, all requests are sorted.
     fn opening(&mut self, file: usize, requests: &Requests) -> Result<(), Failure> {
         let columns = requests.columns();
-        let is_of_proxy = columns.is_some_and(Columns::has_recorded_limits);
+        let is_of_proxy = columns.is_some_and(|columns| columns.is_of_proxy);
         if self.engine.is_none() {
             self.build(is_of_proxy)?;
         } else if is_of_proxy != self.findings.is_of_proxy {

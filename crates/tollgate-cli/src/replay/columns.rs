@@ -1,8 +1,8 @@
 //! Reads requests, with the columns that limits with names need.
 //!
-//! A log that the proxy did not write must have the needed columns. The proxy's own JSON log always
-//! has the same columns. They include the keys and the classes that the limits found, which are
-//! used in place of headers and queries ([`proxy_log`](super::proxy_log)).
+//! A log must have the needed columns. The proxy's own JSON log has the keys and the classes that
+//! the limits found, which are used in place of headers and queries
+//! ([`proxy_log`](super::proxy_log)).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -45,10 +45,6 @@ enum Slot {
     RefusedBy,
 }
 
-/// The columns of the proxy's JSON log.
-const OF_PROXY: [Slot; 7] =
-    [Slot::Ip, Slot::Method, Slot::Target, Slot::Host, Slot::Duration, Slot::Answers, Slot::RefusedBy];
-
 impl Slot {
     /// Returns our name for the column.
     fn name(&self) -> String {
@@ -74,6 +70,9 @@ pub(crate) struct Columns {
     /// request.
     reads_method: bool,
     format: Format,
+    /// Whether the log is the proxy's JSON log, which contains the keys and the classes that limits
+    /// found.
+    pub(crate) is_of_proxy: bool,
     duration_unit: TimeUnit,
 }
 
@@ -123,9 +122,10 @@ impl Columns {
             (!names_its_fields || headers.iter().all(|header| is_named(&header.name())))
                 && open(Some(format), &headers, &names).is_ok()
         };
+        // A line without a method or, in the proxy's log, without a path means that the server could
+        // not read the request.
         let mut slots = match format {
-            _ if is_of_proxy => OF_PROXY.to_vec(),
-            // A line without a method means that the server could not read the request.
+            _ if is_of_proxy => vec![Slot::Method, Slot::Target],
             format if is_text(format) => vec![Slot::Method],
             _ => Vec::new(),
         };
@@ -133,8 +133,14 @@ impl Columns {
         // Basic facts, which every request log contains, come first. A line without them is not a
         // request.
         let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
-        for need in basic.into_iter().chain(rare).filter(|_| !is_of_proxy) {
-            for slot in slots_of(&need.what, has_preflights) {
+        for need in basic.into_iter().chain(rare) {
+            let needed = match &need.what {
+                What::Fact(fact) if is_of_proxy && fact.is_of_few_logs() => {
+                    vec![Slot::Answers, Slot::RefusedBy]
+                }
+                what => slots_of(what, has_preflights),
+            };
+            for slot in needed {
                 if slots.contains(&slot) {
                     continue;
                 }
@@ -155,7 +161,7 @@ impl Columns {
         let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
         let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
         let reads_method = asks(|it| matches!(it, Fact::Method | Fact::Preflight));
-        Ok((format, Self { records, slots, reads_method, format, duration_unit }))
+        Ok((format, Self { records, slots, reads_method, format, is_of_proxy, duration_unit }))
     }
 
     /// Returns a reader of the same log for another thread, or `None` if lines in the log depend on
@@ -172,7 +178,7 @@ impl Columns {
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
             match slot {
                 Slot::Method if !is_method(value) => return Ok(Parsed::NoRequest),
-                Slot::Target if is_missing(value) && self.has_recorded_limits() => {
+                Slot::Target if is_missing(value) && self.is_of_proxy => {
                     return Ok(Parsed::NoRequest);
                 }
                 Slot::Target if is_too_long(value, self.format.escapes()) => return Ok(Parsed::NoRequest),
@@ -207,11 +213,6 @@ impl Columns {
     /// See [`Format::is_by_ends`].
     pub(crate) fn is_by_ends(&self) -> bool {
         self.format.is_by_ends()
-    }
-
-    /// Returns whether the log contains the keys and the classes that limits found.
-    pub(crate) fn has_recorded_limits(&self) -> bool {
-        self.slots.contains(&Slot::Answers)
     }
 
     /// Returns whether the log lacks the headers of preflights that the limits need, so that each

@@ -1,7 +1,7 @@
 //! Tests `tollgate replay` with named limits: the decisions, and the logs and limits that the
 //! program refuses.
 
-use crate::program::{LOG, cri, decided, json, log, refusal, replay, replay_stdin, text};
+use crate::program::{LOG, cri, decided, json, json_of, log, refusal_of, replay, replay_stdin, text_of};
 use serde_json::Value;
 use tollgate_testing::paths::PATHS;
 
@@ -41,13 +41,13 @@ fn a_penalty_refuses_a_key_for_its_time() {
             rows.collect::<Vec<_>>(),
             [("", 0), ("", 0), ("denied", 300), ("paused", 1), ("", 0), ("", 0)]
         );
-        let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let report = json_of(&args[..], &log);
         let counts = &report["limits"][0]["classes"][0];
         assert_eq!((&counts["denied"], &counts["paused"]), (&1.into(), &1.into()), "{counts}");
         // A client that waits as it is told is denied once.
         let compliant = &report["results"][0]["compliant"];
         assert_eq!((&compliant["denied"], &compliant["withheld"]), (&1.into(), &1.into()), "{compliant}");
-        let shown = text(&replay_stdin(&args, log.as_bytes()));
+        let shown = text_of(&args, &log);
         assert!(shown.contains("1 denied, 1 refused during a penalty"), "{shown}");
     }
 }
@@ -65,7 +65,7 @@ fn a_query_parameter_is_found_where_the_log_has_the_whole_target() {
     let log = "time,target\n1,/a?key=x\n1,/b?key=x\n1,/a?key=y\n1,/a\n";
     let args = ["--limit", "a=1/h by query key else allow"];
     assert_eq!(refused_by(&[&args[..], &["--fields", "uri=target"]].concat(), log), ["", "a", "", ""]);
-    let message = refusal(&replay_stdin(&args, log.as_bytes()));
+    let message = refusal_of(&args, &log);
     assert!(message.contains("unknown field 'uri'"), "{message}");
 }
 
@@ -124,7 +124,7 @@ fn a_method_may_be_any_token_of_an_http_request() {
     let line = |request: &&str| format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"{request}\" 200 1\n");
     let count = |requests: &[&str]| {
         let log: String = requests.iter().map(line).collect();
-        let report = json(&replay_stdin(&["--limit", "a=1/h by method", "--format", "json"], log.as_bytes()));
+        let report = json_of(&["--limit", "a=1/h by method"], &log);
         ["passed", "denied"]
             .map(|name| report["results"][0][name].as_u64())
             .into_iter()
@@ -166,7 +166,7 @@ fn a_request_without_a_key_passes_a_limit_only_if_it_passes() {
 #[test]
 fn a_line_of_no_request_parses() {
     let log = "- - - [17/May/2015:10:05:03 +0000] \"-\" 400 0\nnonsense\n";
-    let report = json(&replay_stdin(&["--limit", "a=1/h by ip", "--format", "json"], log.as_bytes()));
+    let report = json_of(&["--limit", "a=1/h by ip"], &log);
     assert_eq!((&report["log"]["no_requests"], &report["log"]["unparsable"]), (&1.into(), &1.into()));
 }
 
@@ -179,13 +179,13 @@ fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
         ("jobs=8 at once by ip", "--limit 'jobs' needs the duration of each request"),
         ("vhost=1/s by ip for host a.example", "--limit 'vhost' needs the host"),
     ] {
-        let message = refusal(&replay(&[LOG, "--limit", "a=1/s by ip", "--limit", limit]));
+        let message = refusal_of(&[LOG, "--limit", "a=1/s by ip", "--limit", limit], "");
         assert!(message.contains(needs) && message.contains("which the log does not have: "), "{message}");
     }
-    let referers = json(&replay(&[LOG, "--limit", "r=1/s by header referer else allow", "--format", "json"]));
+    let referers = json_of(&[LOG, "--limit", "r=1/s by header referer else allow"], "");
     assert!(referers["results"][0]["denied"].as_u64() > Some(0), "{referers}");
     let csv = "time,ip,x-key\n1,192.0.2.1,a\n";
-    let message = refusal(&replay_stdin(&["--limit", "a=1/s by header x-key"], csv.as_bytes()));
+    let message = refusal_of(&["--limit", "a=1/s by header x-key"], &csv);
     assert!(message.contains("as in --fields header:x-key=FIELD"), "{message}");
 }
 
@@ -204,14 +204,14 @@ fn without_the_headers_each_options_request_is_a_preflight() {
     let note = "each OPTIONS request counts as a preflight";
     for args in [args, [all[0], all[1]]] {
         let is_noted = args[1].contains("preflight");
-        let report = text(&replay_stdin(&args, log.as_bytes())).replace("\n  ", " ");
+        let report = text_of(&args, &log).replace("\n  ", " ");
         assert_eq!(report.contains(note), is_noted, "{report}");
     }
-    let report = json(&replay(&[LOG, "--limit", args[1], "--format", "json"]));
+    let report = json_of(&[LOG, "--limit", args[1]], "");
     assert!(report["log"]["notes"].to_string().contains(note), "{report}");
     // A limit that uses the header itself still needs it.
     let mixed = ["--limit", "a=1/h by header origin else allow except preflight"];
-    let message = refusal(&replay(&[&[LOG][..], &mixed].concat()));
+    let message = refusal_of(&[&[LOG][..], &mixed].concat(), "");
     assert!(message.contains("--limit 'a' needs the header `origin`"), "{message}");
 }
 
@@ -267,7 +267,7 @@ fn same_with_a_name(log: &str, [quota, key, by]: [&str; 3], options: &[&str]) ->
         // The names of the limits differ.
         let rows = decided(&args, log.as_bytes()).into_iter();
         let rows: Vec<_> = rows.map(|row| (row.line, row.allowed, row.retry_after_ns, row.outcome)).collect();
-        let mut report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let mut report = json_of(&args[..], &log);
         report["log"]["missing_key_fields"].take();
         let limit = ["keys", "keys_refused", "top_refused"].map(|part| report["limits"][0][part].take());
         (rows, report["log"].take(), report["results"].take(), report["timeline"].take(), limit)
@@ -351,7 +351,7 @@ fn a_quota_beside_limits_with_names_has_any_fields_and_quotas_of_single_keys() {
     assert_eq!(refused_by(&beside, log), ["", "1/h", "", "1/h", "", "logins"]);
     let own = [&beside[..], &["--quotas", file.to_str().expect("UTF-8")]].concat();
     assert_eq!(refused_by(&own, log), ["", "1/h", "", "", "", "logins"]);
-    let report = json(&replay_stdin(&[&own[..], &["--format", "json"]].concat(), log.as_bytes()));
+    let report = json_of(&own[..], &log);
     assert_eq!(report["key_quotas"]["seen"], 1);
     assert_eq!(report["limits"][0]["top_refused"][0]["key"], "x");
 }
@@ -360,7 +360,7 @@ fn a_quota_beside_limits_with_names_has_any_fields_and_quotas_of_single_keys() {
 fn the_text_report_has_each_limit_with_its_reasons() {
     let args = ["--limit", "per-ip=30/min burst 10 by ip", "--limit", "try=1/h by ip", "--shadow", "try"];
     let never = ["--limit", "never=1/s by ip for /nowhere"];
-    let report = text(&replay(&[&[LOG][..], &args, &never].concat()));
+    let report = text_of(&[&[LOG][..], &args, &never].concat(), "");
     for part in [
         "3 limits, token-bucket",
         "  never: applied to no request\n",
@@ -387,6 +387,21 @@ fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
     assert!(notes.contains("no line names the limit b,") && !notes.contains("limit a,"), "{notes}");
 }
 
+#[test]
+fn the_limits_of_a_line_of_the_proxy_matter_only_to_those_that_go_by_them() {
+    let line = |limits: &str| {
+        format!(
+            "{{\"time_ns\":1,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\"path\":\"/\",\
+             \"refused_by\":null,\"limits\":{limits}}}\n"
+        )
+    };
+    let log = line("[]") + &line("7");
+    for (by, unparsable) in [("ip", 0), ("header x-key", 1)] {
+        let report = json_of(&["--limit", &format!("a=9/h by {by}")], &log);
+        assert_eq!(report["log"]["unparsable"], unparsable, "{by}: {report}");
+    }
+}
+
 #[cfg(feature = "proxy")]
 mod config {
     use super::*;
@@ -409,7 +424,7 @@ mod config {
         for option in ["--decisions", "--html"] {
             for (target, content) in [config, other, keys, known].into_iter().zip(contents) {
                 let args = [LOG, "--config", config, "--against-config", other, option, target];
-                let message = refusal(&replay(&args));
+                let message = refusal_of(&args, "");
                 let part = format!("{option} would overwrite {target}, a file of its limits");
                 assert!(message.contains(&part), "{message}");
                 assert_eq!(fs::read_to_string(target).expect("it is there"), content);
@@ -425,7 +440,7 @@ mod config {
         let log = (0..25).map(|n| format!("1,192.0.2.1,plan{:02}\n", n % 24)).collect::<String>();
         let args = ["--config", file.to_str().expect("UTF-8"), "--fields", "header:x-plan=plan"];
         let log = format!("time,ip,plan\n{log}1,192.0.2.1,paid\n");
-        let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let report = json_of(&args[..], &log);
         let notes = report["log"]["notes"].as_array().expect("notes");
         let note = notes[0].as_str().expect("a text");
         assert!(note.starts_with("25 requests of classes that limit a does not have"), "{note}");
