@@ -7,6 +7,7 @@ pub(crate) mod log;
 use std::path::{Path, PathBuf};
 
 use against::AgainstArgs;
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use key::KeyArgs;
 use log::LogArgs;
@@ -152,8 +153,8 @@ pub(crate) struct ReplayArgs {
     quotas: Option<PathBuf>,
 
     /// The algorithm that enforces the limits [default: token-bucket]
-    #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
-    algorithm: Option<String>,
+    #[arg(short, long, value_name = "NAME", value_parser = algorithms(), help_heading = "Limit")]
+    algorithm: Option<Algorithm>,
 
     /// Run all algorithms side by side (windows and logs have no burst, and run without it)
     #[arg(long, conflicts_with_all = ["algorithm", "decisions"], help_heading = "Limit")]
@@ -273,9 +274,7 @@ impl ReplayArgs {
         if !self.key.path_template.is_empty() {
             layer.path_templates = parse_path_templates(&self.key.path_template)?;
         }
-        if let Some(name) = &self.algorithm {
-            layer.algorithm = parse_algorithm(name)?;
-        }
+        layer.algorithm = self.algorithm.unwrap_or(layer.algorithm);
         layer.max_keys = self.max_keys.unwrap_or(layer.max_keys);
         layer.when_full = self.when_full.map_or(layer.when_full, Into::into);
         layer.ipv6_prefix = self.key.ipv6_prefix.unwrap_or(layer.ipv6_prefix);
@@ -388,6 +387,7 @@ fn command() -> String {
     ["tollgate".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {
-    name.parse().map_err(|error| Failure::refused(format!("{error}")))
+/// Returns a parser that accepts the name of any algorithm.
+pub(crate) fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
+    algorithm_names().try_map(|name| name.parse::<Algorithm>())
 }

@@ -55,7 +55,7 @@ pub(crate) fn page(facts: &Facts<'_>) -> String {
     let mut page = parts::begin(&title(facts));
     write_head(facts, &mut page);
     match facts.report.main().filter(|_| !facts.report.is_empty()) {
-        Some((_, figures)) => {
+        Some(figures) => {
             write_figures(facts, figures, &mut page);
             parts::write_timeline(facts.timeline, &mut page);
             if !facts.is_quota() {

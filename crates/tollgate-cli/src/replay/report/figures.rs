@@ -206,8 +206,8 @@ impl Report {
     }
 
     /// Returns the figures of the algorithm whose decisions are reported.
-    pub(crate) fn main(&self) -> Option<(&AlgorithmResult, &Figures)> {
-        self.results.iter().find_map(|outcome| Some((outcome, outcome.figures.as_ref()?)))
+    pub(crate) fn main(&self) -> Option<&Figures> {
+        self.results.iter().find_map(|outcome| outcome.figures.as_ref())
     }
 }
 

@@ -49,7 +49,7 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     }
     if report.results.len() > 1 {
         compare::write_table(&report.results, out)?;
-    } else if let Some((_, figures)) = report.main() {
+    } else if let Some(figures) = report.main() {
         write_figures(figures, report, out)?;
     }
     write_limits(report, out)?;
