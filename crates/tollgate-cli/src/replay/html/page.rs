@@ -11,6 +11,7 @@ use crate::printable::{cut, printable};
 use crate::replay::engine::Engine;
 use crate::replay::engine::limit::RefusedKey;
 use crate::replay::engine::trial::Totals;
+use crate::replay::log::schema::Cost;
 use crate::replay::report::figures::{AlgorithmResult, Class, Figures, LimitReport, Report};
 use crate::replay::report::quantity::{duration, grouped, plural, share, shares};
 use crate::replay::settings::{HtmlSettings, Settings};
@@ -293,7 +294,7 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
     if let Some(key) = &report.key {
         page.row(&["a client is", &cut(key, LONGEST)]);
     }
-    let cost = if report.cost == "1" { "1" } else { "the bytes of the response" };
+    let cost = if report.cost == Cost::One { "1" } else { "the bytes of the response" };
     let order = match report.order {
         "time" => "sorted by time",
         _ => "as they arrived; time never runs backwards",

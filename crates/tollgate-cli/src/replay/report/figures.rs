@@ -48,7 +48,7 @@ pub struct Report {
     pub(crate) key_quotas: Option<KeysWithQuotas>,
     /// The fields by which limits without a name count. `null` if every limit has a name.
     pub(crate) key: Option<String>,
-    pub(crate) cost: &'static str,
+    pub(crate) cost: Cost,
     pub(crate) order: &'static str,
     pub(crate) log: Log<OfRequests>,
     /// The limits, and their answers under the first algorithm that accepts them.
@@ -175,10 +175,7 @@ impl Report {
                 seen: (0..own.quotas.len()).filter(|&id| limit.keys.requests()[id] > 0).count(),
             }),
             key: (!fields.is_empty()).then(|| printable(fields.join("+").as_bytes())),
-            cost: match settings.log.wanted.cost {
-                Cost::One => "1",
-                Cost::Bytes => "bytes",
-            },
+            cost: settings.log.wanted.cost,
             order: if findings.is_sorted { "time" } else { "arrival" },
             log: Log::new(
                 log,

@@ -10,6 +10,7 @@ use super::log::{write_bad_lines, write_log};
 use super::paragraph::write_paragraph;
 use super::quantity::{duration, grouped, plural, rate, share, shares};
 use crate::printable::{cut, printable};
+use crate::replay::log::schema::Cost;
 use crate::replay::timeline::Count;
 
 const BAR_WIDTH: usize = 34;
@@ -26,8 +27,8 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     };
     let key = report.key.as_ref().map_or(String::new(), |key| format!(", per {}", cut(key, 40)));
     let cost = match report.cost {
-        "1" => "each request costs 1",
-        _ => "a request costs its bytes",
+        Cost::One => "each request costs 1",
+        Cost::Bytes => "a request costs its bytes",
     };
     write_paragraph("", &format!("{limits}, {algorithms}{key}, {cost}"), out)?;
     if let Some(own) = &report.key_quotas {
@@ -95,7 +96,7 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
     let [passed, denied] = shares(totals.passed.into(), totals.denied.into());
     write("passed", totals.passed.into(), &passed, "")?;
     write("denied", totals.denied.into(), &denied, &keys)?;
-    if report.cost == "bytes" {
+    if report.cost == Cost::Bytes {
         let [passed, denied] = shares(totals.cost_passed, totals.cost_denied);
         write("bytes passed", totals.cost_passed, &passed, "")?;
         write("bytes denied", totals.cost_denied, &denied, "")?;
