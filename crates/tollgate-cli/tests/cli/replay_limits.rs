@@ -1,8 +1,7 @@
 //! Tests `tollgate replay` with named limits: the decisions, and the logs and limits that the
 //! program refuses.
 
-use crate::program::{LOG, cri, decided, json, json_of, log, refusal_of, replay, replay_stdin, text_of};
-use serde_json::Value;
+use crate::program::{LOG, cri, decided, json_of, log, refusal_of, text_of};
 use tollgate_testing::paths::PATHS;
 
 /// Returns the name of the limit that refused each line of a log, or an empty string for a line
@@ -72,14 +71,14 @@ fn a_query_parameter_is_found_where_the_log_has_the_whole_target() {
 #[test]
 fn a_path_that_is_too_long_for_the_proxy_is_no_request() {
     let (long, query) = ("a".repeat(70_000), "<".repeat(70_000));
-    let args = ["--limit", "a=1/h by path", "--except", "/", "--format", "json"];
+    let args = ["--limit", "a=1/h by path", "--except", "/"];
     let log = format!("time,target\n1,/{long}\n1,/?{query}\n1,/b?{query}\n1,/b\n");
-    let report = json(&replay_stdin(&[&args[..], &["--fields", "uri=target"]].concat(), log.as_bytes()));
+    let report = json_of(&[&args[..], &["--fields", "uri=target"]].concat(), &log);
     assert_eq!((&report["log"]["no_requests"], &report["results"][0]["denied"]), (&1.into(), &1.into()));
     let line =
         r#"{"time_ns":1,"duration_ns":1,"ip":null,"method":"GET","host":null,"refused_by":null,"limits":[]"#;
     let log = format!("{line},\"path\":\"/\"}}\n{line},\"path\":\"/{long}\"}}\n");
-    assert_eq!(json(&replay_stdin(&args, log.as_bytes()))["log"]["no_requests"], 1);
+    assert_eq!(json_of(&args, &log)["log"]["no_requests"], 1);
 }
 
 #[test]
@@ -157,8 +156,8 @@ fn a_forwarded_address_that_is_asked_for_as_a_header_counts_by_its_bytes() {
 fn a_request_without_a_key_passes_a_limit_only_if_it_passes() {
     let log = "time,ip,key\n1,192.0.2.1,-\n1,192.0.2.1,-\n1,192.0.2.1,-\n";
     let args = ["--limit", "a=1/h by header x-key else allow", "--limit", "b=1/h by ip"];
-    let args = [&args[..], &["--fields", "header:x-key=key", "--format", "json"]].concat();
-    let report = json(&replay_stdin(&args, log.as_bytes()));
+    let args = [&args[..], &["--fields", "header:x-key=key"]].concat();
+    let report = json_of(&args, log);
     let counts = &report["limits"][0]["classes"][0];
     assert_eq!((&counts["passed_without_key"], &counts["refused_by_another"]), (&1.into(), &2.into()));
 }
@@ -242,8 +241,8 @@ fn a_quota_without_a_name_is_a_limit_like_the_others() {
     let held = "time,ip,duration\n1,a,5\n2,a,1\n7,a,1\n".replace(",a,", ",192.0.2.1,");
     assert_eq!(refused_by(&["--limit", "1 at once"], &held), ["", "1 at once", ""]);
     for other in [["--against", "a=1/h by ip"], ["--against", "1/h"]] {
-        let args = [&mixed[..], &other, &["--format", "json"]].concat();
-        let report = json(&replay_stdin(&args, log.as_bytes()));
+        let args = [&mixed[..], &other].concat();
+        let report = json_of(&args, log);
         assert_eq!(report["changes"]["against"], other[1], "{report}");
     }
 }
@@ -380,8 +379,8 @@ fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
     let line = "{\"time_ns\":1,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\"path\":\"/\",\
         \"status\":200,\"bytes\":0,\"refused_by\":null,\"limits\":[{\"limit\":\"a\",\"class\":null,\"key\":\"00\",\
         \"outcome\":\"allowed\"}]}\n";
-    let args = ["--limit", "a=1/h by header x-key", "--limit", "b=1/h by header x-key", "--format", "json"];
-    let report: Value = json(&replay_stdin(&args, line.repeat(2).as_bytes()));
+    let args = ["--limit", "a=1/h by header x-key", "--limit", "b=1/h by header x-key"];
+    let report = json_of(&args, &line.repeat(2));
     assert_eq!((&report["results"][0]["passed"], &report["results"][0]["denied"]), (&1.into(), &1.into()));
     let notes = report["log"]["notes"].to_string();
     assert!(notes.contains("no line names the limit b,") && !notes.contains("limit a,"), "{notes}");
@@ -405,7 +404,7 @@ fn the_limits_of_a_line_of_the_proxy_matter_only_to_those_that_go_by_them() {
 #[cfg(feature = "proxy")]
 mod config {
     use super::*;
-    use crate::program::{command, scratch};
+    use crate::program::{command, json, scratch};
     use std::fs;
 
     #[cfg(feature = "html")]
@@ -452,16 +451,8 @@ mod config {
         let file = scratch("charge_if").join("proxy.toml");
         let text = "limit = [\"logins=5/min by ip\"]\ncharge-if = { logins = \"401, 403\" }\n";
         fs::write(&file, text).expect("the target directory can be written");
-        let args = [LOG, "--config", file.to_str().expect("UTF-8"), "--format", "json"];
-        let notes = |more: &[&str]| {
-            let report = json(&replay(&[&args[..], more].concat()));
-            report["log"]["notes"]
-                .as_array()
-                .expect("notes")
-                .iter()
-                .map(ToString::to_string)
-                .collect::<String>()
-        };
+        let args = [LOG, "--config", file.to_str().expect("UTF-8")];
+        let notes = |more: &[&str]| json_of(&[&args, more].concat(), "")["log"]["notes"].to_string();
         let note = "limit logins counts only requests that are answered with 401, 403 (charge-if). In this replay it \
                     counts every request";
         assert!(notes(&[]).contains(note), "{}", notes(&[]));
