@@ -7,8 +7,8 @@ use tollgate::Tick;
 
 use super::timeline::{Count, Timeline};
 
-/// The differing decisions, counted by client, by limit and over time. Each count contains the newly
-/// passed requests, and as denied requests those that are newly refused.
+/// The differing decisions, counted by client, by limit and over time. The passed requests of a
+/// count are those that newly pass, and its denied requests are those that are newly refused.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Requests that both configurations admit or both refuse.

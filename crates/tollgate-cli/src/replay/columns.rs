@@ -122,8 +122,8 @@ impl Columns {
             (!names_its_fields || headers.iter().all(|header| is_named(&header.name())))
                 && open(Some(format), &headers, &names).is_ok()
         };
-        // A line without a method or, in the proxy's log, without a path means that the server could
-        // not read the request.
+        // A line without a method or, in the proxy's log, without a path means that the server
+        // could not read the request.
         let mut slots = match format {
             _ if is_of_proxy => vec![Slot::Method, Slot::Target],
             format if is_text(format) => vec![Slot::Method],

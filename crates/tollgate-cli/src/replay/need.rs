@@ -25,10 +25,10 @@ pub(crate) enum What {
 }
 
 impl Need {
-    /// Returns the facts that all these limits need, or `None` if all of them count by fields of the
-    /// log and need nothing else. Each item consists of limits, the file that contains their
-    /// settings unless they are arguments, and the limits' parts. A fact needed by several limits is
-    /// listed once, under the first of them.
+    /// Returns the facts that all these limits need, or `None` if all of them count by fields of
+    /// the log and need nothing else. Each item consists of limits, the file that contains their
+    /// settings unless they are arguments, and the limits' parts. A fact needed by several limits
+    /// is listed once, under the first of them.
     pub(crate) fn all(all: &[(&ReplayLimits, Option<&ConfigFile>, &[LimitPart])]) -> Option<Vec<Self>> {
         let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
         let mut needs: Vec<Self> = Vec::new();

@@ -32,8 +32,10 @@ impl Markup {
         self
     }
 
-    /// Appends markup from this program's own literals, with these texts in the places of `{}`.
+    /// Appends markup from this program's own literals. Each `{}` in it stands for one of the
+    /// texts.
     pub(crate) fn add(&mut self, markup: &'static str, texts: &[&dyn Display]) -> &mut Self {
+        debug_assert_eq!(markup.matches("{}").count(), texts.len(), "{markup}");
         let mut parts = markup.split("{}");
         self.raw(parts.next().unwrap_or_default());
         for (text, part) in texts.iter().zip(parts) {
