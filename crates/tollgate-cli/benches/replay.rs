@@ -93,7 +93,7 @@ fn settings(key: &[&str]) -> Settings {
     };
     let quota = "30/min burst 10".parse().expect("a quota");
     let mut settings = Settings::of_quota(quota, 1_000_000, wanted).expect("a limit");
-    settings.strict = true;
+    settings.log.strict = true;
     settings
 }
 
@@ -105,7 +105,7 @@ fn parse(log: &[u8], settings: &Settings) -> u64 {
     let mut cost = 0;
     while let Some(Line::Text(line)) = lines.next_line().expect("memory can be read") {
         let records = records.get_or_insert_with(|| {
-            let opened = Records::open(line, settings.format, &settings.wanted);
+            let opened = Records::open(line, settings.log.format, &settings.log.wanted);
             opened.expect("the log is Combined").1
         });
         key.clear();

@@ -82,19 +82,16 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     match Cli::try_parse_from(args) {
         #[cfg(feature = "proxy")]
         Ok(Cli { command: Command::Replay(mut replay) }) => {
-            if let Some(path) = replay.against().config() {
+            if let Some(path) = &replay.against.config {
                 let name = printable_path(path);
                 let (layer, file) = limits_of_file("--against-config", path)?;
                 let limits = ReplayLimits { layer, ..ReplayLimits::default() };
-                replay.against().set_limits(Against { name, limits, file: Some(file) });
+                replay.against.from_file = Some(Against { name, limits, file: Some(file) });
             }
-            Ok(Command::Replay(match replay.config() {
-                Some(path) => {
-                    let (layer, file) = limits_of_file("--config", path)?;
-                    Box::new(replay.with_limits(layer, file))
-                }
-                None => replay,
-            }))
+            if let Some(path) = &replay.config {
+                replay.from_file = Some(limits_of_file("--config", path)?);
+            }
+            Ok(Command::Replay(replay))
         }
         Ok(cli) => Ok(cli.command),
         Err(error) if asks_for_proxy(&error) => Err(Failure::refused(WITHOUT_PROXY)),

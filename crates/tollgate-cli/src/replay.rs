@@ -26,7 +26,6 @@ mod decisions;
 pub(crate) mod engine;
 #[cfg(feature = "html")]
 mod html;
-mod html_settings;
 mod input;
 mod key_quotas;
 mod keys;
@@ -51,7 +50,7 @@ use tollgate_http::program::{Fact, facts};
 use tollgate_http::settings::LimitPart;
 
 use changes::Changes;
-use columns::Content;
+use columns::Columns;
 use decisions::Decisions;
 use engine::{Answer, Building, Engine, ReplayLimits};
 #[cfg(feature = "html")]
@@ -70,7 +69,6 @@ use timeline::Timeline;
 
 use crate::failure::Failure;
 
-pub use html_settings::HtmlSettings;
 pub use input::Input;
 pub use log::formats::Format;
 pub use log::lines::{Line, Lines};
@@ -78,7 +76,7 @@ pub use log::record::Records;
 pub use log::request::Reason;
 pub use log::schema::{Cost, Unopened, Wanted};
 pub use log::timestamp::TimeUnit;
-pub use settings::Settings;
+pub use settings::{HtmlSettings, LogSettings, Settings};
 
 /// Replays all inputs.
 ///
@@ -88,10 +86,10 @@ pub use settings::Settings;
 /// read, or if a log lacks a field or a fact that a limit needs. Also returns an error if no line
 /// parses or, with `strict`, if any line does not parse.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
-    let length = input::check(&settings.inputs)?;
+    let length = input::check(&settings.log.inputs)?;
     let mut replay = Replay::new(settings)?;
     let mut progress = Progress::new(length);
-    reading::read_all(&mut replay, &settings.inputs, settings.threads, &mut progress)?;
+    reading::read_all(&mut replay, &settings.log, &mut progress)?;
     let report = replay.finish(&mut progress)?;
     progress.finish();
     Ok(report)
@@ -105,7 +103,7 @@ pub struct Replay<'s> {
     /// The facts that limits with names need, or `None` if there are no such limits.
     needs: Option<Vec<Need>>,
     key_quotas: Option<KeyQuotas>,
-    logs: Logs<Requests>,
+    logs: Logs,
     findings: Findings,
     /// The engine that enforces the limits. It is built when the first log is opened, because it
     /// depends on the kind of log.
@@ -145,25 +143,32 @@ impl<'s> Replay<'s> {
     /// file that the replay reads.
     pub fn new(settings: &'s Settings) -> Result<Self, Failure> {
         let key_quotas = match &settings.key_quotas {
-            Some(input) => Some(KeyQuotas::read(input, &settings.wanted)?),
+            Some(input) => Some(KeyQuotas::read(input, &settings.log.wanted)?),
             None => None,
         };
         let limits = &settings.limits;
         let parts = limits.parts().map_err(|error| located(settings.file.as_ref(), error))?;
-        let mut needs = Need::all(limits, settings.file.as_ref(), &parts);
-        let mut against = None;
-        if let Some(other) = &settings.against {
-            let parts = other.limits.parts().map_err(|error| of_against(other, error))?;
-            needs = Need::joined(needs, Need::all(&other.limits, other.file.as_ref(), &parts));
-            against = Some(Compared { parts, engine: None, changes: Changes::new() });
+        let mut all = vec![(limits, settings.file.as_ref(), &*parts)];
+        let against = match &settings.against {
+            Some(other) => {
+                let parts = other.limits.parts().map_err(|error| of_against(other, error))?;
+                Some(Compared { parts, engine: None, changes: Changes::default() })
+            }
+            None => None,
+        };
+        if let (Some(other), Some(compared)) = (&settings.against, &against) {
+            all.push((&other.limits, other.file.as_ref(), &compared.parts));
         }
+        let needs = Need::all(&all);
         let read = [
-            ("the log it replays", &*settings.inputs),
+            ("the log it replays", &*settings.log.inputs),
             ("the quotas of --quotas", settings.key_quotas.as_slice()),
             ("a file of its limits", &*settings.configs),
         ];
         let decisions = match &settings.decisions {
-            Some(path) => Some(Decisions::create(path, &settings.inputs, &read, settings.html.is_none())?),
+            Some(path) => {
+                Some(Decisions::create(path, &settings.log.inputs, &read, settings.html.is_none())?)
+            }
             None => None,
         };
         let mut replay = Self {
@@ -172,14 +177,14 @@ impl<'s> Replay<'s> {
             parts,
             needs,
             key_quotas,
-            logs: Logs::new(&settings.inputs, settings.wanted.key.len(), settings.strict),
+            logs: Logs::new(&settings.log),
             findings: Findings { is_sorted: settings.sort, ..Findings::default() },
             engine: None,
             against,
             request: Request::new(()),
             waiting: Vec::new(),
             values: Vec::new(),
-            timeline: Timeline::new(),
+            timeline: Timeline::default(),
             decisions,
             #[cfg(feature = "html")]
             page: settings.html.as_ref().map(|html| Page::open(html, &read)).transpose()?,
@@ -221,8 +226,8 @@ impl<'s> Replay<'s> {
     ///
     /// Returns the errors of [`replay`] about a log.
     pub fn read(&mut self, file: usize, from: impl Read, progress: &mut Progress) -> Result<(), Failure> {
-        let settings = self.settings;
-        reading::read(self, (file, &settings.inputs[file]), from, settings.threads, progress)
+        let log = &self.settings.log;
+        reading::read(self, log, file, from, progress)
     }
 
     #[inline]
@@ -232,13 +237,13 @@ impl<'s> Replay<'s> {
         let reads_requests = |engine: &Engine| engine.reads_requests();
         let before = self.against.as_ref().and_then(|it| it.engine.as_ref());
         if (reads_requests(engine) || before.is_some_and(reads_requests))
-            && let Some(requests) = &self.logs.sources[position.file]
+            && let Some(columns) = self.logs.requests[position.file].as_ref().and_then(Requests::columns)
         {
-            requests.fill(arrived.ip, values, &mut self.request);
+            columns.fill(arrived.ip, values, &mut self.request);
         }
         let answer = engine.judge(&self.request, &arrived, key, position);
         self.logs.summary.judged_later_than_stamped.add(arrived.at, answer.at);
-        self.timeline.count(answer.at.as_nanos() / 1_000_000_000, answer.passes());
+        self.timeline.count(answer.at, answer.passes());
         self.findings.passed_without_record += u64::from(answer.passes() && arrived.is_early_refusal);
         #[cfg(feature = "html")]
         if let Some(page) = &mut self.page {
@@ -272,7 +277,7 @@ impl<'s> Replay<'s> {
             progress.tick();
         }
         let summary = &self.logs.summary;
-        if summary.requests() + self.findings.no_requests == 0 && summary.unparsable() > 0 {
+        if summary.requests() + summary.no_requests == 0 && summary.unparsable() > 0 {
             return Err(Failure::refused(summary.nothing_parses()));
         }
         if let Some(decisions) = self.decisions.take() {
@@ -344,10 +349,8 @@ fn count_change(changes: &mut Changes, [before, after]: [(&Engine, &Answer); 2])
 }
 
 impl Reader for Replay<'_> {
-    type Source = Requests;
-
     #[inline]
-    fn logs(&mut self) -> &mut Logs<Requests> {
+    fn logs(&mut self) -> &mut Logs {
         &mut self.logs
     }
 
@@ -358,28 +361,25 @@ impl Reader for Replay<'_> {
     /// If this is the first log, builds the limits. From a log in the order in which requests ended
     /// on, all requests are sorted.
     fn opening(&mut self, file: usize, requests: &Requests) -> Result<(), Failure> {
-        let is_of_proxy = requests.is_of_proxy();
+        let columns = requests.columns();
+        let is_of_proxy = columns.is_some_and(|columns| columns.is_of_proxy);
         if self.engine.is_none() {
             self.build(is_of_proxy)?;
         } else if is_of_proxy != self.findings.is_of_proxy {
             return Err(Failure::refused(format!(
                 "{} is the JSON log of tollgate proxy and another log is not, or the other way round: expected logs of \
                  one kind; replay them one by one",
-                self.settings.inputs[file]
+                self.settings.log.inputs[file]
             )));
         }
         self.findings.is_sorted |= requests.is_by_ends();
-        self.findings.guesses_preflights |= requests.guesses_preflights();
+        self.findings.guesses_preflights |= columns.is_some_and(Columns::guesses_preflights);
         Ok(())
     }
 
     /// Judges a request, or adds it to the requests to sort.
     #[inline]
-    fn take(&mut self, content: Content, values: &[u8], position: Position) -> Result<(), Failure> {
-        let Content::Request(arrived) = content else {
-            self.findings.no_requests += 1;
-            return Ok(());
-        };
+    fn take(&mut self, arrived: Arrived, values: &[u8], position: Position) -> Result<(), Failure> {
         self.logs.summary.arrived(position, arrived.at);
         if !self.findings.is_sorted {
             return self.judge(arrived, values, position);

@@ -7,6 +7,7 @@ pub(crate) mod log;
 use std::path::{Path, PathBuf};
 
 use against::AgainstArgs;
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use key::KeyArgs;
 use log::LogArgs;
@@ -18,10 +19,11 @@ use super::columns;
 #[cfg(feature = "html")]
 use super::decisions::sink::are_same;
 use super::engine::ReplayLimits;
-use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::log::schema::Cost;
 use super::log::timestamp::TimeUnit;
+#[cfg(feature = "html")]
+use super::settings::HtmlSettings;
 use super::settings::{ConfigFile, Settings, by_fields};
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
@@ -127,14 +129,14 @@ pub(crate) struct ReplayArgs {
     /// replace the file's settings; the file's other settings are ignored
     #[cfg(feature = "proxy")]
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// The limits from the file given by `--config`, and the file.
     #[arg(skip)]
-    from_file: Option<(LayerSettings, ConfigFile)>,
+    pub(crate) from_file: Option<(LayerSettings, ConfigFile)>,
 
     #[command(flatten)]
-    against: AgainstArgs,
+    pub(crate) against: AgainstArgs,
 
     /// The name of a limit that decides but refuses nothing
     #[arg(long, value_name = "NAME", help_heading = "Limit")]
@@ -151,8 +153,8 @@ pub(crate) struct ReplayArgs {
     quotas: Option<PathBuf>,
 
     /// The algorithm that enforces the limits [default: token-bucket]
-    #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
-    algorithm: Option<String>,
+    #[arg(short, long, value_name = "NAME", value_parser = algorithms(), help_heading = "Limit")]
+    algorithm: Option<Algorithm>,
 
     /// Run all algorithms side by side (windows and logs have no burst, and run without it)
     #[arg(long, conflicts_with_all = ["algorithm", "decisions"], help_heading = "Limit")]
@@ -225,24 +227,6 @@ pub(crate) enum Output {
 }
 
 impl ReplayArgs {
-    /// Returns the file that `--config` names.
-    #[cfg(feature = "proxy")]
-    pub(crate) fn config(&self) -> Option<&Path> {
-        self.config.as_deref()
-    }
-
-    /// Adds the limits from the file given by `--config`.
-    #[cfg(feature = "proxy")]
-    pub(crate) fn with_limits(self, layer: LayerSettings, file: ConfigFile) -> Self {
-        Self { from_file: Some((layer, file)), ..self }
-    }
-
-    /// Returns the arguments about the limits to compare with.
-    #[cfg(feature = "proxy")]
-    pub(crate) fn against(&mut self) -> &mut AgainstArgs {
-        &mut self.against
-    }
-
     /// # Errors
     ///
     /// Returns an error if a limit, an algorithm, a key or a mapping of names is invalid.
@@ -290,16 +274,14 @@ impl ReplayArgs {
         if !self.key.path_template.is_empty() {
             layer.path_templates = parse_path_templates(&self.key.path_template)?;
         }
-        if let Some(name) = &self.algorithm {
-            layer.algorithm = parse_algorithm(name)?;
-        }
+        layer.algorithm = self.algorithm.unwrap_or(layer.algorithm);
         layer.max_keys = self.max_keys.unwrap_or(layer.max_keys);
         layer.when_full = self.when_full.map_or(layer.when_full, Into::into);
         layer.ipv6_prefix = self.key.ipv6_prefix.unwrap_or(layer.ipv6_prefix);
         let ipv6_prefix = layer.ipv6_prefix;
         let mut configs: Vec<PathBuf> = Vec::new();
         #[cfg(feature = "proxy")]
-        configs.extend([self.config(), self.against.config()].into_iter().flatten().map(Path::to_owned));
+        configs.extend([self.config.clone(), self.against.config.clone()].into_iter().flatten());
         let against = self.against.limits(&limits)?;
         let all = || std::iter::once(&limits).chain(against.iter().map(|against| &against.limits));
         configs.extend(all().flat_map(|limits| &limits.layer.limits).flat_map(files).map(PathBuf::from));
@@ -323,14 +305,6 @@ impl ReplayArgs {
         for quota in of_keys {
             parse_limit(quota, "--quotas sets the quotas of keys in the place of a quota, and this is none")?;
         }
-        let inputs = self.log.inputs()?;
-        let key_quotas = self.quotas.take().map(Input::named);
-        if key_quotas == Some(Input::Stdin) && inputs.contains(&Input::Stdin) {
-            return Err(Failure::refused(
-                "--quotas - reads standard input, and so does the log, but it can be read only once; name a \
-                 file for one of them",
-            ));
-        }
         // Limits with names read some fields, and limits by fields read the others.
         let mut known = vec!["time"];
         if cost == Cost::Bytes || has_quota {
@@ -345,44 +319,38 @@ impl ReplayArgs {
         }
         let key = if has_quota { fields } else { Vec::new() };
         let is_named = all().any(|limits| limits.layer.limits.len() > limits.by_fields.len());
-        let mut wanted = self.key.wanted(&self.log, self.fields.as_deref(), &known, key, (cost, is_named))?;
-        wanted.ipv6_prefix = ipv6_prefix;
-        let html = self.page();
+        let mut log =
+            self.key.log_settings(&self.log, self.fields.as_deref(), &known, key, (cost, is_named))?;
+        log.wanted.ipv6_prefix = ipv6_prefix;
+        let key_quotas = self.quotas.map(Input::named);
+        if key_quotas == Some(Input::Stdin) && log.inputs.contains(&Input::Stdin) {
+            return Err(Failure::refused(
+                "--quotas - reads standard input, and so does the log, but it can be read only once; name a \
+                 file for one of them",
+            ));
+        }
+        #[cfg(feature = "html")]
+        let html = self.html.map(|path| HtmlSettings {
+            path,
+            are_clients_hashed: self.hash_clients,
+            command: command(),
+        });
+        #[cfg(not(feature = "html"))]
+        let html = None;
         Ok(Settings {
-            inputs,
+            log,
             limits,
             file,
             compare: self.compare,
             against,
             key_quotas,
             configs: configs.into_iter().map(Input::File).collect(),
-            wanted,
-            format: self.log.format(),
             duration_unit: self.duration_unit,
             sort: self.log.sort,
-            strict: self.log.strict,
             decisions: self.decisions,
-            threads: self.log.threads(),
             top: self.top,
             html,
         })
-    }
-
-    /// Returns the HTML page to write.
-    #[cfg(feature = "html")]
-    fn page(&self) -> Option<HtmlSettings> {
-        self.html.clone().map(|path| HtmlSettings {
-            path,
-            are_clients_hashed: self.hash_clients,
-            top: self.top,
-            command: command(),
-        })
-    }
-
-    /// Returns `None`, because this build cannot write HTML pages.
-    #[cfg(not(feature = "html"))]
-    fn page(&self) -> Option<HtmlSettings> {
-        None
     }
 }
 
@@ -419,6 +387,7 @@ fn command() -> String {
     ["tollgate".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {
-    name.parse().map_err(|error| Failure::refused(format!("{error}")))
+/// Returns a parser that accepts the name of any algorithm.
+pub(crate) fn algorithms() -> impl TypedValueParser<Value = Algorithm> {
+    algorithm_names().try_map(|name| name.parse::<Algorithm>())
 }

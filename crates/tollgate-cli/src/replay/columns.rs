@@ -1,8 +1,8 @@
 //! Reads requests, with the columns that limits with names need.
 //!
-//! A log that the proxy did not write must have the needed columns. The proxy's own JSON log always
-//! has the same columns. They include the keys and the classes that the limits found, which are
-//! used in place of headers and queries ([`proxy_log`](super::proxy_log)).
+//! A log must have the needed columns. The proxy's own JSON log has the keys and the classes that
+//! the limits found, which are used in place of headers and queries
+//! ([`proxy_log`](super::proxy_log)).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,10 +17,10 @@ use super::settings::Settings;
 use crate::printable::printable;
 use crate::replay::log::formats::{Escapes, Format};
 pub(crate) use crate::replay::log::json::HEADER;
-use crate::replay::log::key::{KeyShape, TARGET};
+use crate::replay::log::key::KeyShape;
 use crate::replay::log::path;
 use crate::replay::log::record::Records;
-use crate::replay::log::request::{Arrived, MISSING, Reason, Record};
+use crate::replay::log::request::{Arrived, MISSING, Parsed, Reason, Record};
 use crate::replay::log::schema::{Unopened, Wanted};
 use crate::replay::log::timestamp::{self, TimeUnit};
 
@@ -45,22 +45,21 @@ enum Slot {
     RefusedBy,
 }
 
-/// The columns of the proxy's JSON log.
-const OF_PROXY: [(Slot, &str); 7] = [
-    (Slot::Ip, "ip"),
-    (Slot::Method, "method"),
-    (Slot::Target, TARGET),
-    (Slot::Host, "host"),
-    (Slot::Duration, "duration"),
-    (Slot::Answers, "limits"),
-    (Slot::RefusedBy, "refused_by"),
-];
-
-/// The content of a line.
-pub(crate) enum Content {
-    Request(Arrived),
-    /// A line without a request.
-    NoRequest,
+impl Slot {
+    /// Returns our name for the column.
+    fn name(&self) -> String {
+        let name = match self {
+            Self::Ip => "ip",
+            Self::Method | Self::Options => "method",
+            Self::Target => "uri",
+            Self::Host => "host",
+            Self::Duration => "duration",
+            Self::Header(header) => return format!("{HEADER}{header}"),
+            Self::Answers => "limits",
+            Self::RefusedBy => "refused_by",
+        };
+        name.to_owned()
+    }
 }
 
 /// Reads the requests of one log.
@@ -71,6 +70,9 @@ pub(crate) struct Columns {
     /// request.
     reads_method: bool,
     format: Format,
+    /// Whether the log is the proxy's JSON log, which contains the keys and the classes that limits
+    /// found.
+    pub(crate) is_of_proxy: bool,
     duration_unit: TimeUnit,
 }
 
@@ -85,117 +87,101 @@ impl Columns {
         needs: &[Need],
         settings: &Settings,
     ) -> Result<(Format, Self), Unopened> {
-        let wanted = |key: Vec<String>, names| Wanted {
-            key,
-            // Addresses are read in full, because the limits themselves shorten an address to its
-            // prefix.
-            ipv6_prefix: 128,
-            templates: None,
-            names,
-            ..settings.wanted.clone()
+        let open = |format, slots: &[Slot], names: &[(String, String)]| {
+            let wanted = Wanted {
+                key: slots.iter().map(Slot::name).collect(),
+                // Addresses are read in full, because the limits themselves shorten an address to
+                // its prefix.
+                ipv6_prefix: 128,
+                templates: None,
+                names: names.to_vec(),
+                ..settings.log.wanted.clone()
+            };
+            Records::open(first, format, &wanted)
         };
-        let mut names = settings.wanted.names.clone();
-        let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
-        let open = |format| Records::open(first, format, &wanted(Vec::new(), names.clone()));
+        let mut names = settings.log.wanted.names.clone();
         // The proxy's log is recognised among other JSON, too.
         let is_of_proxy = names.is_empty()
-            && matches!(settings.format, Some(Format::Json | Format::Tollgate) | None)
-            && open(Some(Format::Tollgate)).is_ok();
-        let (format, _) = open(if is_of_proxy { Some(Format::Tollgate) } else { settings.format })?;
-        let done = |columns: Vec<(Slot, String)>, names| {
-            let (_, records) = Records::open(first, Some(format), &wanted(keys(&columns), names))?;
-            let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
-            let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
-            let is_of_method = |need: &Need| matches!(need.what, What::Fact(Fact::Method | Fact::Preflight));
-            let reads_method = needs.iter().any(is_of_method);
-            let slots = columns.into_iter().map(|(slot, _)| slot).collect();
-            Ok((format, Self { records, slots, reads_method, format, duration_unit }))
+            && matches!(settings.log.format, Some(Format::Json | Format::Tollgate) | None)
+            && open(Some(Format::Tollgate), &[], &names).is_ok();
+        let given = if is_of_proxy { Some(Format::Tollgate) } else { settings.log.format };
+        let (format, _) = open(given, &[], &names)?;
+        let names_its_fields = format.names_its_fields();
+        let asks = |fact: fn(&Fact) -> bool| {
+            needs.iter().any(|need| matches!(&need.what, What::Fact(needed) if fact(needed)))
         };
-        if is_of_proxy {
-            names.push((TARGET.to_owned(), "path".to_owned()));
-            return done(OF_PROXY.map(|(slot, name)| (slot, name.to_owned())).into(), names);
-        }
         let theirs = |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
-        if format.names_its_fields() {
-            let asks = needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Query(_))));
-            let target = match theirs("uri") {
-                Some(uri) => uri,
-                None if asks => "uri".to_owned(),
-                None => theirs("path").unwrap_or_else(|| "path".to_owned()),
-            };
-            names.push((TARGET.to_owned(), target));
-        } else if let (None, Some(path)) = (theirs("uri"), theirs("path")) {
-            names.push(("uri".to_owned(), path));
-        }
-        let mut columns: Vec<(Slot, String)> = Vec::new();
-        // A line without a method means that the server could not read the request.
-        if is_text(format) {
-            columns.push((Slot::Method, "method".to_owned()));
-        }
-        let refused = |need: &Need, why: &str| Unopened::Refused(lacking(need, why));
+        // Unless the log has the whole target, the path takes its place.
+        let has_target =
+            theirs("uri").is_some() || names_its_fields && asks(|it| matches!(it, Fact::Query(_)));
+        let path = theirs("path").or((names_its_fields || is_of_proxy).then(|| "path".to_owned()));
+        names.extend(path.filter(|_| !has_target).map(|path| ("uri".to_owned(), path)));
+        let is_named = |name: &str| names.iter().any(|(ours, _)| ours == name);
         let has_preflights = {
-            let fields = preflight_headers().map(|header| format!("{HEADER}{header}"));
-            let is_named = |name: &String| names.iter().any(|(ours, _)| ours == name);
-            (!format.names_its_fields() || fields.iter().all(is_named))
-                && Records::open(first, Some(format), &wanted(fields.to_vec(), names.clone())).is_ok()
+            let headers = preflight_headers().map(Slot::Header);
+            (!names_its_fields || headers.iter().all(|header| is_named(&header.name())))
+                && open(Some(format), &headers, &names).is_ok()
         };
+        // A line without a method or, in the proxy's log, without a path means that the server
+        // could not read the request.
+        let mut slots = match format {
+            _ if is_of_proxy => vec![Slot::Method, Slot::Target],
+            format if is_text(format) => vec![Slot::Method],
+            _ => Vec::new(),
+        };
+        let (_, mut records) = open(Some(format), &slots, &names)?;
         // Basic facts, which every request log contains, come first. A line without them is not a
         // request.
         let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
-        let needed = basic.into_iter().chain(rare).flat_map(|need| {
-            slots(&need.what, format, has_preflights).into_iter().map(move |(slot, name)| (need, slot, name))
-        });
-        for (need, slot, name) in needed {
-            if columns.iter().any(|(other, _)| *other == slot) {
-                continue;
-            }
-            let is_named = || names.iter().any(|(ours, _)| *ours == name);
-            if matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named() {
-                return Err(refused(need, &format!("name its field, as in --fields {name}=FIELD")));
-            }
-            columns.push((slot, name));
-            let open = Records::open(first, Some(format), &wanted(keys(&columns), names.clone()));
-            match open {
-                Ok(_) => {}
-                Err(unopened) if is_basic(&need.what) => return Err(unopened),
-                Err(Unopened::NotARecord(why)) => return Err(refused(need, &why)),
-                Err(Unopened::Refused(why)) => return Err(refused(need, &why)),
-                Err(directive @ Unopened::Directive) => return Err(directive),
+        for need in basic.into_iter().chain(rare) {
+            let needed = match &need.what {
+                What::Fact(fact) if is_of_proxy && fact.is_of_few_logs() => {
+                    vec![Slot::Answers, Slot::RefusedBy]
+                }
+                what => slots_of(what, has_preflights),
+            };
+            for slot in needed {
+                if slots.contains(&slot) {
+                    continue;
+                }
+                let name = slot.name();
+                let refused = |why: &str| Unopened::Refused(lacking(need, why));
+                if matches!(slot, Slot::Header(_)) && names_its_fields && !is_named(&name) {
+                    return Err(refused(&format!("name its field, as in --fields {name}=FIELD")));
+                }
+                slots.push(slot);
+                (_, records) = open(Some(format), &slots, &names).map_err(|unopened| match unopened {
+                    unopened if is_basic(&need.what) => unopened,
+                    Unopened::NotARecord(why) => refused(&why),
+                    Unopened::Refused(why) => refused(&why),
+                    Unopened::Directive => Unopened::Directive,
+                })?;
             }
         }
-        done(columns, names)
+        let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
+        let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
+        let reads_method = asks(|it| matches!(it, Fact::Method | Fact::Preflight));
+        Ok((format, Self { records, slots, reads_method, format, is_of_proxy, duration_unit }))
     }
 
     /// Returns a reader of the same log for another thread, or `None` if lines in the log depend on
     /// earlier lines.
     pub(crate) fn again(&self) -> Option<Self> {
-        let records = self.records.again()?;
-        Some(Self {
-            records,
-            slots: self.slots.clone(),
-            reads_method: self.reads_method,
-            format: self.format,
-            duration_unit: self.duration_unit,
-        })
+        Some(Self { records: self.records.again()?, slots: self.slots.clone(), ..*self })
     }
 
-    /// Reads one line, and writes its values into `values`, which must be empty. Returns `None` if
-    /// the line describes the log, or is part of a split line that is still incomplete.
-    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Content>, Reason> {
-        let Some(Record { at, cost }) = self.records.read(line, values)? else { return Ok(None) };
+    /// Reads one line, and writes its values into `values`, which must be empty.
+    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Parsed, Reason> {
+        let Some(Record { at, cost }) = self.records.read(line, values)? else { return Ok(Parsed::Header) };
         let (mut duration_ns, mut ip) = (0, None);
         let (mut answers, mut is_early_refusal) = (Vec::new(), false);
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
             match slot {
-                Slot::Method if !is_method(value) => {
-                    return Ok(Some(Content::NoRequest));
+                Slot::Method if !is_method(value) => return Ok(Parsed::NoRequest),
+                Slot::Target if is_missing(value) && self.is_of_proxy => {
+                    return Ok(Parsed::NoRequest);
                 }
-                Slot::Target if is_missing(value) && self.has_recorded_limits() => {
-                    return Ok(Some(Content::NoRequest));
-                }
-                Slot::Target if is_too_long(value, self.format.escapes()) => {
-                    return Ok(Some(Content::NoRequest));
-                }
+                Slot::Target if is_too_long(value, self.format.escapes()) => return Ok(Parsed::NoRequest),
                 Slot::Ip if is_missing(value) => {}
                 Slot::Ip => {
                     ip = self.records.last_address();
@@ -221,18 +207,12 @@ impl Columns {
                 _ => {}
             }
         }
-        let arrived = Arrived { duration_ns, ip, is_early_refusal, ..Arrived::new(at, cost) };
-        Ok(Some(Content::Request(arrived)))
+        Ok(Parsed::Request(Arrived { duration_ns, ip, is_early_refusal, ..Arrived::new(at, cost) }))
     }
 
     /// See [`Format::is_by_ends`].
     pub(crate) fn is_by_ends(&self) -> bool {
         self.format.is_by_ends()
-    }
-
-    /// Returns whether the log contains the keys and the classes that limits found.
-    pub(crate) fn has_recorded_limits(&self) -> bool {
-        self.slots.contains(&Slot::Answers)
     }
 
     /// Returns whether the log lacks the headers of preflights that the limits need, so that each
@@ -288,34 +268,23 @@ fn preflight_headers() -> [HeaderName; 2] {
     [ORIGIN, ACCESS_CONTROL_REQUEST_METHOD]
 }
 
-/// Returns the slots for a needed fact, each with our name for its column.
-fn slots(what: &What, format: Format, has_preflights: bool) -> Vec<(Slot, String)> {
-    let header = |header: HeaderName| {
-        let name = format!("{HEADER}{header}");
-        (Slot::Header(header), name)
-    };
-    let (slot, name) = match what {
-        What::Fact(Fact::Preflight) => {
-            let mut slots = vec![(Slot::Method, "method".to_owned())];
-            match has_preflights {
-                true => slots.extend(preflight_headers().map(header)),
-                false => slots.push((Slot::Options, "method".to_owned())),
-            }
-            return slots;
+/// Returns the slots for a needed fact.
+fn slots_of(what: &What, has_preflights: bool) -> Vec<Slot> {
+    match what {
+        What::Fact(Fact::Preflight) if has_preflights => {
+            [Slot::Method].into_iter().chain(preflight_headers().map(Slot::Header)).collect()
         }
-        What::Fact(Fact::Ip) => (Slot::Ip, "ip"),
-        What::Fact(Fact::Method) => (Slot::Method, "method"),
-        What::Fact(Fact::Path | Fact::Query(_)) => {
-            (Slot::Target, if format.names_its_fields() { TARGET } else { "uri" })
-        }
-        What::Fact(Fact::Host) => (Slot::Host, "host"),
-        What::Duration => (Slot::Duration, "duration"),
+        What::Fact(Fact::Preflight) => vec![Slot::Method, Slot::Options],
+        What::Fact(Fact::Ip) => vec![Slot::Ip],
+        What::Fact(Fact::Method) => vec![Slot::Method],
+        What::Fact(Fact::Path | Fact::Query(_)) => vec![Slot::Target],
+        What::Fact(Fact::Host) => vec![Slot::Host],
+        What::Duration => vec![Slot::Duration],
         // The layer was built with this header name, so the name is valid.
         What::Fact(Fact::Header(name)) => {
-            return vec![header(HeaderName::from_bytes(name.as_bytes()).unwrap_or(HOST))];
+            vec![Slot::Header(HeaderName::from_bytes(name.as_bytes()).unwrap_or(HOST))]
         }
-    };
-    vec![(slot, name.to_owned())]
+    }
 }
 
 fn lacking(need: &Need, why: &str) -> String {

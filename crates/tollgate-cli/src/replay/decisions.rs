@@ -56,9 +56,7 @@ impl Decisions {
         is_only_output: bool,
     ) -> Result<Self, Failure> {
         let mut sink = Sink::open("--decisions", path, read)?;
-        if let Sink::Stdout { needs_reader, .. } = &mut sink {
-            *needs_reader = is_only_output;
-        }
+        sink.needs_reader = is_only_output || path != Path::new("-");
         let mut decisions = Self {
             path: path.to_owned(),
             csv: csv::WriterBuilder::new().has_headers(false).buffer_capacity(BUFFER).from_writer(sink),

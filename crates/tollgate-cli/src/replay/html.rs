@@ -17,10 +17,9 @@ use std::path::Path;
 
 use super::decisions::sink::{ReadFiles, Sink};
 use super::engine::{Answer, Engine};
-use super::html_settings::HtmlSettings;
 use super::log::summary::LogSummary;
 use super::report::figures::{AlgorithmResult, Report};
-use super::settings::Settings;
+use super::settings::{HtmlSettings, Settings};
 use super::timeline::Timeline;
 use crate::failure::Failure;
 use clients::ClientNames;
@@ -72,8 +71,8 @@ impl<'s> Page<'s> {
         let all: Vec<AlgorithmResult> =
             engine.entries.iter().map(|entry| AlgorithmResult::new(entry, engine, log)).collect();
         let facts = Facts {
-            settings: self.settings,
-            limits: &settings.limits,
+            html: self.settings,
+            settings,
             report,
             algorithms: &all,
             engine,

@@ -6,7 +6,6 @@
 //! form in which it is counted or to its template, and an IPv6 address to its whole network.
 
 use std::collections::HashMap;
-use std::io;
 
 use foldhash::fast::RandomState;
 use tollgate::Quota;
@@ -41,19 +40,6 @@ pub(crate) struct KeyQuota {
     line: u64,
 }
 
-/// Reads a file's records, and stores the keys of the records read so far.
-struct QuotaRecords<'r> {
-    input: &'r Input,
-    /// The names of the key's fields.
-    fields: &'r [String],
-    line: LineReader,
-    record: csv::ByteRecord,
-    writer: KeyWriter,
-    quotas: Vec<KeyQuota>,
-    /// The line of each key.
-    lines: HashMap<Box<[u8]>, u64, RandomState>,
-}
-
 impl KeyQuotas {
     /// Reads the quotas. `wanted` defines the fields of a key.
     ///
@@ -62,30 +48,42 @@ impl KeyQuotas {
     /// Returns an error if the file cannot be read, if a line does not consist of these fields and
     /// a limit, or if a key occurs twice.
     pub(crate) fn read(input: &Input, wanted: &Wanted) -> Result<Self, Failure> {
-        let unreadable = |error: io::Error| Failure::reading(input, &error);
+        let fields = &wanted.key;
         let mut lines = Lines::new(input.open()?);
-        let mut records = QuotaRecords {
-            input,
-            fields: &wanted.key,
-            line: LineReader::new(),
-            record: csv::ByteRecord::new(),
-            writer: KeyWriter::new(wanted),
-            quotas: Vec::new(),
-            lines: HashMap::default(),
-        };
-        let mut number = 0;
-        while let Some(line) = lines.next_line().map_err(unreadable)? {
-            number += 1;
-            match line {
-                Line::Text(text) if text.trim_ascii().is_empty() || text.starts_with(b"#") => {}
-                Line::Text(text) => records.take(number, text)?,
-                Line::TooLong => {
-                    let found = format!("it is longer than {MAX_LINE} bytes");
-                    return Err(records.no_record(number, &found));
-                }
+        let mut writer = KeyWriter::new(wanted);
+        let (mut reader, mut record) = (LineReader::new(), csv::ByteRecord::new());
+        let mut quotas: Vec<KeyQuota> = Vec::new();
+        let mut line_of: HashMap<Box<[u8]>, u64, RandomState> = HashMap::default();
+        let mut line = 0;
+        while let Some(text) = lines.next_line().map_err(|error| Failure::reading(input, &error))? {
+            line += 1;
+            let place = place(input, line);
+            let read = match text {
+                Line::Text(text) if text.trim_ascii().is_empty() || text.starts_with(b"#") => continue,
+                Line::Text(text) => reader.read(text, &mut record),
+                Line::TooLong => Err(format!("it is longer than {MAX_LINE} bytes").into()),
+            };
+            let read = read.and_then(|()| match record.len() {
+                found if found == fields.len() + 1 => Ok(()),
+                1 => Err("it has 1 value".into()),
+                found => Err(format!("it has {found} values").into()),
+            });
+            read.map_err(|found| no_record(&place, &found, fields))?;
+            let mut values = record.iter();
+            let limit = values.next_back().unwrap_or_default();
+            let mut key = Vec::new();
+            writer.write(&mut key, values);
+            let quota = quota(limit, &place)?;
+            if let Some(earlier) = line_of.insert(key.clone().into(), line) {
+                let shown = KeyShape::new(fields.len()).show(&key);
+                return Err(Failure::refused(format!(
+                    "{place}: the key {} already has a quota from line {earlier}: expected one for each key",
+                    cut(&shown, SHOWN),
+                )));
             }
+            quotas.push(KeyQuota { key: key.into(), quota, line });
         }
-        Ok(Self { input: input.clone(), quotas: records.quotas })
+        Ok(Self { input: input.clone(), quotas })
     }
 
     /// Returns the file's name, safe to print.
@@ -99,63 +97,32 @@ impl KeyQuotas {
     }
 }
 
-impl QuotaRecords<'_> {
-    /// Adds the record of a line.
-    fn take(&mut self, line: u64, text: &[u8]) -> Result<(), Failure> {
-        self.line.read(text, &mut self.record).map_err(|reason| self.no_record(line, &reason))?;
-        let found = self.record.len();
-        if found != self.fields.len() + 1 {
-            let values = if found == 1 { "value" } else { "values" };
-            return Err(self.no_record(line, &format!("it has {found} {values}")));
-        }
-        let mut values = self.record.iter();
-        let limit = values.next_back().unwrap_or_default();
-        let mut key = Vec::new();
-        self.writer.write(&mut key, values);
-        let quota = self.quota(line, limit)?;
-        if let Some(earlier) = self.lines.insert(key.clone().into(), line) {
-            let shown = KeyShape::new(self.fields.len()).show(&key);
-            return Err(Failure::refused(format!(
-                "{}: the key {} already has a quota from line {earlier}: expected one for each key",
-                place(self.input, line),
+fn quota(limit: &[u8], place: &str) -> Result<Quota, Failure> {
+    match str::from_utf8(limit) {
+        Ok(limit) if limit.len() <= LONGEST_LIMIT => parse_limit(limit, place),
+        unfit => {
+            let why = if unfit.is_ok() { "is too long" } else { "is not UTF-8" };
+            let shown = printable(limit);
+            Err(Failure::refused(format!(
+                "{place}: invalid limit `{}`, which {why}: expected a quota such as 100/s, 5/10s or \
+                 1000/h burst 50",
                 cut(&shown, SHOWN),
-            )));
-        }
-        self.quotas.push(KeyQuota { key: key.into(), quota, line });
-        Ok(())
-    }
-
-    fn quota(&self, line: u64, limit: &[u8]) -> Result<Quota, Failure> {
-        let place = place(self.input, line);
-        match str::from_utf8(limit) {
-            Ok(limit) if limit.len() <= LONGEST_LIMIT => parse_limit(limit, place),
-            unfit => {
-                let why = if unfit.is_ok() { "is too long" } else { "is not UTF-8" };
-                let shown = printable(limit);
-                Err(Failure::refused(format!(
-                    "{place}: invalid limit `{}`, which {why}: expected a quota such as 100/s, 5/10s or \
-                     1000/h burst 50",
-                    cut(&shown, SHOWN),
-                )))
-            }
+            )))
         }
     }
+}
 
-    /// Returns the error for a line that is not a valid record.
-    fn no_record(&self, line: u64, found: &str) -> Failure {
-        let place = place(self.input, line);
-        let fields = printable(self.fields.join("+").as_bytes());
-        let values = match self.fields.len() {
-            1 => "2 values, the key's and the limit".to_owned(),
-            fields => {
-                format!("{} values, one for each of the key's {fields} fields and the limit", fields + 1)
-            }
-        };
-        Failure::refused(format!(
-            "{place}: {found}; expected {values}, with commas between them and a value that has commas in double \
-             quotes (--key {fields})"
-        ))
-    }
+/// Returns the error for a line that is not a valid record.
+fn no_record(place: &str, found: &str, fields: &[String]) -> Failure {
+    let values = match fields.len() {
+        1 => "2 values, the key's and the limit".to_owned(),
+        fields => format!("{} values, one for each of the key's {fields} fields and the limit", fields + 1),
+    };
+    Failure::refused(format!(
+        "{place}: {found}; expected {values}, with commas between them and a value that has commas in double \
+         quotes (--key {})",
+        printable(fields.join("+").as_bytes())
+    ))
 }
 
 /// `--quotas quotas.csv:7`

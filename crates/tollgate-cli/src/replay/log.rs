@@ -7,7 +7,6 @@ pub(crate) mod json;
 pub(crate) mod key;
 mod layout;
 pub(crate) mod lines;
-pub(crate) mod parallel;
 pub(crate) mod path;
 pub(crate) mod record;
 pub(crate) mod request;

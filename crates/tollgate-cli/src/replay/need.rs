@@ -25,56 +25,35 @@ pub(crate) enum What {
 }
 
 impl Need {
-    /// Returns the facts that these limits need, or `None` if all of them count by fields of the
-    /// log and need nothing else. `file` contains the settings that are not arguments, and `parts`
-    /// contains the limits' parts. A fact needed by several limits is listed once, under the first
-    /// of them.
-    pub(crate) fn all(
-        limits: &ReplayLimits,
-        file: Option<&ConfigFile>,
-        parts: &[LimitPart],
-    ) -> Option<Vec<Self>> {
-        let settings = &limits.layer;
+    /// Returns the facts that all these limits need, or `None` if all of them count by fields of
+    /// the log and need nothing else. Each item consists of limits, the file that contains their
+    /// settings unless they are arguments, and the limits' parts. A fact needed by several limits
+    /// is listed once, under the first of them.
+    pub(crate) fn all(all: &[(&ReplayLimits, Option<&ConfigFile>, &[LimitPart])]) -> Option<Vec<Self>> {
         let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
         let mut needs: Vec<Self> = Vec::new();
-        let mut add = |of: &dyn Fn() -> String, what: What| {
-            if !needs.iter().any(|need| need.what == what) {
-                let of = of();
-                let of = match file {
-                    Some(file) => file.with_line(&of),
-                    None => of,
-                };
-                needs.push(Self { of, what });
+        for (limits, file, parts) in all {
+            let mut add = |of: &dyn Fn() -> String, what: What| {
+                if !needs.iter().any(|need| need.what == what) {
+                    let of = file.map_or_else(of, |file| file.with_line(&of()));
+                    needs.push(Self { of, what });
+                }
+            };
+            for limit in &limits.layer.limits {
+                for fact in program::facts(limit) {
+                    add(&|| named(&limit.name), What::Fact(fact));
+                }
             }
-        };
-        for limit in &settings.limits {
-            for fact in program::facts(limit) {
-                add(&|| named(&limit.name), What::Fact(fact));
+            for scope in &limits.layer.except {
+                let except = || format!("--except '{}'", printable(scope.to_string().as_bytes()));
+                program::facts_of_scope(scope).into_iter().for_each(|fact| add(&except, What::Fact(fact)));
             }
-        }
-        for scope in &settings.except {
-            for fact in program::facts_of_scope(scope) {
-                add(&|| format!("--except '{}'", printable(scope.to_string().as_bytes())), What::Fact(fact));
-            }
-        }
-        for part in parts.iter().filter(|part| has_places(part)) {
-            add(&|| named(&part.text_name), What::Duration);
-        }
-        (!needs.is_empty() || !limits.are_by_fields()).then_some(needs)
-    }
-
-    /// Returns the facts of both lists.
-    pub(crate) fn joined(one: Option<Vec<Self>>, other: Option<Vec<Self>>) -> Option<Vec<Self>> {
-        let (mut needs, others) = match (one, other) {
-            (Some(one), Some(other)) => (one, other),
-            (one, other) => return one.or(other),
-        };
-        for need in others {
-            if !needs.iter().any(|known| known.what == need.what) {
-                needs.push(need);
+            for part in parts.iter().filter(|part| has_places(part)) {
+                add(&|| named(&part.text_name), What::Duration);
             }
         }
-        Some(needs)
+        let are_by_fields = all.iter().all(|(limits, ..)| limits.are_by_fields());
+        (!needs.is_empty() || !are_by_fields).then_some(needs)
     }
 }
 

@@ -6,7 +6,6 @@ use tollgate::Quota;
 use tollgate_http::settings::{LayerSettings, LimitText};
 
 use super::engine::ReplayLimits;
-use super::html_settings::HtmlSettings;
 use super::input::Input;
 use crate::failure::Failure;
 #[cfg(feature = "proxy")]
@@ -31,10 +30,24 @@ impl ConfigFile {
     }
 }
 
+/// The logs to read, and what to read from them.
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    pub(crate) inputs: Vec<Input>,
+    /// What to read from each line.
+    pub wanted: Wanted,
+    /// If `None`, the format is recognised from the first lines of each log.
+    pub format: Option<Format>,
+    pub strict: bool,
+    /// The number of threads that parse lines, at least 1.
+    pub(crate) threads: usize,
+}
+
 /// The logs to replay, and the limits.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub(crate) inputs: Vec<Input>,
+    /// The key to read from each line is that of limits by fields.
+    pub log: LogSettings,
     pub(crate) limits: ReplayLimits,
     /// The file that contains settings of `limits`.
     pub(crate) file: Option<ConfigFile>,
@@ -47,21 +60,24 @@ pub struct Settings {
     /// The files of `--config` and `--against-config`, and the files that limits name. No output
     /// may overwrite these files.
     pub(crate) configs: Vec<Input>,
-    /// What to read from each line. The key is that of limits by fields.
-    pub wanted: Wanted,
-    /// If `None`, the format is recognised from the first lines of each log.
-    pub format: Option<Format>,
     /// If `None`, durations are in the format's unit, or in seconds if the format defines none.
     pub(crate) duration_unit: Option<TimeUnit>,
     pub sort: bool,
-    pub strict: bool,
     pub(crate) decisions: Option<PathBuf>,
-    /// The number of threads that parse lines, at least 1. A single thread judges the requests.
-    pub(crate) threads: usize,
     /// The number of keys to report for each limit, most frequently refused first.
     pub top: usize,
     /// The HTML page to write. It requires the feature `html`.
     pub(crate) html: Option<HtmlSettings>,
+}
+
+/// The HTML page to write.
+#[derive(Clone, Debug)]
+pub struct HtmlSettings {
+    pub path: PathBuf,
+    /// Whether clients are shown as hashes with a random key.
+    pub are_clients_hashed: bool,
+    /// The command that creates the page, quoted for a shell.
+    pub command: String,
 }
 
 /// The limits to compare [`Settings::limits`] with.
@@ -84,7 +100,6 @@ impl Settings {
     pub fn of_quota(quota: Quota, max_keys: usize, wanted: Wanted) -> Result<Self, Failure> {
         let limit = by_fields(&quota.to_string(), "--limit")?;
         Ok(Self {
-            inputs: vec![Input::Stdin],
             limits: ReplayLimits {
                 by_fields: [limit.name.clone()].into(),
                 layer: LayerSettings { limits: vec![limit], max_keys, ..LayerSettings::default() },
@@ -97,13 +112,10 @@ impl Settings {
             against: None,
             key_quotas: None,
             configs: Vec::new(),
-            wanted,
-            format: None,
+            log: LogSettings { inputs: vec![Input::Stdin], wanted, format: None, strict: false, threads: 1 },
             duration_unit: None,
             sort: false,
-            strict: false,
             decisions: None,
-            threads: 1,
             top: 10,
             html: None,
         })

@@ -1,25 +1,29 @@
-//! Finds the request in each line of a log: the key of limits by fields, and the parts of a request
-//! that limits with names read.
+//! Finds the request in each line of a log: the key of limits by fields, and the other values that
+//! the replay needs.
 
-use std::net::IpAddr;
-
-use super::columns::{Columns, Content};
+use super::columns::Columns;
 use super::log::formats::Format;
+use super::log::lines::{Line, MAX_LINE};
 use super::log::record::Records;
-use super::log::request::{Arrived, Reason, Record};
-use super::log::schema::Unopened;
+use super::log::request::{Arrived, Parsed, Reason, Record};
+use super::log::schema::{Unopened, Wanted};
 use super::need::Need;
-use super::reading::Source;
 use super::settings::Settings;
 
 /// The requests of one log.
 pub(crate) struct Requests {
     /// Reads the key of limits by fields, if there are any.
     key: Option<Records>,
-    /// Reads the facts that limits with names need, if there are any.
-    columns: Option<Box<Columns>>,
-    /// A buffer for the key.
-    buffer: Vec<u8>,
+    others: Others,
+}
+
+/// Reads the values in front of the key.
+enum Others {
+    None,
+    /// The facts that limits with names need.
+    Columns(Box<Columns>),
+    /// Fields that a line need not have.
+    Fields(Records),
 }
 
 impl Requests {
@@ -34,88 +38,123 @@ impl Requests {
         settings: &Settings,
         needs: Option<&[Need]>,
     ) -> Result<(Format, Self), Unopened> {
-        let (mut format, mut columns) = (settings.format, None);
+        let (mut format, mut others) = (settings.log.format, Others::None);
         if let Some(needs) = needs {
-            let opened = Columns::open(first, needs, settings)?;
-            (format, columns) = (Some(opened.0), Some(Box::new(opened.1)));
+            let (found, columns) = Columns::open(first, needs, settings)?;
+            (format, others) = (Some(found), Others::Columns(Box::new(columns)));
         }
-        let key = match settings.wanted.key.is_empty() {
+        let key = match settings.log.wanted.key.is_empty() {
             true => None,
-            false => Some(Records::open(first, format, &settings.wanted)?),
+            false => Some(Records::open(first, format, &settings.log.wanted)?),
         };
         let (of_key, key) = key.unzip();
         let format = of_key.or(format).ok_or_else(|| Unopened::NotARecord("it is of no format".into()))?;
-        Ok((format, Self { key, columns, buffer: Vec::new() }))
+        Ok((format, Self { key, others }))
     }
 
-    /// Returns whether the log is the JSON log of tollgate proxy, whose limits are recorded.
-    pub(crate) fn is_of_proxy(&self) -> bool {
-        self.columns.as_ref().is_some_and(|columns| columns.has_recorded_limits())
+    /// Opens a log with the `wanted` key, and with these `fields` in front of the key. If a line
+    /// lacks one of the fields, it has no values in front of the key.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the line is not a record, or if the log lacks a field of the key.
+    pub(crate) fn with_fields(
+        first: &[u8],
+        format: Option<Format>,
+        wanted: &Wanted,
+        fields: &[&str],
+    ) -> Result<(Format, Self), Unopened> {
+        let (format, key) = Records::open(first, format, wanted)?;
+        let fields = fields.iter().map(|&field| field.to_owned()).collect();
+        let others = Records::open(first, Some(format), &Wanted { key: fields, ..wanted.clone() });
+        let others = others.map_or(Others::None, |(_, records)| Others::Fields(records));
+        Ok((format, Self { key: Some(key), others }))
+    }
+
+    /// Returns the reader of the facts that limits with names need, if there are such limits.
+    pub(crate) fn columns(&self) -> Option<&Columns> {
+        match &self.others {
+            Others::Columns(columns) => Some(columns),
+            Others::None | Others::Fields(_) => None,
+        }
     }
 
     /// See [`Format::is_by_ends`].
     pub(crate) fn is_by_ends(&self) -> bool {
-        self.columns.as_ref().is_some_and(|columns| columns.is_by_ends())
-            || self.key.as_ref().is_some_and(Records::is_by_ends)
+        self.columns().is_some_and(Columns::is_by_ends) || self.key.as_ref().is_some_and(Records::is_by_ends)
     }
 
-    /// See [`Columns::guesses_preflights`].
-    pub(crate) fn guesses_preflights(&self) -> bool {
-        self.columns.as_ref().is_some_and(|columns| columns.guesses_preflights())
-    }
-
-    /// Sets the parts of `request` to the values of a line.
-    pub(crate) fn fill(&self, ip: Option<IpAddr>, values: &[u8], request: &mut http::Request<()>) {
-        if let Some(columns) = &self.columns {
-            columns.fill(ip, values, request);
+    /// Parses one line, and writes its values into `values`, which must be empty.
+    #[inline]
+    pub(crate) fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Parsed {
+        match text(line) {
+            Ok(text) => self.read(text, values).unwrap_or_else(Parsed::Bad),
+            Err(parsed) => parsed,
         }
     }
-}
 
-impl Source for Requests {
-    type Request = Content;
-
-    /// Reads a line twice if there are limits of both kinds. Both readers see every line, because a
+    /// Reads a line twice if it has a key and other values. Both readers see every line, because a
     /// line may be a part of another one.
     #[inline]
-    fn read(&mut self, text: &[u8], values: &mut Vec<u8>) -> Result<Option<Content>, Reason> {
-        let Self { key, columns, buffer } = self;
-        let Some(columns) = columns else {
-            let request = key.as_mut().map_or(Ok(None), |records| records.read(text, values))?;
-            return Ok(request.map(|Record { at, cost }| Content::Request(Arrived::new(at, cost))));
-        };
-        buffer.clear();
-        let of_key = key.as_mut().map(|records| records.read(text, buffer));
-        let content = columns.read(text, values)?;
-        let is_whole = of_key.transpose()?.is_none_or(|request| request.is_some());
-        Ok(content.filter(|_| is_whole).map(|content| match content {
-            Content::Request(arrived) => {
-                let key_start = values.len();
-                values.extend_from_slice(buffer);
-                Content::Request(Arrived { key_start, ..arrived })
+    fn read(&mut self, text: &[u8], values: &mut Vec<u8>) -> Result<Parsed, Reason> {
+        let found = match &mut self.others {
+            Others::None => None,
+            Others::Columns(columns) => Some(columns.read(text, values)),
+            Others::Fields(records) => {
+                if !matches!(records.read(text, values), Ok(Some(_))) {
+                    values.clear();
+                }
+                None
             }
-            Content::NoRequest => Content::NoRequest,
-        }))
+        };
+        let key_start = values.len();
+        let of_key = self.key.as_mut().map(|records| records.read(text, values));
+        Ok(match (found.transpose()?, of_key.transpose()?) {
+            (_, Some(None)) => Parsed::Header,
+            (Some(Parsed::Request(arrived)), _) => Parsed::Request(Arrived { key_start, ..arrived }),
+            (Some(found), _) => found,
+            (None, Some(Some(Record { at, cost }))) => {
+                Parsed::Request(Arrived { key_start, ..Arrived::new(at, cost) })
+            }
+            (None, None) => Parsed::Header,
+        })
     }
 
-    fn again(&self) -> Option<Self> {
+    /// Returns a reader of the same log for another thread, or `None` if lines in the log depend on
+    /// earlier lines.
+    pub(crate) fn again(&self) -> Option<Self> {
         let key = match &self.key {
             Some(key) => Some(key.again()?),
             None => None,
         };
-        let columns = match &self.columns {
-            Some(columns) => Some(Box::new(columns.again()?)),
-            None => None,
+        let others = match &self.others {
+            Others::None => Others::None,
+            Others::Columns(columns) => Others::Columns(Box::new(columns.again()?)),
+            Others::Fields(records) => Others::Fields(records.again()?),
         };
-        Some(Self { key, columns, buffer: Vec::new() })
+        Some(Self { key, others })
     }
 
-    fn incomplete(&self) -> usize {
-        let of_columns = || self.columns.as_ref().map_or(0, |columns| columns.incomplete());
+    /// Returns the number of split lines whose last part has not been read.
+    pub(crate) fn incomplete(&self) -> usize {
+        let of_columns = || self.columns().map_or(0, Columns::incomplete);
         self.key.as_ref().map_or_else(of_columns, Records::incomplete)
     }
 
-    fn missing(&self) -> &[u64] {
+    /// Returns, for each field of the key, the number of requests in which the field has no value.
+    pub(crate) fn missing(&self) -> &[u64] {
         self.key.as_ref().map_or(&[], Records::missing)
+    }
+}
+
+/// Returns the text of a line, or the result of parsing a line without text.
+#[inline]
+pub(crate) fn text<'l>(line: &Line<'l>) -> Result<&'l [u8], Parsed> {
+    match *line {
+        Line::Text(text) => {
+            let is_blank = text.first().is_none_or(u8::is_ascii_whitespace) && text.trim_ascii().is_empty();
+            if is_blank { Err(Parsed::Blank) } else { Ok(text) }
+        }
+        Line::TooLong => Err(Parsed::Bad(format!("it is longer than {MAX_LINE} bytes").into())),
     }
 }

@@ -40,7 +40,7 @@ use trace::Trace;
 /// Returns an error if an input cannot be read, if a log has no column for a required field, if no
 /// line parses, or if the file for the proxy cannot be written.
 pub fn suggest(settings: &SuggestSettings) -> Result<Suggestion, Failure> {
-    let length = input::check(&settings.inputs)?;
+    let length = input::check(&settings.log.inputs)?;
     let out = config::open(settings)?;
     let mut progress = Progress::new(length);
     let trace = Trace::read(settings, &mut progress)?;

@@ -10,6 +10,9 @@
 use std::collections::VecDeque;
 
 use serde::Serialize;
+use tollgate::Tick;
+
+pub(crate) const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The maximum number of stretches while the log is being read.
 const MAX_STRETCHES: u64 = 512;
@@ -31,9 +34,17 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.denied += other.denied;
+    pub(crate) fn total(self) -> u64 {
+        self.passed + self.denied
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, passes: bool) {
+        if passes {
+            self.passed += 1;
+        } else {
+            self.denied += 1;
+        }
     }
 }
 
@@ -47,29 +58,28 @@ pub(crate) struct Timeline {
     counts: VecDeque<Count>,
 }
 
-impl Timeline {
-    pub(crate) fn new() -> Self {
+impl Default for Timeline {
+    fn default() -> Self {
         Self { width: WIDTHS[0], first: 0, counts: VecDeque::new() }
     }
+}
 
+impl Timeline {
     /// Returns the width of a stretch in seconds.
     pub(crate) fn width(&self) -> u64 {
         self.width
     }
 
-    /// Counts one request in this second of Unix time.
+    /// Counts one request at this Unix time.
     #[inline]
-    pub(crate) fn count(&mut self, second: u64, passed: bool) {
+    pub(crate) fn count(&mut self, at: Tick, passes: bool) {
+        let second = at.as_nanos() / NANOS_PER_SECOND;
         let at = second / self.width;
         let count = match at.checked_sub(self.first).and_then(|at| usize::try_from(at).ok()) {
             Some(at) if at < self.counts.len() => &mut self.counts[at],
             _ => self.reach(second),
         };
-        if passed {
-            count.passed += 1;
-        } else {
-            count.denied += 1;
-        }
+        count.add(passes);
     }
 
     /// Extends the timeline to a second outside of its range.
@@ -110,7 +120,8 @@ impl Timeline {
                 merged.push_back(Count::default());
             }
             if let Some(last) = merged.back_mut() {
-                last.add(count);
+                last.passed += count.passed;
+                last.denied += count.denied;
             }
         }
         *self = Self { width, first, counts: merged };
@@ -140,15 +151,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn timeline(seconds: &[u64]) -> Timeline {
-        let mut timeline = Timeline::new();
+        let mut timeline = Timeline::default();
         for &second in seconds {
-            timeline.count(second, second % 3 != 0);
+            timeline.count(Tick::from_nanos(second * NANOS_PER_SECOND), second % 3 != 0);
         }
         timeline
-    }
-
-    fn total(count: Count) -> u64 {
-        count.passed + count.denied
     }
 
     #[test]
@@ -173,16 +180,16 @@ mod tests {
         let timeline = timeline(&[86_399, 86_400, 90_000]);
         assert_eq!(timeline.width(), 15);
         let first = timeline.stretches().next();
-        assert_eq!(first.map(|(at, count)| (at, total(count))), Some((86_385, 1)));
+        assert_eq!(first.map(|(at, count)| (at, count.total())), Some((86_385, 1)));
         let wide = timeline.at_most(4);
         assert_eq!(wide.width(), 1800);
-        let totals: Vec<_> = wide.stretches().map(|(at, count)| (at, total(count))).collect();
+        let totals: Vec<_> = wide.stretches().map(|(at, count)| (at, count.total())).collect();
         assert_eq!(totals, [(84_600, 1), (86_400, 1), (88_200, 0), (90_000, 1)][..]);
     }
 
     #[test]
     fn nothing_counted_is_an_empty_timeline() {
-        assert_eq!(Timeline::new().at_most(10).stretches().count(), 0);
+        assert_eq!(Timeline::default().at_most(10).stretches().count(), 0);
     }
 
     proptest! {
@@ -206,7 +213,7 @@ mod tests {
                 for (at, count) in shown.stretches() {
                     let inside = seconds.iter().filter(|&&second| (at..at + width).contains(&second));
                     let denied = inside.clone().filter(|&&second| second % 3 == 0).count() as u64;
-                    prop_assert_eq!(total(count), inside.count() as u64);
+                    prop_assert_eq!(count.total(), inside.count() as u64);
                     prop_assert_eq!(count.denied, denied);
                 }
             }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 pub(crate) const LOG: &str = "tests/data/access.log";
 
@@ -14,6 +14,16 @@ pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.arg("replay").args(args);
     command
+}
+
+/// Starts a replay whose standard input, output and error are pipes.
+pub(crate) fn started(args: &[&str]) -> Child {
+    command(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program was built")
 }
 
 /// Runs a replay with `input` as its standard input.
@@ -61,6 +71,24 @@ pub(crate) fn refusal(output: &Output) -> String {
     assert!(message.starts_with("tollgate: "), "{message}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");
     message
+}
+
+/// Returns the text report of a replay of this log.
+#[track_caller]
+pub(crate) fn text_of(args: &[&str], log: &(impl AsRef<[u8]> + ?Sized)) -> String {
+    text(&replay_stdin(args, log.as_ref()))
+}
+
+/// Returns the JSON report of a replay of this log.
+#[track_caller]
+pub(crate) fn json_of(args: &[&str], log: &(impl AsRef<[u8]> + ?Sized)) -> Value {
+    json(&replay_stdin(&[args, &["--format", "json"]].concat(), log.as_ref()))
+}
+
+/// Returns the error message of a replay of this log that the program must refuse.
+#[track_caller]
+pub(crate) fn refusal_of(args: &[&str], log: &(impl AsRef<[u8]> + ?Sized)) -> String {
+    refusal(&replay_stdin(args, log.as_ref()))
 }
 
 /// A row of `--decisions`.

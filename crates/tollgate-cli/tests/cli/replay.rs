@@ -6,12 +6,17 @@
 //! states its reason.
 
 use crate::program::{
-    LOG, command, decided, json, log, refusal, replay, replay_stdin, run_stdin, scratch, text,
+    LOG, decided, json, json_of, log, refusal, refusal_of, replay, replay_stdin, run_stdin, scratch, started,
+    text, text_of,
 };
 use serde_json::Value;
 use std::fs;
-use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::io::Write;
+#[cfg(unix)]
+use std::path::PathBuf;
+use std::process::Command;
+#[cfg(unix)]
+use std::thread::JoinHandle;
 use tollgate::Algorithm;
 use tollgate_http::program::path_key;
 use tollgate_testing::paths::{PATHS, RAW_PATHS};
@@ -56,7 +61,7 @@ fn fields(log: &str) -> Vec<Option<Fields<'_>>> {
 #[track_caller]
 fn decisions(args: &[&str], input: &str) -> Vec<String> {
     let args = [&LIMIT, args, &["--decisions", "-"]].concat();
-    let rows = text(&replay_stdin(&args, input.as_bytes()));
+    let rows = text_of(&args, &input);
     let mut rows = rows.lines().map(str::to_owned);
     assert_eq!(rows.next().as_deref(), Some("line,key,allowed,remaining,retry_after_ns,refused_by,outcome"));
     rows.collect()
@@ -69,7 +74,7 @@ fn without_lines(rows: &[String]) -> Vec<&str> {
 
 #[test]
 fn the_text_report_tells_who_was_denied_and_when() {
-    let report = text(&replay(&[&[LOG][..], &LIMIT].concat()));
+    let report = text_of(&[&[LOG][..], &LIMIT].concat(), "");
     for part in [
         "30/min burst 10, token-bucket, per ip",
         "323 requests of 19 keys, 2 lines unparsable",
@@ -96,16 +101,16 @@ fn the_text_report_tells_who_was_denied_and_when() {
 #[test]
 fn long_keys_do_not_widen_the_report() {
     let log = format!("{{\"time\":1,\"ip\":\"{}\"}}\n", "ä".repeat(200)).repeat(3);
-    let report = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
+    let report = text_of(&["--limit", "1/h"], &log);
     assert_eq!(report.matches("ä…").count(), 2, "the longest wait and the top row:\n{report}");
     assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
-    let whole = text(&replay_stdin(&["--limit", "1/h", "--format", "json"], log.as_bytes()));
+    let whole = text_of(&["--limit", "1/h", "--format", "json"], &log);
     assert!(whole.contains(&"ä".repeat(200)), "JSON has all of the key");
 }
 
 #[test]
 fn the_json_report_adds_up() {
-    let report = json(&replay(&[&[LOG, "--format", "json"][..], &LIMIT].concat()));
+    let report = json_of(&[&[LOG][..], &LIMIT].concat(), "");
     let log = &report["log"];
     assert_eq!((&log["lines"], &log["requests"]), (&325.into(), &323.into()));
     assert_eq!((&log["unparsable"], &report["limits"][0]["keys"]), (&2.into(), &19.into()));
@@ -136,7 +141,7 @@ fn two_runs_differ_in_nothing_but_the_run() {
         assert_eq!(first.to_string(), second.to_string());
         let args: Vec<_> = args.into_iter().filter(|arg| !matches!(*arg, "--format" | "json")).collect();
         let stable = || {
-            let report = text(&replay(&args));
+            let report = text_of(&args, "");
             report.split_once("This run").expect("the last section").0.to_owned()
         };
         assert_eq!(stable(), stable());
@@ -181,12 +186,12 @@ fn gzip_is_unpacked_from_files_and_standard_input() {
     let file = scratch("gzip").join("access.log");
     fs::write(&file, &packed).expect("the target directory can be written");
     let args = [&LIMIT[..], &["--decisions", "-"]].concat();
-    let from_stdin = text(&replay_stdin(&args, &packed));
-    let from_file = text(&replay(&[&args[..], &[&file.to_string_lossy()]].concat()));
+    let from_stdin = text_of(&args, &packed);
+    let from_file = text_of(&[&args[..], &[&file.to_string_lossy()]].concat(), "");
     for found in [from_stdin, from_file] {
         assert_eq!(found.trim_end().split_once('\n').map(|(_, rows)| rows), Some(&*expected));
     }
-    let cut_off = refusal(&replay_stdin(&args[..2], &packed[..packed.len() / 2]));
+    let cut_off = refusal_of(&args[..2], &packed[..packed.len() / 2]);
     assert!(cut_off.contains("standard input"), "{cut_off}");
 }
 
@@ -262,7 +267,7 @@ fn time_never_runs_backwards() {
     };
     let log = [("a", 10), ("a", 2), ("b", 3), ("a", 40)].map(|(ip, second)| line(ip, second)).concat();
     let args = ["--limit", "2/min burst 1", "--decisions", "-"];
-    let rows = text(&replay_stdin(&args, log.as_bytes()));
+    let rows = text_of(&args, &log);
     assert_eq!(
         rows.lines().skip(1).collect::<Vec<_>>(),
         [
@@ -272,7 +277,7 @@ fn time_never_runs_backwards() {
             "4,a,true,0,0,,"
         ]
     );
-    let report = json(&replay_stdin(&["--limit", "2/min", "--format", "json"], log.as_bytes()));
+    let report = json_of(&["--limit", "2/min"], &log);
     assert_eq!(report["log"]["stepped_back"], 1);
     assert_eq!(report["log"]["largest_step_ns"], 8_000_000_000_u64);
     assert_eq!(report["log"]["judged_later_than_stamped"], 2);
@@ -323,14 +328,14 @@ fn compare_shows_all_algorithms_and_windows_without_the_burst() {
     let named = ["--limit", "a=14/min by ip", "--limit", "b=3/10s burst 9 by ip+path"];
     for limits in [&LIMIT[..], &named] {
         let args = [&[LOG, "--sort", "--compare"][..], limits].concat();
-        let report = text(&replay(&args));
+        let report = text_of(&args, "");
         for part in ["\nAlgorithms side by side\n", "Windows and logs take no burst"] {
             assert!(report.contains(part), "{report}");
         }
         for line in report.lines() {
             assert!(line.chars().count() <= 80, "wider than a terminal: {line}");
         }
-        let compared = json(&replay(&[&args[..], &["--format", "json"]].concat()));
+        let compared = json_of(&args[..], "");
         let compared = compared["results"].as_array().expect("rows");
         assert_eq!(compared.len(), Algorithm::ALL.len());
         for (result, algorithm) in compared.iter().zip(Algorithm::ALL) {
@@ -351,12 +356,12 @@ fn compare_shows_all_algorithms_and_windows_without_the_burst() {
     // An algorithm that refuses a limit says why.
     for (limit, option) in [("1000000/s", "--limit: "), ("a=2000000/h by ip", "--limit 'a': ")] {
         let args = [LOG, "--compare", "--limit", limit];
-        let report = json(&replay(&[&args[..], &["--format", "json"]].concat()));
+        let report = json_of(&args[..], "");
         let results = report["results"].as_array().expect("rows").iter();
         let refused: Vec<_> = results.filter(|result| result["passed"].is_null()).collect();
         assert!(!refused.is_empty() && refused.len() < Algorithm::ALL.len(), "{report}");
         assert!(refused.iter().all(|it| it["refused"].to_string().contains(option)), "{refused:?}");
-        assert!(text(&replay(&args)).contains("refused:"));
+        assert!(text_of(&args, "").contains("refused:"));
     }
 }
 
@@ -364,7 +369,7 @@ fn compare_shows_all_algorithms_and_windows_without_the_burst() {
 fn decisions_go_to_a_file_and_name_the_logs_if_there_are_several() {
     let file = scratch("decisions").join("decisions.csv");
     let path = file.to_string_lossy();
-    let report = text(&replay(&[&[LOG, "--decisions", &path][..], &LIMIT].concat()));
+    let report = text_of(&[&[LOG, "--decisions", &path][..], &LIMIT].concat(), "");
     assert!(report.contains("This run"));
     let written = fs::read_to_string(&file).expect("the file was written");
     let rows: Vec<&str> = written.lines().collect();
@@ -372,7 +377,7 @@ fn decisions_go_to_a_file_and_name_the_logs_if_there_are_several() {
     assert_eq!(rows[1..], decisions(&[LOG], ""));
     assert!(rows.iter().all(|row| !row.starts_with("130,") && !row.starts_with("260,")));
 
-    text(&replay(&[&[LOG, LOG, "--decisions", &path][..], &LIMIT].concat()));
+    text_of(&[&[LOG, LOG, "--decisions", &path][..], &LIMIT].concat(), "");
     let written = fs::read_to_string(&file).expect("the file was written");
     assert_eq!(
         written.lines().next(),
@@ -383,7 +388,7 @@ fn decisions_go_to_a_file_and_name_the_logs_if_there_are_several() {
     let unwritable = scratch("decisions").join("no/such/directory.csv");
     let unwritable = unwritable.to_string_lossy();
     let args = [&[LOG, "--decisions", &unwritable][..], &LIMIT].concat();
-    assert!(refusal(&replay(&args)).contains("directory.csv"));
+    assert!(refusal_of(&args, "").contains("directory.csv"));
 }
 
 #[test]
@@ -443,28 +448,28 @@ fn few_places_change_no_decision_of_a_log_that_steps_back_while_there_is_one_fre
 
 #[test]
 fn strict_stops_at_the_first_bad_line() {
-    let message = refusal(&replay(&[&[LOG, "--strict"][..], &LIMIT].concat()));
+    let message = refusal_of(&[&[LOG, "--strict"][..], &LIMIT].concat(), "");
     assert_eq!(message, "tollgate: tests/data/access.log:130: as combined: the time has no ']' at its end\n");
     let good: String = log().lines().take(100).map(|line| format!("{line}\n")).collect();
-    text(&replay_stdin(&[&["--strict"][..], &LIMIT].concat(), good.as_bytes()));
+    text_of(&[&["--strict"][..], &LIMIT].concat(), &good);
 }
 
 #[test]
 fn an_unreadable_file_is_named_before_anything_is_read() {
-    let message = refusal(&replay(&[&[LOG, "no/such.log"][..], &LIMIT].concat()));
+    let message = refusal_of(&[&[LOG, "no/such.log"][..], &LIMIT].concat(), "");
     assert!(message.contains("no/such.log"), "{message}");
-    let message = refusal(&replay(&[&["tests/data"][..], &LIMIT].concat()));
+    let message = refusal_of(&[&["tests/data"][..], &LIMIT].concat(), "");
     assert!(message.contains("tests/data"), "{message}");
 }
 
 #[test]
 fn a_malformed_limit_is_pointed_at() {
-    let message = refusal(&replay(&[LOG, "--limit", "30/fortnight burst 10"]));
+    let message = refusal_of(&[LOG, "--limit", "30/fortnight burst 10"], "");
     let lines: Vec<&str> = message.lines().collect();
     assert!(lines[0].contains("allowed"), "{message}");
     assert_eq!(lines[lines.len() - 2..], ["  30/fortnight burst 10", "     ^"]);
     for limit in ["", "30", "30/", "many/s", "30/min burst", "-1/s", "1.5/s", "0/s", "1/0s", "\u{1b}/s"] {
-        refusal(&replay(&[LOG, &format!("--limit={limit}")]));
+        refusal_of(&[LOG, &format!("--limit={limit}")], "");
     }
 }
 
@@ -472,17 +477,25 @@ fn a_malformed_limit_is_pointed_at() {
 /// in the arguments, the limit is [`LIMIT`].
 type Refused<'r> = (&'r str, &'r [&'r str], &'r [&'r str]);
 
-const REFUSED: [Refused<'_>; 41] = [
+const REFUSED: [Refused<'_>; 49] = [
     // Fields.
     ("", &["--key", "ip+cookie"], &["'cookie'", "ip, ident, user"]),
     ("", &["--key", "ip+"], &["empty field"]),
+    ("", &["--key", ""], &["empty field"]),
+    ("", &["--key", "ip++path"], &["empty field"]),
+    ("", &["--key", "ip+path+ ip"], &["--key", "'ip' twice"]),
     ("", &["--key", "ip+path+ip"], &["--key", "'ip' twice"]),
-    ("", &["--fields", "time"], &["'time'"]),
+    ("", &["--fields", "time"], &["'time' is not a pair of names"]),
+    ("", &["--fields", "time="], &["'time=' is not a pair of names"]),
+    ("", &["--fields", "=ts"], &["'=ts' is not a pair of names"]),
+    ("", &["--fields", "time=ts,"], &["'' is not a pair of names"]),
+    ("", &["--fields", "ip=a, time=b,ip=c"], &["--fields names 'ip' twice"]),
     ("", &["--fields", "ip=addr"], &["combined"]),
     ("", &["--fields", "time=a,time=b"], &["--fields", "'time' twice"]),
     ("", &["--fields", "time=ts,user=who"], &["'user'", "time, bytes, ip"]),
-    ("when,addr\n1,a\n", &["--fields", "time=when"], &["'ip'", "addr"]),
-    ("{\"when\":1,\"addr\":\"a\"}\n", &["--fields", "time=when"], &["'ip'", "addr"]),
+    ("when,addr\n1,a\n", &["--fields", "time=when"], &["'ip'", "when, addr (--fields maps names: "]),
+    ("{\"when\":1,\"addr\":\"a\"}\n", &["--fields", "time=when"], &["'ip'", "addr, when (--fields maps"]),
+    ("time,ip\n1,a\n", &["--fields", "ip=a=b"], &["unknown field 'a=b'"]),
     ("when,addr\n1,a\n", &[], &["'time'", "when"]),
     ("{\"when\":1,\"addr\":\"a\"}\n", &[], &["'time'", "when"]),
     ("", &["--fields", "time=when"], &["unknown field 'when' for the time"]),
@@ -531,7 +544,7 @@ fn what_is_refused_is_named_with_its_reason() {
     for (log, args, parts) in REFUSED {
         let limit = if args.contains(&"--limit") { &[][..] } else { &LIMIT };
         let file = if log.is_empty() { &[LOG][..] } else { &[] };
-        let message = refusal(&replay_stdin(&[file, args, limit].concat(), log.as_bytes()));
+        let message = refusal_of(&[file, args, limit].concat(), &log);
         for part in parts {
             assert!(message.contains(part), "{part} is missing in the answer to {args:?}: {message}");
         }
@@ -555,16 +568,16 @@ fn arguments_that_contradict_each_other_are_refused() {
 #[test]
 fn an_empty_log_is_said_to_be_empty() {
     for input in ["", "\n\r\n  \n", "time,ip\n"] {
-        let report = text(&replay_stdin(&LIMIT, input.as_bytes()));
+        let report = text_of(&LIMIT, &input);
         assert!(report.contains("The log is empty"), "{report}");
-        let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), input.as_bytes()));
+        let report = json_of(&LIMIT, &input);
         assert_eq!(report["log"]["requests"], 0);
     }
 }
 
 #[test]
 fn a_log_of_which_no_line_parses_is_refused() {
-    let message = refusal(&replay_stdin(&LIMIT, b"one\ntwo\n\0\xff\xfe\n\x1b[2J\n5\n6\n"));
+    let message = refusal_of(&LIMIT, b"one\ntwo\n\0\xff\xfe\n\x1b[2J\n5\n6\n");
     assert!(message.contains("no line of the log parses; the first of 6:"), "{message}");
     assert!(message.contains("standard input:5:") && !message.contains("standard input:6:"));
     assert!(!message.contains('\u{1b}'));
@@ -573,7 +586,7 @@ fn a_log_of_which_no_line_parses_is_refused() {
 #[test]
 fn hostile_bytes_in_keys_do_not_reach_the_terminal() {
     let line = b"\x1b[2J\xff - - [03/Mar/2025:08:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(3);
-    let report = text(&replay_stdin(&["--limit", "1/h"], &line));
+    let report = text_of(&["--limit", "1/h"], &line);
     assert!(report.contains("\\u{1b}[2J\\xff"), "{report}");
     assert!(!report.contains('\u{1b}'));
 }
@@ -583,7 +596,7 @@ fn a_line_too_long_to_be_one_is_skipped() {
     let mut log = b"x".repeat(3 << 20);
     log.push(b'\n');
     log.extend(log_line());
-    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), &log));
+    let report = json_of(&LIMIT, &log);
     assert_eq!((&report["log"]["requests"], &report["log"]["unparsable"]), (&1.into(), &1.into()));
 }
 
@@ -594,12 +607,7 @@ fn log_line() -> Vec<u8> {
 #[test]
 fn whoever_stops_reading_ends_the_program_quietly() {
     for args in [&["--decisions", "-"][..], &[]] {
-        let mut child = command(&[&["--limit", "30/min"], args].concat())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program was built");
+        let mut child = started(&[&["--limit", "30/min"], args].concat());
         // The reader closes the pipe before the first row.
         drop(child.stdout.take());
         let mut stdin = child.stdin.take().expect("it is a pipe");
@@ -610,16 +618,14 @@ fn whoever_stops_reading_ends_the_program_quietly() {
             }
         }
         drop(stdin);
-        let mut complaint = String::new();
-        child.stderr.take().expect("a pipe").read_to_string(&mut complaint).expect("UTF-8");
-        assert!(child.wait().expect("it ends").success());
-        assert_eq!(complaint, "");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 }
 
 #[test]
 fn help_and_version_are_there() {
-    let help = text(&replay(&["--help"]));
+    let help = text_of(&["--help"], "");
     for part in [
         "Examples:",
         "--limit",
@@ -648,13 +654,13 @@ fn a_real_log_is_replayed_where_there_is_one() {
     if fs::metadata(real).is_err() {
         return;
     }
-    let report = json(&replay(&[&[real, "--format", "json"][..], &LIMIT].concat()));
+    let report = json_of(&[&[real][..], &LIMIT].concat(), "");
     let log = &report["log"];
     assert_eq!((&log["lines"], &log["requests"]), (&10_000.into(), &10_000.into()));
     assert_eq!((&report["limits"][0]["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
     assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
     // One line's user agent is cut off, which matters only to a replay that needs the user agent.
-    let report = json(&replay(&[&[real, "--key", "user-agent", "--format", "json"][..], &LIMIT].concat()));
+    let report = json_of(&[&[real, "--key", "user-agent"][..], &LIMIT].concat(), "");
     assert_eq!(report["log"]["bad_lines"][0]["line"], 8_899);
 }
 
@@ -671,32 +677,36 @@ fn a_replay_that_fails_leaves_earlier_decisions_as_they_were() {
     fs::write(&broken, &packed[..packed.len() / 2]).expect("the target directory can be written");
     let broken = broken.to_string_lossy();
     for args in [&[LOG, "--key", "cookie"][..], &[LOG, "--strict"], &[&broken]] {
-        refusal(&replay(&[args, &["--decisions", &path], &LIMIT].concat()));
+        refusal_of(&[args, &["--decisions", &path], &LIMIT].concat(), "");
         assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier", "{args:?}");
     }
-    let message = refusal(&replay_stdin(&[&["--decisions", &path][..], &LIMIT].concat(), b"nonsense\n"));
+    let message = refusal_of(&[&["--decisions", &path][..], &LIMIT].concat(), b"nonsense\n");
     assert!(message.contains("no line of the log parses"), "{message}");
     assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier");
     let names: Vec<_> = fs::read_dir(&directory).expect("it is there").collect();
     assert_eq!(names.len(), 2, "nothing else was left behind: {names:?}");
-    text(&replay(&[&[LOG, "--decisions", &path][..], &LIMIT].concat()));
+    text_of(&[&[LOG, "--decisions", &path][..], &LIMIT].concat(), "");
     assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 324);
     assert_eq!(fs::read_dir(&directory).expect("it is there").count(), 2);
+}
+
+/// Creates a named pipe with a reader.
+#[cfg(unix)]
+fn pipe<T: Send + 'static>(test: &str, read: fn(PathBuf) -> T) -> (PathBuf, JoinHandle<T>) {
+    let fifo = scratch(test).join("decisions");
+    let _ = fs::remove_file(&fifo);
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+    let reader = fifo.clone();
+    (fifo, std::thread::spawn(move || read(reader)))
 }
 
 #[cfg(unix)]
 #[test]
 fn decisions_go_straight_to_what_is_no_regular_file() {
-    let fifo = scratch("fifo").join("decisions");
-    let _ = fs::remove_file(&fifo);
-    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
-    let reader = {
-        let fifo = fifo.clone();
-        std::thread::spawn(move || fs::read_to_string(fifo).expect("a pipe can be read"))
-    };
-    text(&replay(&[&[LOG, "--decisions", &fifo.to_string_lossy()][..], &LIMIT].concat()));
+    let (fifo, reader) = pipe("fifo", |fifo| fs::read_to_string(fifo).expect("a pipe can be read"));
+    text_of(&[&[LOG, "--decisions", &fifo.to_string_lossy()][..], &LIMIT].concat(), "");
     assert_eq!(reader.join().expect("reading does not panic").lines().count(), 324);
-    text(&replay(&[&[LOG, "--decisions", "/dev/null"][..], &LIMIT].concat()));
+    text_of(&[&[LOG, "--decisions", "/dev/null"][..], &LIMIT].concat(), "");
 
     // A link is followed: the linked file is replaced, and the link is kept.
     let directory = scratch("link_to_decisions");
@@ -704,7 +714,7 @@ fn decisions_go_straight_to_what_is_no_regular_file() {
     fs::write(&file, "earlier").expect("the target directory can be written");
     let _ = fs::remove_file(&link);
     std::os::unix::fs::symlink(&file, &link).expect("the target directory has links");
-    text(&replay(&[&[LOG, "--decisions", &link.to_string_lossy()][..], &LIMIT].concat()));
+    text_of(&[&[LOG, "--decisions", &link.to_string_lossy()][..], &LIMIT].concat(), "");
     assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 324);
     assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
 }
@@ -712,17 +722,12 @@ fn decisions_go_straight_to_what_is_no_regular_file() {
 #[cfg(unix)]
 #[test]
 fn a_reader_of_decisions_that_leaves_does_not_take_the_report_with_it() {
-    let fifo = scratch("reader_left").join("decisions");
-    let _ = fs::remove_file(&fifo);
-    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
-    let reader = {
-        let fifo = fifo.clone();
-        std::thread::spawn(move || drop(fs::File::open(fifo).expect("a pipe can be opened")))
-    };
+    let (fifo, reader) =
+        pipe("reader_left", |fifo| drop(fs::File::open(fifo).expect("a pipe can be opened")));
     let long = log().repeat(200);
     let path = fifo.to_string_lossy();
     let args = [&["--decisions", &path][..], &LIMIT].concat();
-    let message = refusal(&replay_stdin(&args, long.as_bytes()));
+    let message = refusal_of(&args, &long);
     assert!(message.contains("cannot write to") && message.contains("decisions"), "{message}");
     reader.join().expect("opening does not panic");
 }
@@ -741,20 +746,20 @@ fn what_a_log_says_in_messages_does_not_steer_the_terminal() {
     ];
     for (args, input) in runs {
         let args: Vec<&str> = args.iter().map(String::as_str).chain(LIMIT).collect();
-        let message = refusal(&replay_stdin(&args, input.as_bytes()));
+        let message = refusal_of(&args, &input);
         assert!(!message.contains('\u{1b}') && !message.contains('\u{202e}'), "{args:?}: {message:?}");
         assert!(message.chars().count() < 1000, "{message}");
         if input.contains("column9") {
             assert!(message.contains("and 31 more") && !message.contains("column30"), "{message}");
         }
     }
-    let message = refusal(&replay(&[&[&format!("no{evil}.log")[..]], &LIMIT[..]].concat()));
+    let message = refusal_of(&[&[&format!("no{evil}.log")[..]], &LIMIT[..]].concat(), "");
     assert!(message.contains("no\\u{1b}[2J\\u{202e}.log"), "{message:?}");
     let key = replay_stdin(&[&["--key", &format!("a{evil}")][..], &LIMIT].concat(), b"time,ip\n1,2\n");
     assert!(refusal(&key).contains("a\\u{1b}[2J\\u{202e}"));
     let header = format!("time,{evil}\n1,2\n");
     let args = ["--key", evil, "--log-format", "csv"];
-    let report = text(&replay_stdin(&[&args[..], &LIMIT].concat(), header.as_bytes()));
+    let report = text_of(&[&args[..], &LIMIT].concat(), &header);
     assert!(!report.contains('\u{1b}') && !report.contains('\u{202e}'), "{report:?}");
 }
 
@@ -769,22 +774,22 @@ fn a_disordered_log_is_given_its_size_and_a_plain_note() {
     // At two tokens per minute, a token refills in 30 s, which is less than the shift of 50 s.
     let log = [line_at("a", 60), line_at("a", 10), line_at("a", 40), line_at("b", 61)].concat();
     let args = ["--limit", "2/min burst 1"];
-    let report = text(&replay_stdin(&args, log.as_bytes()));
+    let report = text_of(&args, &log);
     let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["35 s later on average", "50 s at most", "disagree by up to 50 s", "--sort judges by stamp"]
     {
         assert!(flat.contains(part), "{part} is missing:\n{report}");
     }
-    let figures = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+    let figures = json_of(&args[..], &log);
     let figures = &figures["log"];
     assert_eq!(figures["judged_later_than_stamped"], 2);
     assert_eq!(figures["mean_shift_ns"], 35_000_000_000_u64);
     assert_eq!(figures["largest_shift_ns"], 50_000_000_000_u64);
     assert_eq!(figures["notes"].as_array().expect("notes").len(), 1);
-    let sorted = text(&replay_stdin(&[&args[..], &["--sort"]].concat(), log.as_bytes()));
+    let sorted = text_of(&[&args[..], &["--sort"]].concat(), &log);
     assert!(!sorted.contains("disagree"), "{sorted}");
     // A shift that is short for the limit needs no note.
-    let slow = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
+    let slow = text_of(&["--limit", "1/h"], &log);
     assert!(!slow.contains("disagree"), "{slow}");
 }
 
@@ -792,11 +797,11 @@ fn a_disordered_log_is_given_its_size_and_a_plain_note() {
 fn a_json_log_begins_with_the_first_record_that_has_the_fields() {
     let started = "{\"level\":\"info\",\"msg\":\"started\"}\n";
     let log = format!("{started}{{\"time\":1,\"ip\":\"a\"}}\n{started}{{\"time\":2,\"ip\":\"a\"}}\n");
-    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), log.as_bytes()));
+    let report = json_of(&LIMIT, &log);
     let log = &report["log"];
     assert_eq!((&log["requests"], &log["unparsable"]), (&2.into(), &2.into()));
     assert!(log["bad_lines"][0]["reason"].as_str().is_some_and(|reason| reason.contains("'time'")));
-    let message = refusal(&replay_stdin(&LIMIT, started.repeat(3).as_bytes()));
+    let message = refusal_of(&LIMIT, &started.repeat(3));
     assert!(message.contains("'time'") && message.contains("level, msg"), "{message}");
 }
 
@@ -812,7 +817,7 @@ fn logs_in_the_wrong_order_and_stamps_that_leap_are_noted() {
     let ip = |last: u64| format!("192.0.2.{last}");
     let leaping = line_at(&ip(1), 1) + &line_at(&ip(2), 2).replace("/2025", "/2035") + &line_at(&ip(1), 3);
     let flat = |args: &[&str], log: &str| {
-        let report = text(&replay_stdin(&[&["--limit", "1/h"], args].concat(), log.as_bytes()));
+        let report = text_of(&[&["--limit", "1/h"], args].concat(), &log);
         report.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     for (order, noted) in [([&*late, &*early], "20 s before"), ([&*early, &*late], "5 s before")] {
@@ -842,12 +847,12 @@ fn nested_json_fields_are_reached_by_dotted_names() {
     ]
     .join("\n");
     let args = ["--fields", "time=ts,ip=request.remote_ip", "--decisions", "-", "--limit", "1/h"];
-    let rows = text(&replay_stdin(&args, log.as_bytes()));
+    let rows = text_of(&args, &log);
     let keys: Vec<&str> = rows.lines().skip(1).filter_map(|row| row.split(',').nth(1)).collect();
     assert_eq!(keys, ["192.0.2.1", "192.0.2.1", "exact", "-"]);
     for (key, kind) in [("request", "an object"), ("request.headers.Agent", "an array")] {
         let args = ["--fields", "time=ts", "--key", key, "--limit", "1/h"];
-        let message = refusal(&replay_stdin(&args, log.lines().nth(1).unwrap_or_default().as_bytes()));
+        let message = refusal_of(&args, &log.lines().nth(1).unwrap_or_default());
         assert!(message.contains(kind) && message.contains(key), "{message}");
     }
 }
@@ -855,12 +860,12 @@ fn nested_json_fields_are_reached_by_dotted_names() {
 #[test]
 fn prose_and_fields_of_ones_own_do_not_hide_the_format() {
     let log = format!("Logs begin, as usual, here\n{}", log());
-    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), log.as_bytes()));
+    let report = json_of(&LIMIT, &log);
     assert_eq!(report["log"]["files"][0]["format"], "combined");
     assert_eq!((&report["log"]["requests"], &report["log"]["unparsable"]), (&323.into(), &3.into()));
 
     let timed = line_at("a", 1).replace(" 200 1\n", " 200 1 0.003 upstream\n").repeat(2);
-    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), timed.as_bytes()));
+    let report = json_of(&LIMIT, &timed);
     assert_eq!(report["log"]["files"][0]["format"], "common");
     assert_eq!(report["log"]["requests"], 2);
 
@@ -868,7 +873,7 @@ fn prose_and_fields_of_ones_own_do_not_hide_the_format() {
     let csv = "when,ip\n1,a\n";
     let mapped = [&["--fields", "time=when", "--format", "json"][..], &LIMIT].concat();
     assert_eq!(json(&replay_stdin(&mapped, csv.as_bytes()))["log"]["files"][0]["format"], "csv");
-    let message = refusal(&replay_stdin(&LIMIT, csv.as_bytes()));
+    let message = refusal_of(&LIMIT, &csv);
     assert!(message.contains("no column 'time'"), "{message}");
 }
 
@@ -876,19 +881,19 @@ fn prose_and_fields_of_ones_own_do_not_hide_the_format() {
 fn requests_without_the_field_of_the_key_are_counted() {
     let log = "{\"time\":1,\"user\":\"a\"}\n{\"time\":1}\n{\"time\":1,\"user\":null}\n";
     let args = [&["--key", "user"][..], &LIMIT].concat();
-    let report = text(&replay_stdin(&args, log.as_bytes()));
+    let report = text_of(&args, &log);
     assert!(report.contains("2 requests have no 'user'; they share one key."), "{report}");
-    let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+    let report = json_of(&args[..], &log);
     assert_eq!(report["log"]["missing_key_fields"], serde_json::json!([{"field": "user", "requests": 2}]));
-    assert!(!text(&replay(&[&[LOG][..], &LIMIT].concat())).contains("have no"));
-    let anonymous = text(&replay(&[&[LOG, "--key", "user+ip"][..], &LIMIT].concat()));
+    assert!(!text_of(&[&[LOG][..], &LIMIT].concat(), "").contains("have no"));
+    let anonymous = text_of(&[&[LOG, "--key", "user+ip"][..], &LIMIT].concat(), "");
     assert!(anonymous.contains("requests have no 'user'"), "{anonymous}");
 }
 
 #[test]
 fn the_json_report_counts_every_line_of_every_file() {
     let csv = "time,ip\n\n1,a\nx,b\n\n";
-    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), csv.as_bytes()));
+    let report = json_of(&LIMIT, &csv);
     let file = &report["log"]["files"][0];
     let counts = ["lines", "requests", "unparsable", "blank", "header"].map(|part| file[part].as_u64());
     assert_eq!(counts, [5, 1, 1, 2, 1].map(Some));
@@ -896,7 +901,7 @@ fn the_json_report_counts_every_line_of_every_file() {
 
 #[test]
 fn the_report_counts_one_thing_as_one() {
-    let report = text(&replay_stdin(&LIMIT, line_at("a", 1).as_bytes()));
+    let report = text_of(&LIMIT, &line_at("a", 1));
     assert!(report.contains("(common, 1 line)") && report.contains("1 request of 1 key,"), "{report}");
 }
 
@@ -1003,12 +1008,12 @@ fn holes_and_marks_of_a_log_are_part_of_no_key_in_any_format() {
         let whole = keys.iter().filter(|&&key| key == "192.0.2.1").count();
         assert_eq!(whole, 5, "{rows:?}");
         assert!(!rows.concat().contains("\\0") && !rows.concat().contains("feff"), "{rows:?}");
-        let report = json(&replay_stdin(&[&LIMIT[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let report = json_of(&LIMIT[..], &log);
         let notes = report["log"]["notes"].to_string();
         assert!(notes.contains("20,001 NUL bytes of standard input were skipped"), "{notes}");
     }
     let utf16: Vec<u8> = "\u{feff}time,ip\n1,a\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let message = refusal(&replay_stdin(&LIMIT, &utf16));
+    let message = refusal_of(&LIMIT, &utf16);
     assert!(message.contains("UTF-16") && message.contains("iconv"), "{message}");
 }
 
@@ -1025,7 +1030,7 @@ fn a_last_line_that_is_cut_off_is_a_bad_line_or_is_noted() {
     for (header, line, still_parses) in logs {
         let whole = format!("{header}{}", line.repeat(3));
         let report = |log: &str| {
-            let report = json(&replay_stdin(&[&LIMIT[..], &["--format", "json"]].concat(), log.as_bytes()));
+            let report = json_of(&LIMIT[..], &log);
             let count = |part: &str| report["log"][part].as_u64().expect("a count");
             (count("requests"), count("unparsable"), report["log"]["notes"].to_string())
         };
@@ -1064,8 +1069,7 @@ fn templates_make_one_key_of_many_paths() {
     let log: String = ["/users/1", "/users/2?x", "//users/%33", "/login", "/logout"].map(line).concat();
     let templates = ["--path-template", "/login", "--path-template", "/users/{id}"];
     let keys = |args: &[&str]| {
-        let report =
-            json(&replay_stdin(&[&LIMIT, args, &["--format", "json", "-"]].concat(), log.as_bytes()));
+        let report = json_of(&[&LIMIT, args, &["-"]].concat(), &log);
         report["limits"][0]["keys"].as_u64()
     };
     assert_eq!(keys(&["--key", "path"]), Some(5));
@@ -1074,7 +1078,7 @@ fn templates_make_one_key_of_many_paths() {
     for (key, count) in [(",/users/{id},", 3), (",/login,", 1), (",(other),", 1)] {
         assert_eq!(rows.iter().filter(|row| row.contains(key)).count(), count, "{key}: {rows:?}");
     }
-    let of = |args: &[&str]| refusal(&replay_stdin(&[&LIMIT, args].concat(), log.as_bytes()));
+    let of = |args: &[&str]| refusal_of(&[&LIMIT, args].concat(), &log);
     let unused = of(&["--path-template", "/a"]);
     assert!(
         unused.contains("--path-template `/a` would not be used: expected path among the fields"),
@@ -1132,11 +1136,11 @@ fn threads_change_nothing_in_decisions_and_report() {
         for run in runs {
             let with = |threads: &str| {
                 let args = [run, &["--threads", threads]].concat();
-                let mut report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log));
+                let mut report = json_of(&args[..], log);
                 report["run"].take();
                 let rows = match run.contains(&"--compare") {
                     true => String::new(),
-                    false => text(&replay_stdin(&[&args[..], &["--decisions", "-"]].concat(), log)),
+                    false => text_of(&[&args[..], &["--decisions", "-"]].concat(), log),
                 };
                 (report.to_string(), rows)
             };
@@ -1156,11 +1160,7 @@ fn a_replay_that_is_interrupted_leaves_no_file() {
     fs::write(&file, "earlier").expect("the target directory can be written");
     for threads in ["1", "2"] {
         let path = file.to_string_lossy();
-        let mut child = command(&[&["--threads", threads, "--decisions", &path][..], &LIMIT].concat())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("the program was built");
+        let mut child = started(&[&["--threads", threads, "--decisions", &path][..], &LIMIT].concat());
         let mut stdin = child.stdin.take().expect("it is a pipe");
         // The log does not fit into the pipe, so the program must have started to read when this
         // write returns.

@@ -1,8 +1,8 @@
 //! Tests that `tollgate replay --against` finds the same differences as two separate replays.
 
 #[cfg(feature = "proxy")]
-use crate::program::refusal;
-use crate::program::{LOG, decided, json, log, replay, replay_stdin, text};
+use crate::program::refusal_of;
+use crate::program::{LOG, decided, json_of, log, text_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn rows(report: &Value, list: &str, name: &str) -> BTreeMap<String, [u64; 2]> {
 }
 
 fn the_changes_are_those_of_two_replays(before: &[&str], after: &[&str], against: &[&str]) -> Value {
-    let report = json(&replay(&[&[LOG, "--format", "json"], after, against].concat()));
+    let report = json_of(&[&[LOG], after, against].concat(), "");
     let (same, clients, minutes) = changes(before, after);
     assert!(!clients.is_empty(), "limits that decide alike compare little");
     assert_eq!(report["changes"]["same"], same);
@@ -82,7 +82,7 @@ fn another_quota_changes_what_two_replays_decide_differently() {
         &sorted(["--limit", "20/min"], "sliding-log"),
         &["--against", "7/10s"],
     );
-    let alike = json(&replay(&[LOG, "--limit", "9/min", "--against", "9/min", "--format", "json"]));
+    let alike = json_of(&[LOG, "--limit", "9/min", "--against", "9/min"], "");
     assert_eq!((&alike["changes"]["same"], &alike["changes"]["clients_changed"]), (&323.into(), &0.into()));
 }
 
@@ -95,7 +95,7 @@ fn other_limits_change_what_two_replays_decide_differently() {
     let report = the_changes_are_those_of_two_replays(&before, &LIMITS, &["--against", before[1]]);
     let by_limit = rows(&report, "limits", "name");
     assert_eq!(by_limit.keys().collect::<Vec<_>>(), ["a", "logins"]);
-    let shown = text(&replay(&[&[LOG], &LIMITS[..], &["--against", before[1]]].concat()));
+    let shown = text_of(&[&[LOG], &LIMITS[..], &["--against", before[1]]].concat(), "");
     assert!(shown.contains("\nWhat changes against a=20/min burst 20 by ip\n"), "{shown}");
     assert!(shown.contains("\nChanges by the limit that refuses\n"), "{shown}");
 }
@@ -114,12 +114,12 @@ fn the_file_of_a_proxy_is_compared_with_all_its_settings() {
     let report = the_changes_are_those_of_two_replays(&before, &LIMITS, &["--against-config", path]);
     assert_eq!(report["changes"]["against"], path);
     // Both limits are read from files, as before a reload.
-    let alike = json(&replay(&[LOG, "--config", path, "--against-config", path, "--format", "json"]));
+    let alike = json_of(&[LOG, "--config", path, "--against-config", path], "");
     assert_eq!(
         (&alike["changes"]["newly_refused"], &alike["changes"]["newly_passed"]),
         (&0.into(), &0.into())
     );
-    let mixed = json(&replay(&[LOG, "--limit", "5/s", "--against-config", path, "--format", "json"]));
+    let mixed = json_of(&[LOG, "--limit", "5/s", "--against-config", path], "");
     assert_eq!(mixed["changes"]["against"], path);
 }
 
@@ -143,17 +143,15 @@ fn an_error_names_the_file_that_contains_the_limit() {
         (lacking, "old.toml:3: --limit 'b' needs the header `x-key`", "new.toml:3: --limit 'b' needs "),
         ("limit = 5\nlimit = 6\n", "old.toml:2: `limit = 6` is no setting", "new.toml:2: `limit = 6` is no "),
     ] {
-        let message =
-            refusal(&replay(&[LOG, "--config", &good, "--against-config", &file("old.toml", text)]));
+        let message = refusal_of(&[LOG, "--config", &good, "--against-config", &file("old.toml", text)], "");
         assert!(message.contains(old) && !message.contains("good.toml"), "{message}");
-        let message =
-            refusal(&replay(&[LOG, "--config", &file("new.toml", text), "--against-config", &good]));
+        let message = refusal_of(&[LOG, "--config", &file("new.toml", text), "--against-config", &good], "");
         assert!(message.contains(new) && !message.contains("good.toml"), "{message}");
     }
-    let message = refusal(&replay(&[LOG, "--config", &good, "--against", "b=9/s by header x-key"]));
+    let message = refusal_of(&[LOG, "--config", &good, "--against", "b=9/s by header x-key"], "");
     assert!(message.contains("--limit 'b' needs the header") && !message.contains(".toml"), "{message}");
     for option in ["--config", "--against-config"] {
-        let message = refusal(&replay(&[&[LOG, option, "/nowhere/a.toml"], &LIMITS[..]].concat()));
+        let message = refusal_of(&[&[LOG, option, "/nowhere/a.toml"], &LIMITS[..]].concat(), "");
         let part = format!("cannot read the file of {option}, /nowhere/a.toml: ");
         assert!(message.contains(&part), "{message}");
     }
@@ -163,6 +161,6 @@ fn an_error_names_the_file_that_contains_the_limit() {
 #[test]
 fn a_client_of_a_change_is_printable() {
     let log = b"time,ip\n1,\x1b[2J\n1,\x1b[2J\n";
-    let shown = text(&replay_stdin(&["--limit", "1/h", "--against", "9/h"], log));
+    let shown = text_of(&["--limit", "1/h", "--against", "9/h"], log);
     assert!(shown.contains("\\u{1b}[2J") && !shown.contains('\u{1b}'), "{shown}");
 }

@@ -2,7 +2,7 @@
 //! even if the lines are wrapped. The samples are in the form that each server documents. A client
 //! must not be able to keep its request out of a report.
 
-use crate::program::{LOG, cri, json, refusal, replay_stdin, text};
+use crate::program::{LOG, cri, json, json_of, refusal_of, replay_stdin, text_of};
 use proptest::prelude::*;
 use std::fs;
 use tollgate_cli::replay::progress::Progress;
@@ -181,9 +181,9 @@ fn sample(format: &str) -> &'static str {
 #[track_caller]
 fn keys(log: &[u8], key: &str, more: &[&str]) -> (String, Vec<String>) {
     let args = [&["--limit", "1/h", "--key", key][..], more].concat();
-    let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log));
+    let report = json_of(&args[..], log);
     let format = report["log"]["files"][0]["format"].as_str().unwrap_or_default().to_owned();
-    let rows = text(&replay_stdin(&[&args[..], &["--decisions", "-"]].concat(), log));
+    let rows = text_of(&[&args[..], &["--decisions", "-"]].concat(), log);
     let mut reader = csv::Reader::from_reader(rows.as_bytes());
     (format, reader.records().map(|row| row.expect("a row")[1].to_owned()).collect())
 }
@@ -229,7 +229,7 @@ fn limits_with_names_find_what_each_format_has() {
             "envoy" => "a=1/h by header x-forwarded-for else allow for GET /a",
             _ => "a=1/h by ip for GET /a",
         };
-        let report = json(&replay_stdin(&["--limit", limit, "--format", "json"], log.as_bytes()));
+        let report = json_of(&["--limit", limit], &log);
         assert_eq!(report["limits"][0]["classes"][0]["passed"], 1, "{log}: {report}");
     }
     let of = |format: &str| sample(format).as_bytes();
@@ -240,15 +240,15 @@ fn limits_with_names_find_what_each_format_has() {
         ("caddy", "a=1/h by header user-agent else allow"),
         ("vhost-combined", "a=1/h by ip for host a.example"),
     ] {
-        let report = json(&replay_stdin(&["--limit", limit, "--format", "json"], of(format)));
+        let report = json_of(&["--limit", limit], of(format));
         assert!(report["limits"][0]["classes"][0]["passed"].as_u64() >= Some(1), "{format}: {report}");
     }
-    let message = refusal(&replay_stdin(&["--limit", "a=1/h by header x-key"], of("haproxy")));
+    let message = refusal_of(&["--limit", "a=1/h by header x-key"], of("haproxy"));
     assert!(
         message.contains("--limit 'a' needs the header `x-key`") && message.contains("haproxy"),
         "{message}"
     );
-    let message = refusal(&replay_stdin(&["--limit", "1/h"], of("envoy")));
+    let message = refusal_of(&["--limit", "1/h"], of("envoy"));
     assert!(
         message.contains("unknown field 'ip': this envoy log has") && message.contains("forwarded"),
         "{message}"
@@ -287,7 +287,7 @@ fn lines_that_docker_kubernetes_or_syslog_wrapped_are_unwrapped() {
     // In a wrapped log, an unwrapped line is a bad line, for which the report states the reason.
     let (_, wrap) = wrappings()[1];
     let log = SAMPLES[0].1.lines().map(wrap).collect::<String>() + SAMPLES[0].1;
-    let report = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
+    let report = text_of(&["--limit", "1/h"], &log);
     assert!(
         flat(&report).contains("as common: it does not begin with a time, a stream and a tag of CRI"),
         "{report}"
@@ -310,11 +310,11 @@ fn the_json_log_of_the_proxy_is_recognised_in_every_wrapping() {
         1,00,false,0,3599000000000,a,denied\n2,01,true,0,0,,\n";
     for format in ["auto", "tollgate", "json"] {
         let args = [&args[..], &["--log-format", format]].concat();
-        assert_eq!(text(&replay_stdin(&args, log.as_bytes())), expected, "{format}");
+        assert_eq!(text_of(&args, &log), expected, "{format}");
     }
     for (name, wrap) in wrappings() {
         let wrapped: String = log.lines().map(wrap).collect();
-        assert_eq!(text(&replay_stdin(&args, wrapped.as_bytes())), expected, "{name}: {wrapped}");
+        assert_eq!(text_of(&args, &wrapped), expected, "{name}: {wrapped}");
     }
 }
 
@@ -343,10 +343,7 @@ fn parts_of_a_long_line_are_joined() {
         (docker(&short) + &docker(&line), 0),
         (cri(&short) + error + &mixed, 3),
     ] {
-        let report = json(&replay_stdin(
-            &["--limit", "1/h", "--key", "user-agent", "--format", "json"],
-            log.as_bytes(),
-        ));
+        let report = json_of(&["--limit", "1/h", "--key", "user-agent"], &log);
         let count = |name: &str| report["log"][name].as_u64().expect("a count");
         assert_eq!((count("requests"), count("unparsable")), (2, bad), "{report}");
         assert_eq!(report["limits"][0]["keys"], 2, "{report}");
@@ -366,7 +363,7 @@ fn a_client_that_writes_a_time_into_a_long_line_is_counted() {
         let line =
             format!("192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"{agent}\"");
         let log = first.clone() + &cri(&line);
-        let report = json(&replay_stdin(&["--limit", "1/h", "--format", "json"], log.as_bytes()));
+        let report = json_of(&["--limit", "1/h"], &log);
         assert_eq!(report["log"]["requests"], 2, "{shift} {report}");
         assert_eq!(report["log"]["unparsable"], 0, "{shift}");
     }
@@ -415,7 +412,7 @@ fn a_split_line_whose_rest_is_missing_is_a_bad_line() {
         }
     }
     let log = cri(&format!("{clf}x\"")) + &part_of(clf);
-    let report = json(&replay_stdin(&["--limit", "9/h", "--format", "json"], log.as_bytes()));
+    let report = json_of(&["--limit", "9/h"], &log);
     let file = &report["log"]["files"][0];
     assert_eq!((&file["header"], &file["unparsable"]), (&0.into(), &1.into()), "{report}");
 }
@@ -458,13 +455,13 @@ fn a_list_of_addresses_counts_as_it_is_or_by_the_hops_that_are_trusted() {
 fn a_log_that_cannot_be_read_says_what_would_help() {
     let combined = SAMPLES[1].1;
     let compose: String = combined.lines().map(|line| format!("web-1  | {line}\n")).collect();
-    let message = refusal(&replay_stdin(&["--limit", "1/h"], compose.as_bytes()));
+    let message = refusal_of(&["--limit", "1/h"], &compose);
     assert!(
         message.contains("behind its first 3 words it is combined: unwrap its lines, as with sed"),
         "{message}"
     );
     let journal = "{\"__REALTIME_TIMESTAMP\":\"1\",\"MESSAGE\":\"192.0.2.17 - -\"}\n";
-    let message = refusal(&replay_stdin(&["--limit", "1/h"], journal.as_bytes()));
+    let message = refusal_of(&["--limit", "1/h"], &journal);
     assert!(message.contains("journalctl -o cat"), "{message}");
     let packed: [(&[u8], &str); 4] = [
         (b"\x28\xb5\x2f\xfdrest", "pipe it through zstd, as in zstd -dc"),
@@ -473,13 +470,11 @@ fn a_log_that_cannot_be_read_says_what_would_help() {
         (b"PK\x03\x04rest", "funzip"),
     ];
     for (log, part) in packed {
-        let message = refusal(&replay_stdin(&["--limit", "1/h"], log));
+        let message = refusal_of(&["--limit", "1/h"], log);
         assert!(message.contains(part), "{message}");
     }
-    let report = text(&replay_stdin(
-        &["--limit", "1/h", "--key", "user-agent"],
-        format!("{combined}{}", &combined[..90]).as_bytes(),
-    ));
+    let report =
+        text_of(&["--limit", "1/h", "--key", "user-agent"], &format!("{combined}{}", &combined[..90]));
     assert!(
         flat(&report).contains("standard input:3: as combined: its referer is not in quotes to its end"),
         "{report}"
@@ -708,7 +703,7 @@ fn a_request_line_in_a_field_is_split_as_in_a_text_log() {
     for log in [json_log, format!("time,ip,request\n{csv}")] {
         let keys = |fields: &str, key: &str| -> Vec<String> {
             let args = ["--limit", "9/h", "--key", key, "--fields", fields, "--decisions", "-"];
-            let rows = text(&replay_stdin(&args, log.as_bytes()));
+            let rows = text_of(&args, &log);
             rows.lines().skip(1).map(|row| row.split(',').nth(1).unwrap_or_default().to_owned()).collect()
         };
         let paths = keys("path=request", "path");
@@ -733,7 +728,7 @@ fn a_carriage_return_alone_ends_lines_where_no_line_feed_does() {
     let log = lf.replace('\n', "\r");
     let decisions = |log: &str, threads: &str| {
         let args = ["--limit", "30/min burst 10", "--threads", threads, "--decisions", "-"];
-        text(&replay_stdin(&args, log.as_bytes()))
+        text_of(&args, &log)
     };
     assert_eq!(decisions(&log, "1"), decisions(&lf, "1"));
     // This log is longer than a line may be, and long enough for several threads.

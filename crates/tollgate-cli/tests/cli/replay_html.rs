@@ -1,13 +1,13 @@
 //! Tests `tollgate replay --html`, which writes a single page. The page loads nothing, and no text
 //! in a log becomes markup.
 
-use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
+use crate::program::{LOG, json, log, refusal_of, replay, scratch, started, text_of};
 use html5gum::{Token, Tokenizer};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::Stdio;
 
 /// The elements that the page may contain. None of them loads, runs or links to anything.
 const ELEMENTS: &str = "b body caption code div footer h1 h2 head header html li line main meta p path pre rect \
@@ -75,13 +75,26 @@ fn parsed(page: &str) -> Parsed {
     parsed
 }
 
+/// Replays a log with a page. Returns the printed report and the page.
+#[track_caller]
+fn with_page(test: &str, args: &[&str], log: &str) -> (String, String) {
+    let path = page(test);
+    let html = path.to_str().expect("UTF-8");
+    let report = text_of(&[args, &["--html", html]].concat(), log);
+    (report, fs::read_to_string(html).expect("it was written"))
+}
+
+/// Returns the text of the page of a replay.
+#[track_caller]
+fn text_of_page(test: &str, args: &[&str], log: &str) -> String {
+    parsed(&with_page(test, args, log).1).text
+}
+
 #[test]
 fn the_page_has_the_figures_of_the_report() {
-    let path = page("figures");
-    let path = path.to_str().expect("UTF-8");
-    let limit = ["--limit", "30/min burst 10", "--format", "json"];
-    let report = json(&replay(&[&[LOG][..], &limit, &["--html", path]].concat()));
-    let html = fs::read_to_string(path).expect("it was written");
+    let args = [LOG, "--limit", "30/min burst 10", "--format", "json"];
+    let (report, html) = with_page("figures", &args, "");
+    let report: Value = serde_json::from_str(&report).expect("the report is JSON");
     let page = parsed(&html);
     let result = &report["results"][0];
     assert_eq!((&result["passed"], &result["denied"]), (&250.into(), &73.into()));
@@ -100,7 +113,7 @@ fn the_page_has_the_figures_of_the_report() {
         assert!(page.text.contains(part), "{part} is not in {}", page.text);
     }
     // The other algorithms have the figures of a comparison.
-    let compared = json(&replay(&[&[LOG, "--compare"][..], &limit].concat()));
+    let compared = json(&replay(&[&args[..], &["--compare"]].concat()));
     for outcome in compared["results"].as_array().expect("results") {
         let row = format!("{}{} (", outcome["algorithm"].as_str().expect("a name"), outcome["denied"]);
         assert!(page.text.contains(&row), "{row} is not in {}", page.text);
@@ -111,11 +124,9 @@ fn the_page_has_the_figures_of_the_report() {
 
 #[test]
 fn the_shares_of_a_page_are_those_of_the_text_report() {
-    let path = page("shares");
-    let html = path.to_str().expect("UTF-8");
     let log = "192.0.2.1 - - [03/Mar/2025:08:00:28 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(16);
-    let shown = text(&replay_stdin(&["--limit", "15/s", "--html", html], log.as_bytes()));
-    let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+    let (shown, html) = with_page("shares", &["--limit", "15/s"], &log);
+    let page = parsed(&html).text;
     for (part, tile) in [("93.8 %", "93.8 %15 requests passed"), ("6.2 %", "6.2 %1 request denied")] {
         assert!(shown.contains(part) && page.contains(tile), "no {tile} in {shown} or {page}");
     }
@@ -123,8 +134,6 @@ fn the_shares_of_a_page_are_those_of_the_text_report() {
 
 #[test]
 fn a_wait_is_never_only_if_a_request_costs_too_much() {
-    let path = page("waits");
-    let html = path.to_str().expect("UTF-8");
     let held = "time,ip,bytes,took\n1,192.0.2.1,9,100\n2,192.0.2.1,9,1\n2,192.0.2.2,9,1\n";
     let in_flight = ["--limit", "a=1 at once by ip", "--fields", "duration=took"];
     for (args, part, other) in [
@@ -132,8 +141,7 @@ fn a_wait_is_never_only_if_a_request_costs_too_much() {
         (&["--limit", "5/min", "--max-keys", "1"], "not told1100 %", "never"),
         (&["--limit", "5/min", "--cost", "bytes"], "never3100 %", "not told"),
     ] {
-        text(&replay_stdin(&[args, &["--html", html]].concat(), held.as_bytes()));
-        let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+        let page = text_of_page("waits", args, held);
         let waits = page.split("How long they would have waited").nth(1).unwrap_or_default();
         let waits = waits.split("How this was made").next().unwrap_or_default();
         assert!(waits.contains(part) && !waits.contains(other), "{args:?}: {waits}");
@@ -143,12 +151,9 @@ fn a_wait_is_never_only_if_a_request_costs_too_much() {
 #[test]
 fn a_comparison_has_the_same_table_of_algorithms() {
     let table = |name: &str, args: &[&str]| {
-        let path = page(name);
-        text(&replay(&[&[LOG, "--limit", "30/min", "--html", path.to_str().expect("UTF-8")], args].concat()));
-        let html = fs::read_to_string(path).expect("it was written");
-        html.split("Algorithms compared")
-            .nth(1)
-            .and_then(|rest| rest.split("</section>").next().map(str::to_owned))
+        let (_, html) = with_page(name, &[&[LOG, "--limit", "30/min"], args].concat(), "");
+        let table = html.split("Algorithms compared").nth(1).and_then(|rest| rest.split("</section>").next());
+        table.map(str::to_owned)
     };
     let one = table("one", &[]);
     assert!(one.is_some());
@@ -161,11 +166,8 @@ fn a_comparison_has_the_same_table_of_algorithms() {
 #[test]
 fn the_page_shows_what_a_change_would_do() {
     for (hashed, is_named) in [(&[][..], true), (&["--hash-clients"], false)] {
-        let path = page("changes");
-        let html = path.to_str().expect("UTF-8");
-        let args = [LOG, "--limit", "30/min burst 10", "--against", "20/min burst 20", "--html", html];
-        text(&replay(&[&args, hashed].concat()));
-        let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+        let args = [LOG, "--limit", "30/min burst 10", "--against", "20/min burst 20"];
+        let page = text_of_page("changes", &[&args, hashed].concat(), "");
         let part = "Against 20/min burst 20, 58 decisions of 323 differ: 29 would be newly denied";
         assert!(page.contains(part), "{page}");
         assert_eq!(page.contains("203.0.113.662029"), is_named, "{page}");
@@ -174,12 +176,11 @@ fn the_page_shows_what_a_change_would_do() {
 
 #[test]
 fn the_page_of_limits_with_names_has_the_figures_of_their_report() {
-    let path = page("limits");
-    let html = path.to_str().expect("UTF-8");
     let limits = ["--limit", "per-ip=30/min burst 10 by ip", "--limit", "logins=5/min by ip for POST /login"];
     let more = ["--limit", "try=10/min by ip", "--shadow", "try", "--against", "per-ip=20/min by ip"];
-    let shown = text(&replay(&[&[LOG, "--html", html][..], &limits, &more].concat()));
-    let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+    let args = [&[LOG][..], &limits, &more].concat();
+    let (shown, html) = with_page("limits", &args, "");
+    let page = parsed(&html).text;
     assert!(shown.contains("denied                    125    38.9 %"), "{shown}");
     for part in [
         "What 3 limits would have done",
@@ -194,8 +195,7 @@ fn the_page_of_limits_with_names_has_the_figures_of_their_report() {
     ] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
-    text(&replay(&[&[LOG, "--html", html, "--hash-clients"][..], &limits, &more].concat()));
-    let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+    let page = text_of_page("limits", &[&args[..], &["--hash-clients"]].concat(), "");
     assert!(!page.contains("203.0.113.66") && !page.contains("2001:db8"), "{page}");
 }
 
@@ -231,12 +231,7 @@ fn no_text_of_a_log_becomes_an_element_or_an_attribute() {
     let named = ["--limit", "a=2/min by path", "--limit", "<b>=1/min by header user-agent"];
     let named = [&named[..], &["--against", "a=1/min by path"]].concat();
     for limits in by_fields.into_iter().chain([named]) {
-        let tags = |name: &str, texts: &[&str]| {
-            let path = page(name);
-            let args = [&limits[..], &["--html", path.to_str().expect("UTF-8")]].concat();
-            text(&replay_stdin(&args, log_with(texts).as_bytes()));
-            parsed(&fs::read_to_string(path).expect("it was written"))
-        };
+        let tags = |name: &str, texts: &[&str]| parsed(&with_page(name, &limits, &log_with(texts)).1);
         let (hostile, plain) = (tags("hostile", &HOSTILE), tags("plain", &harmless));
         assert_eq!(hostile.tags, plain.tags, "{limits:?}");
         assert!(hostile.text.contains("alert(1)"), "{limits:?}: {}", hostile.text);
@@ -249,12 +244,10 @@ fn names_of_files_and_fields_and_bad_lines_are_text_too() {
     let odd = scratch("replay_html").join("<b onclick=alert(1)>&.csv");
     let field = "<i>user</i>";
     fs::write(&odd, format!("time,{field}\n1,a\n1,\n<script>,a\n1,\"<script>alert(2)\n")).expect("a file");
-    let path = page("names");
-    let [odd, html] = [&odd, &path].map(|path| path.to_str().expect("UTF-8"));
-    text(&replay(&[odd, "--log-format", "csv", "--limit", "1/min", "--key", field, "--html", html]));
-    let page = parsed(&fs::read_to_string(html).expect("it was written"));
+    let odd = odd.to_str().expect("UTF-8");
+    let page = text_of_page("names", &[odd, "--log-format", "csv", "--limit", "1/min", "--key", field], "");
     for part in ["<b onclick=alert(1)>&.csv", "1/min per <i>user</i>", "without a value of '<i>user</i>'"] {
-        assert!(page.text.contains(part), "{part} is not in {}", page.text);
+        assert!(page.contains(part), "{part} is not in {page}");
     }
 }
 
@@ -265,11 +258,8 @@ fn the_page_is_small_whatever_the_log() {
         let path = format!("/{client}{}", "'".repeat(1500));
         log.push_str(&format!("{},{path}\n{},{path}\n", client * 7, client * 7));
     }
-    let path = page("large");
-    let html = path.to_str().expect("UTF-8");
-    let args = ["--limit", "1/min", "--key", "path", "--top", "100000", "--html", html, "--compare"];
-    text(&replay_stdin(&args, log.as_bytes()));
-    let page = fs::read_to_string(&path).expect("it was written");
+    let args = ["--limit", "1/min", "--key", "path", "--top", "100000", "--compare"];
+    let (_, page) = with_page("large", &args, &log);
     parsed(&page);
     assert!(page.len() < 1 << 20, "{} bytes", page.len());
 }
@@ -277,10 +267,8 @@ fn the_page_is_small_whatever_the_log() {
 #[test]
 fn hashed_clients_are_named_nowhere_and_differently_in_each_page() {
     let names = |name: &str| {
-        let path = page(name);
-        let html = path.to_str().expect("UTF-8");
-        text(&replay(&[LOG, "--limit", "30/min burst 10", "--html", html, "--hash-clients"]));
-        let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+        let page = text_of_page(name, &[LOG, "--limit", "30/min burst 10", "--hash-clients"], "");
+        assert!(page.contains("Clients are shown by hashes"), "{page}");
         for address in ["203.0.113.66", "2001:db8", "198.51.100.7"] {
             assert!(!page.contains(address), "{address} is in {page}");
         }
@@ -297,11 +285,8 @@ fn an_empty_log_and_one_without_a_denial_have_pages() {
     for (name, log, part) in
         [("empty", String::new(), "The log is empty"), ("passed", log_with(&["a"]), "Nobody.")]
     {
-        let path = page(name);
-        let html = path.to_str().expect("UTF-8");
-        text(&replay_stdin(&["--limit", "5/s", "--html", html], log.as_bytes()));
-        let page = parsed(&fs::read_to_string(html).expect("it was written"));
-        assert!(page.text.contains(part), "{}", page.text);
+        let page = text_of_page(name, &["--limit", "5/s"], &log);
+        assert!(page.contains(part), "{page}");
     }
 }
 
@@ -311,12 +296,7 @@ fn a_reader_of_decisions_that_leaves_does_not_take_the_page_with_it() {
     let html = path.to_str().expect("UTF-8");
     let long = log().repeat(50);
     let _ = fs::remove_file(&path);
-    let mut child = command(&["--limit", "30/min", "--decisions", "-", "--html", html])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program was built");
+    let mut child = started(&["--limit", "30/min", "--decisions", "-", "--html", html]);
     drop(child.stdout.take());
     child.stdin.take().expect("it is a pipe").write_all(long.as_bytes()).expect("all is read");
     let output = child.wait_with_output().expect("it ends");
@@ -337,21 +317,21 @@ fn a_page_that_cannot_be_is_refused_and_an_earlier_one_stays() {
         ),
         (&["--limit", "5/s", "--html", "no/such/folder/x.html"], "cannot write to no/such/folder/x.html"),
     ] {
-        let message = refusal(&replay(&[&[LOG], args].concat()));
+        let message = refusal_of(&[&[LOG], args].concat(), "");
         assert!(message.contains(part), "{args:?}: {message}");
     }
     let quotas = page("quotas");
     fs::write(&quotas, "192.0.2.1,1/min\n").expect("a file");
     let quotas = quotas.to_str().expect("UTF-8");
-    let message = refusal(&replay(&[LOG, "--limit", "5/s", "--quotas", quotas, "--html", quotas]));
+    let message = refusal_of(&[LOG, "--limit", "5/s", "--quotas", quotas, "--html", quotas], "");
     assert!(message.contains("--html would overwrite"), "{message}");
     let [path, link] = [page("stays"), page("link")];
     fs::write(&path, "earlier").expect("a file");
     let _ = fs::remove_file(&link);
     fs::hard_link(&path, &link).expect("the target directory has links");
     let [html, decisions] = [&path, &link].map(|path| path.to_str().expect("UTF-8"));
-    let message = refusal(&replay(&[LOG, "--limit", "5/s", "--html", html, "--decisions", decisions]));
+    let message = refusal_of(&[LOG, "--limit", "5/s", "--html", html, "--decisions", decisions], "");
     assert!(message.contains("--html and --decisions name the same file"), "{message}");
-    refusal(&replay(&[LOG, "--limit", "5/s", "--strict", "--html", html]));
+    refusal_of(&[LOG, "--limit", "5/s", "--strict", "--html", html], "");
     assert_eq!(fs::read_to_string(&path).expect("it is there"), "earlier");
 }

@@ -1,8 +1,7 @@
 //! Tests `tollgate replay` with named limits: the decisions, and the logs and limits that the
 //! program refuses.
 
-use crate::program::{LOG, cri, decided, json, log, refusal, replay, replay_stdin, text};
-use serde_json::Value;
+use crate::program::{LOG, cri, decided, json_of, log, refusal_of, text_of};
 use tollgate_testing::paths::PATHS;
 
 /// Returns the name of the limit that refused each line of a log, or an empty string for a line
@@ -41,13 +40,13 @@ fn a_penalty_refuses_a_key_for_its_time() {
             rows.collect::<Vec<_>>(),
             [("", 0), ("", 0), ("denied", 300), ("paused", 1), ("", 0), ("", 0)]
         );
-        let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let report = json_of(&args[..], &log);
         let counts = &report["limits"][0]["classes"][0];
         assert_eq!((&counts["denied"], &counts["paused"]), (&1.into(), &1.into()), "{counts}");
         // A client that waits as it is told is denied once.
         let compliant = &report["results"][0]["compliant"];
         assert_eq!((&compliant["denied"], &compliant["withheld"]), (&1.into(), &1.into()), "{compliant}");
-        let shown = text(&replay_stdin(&args, log.as_bytes()));
+        let shown = text_of(&args, &log);
         assert!(shown.contains("1 denied, 1 refused during a penalty"), "{shown}");
     }
 }
@@ -65,21 +64,21 @@ fn a_query_parameter_is_found_where_the_log_has_the_whole_target() {
     let log = "time,target\n1,/a?key=x\n1,/b?key=x\n1,/a?key=y\n1,/a\n";
     let args = ["--limit", "a=1/h by query key else allow"];
     assert_eq!(refused_by(&[&args[..], &["--fields", "uri=target"]].concat(), log), ["", "a", "", ""]);
-    let message = refusal(&replay_stdin(&args, log.as_bytes()));
+    let message = refusal_of(&args, &log);
     assert!(message.contains("unknown field 'uri'"), "{message}");
 }
 
 #[test]
 fn a_path_that_is_too_long_for_the_proxy_is_no_request() {
     let (long, query) = ("a".repeat(70_000), "<".repeat(70_000));
-    let args = ["--limit", "a=1/h by path", "--except", "/", "--format", "json"];
+    let args = ["--limit", "a=1/h by path", "--except", "/"];
     let log = format!("time,target\n1,/{long}\n1,/?{query}\n1,/b?{query}\n1,/b\n");
-    let report = json(&replay_stdin(&[&args[..], &["--fields", "uri=target"]].concat(), log.as_bytes()));
+    let report = json_of(&[&args[..], &["--fields", "uri=target"]].concat(), &log);
     assert_eq!((&report["log"]["no_requests"], &report["results"][0]["denied"]), (&1.into(), &1.into()));
     let line =
         r#"{"time_ns":1,"duration_ns":1,"ip":null,"method":"GET","host":null,"refused_by":null,"limits":[]"#;
     let log = format!("{line},\"path\":\"/\"}}\n{line},\"path\":\"/{long}\"}}\n");
-    assert_eq!(json(&replay_stdin(&args, log.as_bytes()))["log"]["no_requests"], 1);
+    assert_eq!(json_of(&args, &log)["log"]["no_requests"], 1);
 }
 
 #[test]
@@ -124,7 +123,7 @@ fn a_method_may_be_any_token_of_an_http_request() {
     let line = |request: &&str| format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"{request}\" 200 1\n");
     let count = |requests: &[&str]| {
         let log: String = requests.iter().map(line).collect();
-        let report = json(&replay_stdin(&["--limit", "a=1/h by method", "--format", "json"], log.as_bytes()));
+        let report = json_of(&["--limit", "a=1/h by method"], &log);
         ["passed", "denied"]
             .map(|name| report["results"][0][name].as_u64())
             .into_iter()
@@ -157,8 +156,8 @@ fn a_forwarded_address_that_is_asked_for_as_a_header_counts_by_its_bytes() {
 fn a_request_without_a_key_passes_a_limit_only_if_it_passes() {
     let log = "time,ip,key\n1,192.0.2.1,-\n1,192.0.2.1,-\n1,192.0.2.1,-\n";
     let args = ["--limit", "a=1/h by header x-key else allow", "--limit", "b=1/h by ip"];
-    let args = [&args[..], &["--fields", "header:x-key=key", "--format", "json"]].concat();
-    let report = json(&replay_stdin(&args, log.as_bytes()));
+    let args = [&args[..], &["--fields", "header:x-key=key"]].concat();
+    let report = json_of(&args, log);
     let counts = &report["limits"][0]["classes"][0];
     assert_eq!((&counts["passed_without_key"], &counts["refused_by_another"]), (&1.into(), &2.into()));
 }
@@ -166,7 +165,7 @@ fn a_request_without_a_key_passes_a_limit_only_if_it_passes() {
 #[test]
 fn a_line_of_no_request_parses() {
     let log = "- - - [17/May/2015:10:05:03 +0000] \"-\" 400 0\nnonsense\n";
-    let report = json(&replay_stdin(&["--limit", "a=1/h by ip", "--format", "json"], log.as_bytes()));
+    let report = json_of(&["--limit", "a=1/h by ip"], &log);
     assert_eq!((&report["log"]["no_requests"], &report["log"]["unparsable"]), (&1.into(), &1.into()));
 }
 
@@ -179,13 +178,13 @@ fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
         ("jobs=8 at once by ip", "--limit 'jobs' needs the duration of each request"),
         ("vhost=1/s by ip for host a.example", "--limit 'vhost' needs the host"),
     ] {
-        let message = refusal(&replay(&[LOG, "--limit", "a=1/s by ip", "--limit", limit]));
+        let message = refusal_of(&[LOG, "--limit", "a=1/s by ip", "--limit", limit], "");
         assert!(message.contains(needs) && message.contains("which the log does not have: "), "{message}");
     }
-    let referers = json(&replay(&[LOG, "--limit", "r=1/s by header referer else allow", "--format", "json"]));
+    let referers = json_of(&[LOG, "--limit", "r=1/s by header referer else allow"], "");
     assert!(referers["results"][0]["denied"].as_u64() > Some(0), "{referers}");
     let csv = "time,ip,x-key\n1,192.0.2.1,a\n";
-    let message = refusal(&replay_stdin(&["--limit", "a=1/s by header x-key"], csv.as_bytes()));
+    let message = refusal_of(&["--limit", "a=1/s by header x-key"], &csv);
     assert!(message.contains("as in --fields header:x-key=FIELD"), "{message}");
 }
 
@@ -204,14 +203,14 @@ fn without_the_headers_each_options_request_is_a_preflight() {
     let note = "each OPTIONS request counts as a preflight";
     for args in [args, [all[0], all[1]]] {
         let is_noted = args[1].contains("preflight");
-        let report = text(&replay_stdin(&args, log.as_bytes())).replace("\n  ", " ");
+        let report = text_of(&args, &log).replace("\n  ", " ");
         assert_eq!(report.contains(note), is_noted, "{report}");
     }
-    let report = json(&replay(&[LOG, "--limit", args[1], "--format", "json"]));
+    let report = json_of(&[LOG, "--limit", args[1]], "");
     assert!(report["log"]["notes"].to_string().contains(note), "{report}");
     // A limit that uses the header itself still needs it.
     let mixed = ["--limit", "a=1/h by header origin else allow except preflight"];
-    let message = refusal(&replay(&[&[LOG][..], &mixed].concat()));
+    let message = refusal_of(&[&[LOG][..], &mixed].concat(), "");
     assert!(message.contains("--limit 'a' needs the header `origin`"), "{message}");
 }
 
@@ -242,8 +241,8 @@ fn a_quota_without_a_name_is_a_limit_like_the_others() {
     let held = "time,ip,duration\n1,a,5\n2,a,1\n7,a,1\n".replace(",a,", ",192.0.2.1,");
     assert_eq!(refused_by(&["--limit", "1 at once"], &held), ["", "1 at once", ""]);
     for other in [["--against", "a=1/h by ip"], ["--against", "1/h"]] {
-        let args = [&mixed[..], &other, &["--format", "json"]].concat();
-        let report = json(&replay_stdin(&args, log.as_bytes()));
+        let args = [&mixed[..], &other].concat();
+        let report = json_of(&args, log);
         assert_eq!(report["changes"]["against"], other[1], "{report}");
     }
 }
@@ -267,7 +266,7 @@ fn same_with_a_name(log: &str, [quota, key, by]: [&str; 3], options: &[&str]) ->
         // The names of the limits differ.
         let rows = decided(&args, log.as_bytes()).into_iter();
         let rows: Vec<_> = rows.map(|row| (row.line, row.allowed, row.retry_after_ns, row.outcome)).collect();
-        let mut report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let mut report = json_of(&args[..], &log);
         report["log"]["missing_key_fields"].take();
         let limit = ["keys", "keys_refused", "top_refused"].map(|part| report["limits"][0][part].take());
         (rows, report["log"].take(), report["results"].take(), report["timeline"].take(), limit)
@@ -351,7 +350,7 @@ fn a_quota_beside_limits_with_names_has_any_fields_and_quotas_of_single_keys() {
     assert_eq!(refused_by(&beside, log), ["", "1/h", "", "1/h", "", "logins"]);
     let own = [&beside[..], &["--quotas", file.to_str().expect("UTF-8")]].concat();
     assert_eq!(refused_by(&own, log), ["", "1/h", "", "", "", "logins"]);
-    let report = json(&replay_stdin(&[&own[..], &["--format", "json"]].concat(), log.as_bytes()));
+    let report = json_of(&own[..], &log);
     assert_eq!(report["key_quotas"]["seen"], 1);
     assert_eq!(report["limits"][0]["top_refused"][0]["key"], "x");
 }
@@ -360,7 +359,7 @@ fn a_quota_beside_limits_with_names_has_any_fields_and_quotas_of_single_keys() {
 fn the_text_report_has_each_limit_with_its_reasons() {
     let args = ["--limit", "per-ip=30/min burst 10 by ip", "--limit", "try=1/h by ip", "--shadow", "try"];
     let never = ["--limit", "never=1/s by ip for /nowhere"];
-    let report = text(&replay(&[&[LOG][..], &args, &never].concat()));
+    let report = text_of(&[&[LOG][..], &args, &never].concat(), "");
     for part in [
         "3 limits, token-bucket",
         "  never: applied to no request\n",
@@ -380,17 +379,32 @@ fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
     let line = "{\"time_ns\":1,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\"path\":\"/\",\
         \"status\":200,\"bytes\":0,\"refused_by\":null,\"limits\":[{\"limit\":\"a\",\"class\":null,\"key\":\"00\",\
         \"outcome\":\"allowed\"}]}\n";
-    let args = ["--limit", "a=1/h by header x-key", "--limit", "b=1/h by header x-key", "--format", "json"];
-    let report: Value = json(&replay_stdin(&args, line.repeat(2).as_bytes()));
+    let args = ["--limit", "a=1/h by header x-key", "--limit", "b=1/h by header x-key"];
+    let report = json_of(&args, &line.repeat(2));
     assert_eq!((&report["results"][0]["passed"], &report["results"][0]["denied"]), (&1.into(), &1.into()));
     let notes = report["log"]["notes"].to_string();
     assert!(notes.contains("no line names the limit b,") && !notes.contains("limit a,"), "{notes}");
 }
 
+#[test]
+fn the_limits_of_a_line_of_the_proxy_matter_only_to_those_that_go_by_them() {
+    let line = |limits: &str| {
+        format!(
+            "{{\"time_ns\":1,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\"path\":\"/\",\
+             \"refused_by\":null,\"limits\":{limits}}}\n"
+        )
+    };
+    let log = line("[]") + &line("7");
+    for (by, unparsable) in [("ip", 0), ("header x-key", 1)] {
+        let report = json_of(&["--limit", &format!("a=9/h by {by}")], &log);
+        assert_eq!(report["log"]["unparsable"], unparsable, "{by}: {report}");
+    }
+}
+
 #[cfg(feature = "proxy")]
 mod config {
     use super::*;
-    use crate::program::{command, scratch};
+    use crate::program::{command, json, scratch};
     use std::fs;
 
     #[cfg(feature = "html")]
@@ -409,7 +423,7 @@ mod config {
         for option in ["--decisions", "--html"] {
             for (target, content) in [config, other, keys, known].into_iter().zip(contents) {
                 let args = [LOG, "--config", config, "--against-config", other, option, target];
-                let message = refusal(&replay(&args));
+                let message = refusal_of(&args, "");
                 let part = format!("{option} would overwrite {target}, a file of its limits");
                 assert!(message.contains(&part), "{message}");
                 assert_eq!(fs::read_to_string(target).expect("it is there"), content);
@@ -425,7 +439,7 @@ mod config {
         let log = (0..25).map(|n| format!("1,192.0.2.1,plan{:02}\n", n % 24)).collect::<String>();
         let args = ["--config", file.to_str().expect("UTF-8"), "--fields", "header:x-plan=plan"];
         let log = format!("time,ip,plan\n{log}1,192.0.2.1,paid\n");
-        let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let report = json_of(&args[..], &log);
         let notes = report["log"]["notes"].as_array().expect("notes");
         let note = notes[0].as_str().expect("a text");
         assert!(note.starts_with("25 requests of classes that limit a does not have"), "{note}");
@@ -437,16 +451,8 @@ mod config {
         let file = scratch("charge_if").join("proxy.toml");
         let text = "limit = [\"logins=5/min by ip\"]\ncharge-if = { logins = \"401, 403\" }\n";
         fs::write(&file, text).expect("the target directory can be written");
-        let args = [LOG, "--config", file.to_str().expect("UTF-8"), "--format", "json"];
-        let notes = |more: &[&str]| {
-            let report = json(&replay(&[&args[..], more].concat()));
-            report["log"]["notes"]
-                .as_array()
-                .expect("notes")
-                .iter()
-                .map(ToString::to_string)
-                .collect::<String>()
-        };
+        let args = [LOG, "--config", file.to_str().expect("UTF-8")];
+        let notes = |more: &[&str]| json_of(&[&args, more].concat(), "")["log"]["notes"].to_string();
         let note = "limit logins counts only requests that are answered with 401, 403 (charge-if). In this replay it \
                     counts every request";
         assert!(notes(&[]).contains(note), "{}", notes(&[]));

@@ -4,11 +4,11 @@
 //! The test shares no code with the program. It has its own code to split lines and count days, and
 //! its oracle uses plain lists.
 
+use crate::program::{Decision, decided};
 use std::collections::HashMap;
 use std::fs;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use tollgate::{Algorithm, Limiter, Quota, Tick, WindowAlign};
 use tollgate_testing::oracle::Oracle;
 
@@ -91,36 +91,12 @@ struct Run {
     max_keys: usize,
 }
 
-/// Returns the program's decisions. Each consists of the line number, whether the request is
-/// allowed, the remaining tokens, and the wait until a retry in nanoseconds.
-fn decisions(
-    log: &Path,
-    algorithm: Algorithm,
-    limit: &str,
-    run: Run,
-) -> Vec<(usize, bool, u64, Option<u64>)> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.arg("replay").arg(log).args(["--decisions", "-", "--limit", limit]);
-    command.args(["--algorithm", &algorithm.to_string(), "--key", run.key, "--cost", run.cost]);
-    command.args(["--max-keys", &run.max_keys.to_string()]);
-    if run.sort {
-        command.arg("--sort");
-    }
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
-    let mut rows = text.lines();
-    assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns,refused_by,outcome"));
-    let row = |row: &str| {
-        // A key may contain commas, so the row is split from the right.
-        let mut cells = row.rsplitn(6, ',').skip(2);
-        let retry = cells.next().unwrap();
-        let remaining = cells.next().unwrap().parse().unwrap();
-        let allowed = cells.next().unwrap().parse().unwrap();
-        let line = cells.next().unwrap().split(',').next().unwrap().parse().unwrap();
-        (line, allowed, remaining, (!retry.is_empty()).then(|| retry.parse().unwrap()))
-    };
-    rows.map(row).collect()
+/// Returns the program's decisions.
+fn decisions(log: &Path, algorithm: Algorithm, limit: &str, run: Run) -> Vec<Decision> {
+    let (log, algorithm, max_keys) = (log.to_string_lossy(), algorithm.to_string(), run.max_keys.to_string());
+    let args = [&*log, "--limit", limit, "--algorithm", &algorithm, "--key", run.key, "--cost", run.cost];
+    let sort = if run.sort { &["--sort"][..] } else { &[] };
+    decided(&[&args, sort, &["--max-keys", &max_keys]].concat(), b"")
 }
 
 /// Returns a run's quota in the form that this algorithm accepts.
@@ -151,7 +127,9 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
     let mut places: HashMap<String, u64> = HashMap::new();
     let mut now = 0;
     let mut denied = Denied::default();
-    for (request, (line, allowed, remaining, retry)) in order.into_iter().zip(decided) {
+    for (request, decision) in order.into_iter().zip(decided) {
+        let Decision { line, allowed, remaining, retry_after_ns: retry, .. } = decision;
+        let remaining = remaining.expect("a limit applies");
         assert_eq!(line, request.line);
         let key =
             if run.key == "ip" { request.ip.clone() } else { format!("{} {}", request.ip, request.path) };
@@ -249,13 +227,13 @@ fn decisions_in_order_are_those_of_a_limiter(log: &Path) {
             }
             let limiter = builder.build().unwrap();
             let decided = decisions(log, algorithm, &quota.to_string(), run);
-            for (request, (line, allowed, remaining, retry)) in requests.iter().zip(decided) {
+            for (request, found) in requests.iter().zip(decided) {
                 let expected = limiter.at(Tick::from_nanos(request.at - origin)).check(&*request.ip);
                 let expected_retry =
                     expected.retry_after().map(|time| u64::try_from(time.as_nanos()).unwrap());
                 assert_eq!(
-                    (line, allowed, remaining, retry),
-                    (request.line, expected.is_allowed(), expected.remaining(), expected_retry),
+                    (found.line, found.allowed, found.remaining, found.retry_after_ns),
+                    (request.line, expected.is_allowed(), Some(expected.remaining()), expected_retry),
                     "{algorithm} {quota} with {max_keys} places"
                 );
             }

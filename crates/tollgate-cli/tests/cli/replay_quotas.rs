@@ -6,7 +6,8 @@
 //! correct.
 
 use crate::program::{
-    Decision, LOG, command, decided, json, log, refusal, replay, replay_stdin, scratch, text,
+    Decision, LOG, command, decided, json, json_of, log, refusal, refusal_of, replay, replay_stdin, scratch,
+    text_of,
 };
 use serde_json::Value;
 use std::collections::HashMap;
@@ -160,15 +161,15 @@ fn the_compliant_client_and_algorithms_side_by_side_go_by_the_same_quotas() {
 fn the_report_counts_the_keys_of_the_file_and_those_that_the_log_has() {
     let file = quotas("counts", "203.0.113.66,10/min burst 3\n192.0.2.250,5/s\n2001:db8::17,5/s\n");
     let args = [LOG, "--limit", "30/min", "--quotas", &file];
-    let report = text(&replay(&args));
+    let report = text_of(&args, "");
     let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(&format!("Own quotas ({file}): 3 keys, 2 seen in the log")), "{report}");
-    let report = json(&replay(&[&args[..], &["--format", "json"]].concat()));
+    let report = json_of(&args[..], "");
     assert_eq!(report["key_quotas"], serde_json::json!({ "file": file, "keys": 3, "seen": 2 }));
 
     // Without the option, the report does not mention quotas of keys.
     for more in [&[][..], &["--compare"], &["--format", "json"], &["--compare", "--format", "json"]] {
-        let report = text(&replay(&[&[LOG, "--limit", "30/min"], more].concat()));
+        let report = text_of(&[&[LOG, "--limit", "30/min"], more].concat(), "");
         assert!(!report.contains("uotas"), "{report}");
     }
 }
@@ -189,10 +190,10 @@ fn an_ipv6_address_in_the_file_means_its_network() {
     // Each address is a separate client, and the file's record contains a fifth address.
     assert_eq!(allowed("network", row, "128"), (4, "2001:db8::1".to_owned()));
     let file = quotas("network_twice", "2001:db8::17,3/d\n192.0.2.1,3/d\n2001:db8::18,5/d\n");
-    let message = refusal(&replay(&[LOG, "--limit", "1/d", "--quotas", &file]));
+    let message = refusal_of(&[LOG, "--limit", "1/d", "--quotas", &file], "");
     assert!(message.contains(":3: the key 2001:db8::/64 already has a quota from line 1"), "{message}");
     let file = quotas("mapped_twice", "192.0.2.1,3/d\n::ffff:192.0.2.1,5/d\n");
-    let message = refusal(&replay(&[LOG, "--limit", "1/d", "--quotas", &file]));
+    let message = refusal_of(&[LOG, "--limit", "1/d", "--quotas", &file], "");
     assert!(message.contains(":2: the key 192.0.2.1 already has a quota from line 1"), "{message}");
 }
 
@@ -248,7 +249,7 @@ fn quotas_come_from_standard_input_if_the_log_does_not() {
     assert_eq!(from_stdin, from_file);
     assert_ne!(from_file, decisions(&args, b""));
     for log in [&[][..], &["-"], &[LOG, "-"]] {
-        let message = refusal(&replay(&[log, &["--limit", "30/min", "--quotas", "-"]].concat()));
+        let message = refusal_of(&[log, &["--limit", "30/min", "--quotas", "-"]].concat(), "");
         assert!(message.contains("--quotas -") && message.contains("only once"), "{message}");
     }
 }
@@ -317,7 +318,7 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
         for &(args, records, line, parts) in table {
             let file = quotas("wrong", records);
             let args = [&[LOG, "--limit", "30/min", "--quotas", &file], args, store].concat();
-            let message = refusal(&replay(&args));
+            let message = refusal_of(&args, "");
             assert!(message.starts_with(&format!("tollgate: --quotas {file}:{line}: ")), "{message}");
             for part in parts {
                 assert!(message.contains(part), "{part:?} is missing: {message}");
@@ -325,9 +326,9 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
             assert!(!message.contains('\x1b') && message.chars().count() < 1000, "{message:?}");
         }
     }
-    let missing = refusal(&replay(&[LOG, "--limit", "30/min", "--quotas", "no such file"]));
+    let missing = refusal_of(&[LOG, "--limit", "30/min", "--quotas", "no such file"], "");
     assert!(missing.starts_with("tollgate: cannot read no such file: "), "{missing}");
-    let directory = refusal(&replay(&[LOG, "--limit", "30/min", "--quotas", "tests"]));
+    let directory = refusal_of(&[LOG, "--limit", "30/min", "--quotas", "tests"], "");
     assert!(directory.starts_with("tollgate: cannot read tests: "), "{directory}");
     let no_limit = refusal_of_arguments(&replay(&[LOG, "--quotas", "no such file"]));
     assert!(no_limit.contains("--limit <QUOTA>"), "{no_limit}");
@@ -346,8 +347,7 @@ fn an_algorithm_that_refuses_a_key_s_quota_is_left_out_of_the_comparison() {
     // Only the sliding window refuses this quota, because a window of a second is limited to 32,767
     // tokens.
     let file = quotas("one_refuses", "a,1/s\nb,40000/s\n");
-    let report =
-        json(&replay(&[LOG, "--limit", "30/min", "--quotas", &file, "--compare", "--format", "json"]));
+    let report = json_of(&[LOG, "--limit", "30/min", "--quotas", &file, "--compare"], "");
     for result in report["results"].as_array().expect("there are results") {
         let refused = result["refused"].as_str();
         assert_eq!(refused.is_some(), result["algorithm"] == "sliding-window", "{result}");
@@ -356,7 +356,7 @@ fn an_algorithm_that_refuses_a_key_s_quota_is_left_out_of_the_comparison() {
         assert_eq!(result["passed"].is_null(), refused.is_some());
     }
     let file = quotas("all_refuse", "a,0/s\n");
-    let message = refusal(&replay(&[LOG, "--limit", "30/min", "--quotas", &file, "--compare"]));
+    let message = refusal_of(&[LOG, "--limit", "30/min", "--quotas", &file, "--compare"], "");
     assert!(message.contains(&format!("no algorithm accepts 30/min and the quotas of {file}:")), "{message}");
     assert_eq!(message.matches(&format!(": --quotas {file}:1: ")).count(), Algorithm::ALL.len(), "{message}");
 }
@@ -443,7 +443,7 @@ fn the_file_in_the_page_is_one_of_quotas() {
     let block = page.split("```csv\n").nth(1).expect("it has an example");
     let records = block.split("```").next().unwrap_or_default();
     let file = quotas("page", records);
-    let report = json(&replay(&[LOG, "--limit", "30/min burst 10", "--quotas", &file, "--format", "json"]));
+    let report = json_of(&[LOG, "--limit", "30/min burst 10", "--quotas", &file], "");
     assert_eq!(report["key_quotas"]["keys"], 2);
     assert_eq!(report["key_quotas"]["seen"], 2);
 }

@@ -33,9 +33,9 @@ pub fn body(data: &[u8]) {
     let mut settings =
         Settings::of_quota("3/s burst 5".parse().expect("a quota"), 4, wanted).expect("a limit");
     settings.compare = arguments & 2 != 0;
-    settings.format = Format::ALL.get(input.below(Format::ALL.len() + 1)).copied();
+    settings.log.format = Format::ALL.get(input.below(Format::ALL.len() + 1)).map(|(format, _)| *format);
     settings.sort = arguments & 8 != 0;
-    settings.strict = arguments & 16 != 0;
+    settings.log.strict = arguments & 16 != 0;
     settings.top = 3;
     let mut progress = Progress::new(None);
     let mut read = || -> Result<_, Failure> {

@@ -1,7 +1,7 @@
 //! The arguments about the limits to compare a replay with.
 
 #[cfg(feature = "proxy")]
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -31,26 +31,14 @@ pub(crate) struct AgainstArgs {
         conflicts_with_all = ["compare", "against"],
         help_heading = "Limit"
     )]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// The limits from the file given by `--against-config`, and the file's name.
     #[arg(skip)]
-    from_file: Option<Against>,
+    pub(crate) from_file: Option<Against>,
 }
 
 impl AgainstArgs {
-    /// Returns the file that `--against-config` names.
-    #[cfg(feature = "proxy")]
-    pub(crate) fn config(&self) -> Option<&Path> {
-        self.config.as_deref()
-    }
-
-    /// Adds the limits from the file given by `--against-config`.
-    #[cfg(feature = "proxy")]
-    pub(crate) fn set_limits(&mut self, limits: Against) {
-        self.from_file = Some(limits);
-    }
-
     /// Returns the limits to compare with `limits`. The option `--against` replaces only the limits
     /// and keeps all other settings. The option `--against-config` replaces everything.
     ///

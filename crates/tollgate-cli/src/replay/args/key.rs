@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::printable::printable;
 use crate::replay::log::json::HEADER;
 use crate::replay::log::schema::{Cost, Wanted};
+use crate::replay::settings::LogSettings;
 
 // A doc comment here would replace the description of the subcommand in its help.
 #[derive(Args)]
@@ -40,21 +41,22 @@ impl KeyArgs {
         parse_key(self.key.as_deref().unwrap_or("ip"))
     }
 
-    /// Returns what to read from each line. `names` is the value of `--fields`, which may name the
-    /// fields of `key` and the `others`. `has_names` is set if limits with names use path
+    /// Returns the logs and what to read from them. `names` is the value of `--fields`, which may
+    /// name the fields of `key` and the `others`. `has_names` is set if limits with names use path
     /// templates.
     ///
     /// # Errors
     ///
-    /// Returns an error if a template or a mapping of names is invalid.
-    pub(crate) fn wanted(
+    /// Returns an error if a template or a mapping of names is invalid, or if standard input would
+    /// be read twice.
+    pub(crate) fn log_settings(
         &self,
         log: &LogArgs,
         names: Option<&str>,
         others: &[&str],
         key: Vec<String>,
         (cost, has_names): (Cost, bool),
-    ) -> Result<Wanted, Failure> {
+    ) -> Result<LogSettings, Failure> {
         let has_path = key.iter().any(|field| field == "path");
         let templates = match has_names && !has_path {
             true => None,
@@ -65,11 +67,11 @@ impl KeyArgs {
         let is_known =
             |name: &str| known().any(|known| known == name) || takes_headers && name.starts_with(HEADER);
         let names = parse_names(names.unwrap_or_default(), is_known, known)?;
-        Ok(Wanted {
+        log.settings(Wanted {
             names,
             key,
             ipv6_prefix: self.ipv6_prefix.unwrap_or(64),
-            trust_hops: log.trust_hops(),
+            trust_hops: log.trust_hops.map(usize::from),
             templates,
             cost,
             unit: log.time_unit,
@@ -160,17 +162,4 @@ fn parse_templates(given: &[String], has_path: bool) -> Result<Option<Arc<PathTe
     }
     let templates = PathTemplates::new(given);
     templates.map(Arc::new).map(Some).map_err(|error| Failure::refused(format!("--path-template: {error}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_split_at_plus_signs() {
-        assert_eq!(parse_key("ip+path").ok(), Some(vec!["ip".into(), "path".into()]));
-        for text in ["", "+", "ip+", "ip++path", "ip+ip", "ip+path+ ip"] {
-            assert!(parse_key(text).is_err(), "{text}");
-        }
-    }
 }

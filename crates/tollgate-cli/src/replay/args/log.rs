@@ -11,7 +11,9 @@ use crate::failure::Failure;
 use crate::printable::{listed, printable};
 use crate::replay::input::Input;
 use crate::replay::log::formats::Format;
+use crate::replay::log::schema::Wanted;
 use crate::replay::log::timestamp::TimeUnit;
+use crate::replay::settings::LogSettings;
 
 // A doc comment here would replace the description of the subcommand in its help.
 #[derive(Args)]
@@ -36,7 +38,7 @@ pub(crate) struct LogArgs {
         value_parser = clap::value_parser!(u8).range(1..=16),
         help_heading = "Log"
     )]
-    trust_hops: Option<u8>,
+    pub(crate) trust_hops: Option<u8>,
 
     /// Judge requests in order of time instead of order of arrival, as suggest always does
     #[arg(long, help_heading = "Log")]
@@ -49,42 +51,36 @@ pub(crate) struct LogArgs {
 
     /// Stop at the first line that does not parse
     #[arg(long, help_heading = "Log")]
-    pub(crate) strict: bool,
+    strict: bool,
 }
 
 /// The value of `--log-format` that detects the format from the first lines of each log.
 const AUTO: &str = "auto";
 
 fn log_formats() -> PossibleValuesParser {
-    PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(Format::name)))
+    PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(|(_, name)| name)))
 }
 
 impl LogArgs {
     /// # Errors
     ///
     /// Returns an error if standard input would be read twice.
-    pub(crate) fn inputs(&self) -> Result<Vec<Input>, Failure> {
-        if self.files.is_empty() {
-            return Ok(vec![Input::Stdin]);
-        }
-        let inputs: Vec<Input> = self.files.iter().cloned().map(Input::named).collect();
+    pub(crate) fn settings(&self, wanted: Wanted) -> Result<LogSettings, Failure> {
+        let mut inputs: Vec<Input> = self.files.iter().cloned().map(Input::named).collect();
         if inputs.iter().filter(|&input| *input == Input::Stdin).count() > 1 {
             return Err(Failure::refused("standard input ('-') can be read only once"));
         }
-        Ok(inputs)
-    }
-
-    /// Returns the format of the logs, or `None` if the first lines of each log determine it.
-    pub(crate) fn format(&self) -> Option<Format> {
-        Format::ALL.into_iter().find(|format| format.name() == self.log_format)
-    }
-
-    pub(crate) fn trust_hops(&self) -> Option<usize> {
-        self.trust_hops.map(usize::from)
-    }
-
-    pub(crate) fn threads(&self) -> usize {
-        self.threads.map(usize::from).unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
+        if inputs.is_empty() {
+            inputs.push(Input::Stdin);
+        }
+        let threads = self.threads.map(usize::from);
+        Ok(LogSettings {
+            inputs,
+            wanted,
+            format: Format::ALL.iter().find(|(_, name)| *name == self.log_format).map(|(format, _)| *format),
+            strict: self.strict,
+            threads: threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get)),
+        })
     }
 }
 
@@ -128,21 +124,4 @@ pub(super) fn first_repeated<'n>(mut names: impl Iterator<Item = &'n String> + C
         }
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_mapped_in_pairs() {
-        let known = || ["time", "ip"].into_iter();
-        let parse_names = |text| parse_names(text, |name| known().any(|it| it == name), known);
-        let pairs = vec![("time".to_owned(), "ts".to_owned()), ("ip".into(), "a=b".into())];
-        assert_eq!(parse_names("time=ts, ip=a=b").ok(), Some(pairs));
-        assert_eq!(parse_names("").ok(), Some(Vec::new()));
-        for text in ["time", "time=", "=ts", "time=ts,", ",", "user=u", "ip=a,time=b,ip=c"] {
-            assert!(parse_names(text).is_err(), "{text}");
-        }
-    }
 }

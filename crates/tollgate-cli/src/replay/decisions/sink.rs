@@ -21,20 +21,18 @@ use crate::replay::input::Input;
 pub(crate) type ReadFiles<'s> = [(&'static str, &'s [Input])];
 
 /// An open target.
-pub(crate) enum Sink {
-    Stdout {
-        out: io::Stdout,
-        /// Whether a write fails after the reader has closed the pipe. Otherwise, such a write has
-        /// no effect.
-        needs_reader: bool,
-    },
-    /// A pipe or a device, which cannot be replaced.
-    Stream(File),
-    Replacement(Replacement),
+pub(crate) struct Sink {
+    out: Box<dyn Write>,
+    /// The file to replace once the output is complete. `None` if the output goes to standard
+    /// output, a pipe or a device.
+    replacement: Option<Replacement>,
+    /// Whether a write fails after the reader has closed the pipe. Otherwise, such a write has no
+    /// effect.
+    pub(crate) needs_reader: bool,
 }
 
 /// The content of a new file, which receives the target's name once the output is complete.
-pub(crate) struct Replacement {
+struct Replacement {
     /// A file without a name, in the target's folder.
     content: File,
     target: PathBuf,
@@ -54,7 +52,7 @@ impl Sink {
             if let Some(stdout) = Identity::of_stdout() {
                 refuse_read(option, "standard output", &stdout, read)?;
             }
-            return Ok(Self::Stdout { out: io::stdout(), needs_reader: true });
+            return Ok(Self::new(Box::new(io::stdout()), None));
         }
         let name = printable_path(path);
         let unwritable = |error: io::Error| Failure::writing(&name, &error);
@@ -71,14 +69,36 @@ impl Sink {
                 }
                 // If the path is a link, the linked file is replaced and the link is kept.
                 let path = fs::canonicalize(path).map_err(unwritable)?;
-                Replacement::beside(path, Some(&target)).map(Self::Replacement).map_err(unwritable)
+                Self::beside(path, Some(&target)).map_err(unwritable)
             }
-            Ok(_) => OpenOptions::new().write(true).open(path).map(Self::Stream).map_err(unwritable),
+            Ok(_) => {
+                let file = OpenOptions::new().write(true).open(path).map_err(unwritable)?;
+                Ok(Self::new(Box::new(file), None))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Replacement::beside(path.to_owned(), None).map(Self::Replacement).map_err(unwritable)
+                Self::beside(path.to_owned(), None).map_err(unwritable)
             }
             Err(error) => Err(unwritable(error)),
         }
+    }
+
+    fn new(out: Box<dyn Write>, replacement: Option<Replacement>) -> Self {
+        Self { out, replacement, needs_reader: true }
+    }
+
+    /// Creates a file in the target's folder, with the permissions of the `earlier` file if there
+    /// is one, and otherwise with those of a new file.
+    fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
+        if target.file_name().is_none() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
+        }
+        if earlier.is_some_and(|earlier| earlier.permissions().readonly()) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it may not be written"));
+        }
+        let content = tempfile::tempfile_in(folder(&target))?;
+        let out = Box::new(content.try_clone()?);
+        let permissions = earlier.map(Metadata::permissions);
+        Ok(Self::new(out, Some(Replacement { content, target, permissions })))
     }
 
     /// Writes an output that consists of this text, and finishes it.
@@ -95,28 +115,28 @@ impl Sink {
     /// Finishes the output. A file receives its final name.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.flush()?;
-        match self {
-            Self::Replacement(file) => file.keep(),
-            Self::Stdout { .. } | Self::Stream(_) => Ok(()),
+        self.replacement.map_or(Ok(()), Replacement::keep)
+    }
+
+    /// Returns the result of a write, or `done` if the write failed because the reader has left and
+    /// is not needed.
+    fn unread<T>(&self, written: io::Result<T>, done: T) -> io::Result<T> {
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe && !self.needs_reader => Ok(done),
+            written => written,
         }
     }
 }
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Stdout { out, needs_reader } => unread(out.write(bytes), *needs_reader, bytes.len()),
-            Self::Stream(file) => file.write(bytes),
-            Self::Replacement(Replacement { content, .. }) => content.write(bytes),
-        }
+        let written = self.out.write(bytes);
+        self.unread(written, bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Stdout { out, needs_reader } => unread(out.flush(), *needs_reader, ()),
-            Self::Stream(file) => file.flush(),
-            Self::Replacement(Replacement { content, .. }) => content.flush(),
-        }
+        let flushed = self.out.flush();
+        self.unread(flushed, ())
     }
 }
 
@@ -128,29 +148,7 @@ pub(crate) fn failure(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// Returns the result of a write to standard output, or `done` if the write failed because the
-/// reader has left and is not needed.
-fn unread<T>(written: io::Result<T>, needs_reader: bool, done: T) -> io::Result<T> {
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe && !needs_reader => Ok(done),
-        written => written,
-    }
-}
-
 impl Replacement {
-    /// Creates a file in the target's folder, with the permissions of the `earlier` file if there
-    /// is one, and otherwise with those of a new file.
-    fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
-        if target.file_name().is_none() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
-        }
-        if earlier.is_some_and(|earlier| earlier.permissions().readonly()) {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it may not be written"));
-        }
-        let content = tempfile::tempfile_in(folder(&target))?;
-        Ok(Self { content, target, permissions: earlier.map(Metadata::permissions) })
-    }
-
     fn keep(mut self) -> io::Result<()> {
         let mut hidden = OsString::from(".");
         hidden.push(self.target.file_name().unwrap_or_default());

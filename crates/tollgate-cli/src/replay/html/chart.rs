@@ -30,7 +30,7 @@ pub(crate) struct Column {
 /// Draws columns. Screen readers read `title`.
 pub(crate) fn columns(columns: &[Column], title: &'static str, markup: &mut Markup) {
     for (width, height, open) in SIZES {
-        markup.raw(open).raw("<title>").text(title).raw("</title>\n");
+        markup.raw(open).add("<title>{}</title>\n", &[&title]);
         let mut picture = Markup::default();
         // A picture that cannot be laid out is omitted, because a table in the page shows the same
         // counts.

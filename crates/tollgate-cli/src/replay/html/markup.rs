@@ -1,9 +1,9 @@
 //! Builds HTML in which text never becomes markup.
 //!
-//! Elements and attributes are literals in this program: only `&'static str` values and numbers are
-//! written unchanged. All other text is escaped, regardless of its origin.
+//! Elements and attributes are literals in this program: only `&'static str` values are written
+//! unchanged. All other text is escaped, regardless of its origin.
 
-use std::fmt::Write;
+use std::fmt::Display;
 
 /// A part of a page.
 #[derive(Default)]
@@ -32,10 +32,15 @@ impl Markup {
         self
     }
 
-    /// Appends a whole number, which may be part of markup.
-    pub(crate) fn number(&mut self, number: impl Into<i64>) -> &mut Self {
-        // Writing to a `String` does not fail.
-        let _ = write!(self.0, "{}", number.into());
+    /// Appends markup from this program's own literals. Each `{}` in it stands for one of the
+    /// texts.
+    pub(crate) fn add(&mut self, markup: &'static str, texts: &[&dyn Display]) -> &mut Self {
+        debug_assert_eq!(markup.matches("{}").count(), texts.len(), "{markup}");
+        let mut parts = markup.split("{}");
+        self.raw(parts.next().unwrap_or_default());
+        for (text, part) in texts.iter().zip(parts) {
+            self.text(&text.to_string()).raw(part);
+        }
         self
     }
 
@@ -81,8 +86,8 @@ mod tests {
     #[test]
     fn no_text_becomes_markup() {
         let mut markup = Markup::default();
-        markup.raw("<p>").text("<script>alert('&\"')</script>\0\u{1b}").raw("</p>").number(-3);
-        let expected = "<p>&lt;script&gt;alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;\u{fffd}\u{fffd}</p>-3";
+        markup.add("<p>{}</p>{}", &[&"<script>{}alert('&\"')</script>\0\u{1b}", &-3]);
+        let expected = "<p>&lt;script&gt;{}alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;\u{fffd}\u{fffd}</p>-3";
         assert_eq!(markup.into_string(), expected);
     }
 }

@@ -8,12 +8,13 @@ use super::markup::Markup;
 use super::parts::{self, LONGEST_NAME, MOST_ROWS};
 use super::seen::Seen;
 use crate::printable::{cut, printable};
+use crate::replay::engine::Engine;
 use crate::replay::engine::limit::RefusedKey;
 use crate::replay::engine::trial::Totals;
-use crate::replay::engine::{Engine, ReplayLimits};
-use crate::replay::html_settings::HtmlSettings;
+use crate::replay::log::schema::Cost;
 use crate::replay::report::figures::{AlgorithmResult, Class, Figures, LimitReport, Report};
 use crate::replay::report::quantity::{duration, grouped, plural, share, shares};
+use crate::replay::settings::{HtmlSettings, Settings};
 use crate::replay::timeline::Timeline;
 
 /// The maximum number of files in a list, and the maximum lengths of text from outside this
@@ -24,8 +25,8 @@ const LONGEST_COMMAND: usize = 20_000;
 
 /// The facts that a page shows.
 pub(crate) struct Facts<'r> {
-    pub(crate) settings: &'r HtmlSettings,
-    pub(crate) limits: &'r ReplayLimits,
+    pub(crate) html: &'r HtmlSettings,
+    pub(crate) settings: &'r Settings,
     pub(crate) report: &'r Report,
     /// The results of all algorithms.
     pub(crate) algorithms: &'r [AlgorithmResult],
@@ -55,7 +56,7 @@ pub(crate) fn page(facts: &Facts<'_>) -> String {
     let mut page = parts::begin(&title(facts));
     write_head(facts, &mut page);
     match facts.report.main().filter(|_| !facts.report.is_empty()) {
-        Some((_, figures)) => {
+        Some(figures) => {
             write_figures(facts, figures, &mut page);
             parts::write_timeline(facts.timeline, &mut page);
             if !facts.is_quota() {
@@ -89,14 +90,17 @@ fn title(facts: &Facts<'_>) -> String {
 
 fn write_head(facts: &Facts<'_>, page: &mut Markup) {
     let log = &facts.report.log;
-    page.raw("<p class=\"soft\">").text(&plural(log.requests, "request"));
-    if let Some(only) = facts.only() {
-        page.text(&format!(" of {}", plural(only.keys as u64, "client")));
-    }
-    if let Some(span) = log.span() {
-        page.text(&format!(", {span}"));
-    }
-    page.text(&format!(". Algorithm: {}", facts.engine.algorithm())).raw(".</p>\n</header>\n");
+    let clients = facts.only().map(|only| format!(" of {}", plural(only.keys as u64, "client")));
+    let span = log.span().map(|span| format!(", {span}"));
+    page.add(
+        "<p class=\"soft\">{}{}{}. Algorithm: {}.</p>\n</header>\n",
+        &[
+            &plural(log.requests, "request"),
+            &clients.unwrap_or_default(),
+            &span.unwrap_or_default(),
+            &facts.engine.algorithm(),
+        ],
+    );
 }
 
 fn write_figures(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
@@ -116,8 +120,7 @@ fn write_figures(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
     ];
     page.raw("<div class=\"figures\">\n");
     for (class, figure, label) in tiles {
-        page.raw("<div class=\"").raw(class).raw("\"><b>").text(&figure).raw("</b><span>").text(&label);
-        page.raw("</span></div>\n");
+        page.add("<div class=\"{}\"><b>{}</b><span>{}</span></div>\n", &[&class, &figure, &label]);
     }
     page.raw("</div>\n");
 }
@@ -188,11 +191,8 @@ fn write_rates(facts: &Facts<'_>, page: &mut Markup) {
         1 => "2".to_owned(),
         class => format!("{}–{}", grouped((1_u64 << (class - 1)) + 1), grouped(1_u64 << class)),
     };
-    let columns: Vec<Column> = classes
-        .iter()
-        .enumerate()
-        .map(|(class, &(passed, denied))| Column { label: range(class), passed, denied })
-        .collect();
+    let column = |(class, &(passed, denied))| Column { label: range(class), passed, denied };
+    let columns: Vec<Column> = classes.iter().enumerate().map(column).collect();
     page.section("How busy clients are")
         .raw("Clients by the number of requests in their busiest minute of the clock.</p>\n");
     parts::write_legend("clients that were denied nothing", "clients that were denied something", page);
@@ -205,11 +205,8 @@ fn write_rates(facts: &Facts<'_>, page: &mut Markup) {
 }
 
 fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &LimitReport), page: &mut Markup) {
-    page.raw("<section>\n<h2>Who is denied");
-    if !facts.is_quota() {
-        page.raw(" by ").text(&name(limit));
-    }
-    page.raw("</h2>\n");
+    let by = if facts.is_quota() { String::new() } else { format!(" by {}", name(limit)) };
+    page.add("<section>\n<h2>Who is denied{}</h2>\n", &[&by]);
     // The maximum number of rows is shared by all limits.
     let rows = facts.settings.top.min(MOST_ROWS / facts.report.limits.len().max(1));
     let keys = limit.top_refused.get(..rows).unwrap_or(&limit.top_refused);
@@ -219,7 +216,7 @@ fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &LimitReport), page:
     }
     if facts.clients.are_hashed() {
         page.raw(
-            "<p class=\"soft\">ClientNames are shown by hashes with a random key that was not kept: the same client has \
+            "<p class=\"soft\">Clients are shown by hashes with a random key that was not kept: the same client has \
              the same hash on this page only.</p>\n",
         );
     }
@@ -246,8 +243,8 @@ fn write_denied(facts: &Facts<'_>, (number, limit): (usize, &LimitReport), page:
     parts::write_bars(columns, &keys.iter().map(row).collect::<Vec<_>>(), page);
     let more = limit.keys_refused - keys.len();
     if more > 0 {
-        page.raw("<p class=\"soft\">And ").text(&plural(more as u64, "other client"));
-        page.raw(" (--top shows more).</p>\n");
+        let more = plural(more as u64, "other client");
+        page.add("<p class=\"soft\">And {} (--top shows more).</p>\n", &[&more]);
     }
     page.raw("</section>\n");
 }
@@ -279,11 +276,14 @@ fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {
 
 fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
     let report = facts.report;
-    page.raw("<section>\n<h2>How this was made</h2>\n<pre><code>");
-    page.text(&cut(&facts.settings.command, LONGEST_COMMAND)).raw("</code></pre>\n");
-    page.raw("<div class=\"table\"><table class=\"settings\"><tbody>\n");
-    for limit in facts.limits.layer.limits.iter().take(MOST_FILES) {
-        let text = match facts.limits.by_fields.contains(&limit.name) {
+    page.add(
+        "<section>\n<h2>How this was made</h2>\n<pre><code>{}</code></pre>\n\
+         <div class=\"table\"><table class=\"settings\"><tbody>\n",
+        &[&cut(&facts.html.command, LONGEST_COMMAND)],
+    );
+    let limits = &facts.settings.limits;
+    for limit in limits.layer.limits.iter().take(MOST_FILES) {
+        let text = match limits.by_fields.contains(&limit.name) {
             true => limit.name.clone(),
             false => limit.to_string(),
         };
@@ -294,7 +294,7 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
     if let Some(key) = &report.key {
         page.row(&["a client is", &cut(key, LONGEST)]);
     }
-    let cost = if report.cost == "1" { "1" } else { "the bytes of the response" };
+    let cost = if report.cost == Cost::One { "1" } else { "the bytes of the response" };
     let order = match report.order {
         "time" => "sorted by time",
         _ => "as they arrived; time never runs backwards",
@@ -335,7 +335,7 @@ fn write_notes(facts: &Facts<'_>, page: &mut Markup) {
     }
     page.raw("<section class=\"notes\">\n<h2>Notes</h2>\n<ul>\n");
     for note in &notes {
-        page.raw("<li>").text(&cut(note, LONGEST)).raw("</li>\n");
+        page.add("<li>{}</li>\n", &[&cut(note, LONGEST)]);
     }
     page.raw("</ul>\n</section>\n");
 }

@@ -7,10 +7,9 @@ use super::chart::{self, Column};
 use super::markup::Markup;
 use super::waits::Waits;
 use crate::printable::cut;
-use crate::replay::changes::Changed;
-use crate::replay::report::changes::ChangesReport;
+use crate::replay::report::changes::{Changed, ChangesReport};
 use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
-use crate::replay::timeline::Timeline;
+use crate::replay::timeline::{NANOS_PER_SECOND, Timeline};
 
 /// The maximum number of columns in the timeline.
 const STRETCHES: usize = 60;
@@ -23,28 +22,28 @@ pub(crate) const LONGEST_NAME: usize = 120;
 /// The minimum number of wait classes to show.
 const FEWEST_WAITS: usize = 5;
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 
 /// Starts a page.
 pub(crate) fn begin(title: &str) -> Markup {
     let mut page = Markup::default();
-    page.raw(
+    page.add(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>",
+         <title>{}</title>\n<style>\n",
+        &[&title],
     );
-    page.text(title).raw("</title>\n<style>\n").raw(include_str!("style.css"));
-    page.raw("</style>\n</head>\n<body>\n<header>\n<h1>What ").text(title).raw(" would have done</h1>\n");
+    page.raw(include_str!("style.css"));
+    page.add("</style>\n</head>\n<body>\n<header>\n<h1>What {} would have done</h1>\n", &[&title]);
     page
 }
 
 /// Ends a page.
 pub(crate) fn end(mut page: Markup) -> String {
-    page.raw("<footer>Written by tollgate ").text(env!("CARGO_PKG_VERSION"));
-    page.raw(". All times are UTC.</footer>\n</body>\n</html>\n");
+    let end = "<footer>Written by tollgate {}. All times are UTC.</footer>\n</body>\n</html>\n";
+    page.add(end, &[&env!("CARGO_PKG_VERSION")]);
     page.into_string()
 }
 
@@ -68,7 +67,7 @@ pub(crate) fn write_timeline(timeline: &Timeline, page: &mut Markup) {
         .map(|(second, count)| Column { label: label(*second), passed: count.passed, denied: count.denied })
         .collect();
     let width = duration(Duration::from_secs(timeline.width()));
-    page.section("When").text(&format!("Requests in each {width}, UTC.")).raw("</p>\n");
+    page.section("When").add("Requests in each {}, UTC.</p>\n", &[&width]);
     write_legend("passed", "denied", page);
     let rows = stretches.iter().map(|(second, count)| {
         let start = date_and_time(second.saturating_mul(NANOS_PER_SECOND));
@@ -81,8 +80,8 @@ pub(crate) fn write_timeline(timeline: &Timeline, page: &mut Markup) {
 
 /// Writes the legend of a picture's colours.
 pub(crate) fn write_legend(passed: &str, denied: &str, page: &mut Markup) {
-    page.raw("<div class=\"legend\"><span>").text(passed).raw("</span><span class=\"denied\">");
-    page.text(denied).raw("</span></div>\n");
+    let legend = "<div class=\"legend\"><span>{}</span><span class=\"denied\">{}</span></div>\n";
+    page.add(legend, &[&passed, &denied]);
 }
 
 /// Writes a picture, with a table of the same counts beside it.
@@ -104,7 +103,7 @@ pub(crate) fn write_picture(
 fn write_table(headings: [&'static str; 3], rows: impl Iterator<Item = [String; 3]>, page: &mut Markup) {
     page.raw("<div class=\"scroll\"><table>\n<thead><tr>");
     for heading in headings {
-        page.raw("<th scope=\"col\">").text(heading).raw("</th>");
+        page.add("<th scope=\"col\">{}</th>", &[&heading]);
     }
     page.raw("</tr></thead>\n<tbody>\n");
     rows.for_each(|row| _ = page.row(&row.each_ref().map(String::as_str)));
@@ -169,22 +168,18 @@ pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
     });
     let headings = ["wait", "denied requests", "share"];
     write_picture(&columns, "Denied requests by the time to wait", headings, rows, page);
-    page.raw("<p>").text(more).raw("</p>\n</section>\n");
+    page.add("<p>{}</p>\n</section>\n", &[&more]);
 }
 
 /// Writes the section that compares the decisions with those of other limits.
 pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, page: &mut Markup) {
     let Changed { refused, passed } = changes.all;
     let changed = refused + passed;
-    page.section("What changes").raw("Against ").text(&changes.against);
-    page.text(&format!(
-        ", {} of {} differ: {} would be newly denied, and {} would newly pass.",
-        plural(changed, "decision"),
-        grouped(changed + changes.same),
-        grouped(refused),
-        grouped(passed),
-    ));
-    page.raw("</p>\n");
+    let [all, newly_denied, newly_passed] = [changed + changes.same, refused, passed].map(grouped);
+    page.section("What changes").add(
+        "Against {}, {} of {} differ: {} would be newly denied, and {} would newly pass.</p>\n",
+        &[&changes.against, &plural(changed, "decision"), &all, &newly_denied, &newly_passed],
+    );
     if changed > 0 {
         page.raw("<div class=\"pair\">\n");
         let row = |name: String, changed: Changed| [name, grouped(changed.refused), grouped(changed.passed)];
@@ -220,11 +215,10 @@ fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Markup) {
         "<td class=\"share\"><svg viewBox=\"0 0 1000 60\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
     );
     if passed > 0 {
-        page.raw("<rect class=\"passed\" x=\"0\" y=\"8\" height=\"44\" width=\"").number(passed).raw("\"/>");
+        page.add("<rect class=\"passed\" x=\"0\" y=\"8\" height=\"44\" width=\"{}\"/>", &[&passed]);
     }
     if denied > 0 {
-        page.raw("<rect class=\"denied\" y=\"8\" height=\"44\" x=\"").number(passed);
-        page.raw("\" width=\"").number(denied).raw("\"/>");
+        page.add("<rect class=\"denied\" y=\"8\" height=\"44\" x=\"{}\" width=\"{}\"/>", &[&passed, &denied]);
     }
     page.raw("</svg></td>");
 }

@@ -34,17 +34,16 @@ impl<'m> Canvas<'m> {
     pub(crate) fn new(markup: &'m mut Markup, size: (u32, u32)) -> Self {
         Self { markup, size }
     }
+}
 
-    /// Closes the element of a shape.
-    fn end(&mut self, color: BackendColor, is_filled: bool) {
-        let class = match (color.rgb.0, is_filled) {
-            (1, _) => "grid",
-            (2, true) => "passed",
-            (3, true) => "denied",
-            (_, true) => "ink",
-            (_, false) => "line",
-        };
-        self.markup.raw(" class=\"").raw(class).raw("\"/>\n");
+/// Returns the style class of a shape.
+fn class(color: BackendColor, is_filled: bool) -> &'static str {
+    match (color.rgb.0, is_filled) {
+        (1, _) => "grid",
+        (2, true) => "passed",
+        (3, true) => "denied",
+        (_, true) => "ink",
+        (_, false) => "line",
     }
 }
 
@@ -66,17 +65,19 @@ impl DrawingBackend for Canvas<'_> {
     }
 
     fn draw_pixel(&mut self, point: BackendCoord, color: BackendColor) -> Drawn {
-        self.markup.raw("<rect x=\"").number(point.0).raw("\" y=\"").number(point.1);
-        self.markup.raw("\" width=\"1\" height=\"1\"");
-        self.end(color, true);
+        let (x, y) = point;
+        let class = class(color, true);
+        self.markup
+            .add("<rect x=\"{}\" y=\"{}\" width=\"1\" height=\"1\" class=\"{}\"/>\n", &[&x, &y, &class]);
         Ok(())
     }
 
     fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> Drawn {
         if style.color().alpha > 0.0 {
-            self.markup.raw("<line x1=\"").number(from.0).raw("\" y1=\"").number(from.1);
-            self.markup.raw("\" x2=\"").number(to.0).raw("\" y2=\"").number(to.1).raw("\"");
-            self.end(style.color(), false);
+            self.markup.add(
+                "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" class=\"{}\"/>\n",
+                &[&from.0, &from.1, &to.0, &to.1, &class(style.color(), false)],
+            );
         }
         Ok(())
     }
@@ -90,23 +91,10 @@ impl DrawingBackend for Canvas<'_> {
     ) -> Drawn {
         let (width, height) = (bottom_right.0 - upper_left.0, bottom_right.1 - upper_left.1);
         if style.color().alpha > 0.0 && width > 0 && height > 0 {
-            self.markup.raw("<rect x=\"").number(upper_left.0).raw("\" y=\"").number(upper_left.1);
-            self.markup.raw("\" width=\"").number(width).raw("\" height=\"").number(height).raw("\"");
-            self.end(style.color(), fill);
-        }
-        Ok(())
-    }
-
-    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
-        &mut self,
-        path: I,
-        style: &S,
-    ) -> Drawn {
-        let mut last = None;
-        for point in path {
-            if let Some(from) = last.replace(point) {
-                self.draw_line(from, point, style)?;
-            }
+            self.markup.add(
+                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" class=\"{}\"/>\n",
+                &[&upper_left.0, &upper_left.1, &width, &height, &class(style.color(), fill)],
+            );
         }
         Ok(())
     }
@@ -120,13 +108,12 @@ impl DrawingBackend for Canvas<'_> {
             VPos::Bottom => 0,
         };
         let y = i64::from(pos.1) + i64::from(below);
-        self.markup.raw("<text x=\"").number(pos.0).raw("\" y=\"").number(y);
-        self.markup.raw(match anchor.h_pos {
-            HPos::Left => "\">",
-            HPos::Center => "\" text-anchor=\"middle\">",
-            HPos::Right => "\" text-anchor=\"end\">",
-        });
-        self.markup.text(text).raw("</text>\n");
+        let markup = match anchor.h_pos {
+            HPos::Left => "<text x=\"{}\" y=\"{}\">{}</text>\n",
+            HPos::Center => "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+            HPos::Right => "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
+        };
+        self.markup.add(markup, &[&pos.0, &y, &text]);
         Ok(())
     }
 

@@ -186,11 +186,4 @@ mod tests {
         let found = read(&mut open(&["user agent"]), &format!("1,h,{agent},5"));
         assert_eq!(found, Ok((1_000_000_000, 5, agent)));
     }
-
-    #[test]
-    fn an_unknown_column_is_answered_with_those_there_are() {
-        let refused = CsvRecords::open(HEADER, &wanted(&["host"], Cost::One)).err();
-        let Some(Unopened::Refused(message)) = refused else { panic!("'host' is known") };
-        assert!(message.contains("'host'") && message.contains("time, ip, user agent, bytes"));
-    }
 }

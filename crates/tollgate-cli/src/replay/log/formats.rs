@@ -39,44 +39,28 @@ pub enum Format {
 }
 
 impl Format {
-    /// All formats.
-    pub const ALL: [Self; 15] = [
-        Self::Common,
-        Self::Combined,
-        Self::NginxMain,
-        Self::VhostCommon,
-        Self::VhostCombined,
-        Self::Alb,
-        Self::Haproxy,
-        Self::Envoy,
-        Self::W3c,
-        Self::Caddy,
-        Self::Traefik,
-        Self::EnvoyJson,
-        Self::Tollgate,
-        Self::Json,
-        Self::Csv,
+    /// All formats, with their names in arguments and reports.
+    pub const ALL: [(Self, &'static str); 15] = [
+        (Self::Common, "common"),
+        (Self::Combined, "combined"),
+        (Self::NginxMain, "nginx-main"),
+        (Self::VhostCommon, "vhost-common"),
+        (Self::VhostCombined, "vhost-combined"),
+        (Self::Alb, "alb"),
+        (Self::Haproxy, "haproxy"),
+        (Self::Envoy, "envoy"),
+        (Self::W3c, "w3c"),
+        (Self::Caddy, "caddy"),
+        (Self::Traefik, "traefik"),
+        (Self::EnvoyJson, "envoy-json"),
+        (Self::Tollgate, "tollgate"),
+        (Self::Json, "json"),
+        (Self::Csv, "csv"),
     ];
 
     /// Returns the name of the format in arguments and reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Common => "common",
-            Self::Combined => "combined",
-            Self::NginxMain => "nginx-main",
-            Self::VhostCommon => "vhost-common",
-            Self::VhostCombined => "vhost-combined",
-            Self::Alb => "alb",
-            Self::Haproxy => "haproxy",
-            Self::Envoy => "envoy",
-            Self::W3c => "w3c",
-            Self::Caddy => "caddy",
-            Self::Traefik => "traefik",
-            Self::EnvoyJson => "envoy-json",
-            Self::Tollgate => "tollgate",
-            Self::Json => "json",
-            Self::Csv => "csv",
-        }
+        Self::ALL.iter().find(|(format, _)| *format == self).map_or("", |(_, name)| name)
     }
 
     /// Returns whether each log in this format names its own fields, so that this program defines

@@ -195,7 +195,7 @@ struct JsonColumn {
 
 impl JsonColumns {
     fn new(names: &[String]) -> Self {
-        Self(names.iter().map(|name| JsonColumn::new(name.clone(), false)).collect())
+        Self(names.iter().map(|name| JsonColumn::required(name)).collect())
     }
 
     /// Returns the columns of the wanted fields in a known server's log. Where a field has several
@@ -206,29 +206,25 @@ impl JsonColumns {
             asked.read(first).is_ok_and(|values| values.iter().all(Option::is_some))
         };
         let column = |field: &str| {
-            if let Some((_, theirs)) = wanted.names.iter().find(|(ours, _)| ours == field) {
-                return JsonColumn::new(theirs.clone(), false);
-            }
-            let field = match field.strip_prefix(HEADER) {
-                Some(header) => field_of(header).map_or(Field::Header(header), Field::Own),
-                None => Field::Own(field),
-            };
-            match (field, dialect.headers) {
-                (Field::Header(header), Some(prefix)) => {
-                    JsonColumn::new(format!("{prefix}{}", capitalised(header)), true)
+            let header = field.strip_prefix(HEADER);
+            // Our name for the field, unless it is known only as a header.
+            let ours = header.map_or(Some(field), field_of);
+            let theirs =
+                dialect.fields.iter().find(|(name, _)| Some(*name) == ours).map(|(_, theirs)| theirs);
+            let mapped =
+                wanted.names.iter().find(|(name, _)| name == field).map(|(_, theirs)| theirs.clone());
+            let of_dialect = match (theirs, header, dialect.headers) {
+                (Some(theirs), ..) => Some((*theirs.iter().find(has).unwrap_or(&theirs[0])).to_owned()),
+                (None, Some(header), Some(prefix)) if ours.is_none() => {
+                    Some(format!("{prefix}{}", capitalised(header)))
                 }
-                (Field::Header(header), None) => JsonColumn::new(format!("{HEADER}{header}"), false),
-                (Field::Own(other), _) => match dialect.fields.iter().find(|(ours, _)| *ours == other) {
-                    Some((_, theirs)) => {
-                        let name = theirs.iter().find(has).unwrap_or(&theirs[0]);
-                        JsonColumn::new((*name).to_owned(), true)
-                    }
-                    None => JsonColumn::new(other.to_owned(), false),
-                },
-            }
+                _ => None,
+            };
+            let is_optional = mapped.is_none() && of_dialect.is_some();
+            let name = mapped.or(of_dialect).unwrap_or_else(|| ours.unwrap_or(field).to_owned());
+            JsonColumn { name, is_optional, is_header: header.is_some() }
         };
-        let marks = dialect.marks.iter().map(|&mark| JsonColumn::new(mark.to_owned(), false));
-        let column = |field: &str| JsonColumn { is_header: field.starts_with(HEADER), ..column(field) };
+        let marks = dialect.marks.iter().map(|&mark| JsonColumn::required(mark));
         Self(wanted.fields().map(column).chain(marks).collect())
     }
 
@@ -254,12 +250,6 @@ impl JsonColumns {
             Err(error) => Err(not_an_object(&error)),
         }
     }
-}
-
-/// A required field: a header, or any other field.
-enum Field<'f> {
-    Own(&'f str),
-    Header(&'f str),
 }
 
 /// Returns a header's name as Go writes it: `X-Api-Key`.
@@ -305,8 +295,8 @@ impl<'de> Visitor<'de> for Fields<'_, 'de> {
 struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
 
 impl JsonColumn {
-    fn new(name: String, is_optional: bool) -> Self {
-        Self { name, is_optional, is_header: false }
+    fn required(name: &str) -> Self {
+        Self { name: name.to_owned(), is_optional: false, is_header: false }
     }
 
     /// Returns a value as text. A string is returned without its quotes. If a known server writes
@@ -414,24 +404,6 @@ mod tests {
             let reason = read(&["ip"], line).expect_err(line);
             assert!(reason.contains(part), "{line}: {reason}");
         }
-    }
-
-    #[test]
-    fn an_unknown_field_is_answered_with_those_of_the_record() {
-        let refused = JsonRecords::open(Format::Json, FIRST, &wanted(&["host"], Cost::One)).err();
-        let Some(Unopened::NotARecord(message)) = refused else { panic!("'host' is known") };
-        assert!(message.contains("'host'") && message.contains("bytes, ip, path, time"));
-    }
-
-    #[test]
-    fn names_are_mapped() {
-        let mut wanted = wanted(&["ip"], Cost::One);
-        wanted.names = vec![("time".into(), "ts".into()), ("ip".into(), "remote".into())];
-        let line = br#"{"ts":1,"remote":"h"}"#;
-        let mut records = JsonRecords::open(Format::Json, line, &wanted).expect("the names are mapped");
-        let mut key = Vec::new();
-        assert!(records.read(line, &mut key).is_ok());
-        assert_eq!(key, b"h");
     }
 
     #[test]

@@ -22,9 +22,6 @@ use super::timestamp::{self, TimeUnit};
 
 use crate::printable::printable;
 
-/// The field that contains the target of a request, in a replay of limits with names.
-pub(crate) const TARGET: &str = "target";
-
 const SEPARATOR: &str = " + ";
 const LENGTH_BYTES: usize = size_of::<u64>();
 
@@ -92,7 +89,6 @@ impl KeyWriter {
         let kind = |field: &String| match &**field {
             "ip" | "forwarded" => FieldKind::Address,
             "path" => FieldKind::Path,
-            TARGET => FieldKind::Request(Part::Target),
             field => Part::named(field).map_or(FieldKind::Text, FieldKind::Request),
         };
         Self {
@@ -104,7 +100,7 @@ impl KeyWriter {
         }
     }
 
-    /// Writes the key that consists of these values, one for each field.
+    /// Appends the key that consists of these values, one for each field.
     #[inline]
     pub(crate) fn write(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item: AsRef<[u8]>>) {
         for ((value, missing), &kind) in values.zip(&mut self.missing).zip(&self.kinds) {
@@ -139,7 +135,7 @@ impl KeyShape {
         Self { fields }
     }
 
-    /// Appends the next field's value to `key`, which must be empty before the first field.
+    /// Appends the next field's value to a key.
     #[inline]
     pub(crate) fn push(self, key: &mut Vec<u8>, value: &[u8]) {
         if self.fields > 1 {

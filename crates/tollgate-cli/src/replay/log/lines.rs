@@ -46,10 +46,8 @@ pub struct Lines<R> {
     ended: bool,
     /// The number of the last returned line.
     number: u64,
-    /// The number of line ends before `start`.
-    line_ends: u64,
-    skipped: u64,
-    is_open: bool,
+    /// The counts for the bytes before `start`.
+    counts: LineCounts,
     /// Whether there may be NUL bytes in the buffer after `start`.
     has_nuls: bool,
     /// The byte that ends lines. A line feed is assumed until a line has ended.
@@ -64,6 +62,15 @@ pub(crate) struct LineCounts {
     pub(crate) skipped: u64,
     /// Whether the last line of the log has no line end.
     pub(crate) is_open: bool,
+}
+
+impl LineCounts {
+    /// Adds the counts for the next part of the log.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.line_ends += next.line_ends;
+        self.skipped += next.skipped;
+        self.is_open |= next.is_open;
+    }
 }
 
 impl Lines<io::Empty> {
@@ -87,8 +94,7 @@ impl<R: Read> Lines<R> {
 
     /// Creates a reader for the rest of a log. The reader continues from these counts.
     pub(crate) fn continued(from: R, counts: LineCounts, line_end: u8) -> Self {
-        let LineCounts { line_ends, skipped, is_open } = counts;
-        Self { line_ends, skipped, is_open, line_end: Some(line_end), ..Self::new(from) }
+        Self { counts, line_end: Some(line_end), ..Self::new(from) }
     }
 
     fn empty(from: R) -> Self {
@@ -99,9 +105,7 @@ impl<R: Read> Lines<R> {
             end: 0,
             ended: false,
             number: 0,
-            line_ends: 0,
-            skipped: 0,
-            is_open: false,
+            counts: LineCounts::default(),
             has_nuls: false,
             line_end: None,
         }
@@ -113,7 +117,7 @@ impl<R: Read> Lines<R> {
     }
 
     pub(crate) fn counts(&self) -> LineCounts {
-        LineCounts { line_ends: self.line_ends, skipped: self.skipped, is_open: self.is_open }
+        self.counts
     }
 
     /// Returns the bytes that have been read but not returned as lines, and the source of all
@@ -144,7 +148,7 @@ impl<R: Read> Lines<R> {
                 return Ok(Some(self.take(from + at, from + at)));
             }
             if let Some(length) = line_end {
-                self.line_ends += 1;
+                self.counts.line_ends += 1;
                 self.line_end = Some(self.line_end());
                 return Ok(Some(self.take(length, length + 1)));
             }
@@ -158,12 +162,12 @@ impl<R: Read> Lines<R> {
                 continue;
             }
             if searched > MAX_LINE + 1 {
-                self.number = self.line_ends + 1;
+                self.number = self.counts.line_ends + 1;
                 self.skip_line()?;
                 return Ok(Some(Line::TooLong));
             }
             if self.ended {
-                self.is_open |= searched > 0;
+                self.counts.is_open |= searched > 0;
                 return Ok((searched > 0).then(|| self.take(searched, searched)));
             }
             self.fill()?;
@@ -181,7 +185,7 @@ impl<R: Read> Lines<R> {
             let text = unread.iter().position(|&byte| byte != 0);
             let nuls = text.unwrap_or(unread.len());
             self.start += nuls;
-            self.skipped += nuls as u64;
+            self.counts.skipped += nuls as u64;
             if text.is_some() || self.ended {
                 return Ok(());
             }
@@ -193,11 +197,11 @@ impl<R: Read> Lines<R> {
         let from = self.start;
         self.start += consumed;
         // `line_ends` already counts the end of this line, if there is one.
-        self.number = self.line_ends + u64::from(consumed == length);
+        self.number = self.counts.line_ends + u64::from(consumed == length);
         let line = &self.buffer[from..from + length];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let nuls = line.iter().rev().take_while(|&&byte| byte == 0).count();
-        self.skipped += nuls as u64;
+        self.counts.skipped += nuls as u64;
         let line = &line[..line.len() - nuls];
         // If the log was joined from several logs, each of them may start with a byte order mark.
         let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
@@ -230,7 +234,7 @@ impl<R: Read> Lines<R> {
         loop {
             if let Some(at) = memchr(self.line_end(), &self.buffer[self.start..self.end]) {
                 self.start += at + 1;
-                self.line_ends += 1;
+                self.counts.line_ends += 1;
                 return Ok(());
             }
             self.start = self.end;

@@ -102,8 +102,8 @@ impl Records {
         }
     }
 
-    /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` if the
-    /// line describes the log, or is part of a split line that is still incomplete.
+    /// Reads one line, and appends its key to `key`. Returns `None` if the line describes the log,
+    /// or is part of a split line that is still incomplete.
     #[inline]
     pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Record>, Reason> {
         let is_record = |text: &[u8]| {
@@ -207,7 +207,7 @@ mod tests {
             line in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let wanted = wanted(&["ip", "path"], Cost::Bytes);
-            for format in Format::ALL.map(Some).into_iter().chain([None]) {
+            for format in Format::ALL.map(|(format, _)| Some(format)).into_iter().chain([None]) {
                 let opened = [&first[..], b"time,ip,path,bytes", COMBINED.as_bytes()]
                     .map(|first| Records::open(first, format, &wanted));
                 for (_, mut records) in opened.into_iter().flatten() {

@@ -29,8 +29,19 @@ pub(crate) struct Arrived {
     /// Whether, according to the proxy's log, a limit refused the request before the other limits
     /// were checked.
     pub(crate) is_early_refusal: bool,
-    /// The length of the request's values. The key of limits by fields follows them.
+    /// The position of the key in the values of the line.
     pub(crate) key_start: usize,
+}
+
+/// The result of parsing a line.
+pub(crate) enum Parsed {
+    Request(Arrived),
+    /// The line parses, but it contains no request.
+    NoRequest,
+    /// The line describes the log, or is part of a split line that is still incomplete.
+    Header,
+    Blank,
+    Bad(Reason),
 }
 
 impl Arrived {

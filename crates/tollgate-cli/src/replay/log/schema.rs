@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use serde::Serialize;
 use tollgate_http::program::PathTemplates;
 
 use super::formats::Format;
@@ -12,8 +13,10 @@ use super::timestamp::TimeUnit;
 use crate::printable::{listed, printable};
 
 /// The cost of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Cost {
+    #[serde(rename = "1")]
     #[value(name = "1")]
     One,
     // A doc comment here would be shown in the help.

@@ -266,20 +266,9 @@ mod tests {
             let tick = read(text.as_bytes(), unit).expect(text);
             assert_eq!(tick.as_nanos(), nanos, "{text}");
         }
-        let bad = [
-            "2305843009213693953",
-            "-1",
-            "1e99",
-            "1e2147483647",
-            "99999999999999999999999999999999999999999999",
-            "1e",
-            "1.",
-            ".5",
-            "",
-            "0x10",
-            "NaN",
-        ];
-        for text in bad {
+        let large = "2305843009213693953 -1 1e99 1e2147483647 99999999999999999999999999999999999999999999";
+        let no_numbers = "1e 1. .5  0x10 NaN";
+        for text in large.split(' ').chain(no_numbers.split(' ')) {
             assert!(read(text.as_bytes(), Nanos).is_err(), "{text}");
         }
     }

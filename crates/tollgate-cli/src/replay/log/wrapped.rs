@@ -12,13 +12,15 @@ use serde::Deserialize;
 use super::lines::MAX_LINE;
 use super::request::Reason;
 
-/// The kind of wrapping around lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrapping {
-    Docker,
-    Cri,
-    Syslog,
-}
+/// A kind of wrapping: the function that removes it, and the reason why a line is refused that does
+/// not have it.
+type Wrapping = (fn(&[u8]) -> Option<Unwrapped<'_>>, &'static str);
+
+const WRAPPINGS: [Wrapping; 3] = [
+    (docker, "it is not in an object of Docker's JSON log, as the lines before it are"),
+    (cri, "it does not begin with a time, a stream and a tag of CRI, as the lines before it do"),
+    (syslog, "it does not begin with the header of syslog, as the lines before it do"),
+];
 
 /// A line without its wrapping.
 struct Unwrapped<'l> {
@@ -30,9 +32,8 @@ struct Unwrapped<'l> {
 }
 
 /// Unwraps the lines of one log.
-#[derive(Debug)]
 pub(crate) struct Unwrapper {
-    wrapping: Wrapping,
+    wrapping: &'static Wrapping,
     /// The incomplete lines from standard output and from standard error.
     parts: [Vec<u8>; 2],
     whole: Vec<u8>,
@@ -41,8 +42,7 @@ pub(crate) struct Unwrapper {
 impl Unwrapper {
     /// Recognises a line's wrapping. Returns `None` if the line is not wrapped.
     pub(crate) fn of(line: &[u8]) -> Option<Self> {
-        let is_one = |wrapping: &Wrapping| wrapping.unwrap(line).is_some();
-        let wrapping = [Wrapping::Docker, Wrapping::Cri, Wrapping::Syslog].into_iter().find(is_one)?;
+        let wrapping = WRAPPINGS.iter().find(|(unwrap, _)| unwrap(line).is_some())?;
         Some(Self { wrapping, parts: Default::default(), whole: Vec::new() })
     }
 
@@ -63,7 +63,8 @@ impl Unwrapper {
         line: &[u8],
         is_record: impl FnOnce(&[u8]) -> bool,
     ) -> Result<Option<&[u8]>, Reason> {
-        let found = self.wrapping.unwrap(line).ok_or_else(|| self.wrapping.lacking())?;
+        let (unwrap, lacking) = *self.wrapping;
+        let found = unwrap(line).ok_or(lacking)?;
         let parts = &mut self.parts[usize::from(found.is_error)];
         if !parts.is_empty() && is_record(&found.text) {
             parts.clear();
@@ -103,29 +104,6 @@ pub(crate) fn whole<'l>(
     match unwrapper {
         None => Ok(Some(line)),
         Some(unwrapper) => unwrapper.unwrap(line, is_record),
-    }
-}
-
-impl Wrapping {
-    fn unwrap(self, line: &[u8]) -> Option<Unwrapped<'_>> {
-        match self {
-            Self::Docker => docker(line),
-            Self::Cri => cri(line),
-            Self::Syslog => {
-                let text = Cow::Borrowed(syslog(line)?);
-                Some(Unwrapped { text, is_error: false, is_part: false })
-            }
-        }
-    }
-
-    fn lacking(self) -> Reason {
-        Reason::from(match self {
-            Self::Docker => "it is not in an object of Docker's JSON log, as the lines before it are",
-            Self::Cri => {
-                "it does not begin with a time, a stream and a tag of CRI, as the lines before it do"
-            }
-            Self::Syslog => "it does not begin with the header of syslog, as the lines before it do",
-        })
     }
 }
 
@@ -171,7 +149,12 @@ fn cri(line: &[u8]) -> Option<Unwrapped<'_>> {
 /// Removes a syslog header. The header follows RFC 3164 or RFC 5424, or has a form in which syslog
 /// servers write files: `<190>Feb  6 12:14:14 host nginx: ...`, the same without the priority or
 /// the host, or with a time such as `2009-02-06T12:14:14.003+00:00`.
-fn syslog(line: &[u8]) -> Option<&[u8]> {
+fn syslog(line: &[u8]) -> Option<Unwrapped<'_>> {
+    let text = Cow::Borrowed(without_header(line)?);
+    Some(Unwrapped { text, is_error: false, is_part: false })
+}
+
+fn without_header(line: &[u8]) -> Option<&[u8]> {
     let rest = match line.strip_prefix(b"<") {
         Some(rest) => {
             let close = memchr(b'>', rest).filter(|close| (1..=3).contains(close))?;

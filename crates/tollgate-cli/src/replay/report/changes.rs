@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::quantity::{duration, grouped, plural, share};
 use super::stretch::Stretch;
 use crate::printable::{cut, printable};
-use crate::replay::changes::{Changed, Changes};
+use crate::replay::changes::Changes;
+use crate::replay::timeline::Count;
 
 const TIMELINE_ROWS: usize = 24;
 
@@ -31,6 +32,24 @@ pub(crate) struct ChangesReport {
     pub(crate) timeline: Vec<Stretch<Changed>>,
 }
 
+/// The numbers of requests whose decision changes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Changed {
+    /// Requests that passed before, and are now refused.
+    #[serde(rename = "newly_refused")]
+    pub(crate) refused: u64,
+    /// Requests that were refused before, and now pass.
+    #[serde(rename = "newly_passed")]
+    pub(crate) passed: u64,
+}
+
+/// The counts of [`Changes`].
+impl From<Count> for Changed {
+    fn from(Count { passed, denied }: Count) -> Self {
+        Self { refused: denied, passed }
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(crate) struct ChangedRow {
     pub(crate) name: String,
@@ -40,28 +59,24 @@ pub(crate) struct ChangedRow {
 
 impl ChangesReport {
     pub(crate) fn new(against: &str, changes: &Changes, top: usize) -> Self {
-        let mut clients: Vec<(&String, &Changed)> = changes.by_client.iter().collect();
+        let mut clients: Vec<(&String, &Count)> = changes.by_client.iter().collect();
         clients.sort_unstable_by(|one, other| {
             other.1.total().cmp(&one.1.total()).then_with(|| one.0.cmp(other.0))
         });
-        let client =
-            |(name, changed): &(&String, &Changed)| ChangedRow { name: (*name).clone(), changed: **changed };
-        let limit = |(name, changed): (&String, &Changed)| ChangedRow {
-            name: printable(name.as_bytes()),
-            changed: *changed,
-        };
+        let row = |name: String, count: &Count| ChangedRow { name, changed: (*count).into() };
+        let limit = |(name, count): (&String, &Count)| row(printable(name.as_bytes()), count);
         let timeline = changes.timeline.at_most(TIMELINE_ROWS);
-        let mut stretches = Stretch::all(&timeline);
-        stretches.retain(|stretch: &Stretch<Changed>| stretch.count.total() > 0);
         Self {
             against: printable(against.as_bytes()),
             same: changes.same,
-            all: changes.all,
+            all: changes.all.into(),
             clients_changed: clients.len(),
-            top_changed: clients.iter().take(top).map(client).collect(),
+            top_changed: clients.iter().take(top).map(|(name, count)| row((*name).clone(), count)).collect(),
             limits: changes.by_limit.iter().map(limit).collect(),
             seconds_per_row: timeline.width(),
-            timeline: stretches,
+            timeline: Stretch::all(&timeline)
+                .filter(|it: &Stretch<Changed>| it.count.refused + it.count.passed > 0)
+                .collect(),
         }
     }
 }
@@ -74,7 +89,7 @@ pub(crate) fn write_changes(report: &ChangesReport, out: &mut impl Write) -> io:
     for (name, count) in [("newly refused", refused), ("newly passed", passed), ("as before", report.same)] {
         writeln!(out, "  {name:<14}{:>15}  {:>8}", grouped(count), share(count.into(), all))?;
     }
-    if report.all.total() == 0 {
+    if refused + passed == 0 {
         return Ok(());
     }
     let clients = plural(report.clients_changed as u64, "client");
@@ -97,13 +112,8 @@ fn write_rows(title: &str, rows: &[ChangedRow], out: &mut impl Write) -> io::Res
     writeln!(out, "\n{title}")?;
     writeln!(out, "  {:>14} {:>14}", "newly refused", "newly passed")?;
     for row in rows {
-        writeln!(
-            out,
-            "  {:>14} {:>14}   {}",
-            grouped(row.changed.refused),
-            grouped(row.changed.passed),
-            cut(&row.name, 44)
-        )?;
+        let [refused, passed] = [row.changed.refused, row.changed.passed].map(grouped);
+        writeln!(out, "  {refused:>14} {passed:>14}   {}", cut(&row.name, 44))?;
     }
     Ok(())
 }

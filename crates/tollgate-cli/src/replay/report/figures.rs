@@ -31,8 +31,6 @@ pub(crate) struct Findings {
     pub(crate) is_of_proxy: bool,
     /// Whether the requests were sorted by time.
     pub(crate) is_sorted: bool,
-    /// The number of lines that describe no request.
-    pub(crate) no_requests: u64,
     /// The number of requests that pass in the replay, but that the proxy refused before it had
     /// computed all limits' keys.
     pub(crate) passed_without_record: u64,
@@ -50,7 +48,7 @@ pub struct Report {
     pub(crate) key_quotas: Option<KeysWithQuotas>,
     /// The fields by which limits without a name count. `null` if every limit has a name.
     pub(crate) key: Option<String>,
-    pub(crate) cost: &'static str,
+    pub(crate) cost: Cost,
     pub(crate) order: &'static str,
     pub(crate) log: Log<OfRequests>,
     /// The limits, and their answers under the first algorithm that accepts them.
@@ -163,7 +161,7 @@ impl Report {
         timeline: &Timeline,
         elapsed: Duration,
     ) -> Self {
-        let fields = &settings.wanted.key;
+        let fields = &settings.log.wanted.key;
         let missing = fields.iter().zip(&log.missing).filter(|&(_, &requests)| requests > 0);
         let missing =
             missing.map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests });
@@ -177,15 +175,12 @@ impl Report {
                 seen: (0..own.quotas.len()).filter(|&id| limit.keys.requests()[id] > 0).count(),
             }),
             key: (!fields.is_empty()).then(|| printable(fields.join("+").as_bytes())),
-            cost: match settings.wanted.cost {
-                Cost::One => "1",
-                Cost::Bytes => "bytes",
-            },
+            cost: settings.log.wanted.cost,
             order: if findings.is_sorted { "time" } else { "arrival" },
             log: Log::new(
                 log,
                 notes_on(settings, log, findings, engine),
-                OfRequests { no_requests: findings.no_requests, missing_key_fields: missing.collect() },
+                OfRequests { no_requests: log.no_requests, missing_key_fields: missing.collect() },
             ),
             limits: limits(engine, settings.top),
             results: engine
@@ -208,8 +203,8 @@ impl Report {
     }
 
     /// Returns the figures of the algorithm whose decisions are reported.
-    pub(crate) fn main(&self) -> Option<(&AlgorithmResult, &Figures)> {
-        self.results.iter().find_map(|outcome| Some((outcome, outcome.figures.as_ref()?)))
+    pub(crate) fn main(&self) -> Option<&Figures> {
+        self.results.iter().find_map(|outcome| outcome.figures.as_ref())
     }
 }
 
@@ -317,6 +312,6 @@ impl Figures {
 impl TimelineRows {
     fn new(timeline: &Timeline) -> Self {
         let timeline = timeline.at_most(TIMELINE_ROWS);
-        Self { seconds_per_row: timeline.width(), rows: Stretch::all(&timeline) }
+        Self { seconds_per_row: timeline.width(), rows: Stretch::all(&timeline).collect() }
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::quantity::{date_and_time, rfc3339};
-use crate::replay::timeline::{Count, Timeline};
+use crate::replay::timeline::{Count, NANOS_PER_SECOND, Timeline};
 
 /// A stretch of time, and the counts of its requests.
 #[derive(Debug, Serialize)]
@@ -16,17 +16,16 @@ pub(crate) struct Stretch<C> {
 }
 
 impl<C: From<Count>> Stretch<C> {
-    pub(crate) fn all(timeline: &Timeline) -> Vec<Self> {
-        let stretch = |(second, count): (u64, Count)| Self {
+    pub(crate) fn all(timeline: &Timeline) -> impl Iterator<Item = Self> {
+        timeline.stretches().map(|(second, count)| Self {
             second,
-            start: rfc3339(second.saturating_mul(1_000_000_000)),
+            start: rfc3339(second.saturating_mul(NANOS_PER_SECOND)),
             count: count.into(),
-        };
-        timeline.stretches().map(stretch).collect()
+        })
     }
 
     /// Returns the start of the stretch, as a date and a time of day in UTC.
     pub(crate) fn date_and_time(&self) -> String {
-        date_and_time(self.second.saturating_mul(1_000_000_000))
+        date_and_time(self.second.saturating_mul(NANOS_PER_SECOND))
     }
 }

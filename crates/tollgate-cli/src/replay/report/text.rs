@@ -10,6 +10,7 @@ use super::log::{write_bad_lines, write_log};
 use super::paragraph::write_paragraph;
 use super::quantity::{duration, grouped, plural, rate, share, shares};
 use crate::printable::{cut, printable};
+use crate::replay::log::schema::Cost;
 use crate::replay::timeline::Count;
 
 const BAR_WIDTH: usize = 34;
@@ -26,8 +27,8 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     };
     let key = report.key.as_ref().map_or(String::new(), |key| format!(", per {}", cut(key, 40)));
     let cost = match report.cost {
-        "1" => "each request costs 1",
-        _ => "a request costs its bytes",
+        Cost::One => "each request costs 1",
+        Cost::Bytes => "a request costs its bytes",
     };
     write_paragraph("", &format!("{limits}, {algorithms}{key}, {cost}"), out)?;
     if let Some(own) = &report.key_quotas {
@@ -49,7 +50,7 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     }
     if report.results.len() > 1 {
         compare::write_table(&report.results, out)?;
-    } else if let Some((_, figures)) = report.main() {
+    } else if let Some(figures) = report.main() {
         write_figures(figures, report, out)?;
     }
     write_limits(report, out)?;
@@ -95,7 +96,7 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
     let [passed, denied] = shares(totals.passed.into(), totals.denied.into());
     write("passed", totals.passed.into(), &passed, "")?;
     write("denied", totals.denied.into(), &denied, &keys)?;
-    if report.cost == "bytes" {
+    if report.cost == Cost::Bytes {
         let [passed, denied] = shares(totals.cost_passed, totals.cost_denied);
         write("bytes passed", totals.cost_passed, &passed, "")?;
         write("bytes denied", totals.cost_denied, &denied, "")?;
@@ -166,14 +167,9 @@ fn write_limit(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
         let name = format!("{}{class}{shadow}", limit.shown());
         let (passed, refused) = (counts.passed + counts.passed_without_key, counts.refused());
         let all = passed + refused + counts.would_refuse + counts.refused_by_another;
-        writeln!(
-            out,
-            "  {:38} {:>12} {:>12} {:>8}",
-            cut(&name, 38),
-            grouped(passed),
-            grouped(refused),
-            share(refused.into(), all.into()),
-        )?;
+        let share = share(refused.into(), all.into());
+        let ([passed, refused], name) = ([passed, refused].map(grouped), cut(&name, 38));
+        writeln!(out, "  {name:38} {passed:>12} {refused:>12} {share:>8}")?;
         let reasons = [
             (counts.denied, "denied"),
             (counts.full, "denied, because the table was full"),
@@ -198,14 +194,9 @@ fn write_top(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nKeys that {refused} most by {}", cut(&limit.shown(), 40))?;
     writeln!(out, "  {:>12} {:>12} {:>9}   key", "refused", "of", "share")?;
     for key in &limit.top_refused {
-        writeln!(
-            out,
-            "  {:>12} {:>12} {:>9}   {}",
-            grouped(key.refused),
-            grouped(key.requests),
-            share(key.refused.into(), key.requests.into()),
-            cut(&key.key, 40),
-        )?;
+        let share = share(key.refused.into(), key.requests.into());
+        let ([refused, requests], key) = ([key.refused, key.requests].map(grouped), cut(&key.key, 40));
+        writeln!(out, "  {refused:>12} {requests:>12} {share:>9}   {key}")?;
     }
     let more = limit.keys_refused.saturating_sub(limit.top_refused.len());
     if more > 0 {
@@ -213,10 +204,11 @@ fn write_top(limit: &LimitReport, out: &mut impl Write) -> io::Result<()> {
     }
     Ok(())
 }
+
 fn write_timeline(timeline: &TimelineRows, out: &mut impl Write) -> io::Result<()> {
     let width = duration(Duration::from_secs(timeline.seconds_per_row));
     writeln!(out, "\nTimeline, {width} a row, UTC (█ passed, ░ denied)")?;
-    let tallest = timeline.rows.iter().map(|row| row.count.passed + row.count.denied).max().unwrap_or(0);
+    let tallest = timeline.rows.iter().map(|row| row.count.total()).max().unwrap_or(0);
     let mut date = String::new();
     writeln!(out, "  {:19} {:BAR_WIDTH$} {:>11} {:>10}", "", "", "passed", "denied")?;
     for row in &timeline.rows {

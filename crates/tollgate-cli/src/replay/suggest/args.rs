@@ -6,12 +6,11 @@ use clap::Args;
 use tollgate::Algorithm;
 
 use super::settings::{Amount, BURSTS, Share, SuggestSettings};
-use crate::arg_values::algorithm_names;
 use crate::failure::Failure;
 use crate::printable::printable;
 use crate::replay::args::key::KeyArgs;
 use crate::replay::args::log::LogArgs;
-use crate::replay::args::{Output, parse_algorithm};
+use crate::replay::args::{Output, algorithms};
 use crate::replay::log::schema::Cost;
 
 /// The description of the subcommand in its help.
@@ -68,8 +67,8 @@ pub(crate) struct SuggestArgs {
 
     /// The only algorithm to try, and to suggest a limit for [default: tries all, suggests one for
     /// token-bucket]
-    #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
-    algorithm: Option<String>,
+    #[arg(short, long, value_name = "NAME", value_parser = algorithms(), help_heading = "Limit")]
+    algorithm: Option<Algorithm>,
 
     #[command(flatten)]
     key: KeyArgs,
@@ -117,10 +116,8 @@ impl SuggestArgs {
                 self.burst
             )));
         }
-        let algorithm: Option<Algorithm> = self.algorithm.as_deref().map(parse_algorithm).transpose()?;
         Ok(SuggestSettings {
-            inputs: self.log.inputs()?,
-            wanted: self.key.wanted(
+            log: self.key.log_settings(
                 &self.log,
                 self.fields.as_deref(),
                 &["time", "path", "status"],
@@ -128,10 +125,7 @@ impl SuggestArgs {
                 (Cost::One, false),
             )?,
             path_templates: self.key.path_template,
-            format: self.log.format(),
-            strict: self.log.strict,
-            threads: self.log.threads(),
-            algorithm,
+            algorithm: self.algorithm,
             allowed,
             burst: self.burst,
             config_out: self.config_out,

@@ -19,11 +19,16 @@ const NAME: &str = "suggested";
 pub(crate) fn open(settings: &SuggestSettings) -> Result<Option<Sink>, Failure> {
     let Some(path) = &settings.config_out else { return Ok(None) };
     key(settings)?;
-    Sink::open("--config-out", path, &[("the log it reads", &settings.inputs)]).map(Some)
+    Sink::open("--config-out", path, &[("the log it reads", &settings.log.inputs)]).map(Some)
 }
 
 fn key(settings: &SuggestSettings) -> Result<String, Failure> {
-    key_of_proxy(&settings.wanted.key, settings.wanted.trust_hops, &["referer", "user-agent"], "--config-out")
+    key_of_proxy(
+        &settings.log.wanted.key,
+        settings.log.wanted.trust_hops,
+        &["referer", "user-agent"],
+        "--config-out",
+    )
 }
 
 /// Returns the text of the file.
@@ -41,7 +46,7 @@ pub(crate) fn text(settings: &SuggestSettings, report: &Suggestion) -> Result<St
     };
     // In a known format, a replay of limits with names finds a header without --fields.
     let is_mapped = |field: &str| {
-        report.names_its_fields() || settings.wanted.names.iter().any(|(ours, _)| ours == field)
+        report.names_its_fields() || settings.log.wanted.names.iter().any(|(ours, _)| ours == field)
     };
     let name = |field: &str| match field {
         "referer" | "user-agent" if is_mapped(field) => format!("{HEADER}{field}"),
@@ -63,11 +68,11 @@ pub(crate) fn text(settings: &SuggestSettings, report: &Suggestion) -> Result<St
         key(settings)?,
         suggested.algorithm,
     );
-    if settings.wanted.ipv6_prefix != 64 {
-        text.push_str(&format!("ipv6-prefix = {}\n", settings.wanted.ipv6_prefix));
+    if settings.log.wanted.ipv6_prefix != 64 {
+        text.push_str(&format!("ipv6-prefix = {}\n", settings.log.wanted.ipv6_prefix));
     }
-    let has_address = settings.wanted.key.iter().any(|field| field == "ip" || field == FORWARDED);
-    if let (Some(hops), true) = (settings.wanted.trust_hops, has_address) {
+    let has_address = settings.log.wanted.key.iter().any(|field| field == "ip" || field == FORWARDED);
+    if let (Some(hops), true) = (settings.log.wanted.trust_hops, has_address) {
         text.push_str(&format!("trust-hops = {hops}\n"));
     }
     if !settings.path_templates.is_empty() {

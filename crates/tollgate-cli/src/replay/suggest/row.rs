@@ -10,8 +10,7 @@ use super::client::Client;
 use super::search::limiter;
 use super::trace::Trace;
 use crate::replay::report::quantity::nanos;
-
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
+use crate::replay::timeline::NANOS_PER_SECOND;
 
 /// The smallest sufficient quota for an algorithm and a burst, with the results of its replay.
 #[derive(Debug, Serialize)]
@@ -40,9 +39,16 @@ pub(crate) struct RowCounts {
     pub(crate) denied: u64,
     pub(crate) clients_denied: u64,
     pub(crate) longest_wait_ns: u64,
-    /// The maximum number of requests from all clients that pass in the same clock second.
+    #[serde(flatten)]
+    pub(crate) peaks: Peaks,
+}
+
+/// The maximum numbers of requests in the same clock second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Peaks {
+    /// The number for all clients together.
     pub(crate) peak_per_second: u64,
-    /// The maximum number of requests from a single client that pass in the same clock second.
+    /// The number for a single client.
     pub(crate) peak_per_second_of_one_client: u64,
 }
 
@@ -89,13 +95,12 @@ fn replayed(algorithm: Algorithm, quota: Quota, trace: &Trace) -> Result<(RowCou
     }
     counts.denied = denied.iter().sum();
     counts.clients_denied = denied.iter().filter(|&&denied| denied > 0).count() as u64;
-    (counts.peak_per_second, counts.peak_per_second_of_one_client) = load.peaks();
+    counts.peaks = load.peaks();
     Ok((counts, denied))
 }
 
-/// Returns the maximum number of requests in one clock second: the first number is for all clients
-/// together, and the second is for a single client.
-pub(crate) fn peaks_of_log(clients: &[Client]) -> (u64, u64) {
+/// Returns the maximum numbers of requests in the log.
+pub(crate) fn peaks_of_log(clients: &[Client]) -> Peaks {
     let mut load = Load::default();
     for client in clients {
         client.times.iter().for_each(|at| load.add(at.as_nanos() / NANOS_PER_SECOND));
@@ -133,7 +138,8 @@ impl Load {
         }
     }
 
-    fn peaks(&self) -> (u64, u64) {
-        (self.by_second.values().copied().max().unwrap_or(0), self.most_of_one)
+    fn peaks(&self) -> Peaks {
+        let peak_per_second = self.by_second.values().copied().max().unwrap_or(0);
+        Peaks { peak_per_second, peak_per_second_of_one_client: self.most_of_one }
     }
 }

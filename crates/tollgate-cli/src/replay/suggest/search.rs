@@ -19,7 +19,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tollgate::{Algorithm, Chargeable, ConfigError, Quota, SingleLimiter, Tick, WindowAlign};
+use tollgate::{Algorithm, Chargeable, ConfigError, Quota, SingleLimiter, WindowAlign};
 
 use super::client::Client;
 
@@ -93,7 +93,7 @@ impl<'t> Search<'t> {
             }
             let limiter = limiter(algorithm, quota)?;
             for &at in &self.clients[id].times {
-                if is_allowed(&limiter, at) {
+                if limiter.at(at).check_n(1).is_allowed() {
                     continue;
                 }
                 if left == 0 {
@@ -118,8 +118,4 @@ pub(crate) fn limiter(algorithm: Algorithm, quota: Quota) -> Result<SingleLimite
     } else {
         builder.build()
     }
-}
-
-fn is_allowed(limiter: &SingleLimiter, at: Tick) -> bool {
-    limiter.at(at).check_n(1).is_allowed()
 }

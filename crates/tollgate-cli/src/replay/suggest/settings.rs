@@ -7,10 +7,9 @@ use tollgate::Algorithm;
 
 use super::search::Allowed;
 use crate::printable::{printable, shell_word};
-use crate::replay::input::Input;
-use crate::replay::log::formats::Format;
 use crate::replay::log::schema::Wanted;
 use crate::replay::log::timestamp::TimeUnit;
+use crate::replay::settings::LogSettings;
 
 /// The bursts to try, as the number of seconds in which the rate refills them.
 pub(crate) const BURSTS: [u64; 5] = [1, 2, 5, 10, 60];
@@ -18,15 +17,9 @@ pub(crate) const BURSTS: [u64; 5] = [1, 2, 5, 10, 60];
 /// The logs, and the number of requests or clients that a limit may deny.
 #[derive(Clone, Debug)]
 pub struct SuggestSettings {
-    pub inputs: Vec<Input>,
-    pub wanted: Wanted,
+    pub log: LogSettings,
     /// The path templates, as the user wrote them.
     pub path_templates: Vec<String>,
-    /// If `None`, the format is recognised from the first lines of each log.
-    pub format: Option<Format>,
-    pub strict: bool,
-    /// The number of threads that parse logs.
-    pub threads: usize,
     /// If `None`, all algorithms are tried.
     pub algorithm: Option<Algorithm>,
     pub allowed: Share,
@@ -42,9 +35,9 @@ impl SuggestSettings {
     /// Returns the options with which a replay reads the same log in order of time, each after a
     /// space. `name` returns the replay's name for a field.
     pub(crate) fn log_options(&self, is_out_of_order: bool, name: impl Fn(&str) -> String) -> String {
-        let Wanted { key, names, unit, trust_hops, .. } = &self.wanted;
+        let Wanted { key, names, unit, trust_hops, .. } = &self.log.wanted;
         let mut options = String::new();
-        if let Some(format) = self.format {
+        if let Some(format) = self.log.format {
             options.push_str(&format!(" --log-format {format}"));
         }
         let pair = |field: &str| {

@@ -10,13 +10,14 @@ use crate::failure::Failure;
 use crate::replay::keys::Keys;
 use crate::replay::log::formats::Format;
 use crate::replay::log::key::KeyShape;
-use crate::replay::log::record::Records;
-use crate::replay::log::request::{Reason, Record};
-use crate::replay::log::schema::{Unopened, Wanted};
+use crate::replay::log::request::Arrived;
+use crate::replay::log::schema::Unopened;
 use crate::replay::log::summary::LogSummary;
 use crate::replay::position::Position;
 use crate::replay::progress::Progress;
-use crate::replay::reading::{self, Logs, Reader, Source};
+use crate::replay::reading::{self, Logs, Reader};
+use crate::replay::settings::LogSettings;
+use crate::replay::source::Requests;
 
 /// Additional fields, which are read where a log has them. They reveal the clients' patterns.
 const BESIDE: [&str; 2] = ["path", "status"];
@@ -29,13 +30,6 @@ pub(crate) struct Trace {
     pub(crate) clients: Vec<Client>,
 }
 
-/// The records of one log.
-struct Opened {
-    records: Records,
-    /// Reads the fields of [`BESIDE`], if the log has them.
-    beside: Option<Records>,
-}
-
 impl Trace {
     /// # Errors
     ///
@@ -44,12 +38,12 @@ impl Trace {
     pub(crate) fn read(settings: &SuggestSettings, progress: &mut Progress) -> Result<Self, Failure> {
         let mut tracing = Tracing {
             settings,
-            logs: Logs::new(&settings.inputs, settings.wanted.key.len(), settings.strict),
+            logs: Logs::new(&settings.log),
             keys: Keys::default(),
             clients: Vec::new(),
             hashes: RandomState::default(),
         };
-        reading::read_all(&mut tracing, &settings.inputs, settings.threads, progress)?;
+        reading::read_all(&mut tracing, &settings.log, progress)?;
         let Tracing { logs, keys, clients, .. } = tracing;
         let mut trace = Self { log: logs.summary, keys, clients };
         if trace.log.requests() == 0 {
@@ -68,31 +62,25 @@ impl Trace {
 /// A trace that is being read.
 struct Tracing<'s> {
     settings: &'s SuggestSettings,
-    logs: Logs<Opened>,
+    logs: Logs,
     keys: Keys,
     clients: Vec<Client>,
     hashes: RandomState,
 }
 
 impl Reader for Tracing<'_> {
-    type Source = Opened;
-
-    fn logs(&mut self) -> &mut Logs<Opened> {
+    fn logs(&mut self) -> &mut Logs {
         &mut self.logs
     }
 
-    fn recognise(&self, first: &[u8]) -> Result<(Format, Opened), Unopened> {
-        let SuggestSettings { format, wanted, .. } = self.settings;
-        let (format, records) = Records::open(first, *format, wanted)?;
-        let beside = Wanted { key: BESIDE.map(str::to_owned).into(), ..wanted.clone() };
-        let beside = Records::open(first, Some(format), &beside).ok().map(|(_, beside)| beside);
-        Ok((format, Opened { records, beside }))
+    fn recognise(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
+        let LogSettings { format, wanted, .. } = &self.settings.log;
+        Requests::with_fields(first, *format, wanted, &BESIDE)
     }
 
-    fn take(&mut self, found: Found, values: &[u8], position: Position) -> Result<(), Failure> {
-        let Found { request, key_length } = found;
+    fn take(&mut self, request: Arrived, values: &[u8], position: Position) -> Result<(), Failure> {
         self.logs.summary.arrived(position, request.at);
-        let (key, beside) = values.split_at(key_length);
+        let (beside, key) = values.split_at(request.key_start);
         let id = self.keys.id(key);
         if id == self.clients.len() {
             self.clients.push(Client::default());
@@ -104,40 +92,5 @@ impl Reader for Tracing<'_> {
         }
         client.times.push(request.at);
         Ok(())
-    }
-}
-
-/// A request, whose values are its key and, if the line has them, the fields of [`BESIDE`].
-struct Found {
-    request: Record,
-    key_length: usize,
-}
-
-impl Source for Opened {
-    type Request = Found;
-
-    /// Reads a line twice, because only the fields of the key have to be valid.
-    fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Found>, Reason> {
-        let mut fields = Vec::new();
-        let beside = self.beside.as_mut().map(|beside| beside.read(line, &mut fields));
-        let Some(request) = self.records.read(line, values)? else { return Ok(None) };
-        let key_length = values.len();
-        if let Some(Ok(Some(_))) = beside {
-            values.append(&mut fields);
-        }
-        Ok(Some(Found { request, key_length }))
-    }
-
-    fn again(&self) -> Option<Self> {
-        let records = self.records.again()?;
-        Some(Self { records, beside: self.beside.as_ref().and_then(Records::again) })
-    }
-
-    fn incomplete(&self) -> usize {
-        self.records.incomplete()
-    }
-
-    fn missing(&self) -> &[u64] {
-        self.records.missing()
     }
 }

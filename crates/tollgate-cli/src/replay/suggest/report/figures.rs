@@ -10,7 +10,7 @@ use crate::replay::report::log::Log;
 use crate::replay::report::notes;
 use crate::replay::report::quantity::{date_and_time, grouped, plural, share};
 use crate::replay::suggest::pattern::{BusiestMinutes, Pattern};
-use crate::replay::suggest::row::{Row, RowCounts, peaks_of_log};
+use crate::replay::suggest::row::{Peaks, Row, RowCounts, peaks_of_log};
 use crate::replay::suggest::search::Allowed;
 use crate::replay::suggest::settings::SuggestSettings;
 use crate::replay::suggest::trace::Trace;
@@ -38,8 +38,8 @@ pub struct Suggestion {
 pub(crate) struct OfClients {
     #[serde(rename = "clients")]
     pub(crate) number: usize,
-    pub(crate) peak_per_second: u64,
-    pub(crate) peak_per_second_of_one_client: u64,
+    #[serde(flatten)]
+    pub(crate) peaks: Peaks,
 }
 
 /// The suggested limit.
@@ -96,8 +96,12 @@ impl Suggestion {
         });
         let clients = Clients::new(settings, trace, chosen.map(|(row, ..)| &*row.denied));
         Self {
-            key: printable(settings.wanted.key.join("+").as_bytes()),
-            log: of_log(trace),
+            key: printable(settings.log.wanted.key.join("+").as_bytes()),
+            log: Log::new(
+                &trace.log,
+                notes::on_log(&trace.log, true, None),
+                OfClients { number: trace.clients.len(), peaks: peaks_of_log(&trace.clients) },
+            ),
             allowed,
             suggested,
             rows,
@@ -138,24 +142,16 @@ impl Suggestion {
 fn replay_options(settings: &SuggestSettings, is_out_of_order: bool) -> String {
     let word = |text: &str| shell_word(&printable(text.as_bytes()));
     let mut options = String::new();
-    if settings.wanted.key != ["ip"] {
-        options.push_str(&format!(" --key {}", word(&settings.wanted.key.join("+"))));
+    if settings.log.wanted.key != ["ip"] {
+        options.push_str(&format!(" --key {}", word(&settings.log.wanted.key.join("+"))));
     }
     for template in &settings.path_templates {
         options.push_str(&format!(" --path-template {}", word(template)));
     }
-    if settings.wanted.ipv6_prefix != 64 {
-        options.push_str(&format!(" --ipv6-prefix {}", settings.wanted.ipv6_prefix));
+    if settings.log.wanted.ipv6_prefix != 64 {
+        options.push_str(&format!(" --ipv6-prefix {}", settings.log.wanted.ipv6_prefix));
     }
     options + &settings.log_options(is_out_of_order, str::to_owned)
-}
-
-/// Returns the facts about the logs.
-fn of_log(trace: &Trace) -> Log<OfClients> {
-    let (peak_per_second, peak_per_second_of_one_client) = peaks_of_log(&trace.clients);
-    let number = trace.clients.len();
-    let clients = OfClients { number, peak_per_second, peak_per_second_of_one_client };
-    Log::new(&trace.log, notes::on_log(&trace.log, true, None), clients)
 }
 
 impl Clients {
@@ -171,7 +167,7 @@ impl Clients {
         ids.sort_unstable_by(|&one, &other| {
             minutes.of[other].cmp(&minutes.of[one]).then_with(|| keys[one].cmp(keys[other]))
         });
-        let shape = KeyShape::new(settings.wanted.key.len());
+        let shape = KeyShape::new(settings.log.wanted.key.len());
         let standing_out = ids.iter().take(settings.top).map(|&id| StandingOut {
             key: shape.show(keys[id]),
             requests: trace.clients[id].times.len() as u64,

@@ -21,8 +21,8 @@ pub fn write_text(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
         format!("{} of {}", plural(log.requests, "request"), plural(clients.number as u64, "client"));
     let peaks = format!(
         "At most {} arrived in one second, and {} of one client.",
-        plural(clients.peak_per_second, "request"),
-        grouped(clients.peak_per_second_of_one_client),
+        plural(clients.peaks.peak_per_second, "request"),
+        grouped(clients.peaks.peak_per_second_of_one_client),
     );
     let sorted = (log.stepped_back > 0).then(|| format!("{}; requests were sorted by time.", log.steps()));
     write_log(log, &counts, [peaks].into_iter().chain(sorted), out)?;
@@ -89,8 +89,8 @@ fn write_rows(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
                 grouped(counts.denied),
                 share(counts.denied.into(), report.log.requests.into()),
                 grouped(counts.clients_denied),
-                grouped(counts.peak_per_second),
-                grouped(counts.peak_per_second_of_one_client),
+                grouped(counts.peaks.peak_per_second),
+                grouped(counts.peaks.peak_per_second_of_one_client),
             ];
             line(out, cells.each_ref().map(String::as_str))?;
         }
@@ -150,15 +150,10 @@ fn write_clients(report: &Suggestion, out: &mut impl Write) -> io::Result<()> {
             Pattern::Bursts => "in bursts".to_owned(),
             Pattern::Mixed => "mixed".to_owned(),
         };
-        writeln!(
-            out,
-            "  {:>9} {:>6} {:>6} {:>8}  {pattern:19} {}",
-            grouped(client.requests),
-            grouped(client.busiest_minute),
-            grouped(client.busiest_second),
-            client.denied.map_or("-".into(), grouped),
-            cut(&client.key, 24),
-        )?;
+        let counts = [client.requests, client.busiest_minute, client.busiest_second].map(grouped);
+        let ([requests, minute, second], key) = (counts, cut(&client.key, 24));
+        let denied = client.denied.map_or("-".into(), grouped);
+        writeln!(out, "  {requests:>9} {minute:>6} {second:>6} {denied:>8}  {pattern:19} {key}")?;
     }
     if clients.more > 0 {
         writeln!(out, "  and {} (--top shows more)", plural(clients.more as u64, "other client"))?;

@@ -10,7 +10,10 @@ use std::thread::{self, JoinHandle};
 
 use memchr::memrchr;
 
-use super::lines::{Line, LineCounts, Lines, MAX_LINE};
+use crate::failure::Failure;
+use crate::replay::log::lines::{LineCounts, Lines, MAX_LINE};
+use crate::replay::log::request::Parsed;
+use crate::replay::source::Requests;
 
 /// The number of lines that a single thread reads before the other threads start. For a short log,
 /// starting threads costs more time than it saves.
@@ -20,39 +23,31 @@ const CHUNK: usize = 256 << 10;
 /// wait to be received.
 const WAITING: usize = 2;
 
-/// Parses a line with a parser, writes the line's values into a buffer, which must be empty, and
-/// returns the line's outcome.
-type Parse<P, O> = fn(&mut P, &Line<'_>, &mut Vec<u8>) -> O;
-
 /// A part of a log that consists of whole lines, with the results of parsing them. Chunks are
 /// reused, which saves an allocation for each chunk.
-struct Chunk<O> {
+#[derive(Default)]
+struct Chunk {
     /// The first `length` bytes of this buffer are the lines.
     text: Vec<u8>,
     length: usize,
     values: Vec<u8>,
     /// For each line: its outcome, the end of its values in `values`, and its number in the chunk.
-    lines: Vec<(O, usize, u64)>,
+    lines: Vec<(Parsed, usize, u64)>,
     counts: LineCounts,
 }
 
-impl<O> Chunk<O> {
-    fn new() -> Self {
-        let (text, values, lines) = (Vec::new(), Vec::new(), Vec::new());
-        Self { text, length: 0, values, lines, counts: LineCounts::default() }
-    }
-
-    fn parse<P>(&mut self, parser: &mut P, parse: Parse<P, O>, line_end: u8) {
+impl Chunk {
+    fn parse(&mut self, requests: &mut Requests, line_end: u8) {
         self.values.clear();
         let mut cut = Lines::of(std::mem::take(&mut self.text), self.length, line_end);
         let mut of_line = Vec::new();
         // Reading from memory never fails.
         while let Ok(Some(line)) = cut.next_line() {
             of_line.clear();
-            let outcome = parse(parser, &line, &mut of_line);
+            let parsed = requests.parse(&line, &mut of_line);
             self.values.extend_from_slice(&of_line);
             let number = cut.number();
-            self.lines.push((outcome, self.values.len(), number));
+            self.lines.push((parsed, self.values.len(), number));
         }
         self.counts = cut.counts();
         self.text = cut.into_text();
@@ -63,55 +58,54 @@ impl<O> Chunk<O> {
 type Rest<R> = Lines<io::Chain<Cursor<Vec<u8>>, R>>;
 
 /// A parser on its own thread.
-struct Worker<P, O> {
-    chunks: SyncSender<Chunk<O>>,
-    parsed: Receiver<Chunk<O>>,
-    thread: JoinHandle<P>,
+struct Worker {
+    chunks: SyncSender<Chunk>,
+    parsed: Receiver<Chunk>,
+    thread: JoinHandle<Requests>,
 }
 
-impl<P: Send + 'static, O: Send + 'static> Worker<P, O> {
-    fn new(mut parser: P, parse: Parse<P, O>, line_end: u8) -> Self {
-        let (chunks, to_parse) = sync_channel::<Chunk<O>>(WAITING);
+impl Worker {
+    fn new(mut requests: Requests, line_end: u8) -> Self {
+        let (chunks, to_parse) = sync_channel::<Chunk>(WAITING);
         let (done, parsed) = sync_channel(WAITING);
         let thread = thread::spawn(move || {
             while let Ok(mut chunk) = to_parse.recv() {
-                chunk.parse(&mut parser, parse, line_end);
+                chunk.parse(&mut requests, line_end);
                 if done.send(chunk).is_err() {
                     break;
                 }
             }
-            parser
+            requests
         });
         Self { chunks, parsed, thread }
     }
 }
 
-/// Parses the rest of a log whose first lines have already been read. Calls `take` for each line in
-/// order, with the line's outcome, values and number. Returns the parsers, and the part of the log
-/// that is still unread. This part is empty unless a line is too long.
+/// Parses the rest of a log whose first lines have already been read, with one thread for each of
+/// the `parsers`. Calls `take` for each line in order, with the line's outcome, values and number.
+/// Returns the parsers, and the part of the log that is still unread. This part is empty unless a
+/// line is too long.
 ///
 /// # Errors
 ///
 /// Returns the first error returned by `take`, or a read error converted by `unreadable`.
-pub(crate) fn read<P: Send + 'static, O: Send + 'static, R: Read, E>(
+pub(crate) fn read<R: Read>(
     lines: Lines<R>,
-    parsers: Vec<P>,
-    parse: Parse<P, O>,
-    unreadable: impl Fn(io::Error) -> E,
-    mut take: impl FnMut(O, &[u8], u64) -> Result<(), E>,
-) -> Result<(Vec<P>, Rest<R>), E> {
+    parsers: Vec<Requests>,
+    unreadable: impl Fn(io::Error) -> Failure,
+    mut take: impl FnMut(Parsed, &[u8], u64) -> Result<(), Failure>,
+) -> Result<(Vec<Requests>, Rest<R>), Failure> {
     let line_end = lines.line_end();
-    let worker = |parser| Worker::new(parser, parse, line_end);
-    let workers: Vec<Worker<P, O>> = parsers.into_iter().map(worker).collect();
+    let workers: Vec<Worker> = parsers.into_iter().map(|requests| Worker::new(requests, line_end)).collect();
     let mut counts = lines.counts();
     let (mut kept, mut from) = lines.into_rest();
     let (mut sent, mut taken) = (0_usize, 0_usize);
-    let mut spare = Vec::new();
+    let mut spare: Vec<Chunk> = Vec::new();
     let mut outcome = Ok(());
     let mut reads = true;
     while outcome.is_ok() && (reads || taken < sent) {
         if reads && sent - taken < workers.len() * WAITING {
-            let mut chunk = spare.pop().unwrap_or_else(Chunk::new);
+            let mut chunk = spare.pop().unwrap_or_default();
             match fill(&mut chunk, &mut from, &mut kept, line_end) {
                 Ok(true) => {
                     // A worker ends early only if it panicked. The join below resumes its panic.
@@ -135,9 +129,7 @@ pub(crate) fn read<P: Send + 'static, O: Send + 'static, R: Read, E>(
             }
             from = end;
         }
-        counts.line_ends += chunk.counts.line_ends;
-        counts.skipped += chunk.counts.skipped;
-        counts.is_open |= chunk.counts.is_open;
+        counts.add(chunk.counts);
         spare.push(chunk);
     }
     let parsers = workers.into_iter().map(|Worker { chunks, parsed, thread }| {
@@ -155,7 +147,7 @@ pub(crate) fn read<P: Send + 'static, O: Send + 'static, R: Read, E>(
 ///
 /// Returns `false` at the end of the log or at a line that is too long. A line that is too long is
 /// left in `kept`.
-fn fill<O>(chunk: &mut Chunk<O>, from: &mut impl Read, kept: &mut Vec<u8>, line_end: u8) -> io::Result<bool> {
+fn fill(chunk: &mut Chunk, from: &mut impl Read, kept: &mut Vec<u8>, line_end: u8) -> io::Result<bool> {
     let Chunk { text, length, .. } = chunk;
     let mut searched = 0;
     *length = kept.len();
