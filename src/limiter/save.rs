@@ -490,7 +490,7 @@ impl<S: Persist> SavedLimiter<S> {
         };
         let store = S::restored(chosen.settings(method, quota, max_keys), hash, contents, now)?;
         let pauses = pauses.filter(|_| is_continued);
-        let pauses = pauses.map(|pauses| pauses.restored(chosen, max_keys, now)).transpose()?;
+        let pauses = pauses.map_or(Ok(None), |pauses| pauses.restored(chosen, max_keys, now))?;
         let pauses = Pauses::new(chosen.penalty, &store, pauses)?;
         let limiter = Limiter::new(method, clock, store, chosen.when_full, pauses);
         if is_continued {
@@ -524,12 +524,22 @@ impl<S: Persist> SavedPauses<S> {
         Ok(Self { keys: keys.judged(rule)?, hash })
     }
 
-    /// Returns a store with the pauses that are not over at `now`, and the latest end.
-    fn restored(mut self, chosen: &Chosen, max_keys: usize, now: Tick) -> Result<(S, Tick), LoadError> {
+    /// Returns a store with the pauses that are not over at `now`, and the latest end. Returns `None`
+    /// if all are over, because checks are faster without a second store.
+    fn restored(
+        mut self,
+        chosen: &Chosen,
+        max_keys: usize,
+        now: Tick,
+    ) -> Result<Option<(S, Tick)>, LoadError> {
         self.keys.drop_idle(now);
+        if self.keys.is_empty() {
+            return Ok(None);
+        }
         self.keys.fit(max_keys, false)?;
         let (latest, (method, quota)) = (self.keys.until, Method::of_times());
         let contents = Contents { own: Vec::new(), keys: self.keys.untranslated(), mark: Tick::ZERO };
-        Ok((S::restored(chosen.settings(method, quota, max_keys), self.hash, contents, now)?, latest))
+        let keys = S::restored(chosen.settings(method, quota, max_keys), self.hash, contents, now)?;
+        Ok(Some((keys, latest)))
     }
 }

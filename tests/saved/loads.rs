@@ -217,6 +217,20 @@ fn pauses_and_quotas_of_keys_are_kept() {
     assert!(loaded.check("carol").is_allowed());
 }
 
+/// A limiter whose keys may be paused checks more slowly.
+#[test]
+fn pauses_that_are_over_cost_the_loaded_limiter_nothing() {
+    let clock = ManualClock::new();
+    let builder = || Limiter::<str>::builder(Quota::per_hour(2)).clock(&clock);
+    let limiter = builder().build().unwrap();
+    limiter.pause("carol", HOUR).unwrap();
+    let bytes = |file: &[u8]| builder().load(file).unwrap().stats().bytes;
+    let file = saved(|file| limiter.save(file));
+    assert!(bytes(&file) > builder().build().unwrap().stats().bytes);
+    clock.advance(HOUR);
+    assert_eq!(bytes(&file), builder().build().unwrap().stats().bytes);
+}
+
 #[test]
 fn a_penalty_goes_on() {
     let clock = ManualClock::new();

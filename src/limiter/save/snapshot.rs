@@ -259,6 +259,10 @@ impl<N> JudgedKeys<N> {
         state.until(&rules[*quota as usize]).unwrap_or(Tick::MAX)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// Drops the keys that are idle at `now`.
     pub(super) fn drop_idle(&mut self, now: Tick) {
         let Self { rules, keys, mark, .. } = self;
