@@ -329,10 +329,13 @@ mutants:
 	@mkdir -p target/mutants
 	env -u CARGO_TARGET_DIR $(CARGO) mutants $(options)
 
+# With an example, cargo gives dependencies the features that tests need as well. `make lint` has
+# then checked all of them already.
 #: make doc        the documentation; warnings are errors
 doc: export RUSTDOCFLAGS := -D warnings
 doc:
-	$(CARGO) doc --locked --no-deps --workspace --exclude tollgate-testing --all-features
+	$(CARGO) doc --locked --no-deps --workspace --exclude tollgate-testing --all-features --lib \
+		--example one_resource
 
 # To run a part of one and build nothing else: cargo bench --bench scale -- '1,000 keys'.
 #: make bench      benchmarks of algorithms, checks, clocks, reservations, waits, many keys,

@@ -95,12 +95,13 @@ impl<Q: ?Sized> Clone for Asked<'_, Q> {
 impl<Q: ?Sized> Copy for Asked<'_, Q> {}
 
 impl<Q: ?Sized> Asked<'_, Q> {
-    /// Returns whether this is the key of `item`. Both must have the same hash.
+    /// Returns a predicate that tells whether this is the key of an item with the same hash. All
+    /// lookups use this predicate, because scc's search is compiled once for each predicate.
     #[inline]
-    pub(super) fn is<T: Item>(self, item: &T) -> bool
+    pub(super) fn is_key_of<T: Item>(self) -> impl Fn(&T) -> bool
     where
         Q: Equivalent<T::Key>,
     {
-        self.key.equivalent(item.key())
+        move |item| self.key.equivalent(item.key())
     }
 }

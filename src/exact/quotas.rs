@@ -178,7 +178,7 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
         if self.count() == 0 {
             return None;
         }
-        self.own.find(key.hash, |own| key.is(own), |own| own.terms.latest(&self.retired))
+        self.own.find(key.hash, key.is_key_of(), |own| own.terms.latest(&self.retired))
     }
 
     /// Returns the key's own rule, if it has one.
@@ -284,7 +284,7 @@ impl<K: Eq + Send + Sync + 'static> Quotas<K> {
         since: &Since,
         visit: impl Fn(),
     ) {
-        let Some(own) = self.own.find(key.hash, |own| key.is(own), Arc::clone) else { return };
+        let Some(own) = self.own.find(key.hash, key.is_key_of(), Arc::clone) else { return };
         let is_rule = |last: &Ruling| matches!(last, Ruling::Rule(_));
         // ORDERING: relaxed; a count. It is raised first, so that it never falls below 0.
         let kept = self.kept.fetch_add(1, Relaxed) + 1;

@@ -125,7 +125,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
                 });
                 answer.ok_or_else(|| Arc::clone(cell))
             };
-            match self.index.find(key.hash, |cell| key.is(cell), visited)? {
+            match self.index.find(key.hash, key.is_key_of(), visited)? {
                 Ok(answer) => return Some(answer),
                 Err(sealed) => self.unlink(&sealed),
             }
@@ -391,7 +391,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
 
     /// Counts a denial of `key`, if the key is in the store.
     pub(crate) fn count_denial<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) {
-        self.index.find(key.hash, |cell| key.is(cell), |cell| cell.count_denial());
+        self.index.find(key.hash, key.is_key_of(), |cell| cell.count_denial());
     }
 
     /// Takes a place for a key with this hash.

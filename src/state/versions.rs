@@ -116,7 +116,7 @@ impl Versioned {
                 return answer;
             }
         }
-        self.visit_last(Some(changes), wanted, retired, visit)
+        self.visit_last(Some(changes), &wanted, retired, &visit)
     }
 
     /// The slow path of [`visit`](Self::visit). Without `changes`, any rule is the wanted rule.
@@ -124,9 +124,9 @@ impl Versioned {
     fn visit_last<T>(
         &self,
         changes: Option<u64>,
-        wanted: impl Fn() -> Wanted,
+        wanted: &dyn Fn() -> Wanted,
         retired: &Bag,
-        visit: impl Fn(AnyState<'_>) -> Option<T>,
+        visit: &dyn Fn(AnyState<'_>) -> Option<T>,
     ) -> Option<T> {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(None) };
@@ -138,18 +138,13 @@ impl Versioned {
                 }
                 last.version.note(wanted.changes);
             }
-            self.show(last, retired, &visit).map(Some).ok_or(Retry)
+            self.show(last, retired, visit).map(Some).ok_or(Retry)
         })
     }
 
     /// Passes the state to `visit` under its last version.
     #[inline]
-    fn show<T>(
-        &self,
-        last: Last<'_>,
-        retired: &Bag,
-        visit: &impl Fn(AnyState<'_>) -> Option<T>,
-    ) -> Option<T> {
+    fn show<T>(&self, last: Last<'_>, retired: &Bag, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T> {
         match &last.version.rule.rule {
             StateRule::Packed(rule) => {
                 let Version { word, stamp, .. } = last.version;
@@ -218,7 +213,7 @@ impl Versioned {
     ) -> Option<T> {
         let wanted = || unreachable!("no count of changes to compare with");
         self.show(self.first_as_last(), retired, &visit)
-            .or_else(|| self.visit_last(None, wanted, retired, visit))
+            .or_else(|| self.visit_last(None, &wanted, retired, &visit))
     }
 
     /// Seals the state if it was idle at `judged_at`. Returns whether the state is now sealed.

@@ -153,7 +153,7 @@ impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
         if is_here() {
             return self.items.peek_with(&What { hash, is }, |item, ()| visit(&item.0));
         }
-        self.find_elsewhere(hash, is).map(|item| visit(&item))
+        self.find_elsewhere(hash, &is).map(|item| visit(&item))
     }
 
     /// Adds an item. Returns the item as an error if the set already contains an equal item.
@@ -168,7 +168,7 @@ impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
         if is_here() {
             return self.items.remove_sync(&What { hash, is });
         }
-        self.find_elsewhere(hash, is).is_some_and(|found| {
+        self.find_elsewhere(hash, &is).is_some_and(|found| {
             let is_found = |item: &T| ptr::eq(&raw const **item, &raw const *found);
             elsewhere(|| self.items.remove_sync(&What { hash, is: is_found }))
         })
@@ -188,10 +188,12 @@ impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
         if is_here() { capacity() } else { elsewhere(capacity) }
     }
 
-    /// Searches like [`find`](Self::find), at the end of a thread. `is` runs on this thread.
+    /// Searches like [`find`](Self::find), at the end of a thread. `is` runs on this thread. It is a
+    /// trait object, because starting a thread takes much code, which a type parameter would compile
+    /// once for each caller.
     #[cold]
     #[inline(never)]
-    fn find_elsewhere(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<T> {
+    fn find_elsewhere(&self, hash: u64, is: &dyn Fn(&T) -> bool) -> Option<T> {
         let with_hash = || {
             let items = RefCell::new(Vec::new());
             let note = |item: &T| {
@@ -201,7 +203,7 @@ impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
             self.items.peek_with(&What { hash, is: note }, |_, ()| ());
             items.into_inner()
         };
-        elsewhere(with_hash).into_iter().find(is)
+        elsewhere(with_hash).into_iter().find(|item| is(item))
     }
 }
 

@@ -74,7 +74,7 @@ impl Repeats {
 }
 
 /// An extension of a request that contains the layers that have checked it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct CheckedBy(SmallVec<[usize; 2]>);
 
 /// The result of checking a request.
@@ -113,7 +113,7 @@ impl LimitSet {
             return false;
         }
         let layer = std::ptr::from_ref(self).addr();
-        let CheckedBy(layers) = extensions.get_or_insert_default();
+        let CheckedBy(layers) = extensions.get_or_insert_with(|| CheckedBy(SmallVec::new()));
         let has_checked = layers.contains(&layer);
         if !has_checked {
             layers.push(layer);
