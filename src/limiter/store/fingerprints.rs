@@ -239,8 +239,9 @@ where
     }
 
     fn own_quota(&self, key: &Q) -> Option<Quota> {
-        let key = self.fingerprint(key);
-        self.table.with_rules(|rules| rules.own_quota(key))
+        // Most limiters have no own quotas, so the key is hashed only for one that has.
+        self.table
+            .with_rules(|rules| if rules.count() > 0 { rules.own_quota(self.fingerprint(key)) } else { None })
     }
 
     fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], since: &Since) -> Result<(), Refused> {
