@@ -104,7 +104,7 @@ fn a_file_of_another_limiter_is_refused() {
     refuses(keyed().load(&of_classes[..]), "it is the state of classes");
     refuses(
         keyed().class("paid", Quota::per_hour(9)).load(&one_key()[..]),
-        "this limiter needs that of classes",
+        "this limiter needs the state of classes",
     );
 }
 
