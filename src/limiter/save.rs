@@ -160,6 +160,9 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
     /// The call writes blocks of 64 KiB, so `to` needs no buffer. More data may follow the state in
     /// the same file, because a load reads only the bytes of the state.
     ///
+    /// If callers pass their own times ([`at`](Self::at)), save the limiter with
+    /// [`At::save`](crate::At#method.save) instead.
+    ///
     /// # Secrecy
     ///
     /// With `Fingerprints`, the saved state contains the seeds of the limiter's hash. Anyone who

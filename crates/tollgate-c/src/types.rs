@@ -18,7 +18,7 @@ use tollgate::{Decision, DecisionSource, Limiter, Outcome, StateFile, Stats};
 #[derive(Debug)]
 pub struct tollgate_limiter {
     limiter: Limiter<[u8]>,
-    /// The file in which this limiter keeps its state.
+    /// The file in which the state of this limiter is saved, if it has one.
     file: Option<StateFile>,
 }
 
