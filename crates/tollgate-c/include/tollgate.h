@@ -124,8 +124,8 @@
 #define TOLLGATE_SOURCE_POLICY 2
 
 /**
- * A limiter for many keys. `tollgate_limiter_new` and `tollgate_limiter_open` create a limiter, and
- * `tollgate_limiter_free` frees it.
+ * A limiter for many keys. `tollgate_limiter_new` and `tollgate_limiter_open` create a limiter,
+ * and `tollgate_limiter_free` frees it.
  *
  * If a function takes the limiter as `const`, any number of threads may call the function at once.
  */
@@ -385,17 +385,17 @@ int tollgate_limiter_new(const char *quota,
  * Otherwise the limiter is new. `quota` and `options` are as in `tollgate_limiter_new`. They may
  * differ from the saved limiter's, except for the algorithm.
  *
- * Until the handle is freed, no other handle can use the file, in this or any other process. A lock
- * file, with the suffix ".lock", is created beside the file and never removed.
+ * Until the handle is freed, no other handle can use the file, in this or any other process. A
+ * lock file, with the suffix ".lock", is created beside the file and never removed.
  *
  * The time since the save is measured by the time of day. `tollgate_now` continues the time of the
  * saved limiter, or starts at 0 if none of the saved states still counts. If you pass your own
  * times, they must never be earlier than `tollgate_now`, and must continue after a restart.
  *
- * On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error, writes a
- * text to `message` as `tollgate_limiter_new` does, and leaves `*limiter` and the file unchanged.
- * The error is `TOLLGATE_ERR_STATE` if the file cannot be used; to start with a new limiter, rename
- * the file.
+ * On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error, writes
+ * a text to `message` as `tollgate_limiter_new` does, and leaves `*limiter` and the file
+ * unchanged. The error is `TOLLGATE_ERR_STATE` if the file cannot be used; to start with a new
+ * limiter, rename the file.
  *
  * Any thread may call this function. The caller owns the handle, and must free it with
  * `tollgate_limiter_free`. The library copies the strings and the options.
@@ -412,7 +412,8 @@ int tollgate_limiter_open(const char *path,
 
 /**
  * Writes the state of all keys to the file of a limiter that `tollgate_limiter_open` has created.
- * The file is replaced atomically, so it is complete even if the process is killed during the call.
+ * The file is replaced atomically, so it is complete even if the process is killed during the
+ * call.
  *
  * Call this function every few seconds, and once more after the last check. After a crash, a key
  * may be admitted again as many tokens as it was admitted since the last save. A million keys take
