@@ -18,7 +18,8 @@
 //! # Progress
 //!
 //! Reading is lock-free, like a peek. The reader holds a guard only while it collects the keys of
-//! one part, so it does not delay the reclamation of memory while the caller writes the words.
+//! one part or reads one word, so it does not delay the reclamation of memory while the caller
+//! writes the words.
 
 use super::space::Fingerprint;
 use super::turnover::Table;
@@ -72,7 +73,7 @@ impl Table {
     }
 
     /// Returns the table's mark. A caller that saves the words reads the mark after them, so that
-    /// the mark covers the keys that were evicted meanwhile.
+    /// the mark covers the keys that were evicted in the meantime.
     pub(crate) fn mark(&self) -> Tick {
         self.with_last(|last| last.forgotten.get())
     }

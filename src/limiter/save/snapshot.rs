@@ -75,7 +75,7 @@ impl Head {
         Ok(Self { algorithm, phase: from.duration()?, debt: from.u64()? })
     }
 
-    /// Returns an error if the saved limiter has another algorithm.
+    /// Returns an error if `algorithm` is not the algorithm of the saved limiter.
     pub(super) fn check_algorithm(&self, algorithm: Algorithm) -> Result<(), LoadError> {
         if self.algorithm == algorithm {
             return Ok(());
