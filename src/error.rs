@@ -87,7 +87,7 @@ pub struct PauseError(Refused);
 #[error(transparent)]
 pub struct ParseError(Refused);
 
-/// The error returned when a saved limiter cannot be loaded. No limiter was built.
+/// The error returned when a saved limiter cannot be loaded.
 ///
 /// ```
 /// use tollgate::{Limiter, LoadError, Quota};
@@ -97,7 +97,8 @@ pub struct ParseError(Refused);
 /// assert!(matches!(refused, LoadError::Unusable(_)));
 /// assert_eq!(
 ///     refused.to_string(),
-///     "the saved state is unusable: it does not begin with \"tollgate\", so it is no saved limiter"
+///     "the saved state is unusable: it does not begin with \"tollgate\", so it is not a saved \
+///      limiter"
 /// );
 /// ```
 #[derive(Debug, Error)]
@@ -106,10 +107,10 @@ pub enum LoadError {
     /// The saved state could not be read.
     #[error("the saved state cannot be read: {0}")]
     Read(#[source] io::Error),
-    /// The saved state was read, but this limiter cannot use it. The text says why: the state is
-    /// damaged, truncated, foreign, or from another version; it belongs to another kind of limiter
-    /// or to another algorithm; it contains more keys than the limiter may have; or the hash of the
-    /// keys has changed.
+    /// The saved state was read, but this limiter cannot use it. The text contains the reason: the
+    /// state is damaged, truncated, foreign, or from another version; it belongs to another kind of
+    /// limiter or to another algorithm; it contains more keys than the limiter may have; or the
+    /// hash of the keys has changed.
     #[error("the saved state is unusable: {0}")]
     Unusable(String),
     /// The builder refuses a setting, as `build` would.
@@ -124,7 +125,7 @@ impl LoadError {
 }
 
 impl LoadError {
-    /// Names the class of callers whose state or setting is refused.
+    /// Adds the name of the class whose state or setting is refused.
     pub(crate) fn of_class(self, class: &str, refused: impl FnOnce(Refused) -> Refused) -> Self {
         match self {
             Self::Read(error) => Self::Read(error),

@@ -148,7 +148,7 @@
 //! # Features
 //!
 //! - `serde`: [`Quota`], [`Algorithm`], [`WhenFull`] and [`WindowAlign`] are serialized as strings,
-//!   which can be parsed again.
+//!   which can be parsed again. Limiters with exact keys can be saved.
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(

@@ -530,7 +530,7 @@ impl Log {
     }
 
     /// Returns the admissions in the window that ends at the key's time, without the tokens given
-    /// back. Returns `None` if the log is sealed. This method only loads.
+    /// back. Returns `None` if the log is sealed or its rule was replaced. This method only loads.
     pub(crate) fn saved(&self, rule: &SlidingLog, is_latest: impl Fn() -> bool) -> Option<Vec<Admission>> {
         under_guard(|guard| {
             let Some(view) = LogView::of(&self.root, rule, Tick::ZERO, guard)? else {
@@ -548,11 +548,11 @@ impl Log {
         })
     }
 
-    /// Appends admissions that another log has saved. No other thread uses this log yet. The
+    /// Appends the saved admissions of another log. No other thread uses this log yet. The
     /// admissions must be possible under `rule` ([`SlidingLog::until`]).
     pub(crate) fn restore(&self, rule: &SlidingLog, admissions: &[Admission]) {
         let tokens = admissions.iter().map(|admission| admission.tokens).sum();
-        // An admission may be larger than the limit, if the limit has become smaller since.
+        // The admissions may exceed the limit, if the limit has become smaller since the save.
         let rule = SlidingLog { fields: SlotFields::of_tokens(rule.limit.max(tokens)), ..*rule };
         for &Admission { time, tokens } in admissions {
             under_guard(|guard| {

@@ -324,8 +324,8 @@ impl AnyRule {
         }
     }
 
-    /// Returns whether this rule can have made the word. Such a word is safe to use, wherever it
-    /// comes from.
+    /// Returns whether this rule can have made the word. Such a word is safe to use, even if it was
+    /// read from a file.
     pub(crate) fn is_possible(&self, word: Word) -> bool {
         word.is_live()
             && match self {

@@ -1,4 +1,4 @@
-//! The file in which a process keeps the state of its limiters.
+//! The file in which a process stores the state of its limiters.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -6,15 +6,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// A file for the [saved](crate::Limiter::save) state of limiters, which one process at a time
-/// uses.
+/// A file for the [saved](crate::Limiter::save) state of limiters. Only one process at a time can
+/// use the file.
 ///
-/// A write replaces the whole file at once. A process that is killed during a write leaves the
-/// earlier file as it was. The file is created for its owner alone, because it is a
-/// [secret](crate::Limiter::save).
+/// A write replaces the whole file atomically. If the process is killed during a write, the earlier
+/// file remains. On Unix, only the owner of the file can read and write it, because its contents
+/// are [secret](crate::Limiter::save).
 ///
-/// Beside the file, two other files exist: one with the suffix `.lock`, which is never removed, and
-/// one with the suffix `.new` while a write is under way.
+/// Two other files are created in the same folder: a lock file with the suffix `.lock`, which is
+/// never removed, and a file with the suffix `.new`, which exists only during a write. If the
+/// process is killed during a write, the next write removes the remaining `.new` file.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota, StateFile};
@@ -36,18 +37,18 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
-    /// The lock file, which is locked for as long as it is open. Its mutex is held during a write.
+    /// The lock file, which is locked for as long as it is open. The mutex is held during a write.
     lock: Mutex<File>,
 }
 
 impl StateFile {
-    /// Takes the file for this process. The file itself need not exist.
+    /// Reserves the file for this process. The file itself does not have to exist.
     ///
     /// # Errors
     ///
     /// Returns an error of the kind [`WouldBlock`](io::ErrorKind::WouldBlock) if another process
-    /// uses the file, or if this process already does. Otherwise returns the errors of creating and
-    /// locking the lock file.
+    /// uses the file, or if this process has already opened it. Also returns the errors of creating
+    /// and locking the lock file.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         let lock_path = with_suffix(&path, ".lock");
@@ -81,19 +82,21 @@ impl StateFile {
         }
     }
 
-    /// Replaces the file with what `write` writes. If `write` returns an error, the earlier file
-    /// stays.
+    /// Replaces the contents of the file with the bytes that `write` writes. If `write` returns an
+    /// error, the earlier file remains.
     ///
-    /// The contents reach the disk before they replace the earlier contents, so the file is whole
-    /// even after a power failure. This takes as long as the disk does. Threads that write at the
-    /// same time wait for each other.
+    /// The new contents are on the disk before they replace the earlier contents, so the file is
+    /// complete even after a power failure. This method therefore waits for the disk. Threads that
+    /// write at the same time wait for each other.
     ///
     /// # Errors
     ///
-    /// Returns the errors of `write`, and of writing and renaming the file.
+    /// Returns the errors of `write`, and of creating, writing and renaming the file. On Unix, the
+    /// folder is written to the disk last; if only this step fails, the file has already been
+    /// replaced.
     pub fn write(&self, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
         let new = with_suffix(&self.path, ".new");
-        // A write that panicked has left nothing that matters.
+        // An earlier write that panicked leaves at most an incomplete new file, which is removed.
         let _one_at_a_time = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let written = self.write_to(&new, write);
         if written.is_err() {
@@ -104,7 +107,7 @@ impl StateFile {
     }
 
     fn write_to(&self, new: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-        // A file that an earlier process has left may belong to somebody else.
+        // A file that an earlier process has left may have another owner or other permissions.
         match fs::remove_file(new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -116,8 +119,8 @@ impl StateFile {
         sync_folder(&self.path)
     }
 
-    /// Renames a file that cannot be used, so that it can be examined, and returns its new path,
-    /// which has the suffix `.unusable`. An earlier file of that name is replaced.
+    /// Renames a file whose state is unusable, so that the file can be examined, and returns the
+    /// new path, which has the suffix `.unusable`. An earlier file of that name is replaced.
     ///
     /// # Errors
     ///
@@ -129,7 +132,7 @@ impl StateFile {
     }
 }
 
-/// Returns options that create a file for its owner alone.
+/// Returns options that create a file. On Unix, only the owner can read and write this file.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// A point in time, counted in nanoseconds (*ticks*) since an origin.
 ///
-/// Whoever reads the clock chooses the origin. For example, a limiter's own clock counts from the
-/// creation of the clock, and a log replay may count from the Unix epoch. Only differences matter,
-/// except for windows, whose boundaries count from tick 0 or from the Unix epoch, as
+/// The code that reads the clock chooses the origin. For example, a limiter's own clock counts from
+/// the creation of the clock, and a log replay may count from the Unix epoch. Only differences
+/// matter, except for windows, whose boundaries count from tick 0 or from the Unix epoch, as
 /// [`WindowAlign`](crate::WindowAlign) specifies.
 ///
 /// Ticks range from 0 to [`Tick::MAX`], which is 2^61 ns or about 73 years. All arithmetic

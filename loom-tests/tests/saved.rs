@@ -1,6 +1,7 @@
-//! A save races what moves and changes the keys that it visits. The first array has two places in
-//! one line; the next has four places in two lines, and each line is a part of a save. A save only
-//! loads, so plain loom would not see that its accesses conflict with others.
+//! A save races a turnover, which moves the keys that the save visits, and charges, which change
+//! their words. The first array has two places in one line; the next has four places in two lines,
+//! and each line is a part of a save. A save only loads, so plain loom would not see that its
+//! accesses conflict with others.
 
 mod model;
 
@@ -77,8 +78,8 @@ fn save_races_turnover_and_misses_no_key_deeply() {
 }
 
 /// A turnover evicts a key that is idle. A request with an earlier time, which finds the key
-/// charged in the saved limiter, is not admitted by the loaded limiter for tokens that the key did
-/// not have at that time.
+/// charged in the saved limiter, is not admitted by the loaded limiter, unless the mark moves the
+/// request to the time at which the key was idle.
 #[test]
 fn save_races_eviction_and_the_mark_covers_what_is_missing() {
     let seen = Seen::default();

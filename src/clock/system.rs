@@ -53,11 +53,11 @@ pub(super) fn origin(tick: Tick) -> u64 {
     nanos() - tick.as_nanos()
 }
 
-/// The time at which the machine was started. It is not 0, so that the origin of a clock that
-/// continues an earlier clock is not negative.
+/// The reading at the start of the machine. It is not 0, because the origin of a clock that
+/// continues an earlier clock may precede the start of the machine, and must not be negative.
 pub(super) const START: u64 = Tick::MAX.as_nanos();
 
-/// Reads the monotonic clock, in nanoseconds.
+/// Reads the monotonic clock: the nanoseconds since the start of the machine, plus [`START`].
 pub(super) fn nanos() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }

@@ -1,7 +1,7 @@
 //! Reads the states of a store to save them, and prepares a store for saved states.
 //!
 //! A reader visits the places one after the other. A key keeps its place until it is evicted, so a
-//! key that was charged before the first place is visited, and is not idle, is found in its place.
+//! key that was charged before the first place is visited, and is not idle, is found there.
 
 use super::entry::Entry;
 use super::store::ExactStore;
@@ -19,7 +19,7 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
             let wanted = || self.quotas.of(cell.asked());
             let (rule, state) =
                 cell.state.visit(changes, wanted, &self.evicted.retired, |state| Some(state.saved()))??;
-            // Otherwise, the quota has changed between the two calls.
+            // If the rules differ, the quota has changed between the two calls.
             let quota = wanted().rule;
             if quota.rule == rule {
                 return Some((quota.quota, state));

@@ -25,7 +25,7 @@
 //! If the limiter has a penalty, a denial by the key's own word pauses the key from the time of the
 //! denial. A denial by a pause does not, so requests during a penalty do not extend it. Two denials
 //! that race may both be made by the word; the later end applies. The pause is set after the denial
-//! and before the check returns, so the first statement below covers a penalty, too. A thread that
+//! and before the check returns, so the first statement below also covers a penalty. A thread that
 //! is stopped between the two delays only this key's pause.
 //!
 //! # State
@@ -104,7 +104,7 @@ impl<S: Store> Pauses<S> {
     /// is a penalty. Such a limiter has the second store from the beginning. Each of its checks
     /// therefore takes the path for pauses, and a limiter without a penalty never tests for one.
     ///
-    /// `restored` contains pauses that another limiter has saved, and the latest end of them.
+    /// `restored` contains the pauses of a saved limiter, and their latest end.
     pub(crate) fn new(
         penalty: Option<Duration>,
         keys: &S,

@@ -3,40 +3,43 @@
 //! # Time
 //!
 //! A word contains ticks, which mean nothing to another clock. The loaded limiter therefore
-//! *continues* the saved limiter's time: its clock starts at the tick of the save, plus the time
-//! that has passed since, according to the time of day. No word is translated, and everything that
-//! is a time keeps its meaning: words, windows and their boundaries, marks, pauses, the
-//! admissions of a log. A limiter that was loaded decides as if it had never stopped.
+//! *continues* the saved limiter's time: its clock starts at the tick of the save plus the time
+//! since the save, which is measured by the time of day. Unless the settings differ, no word is
+//! translated, and every time keeps its meaning: words, windows and their boundaries, marks,
+//! pauses, the admissions of a log. A loaded limiter decides as if the saved limiter had never
+//! stopped.
 //!
-//! The time of day may have been set meanwhile. If it was set back, no time has passed, so nothing
-//! is granted early. If it was set forward, the limiter refills as much as that time is worth, at
-//! most one burst for each key, and only once: from then on, the clock of the limiter counts by
-//! itself.
+//! The time of day may have been set since the save. If it was set back, the limiter counts too
+//! little time (at least zero), so it grants nothing early. If it was set forward, the limiter
+//! refills by what the additional time is worth, at most one burst for each key, and only once:
+//! after the load, the limiter's clock counts by itself.
 //!
-//! If nothing in the file is in force any more at that time, the limiter starts at tick 0 instead.
-//! Otherwise, a machine without a battery, whose time of day jumps by decades after each start,
-//! would reach [`Tick::MAX`] after a few restarts.
+//! If none of the saved states still counts at that time, the limiter starts at tick 0 instead.
+//! Without this exception, a machine without a battery for its clock, whose time of day jumps by
+//! decades after each start, would reach [`Tick::MAX`] after a few restarts.
 //!
-//! A manual clock is not changed, because its owner decides its time. If windows are aligned to the
-//! Unix epoch, the boundaries of the saved limiter and those of the new one differ by the errors of
-//! two readings of the time of day. If the difference is less than a second, the limiter keeps the
-//! saved boundaries; otherwise it translates the words, as for a change of quota.
+//! A manual clock is not changed, because its owner sets its time.
+//!
+//! If windows are aligned to the Unix epoch, the boundaries of the loaded limiter differ from the
+//! saved boundaries by the errors of two readings of the time of day. If the difference is less
+//! than a second, the loaded limiter keeps the saved boundaries. Otherwise it translates the words,
+//! as a change of quota does.
 //!
 //! # What is in a file
 //!
 //! ```text
-//! limiter: head, keys, pauses?, state of the keys without a slot, time
+//! limiter: head, keys, pauses (if any), quota and state of the keys without a slot, time
 //! single:  head, quota, state, time
-//! classes: the names; then a file for each class
+//! classes: the names; then the file of each class
 //! ```
 //!
 //! Each word is stored with the quota under which it was made, because a quota may change while the
-//! file is written. The time is read after everything else.
+//! file is written. The time is read last.
 //!
-//! A load refuses a word that its rule cannot have made. It does not refuse a word that is later
-//! than the time of the save plus the capacity and the debt: if a key was in debt when its quota
-//! changed, its word may be later than that by the debt under the earlier quota, which the file does
-//! not contain.
+//! A load refuses a word that the rule of its quota cannot have made. However, it accepts a word
+//! that is later than the time of the save plus the capacity and the debt: if a key was in debt
+//! when its quota changed, the word may be later by the debt under the earlier quota, and the file
+//! does not contain that quota.
 //!
 //! # What holds
 //!
@@ -52,8 +55,9 @@
 //!
 //! # Progress
 //!
-//! A save takes no lock, and stops no check. Its memory is one block of 64 KiB and one part of the
-//! keys. Own quotas are collected in memory, once. A load is not shared with other threads.
+//! A save takes no lock and delays no check. It allocates one block of 64 KiB, one part of the keys
+//! at a time, and finally a list of the keys' own quotas. No other thread uses a limiter while it
+//! is being loaded.
 
 pub(super) mod format;
 pub(super) mod persist;
@@ -84,7 +88,7 @@ use std::time::Duration;
 const SINGLE: &str = "one resource";
 const CLASSES: &str = "classes";
 
-/// What a load does with the parts of a saved state that may not be wanted.
+/// Options of a load: the parts of a saved state that are dropped.
 ///
 /// ```
 /// use tollgate::{Limiter, LoadOptions, Quota};
@@ -99,7 +103,7 @@ const CLASSES: &str = "classes";
 /// let smaller = || Limiter::<u64>::builder(Quota::per_hour(1)).max_keys(2);
 /// assert!(smaller().load(&saved[..]).is_err());
 /// let loaded = smaller().load_with(LoadOptions::new().drop_excess_keys(), &saved[..])?;
-/// // One key was dropped, and finds the limiter full.
+/// // One key was dropped. Its requests find the limiter full.
 /// assert_eq!(loaded.len(), 2);
 /// assert!((0..4).all(|key| !loaded.check(&key).is_allowed()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -119,16 +123,18 @@ impl LoadOptions {
     }
 
     /// If the saved state contains more keys than [`max_keys`](Builder::max_keys), drops the keys
-    /// that are nearest to idle. Without this option, such a state is refused.
+    /// that are nearest to idle. Without this option, such a state is refused. Pauses are never
+    /// dropped: with or without this option, a state is refused if more than `max_keys` keys are
+    /// paused.
     ///
-    /// No dropped key is forgiven, because the limiter is full afterwards. Until one of the other
-    /// keys is idle, every new key is answered as [`when_full`](Builder::when_full) says, and by that
-    /// time all dropped keys are idle, too.
+    /// A dropped key does not get a new burst, because the limiter is full after the load. Until
+    /// one of the other keys is idle, [`when_full`](Builder::when_full) decides about every new
+    /// key. By that time, all dropped keys are idle.
     pub const fn drop_excess_keys(self) -> Self {
         Self { drops_excess_keys: true, ..self }
     }
 
-    /// Drops the quotas that [`Limiter::set_key_quota`] had given to individual keys. The states of
+    /// Drops the quotas of individual keys, which [`Limiter::set_key_quota`] has set. The states of
     /// these keys are translated to the default quota.
     pub const fn drop_key_quotas(self) -> Self {
         Self { drops_key_quotas: true, ..self }
@@ -139,41 +145,50 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
     /// Writes the state of the limiter, so that [`Builder::load`] can build a limiter that
     /// continues it, usually in another process.
     ///
-    /// The state consists of all keys that are not idle, with their debts and [pauses](Self::pause),
-    /// the [quotas of individual keys](Self::set_key_quota), and the state that keys without a slot
-    /// share ([`WhenFull::Share`](crate::WhenFull::Share)). Reservations that are open stay
-    /// charged. Settings are not saved; the builder of the new limiter has its own. Statistics are
-    /// not saved, either.
+    /// The saved state contains the states of all keys that are not idle, the
+    /// [pauses](Self::pause), the [quotas of individual keys](Self::set_key_quota), and the state
+    /// that keys without a slot share ([`WhenFull::Share`](crate::WhenFull::Share)). Open
+    /// reservations stay charged. Settings are not saved, because the builder of the new limiter
+    /// has its own. Statistics are not saved.
     ///
-    /// Checks may go on during the call, in other threads. A charge that is made during the call
-    /// may be missing from the saved state, and the loaded limiter may then admit it again. To miss
-    /// nothing, stop first, and then save. A key requires about 20 bytes.
+    /// Other threads may check keys during the call. A charge that is made during the call may be
+    /// missing from the saved state, and the loaded limiter may then admit as much again. To save
+    /// every charge, call this method after the last check. With
+    /// [`Fingerprints`](crate::store::Fingerprints), the saved state contains about 20 bytes for
+    /// each key.
     ///
-    /// The call writes in blocks of 64 KiB, so `to` needs no buffer. Behind the state, more data may
-    /// follow in the same file: a load reads only its own bytes.
+    /// The call writes blocks of 64 KiB, so `to` needs no buffer. More data may follow the state in
+    /// the same file, because a load reads only the bytes of the state.
+    ///
+    /// If callers pass their own times ([`at`](Self::at)), save the limiter with
+    /// [`At::save`](crate::At#method.save) instead.
     ///
     /// # Secrecy
     ///
-    /// For fingerprints, the saved state contains the seed of the limiter's hash. Whoever can read
-    /// it can find keys that share the state of a victim's key, and can test whether a guessed key
-    /// was used. Whoever can write it can forgive or throttle any key. Keep it as you keep a
-    /// password; [`StateFile`](crate::StateFile) creates its file for its owner alone.
+    /// With `Fingerprints`, the saved state contains the seeds of the limiter's hash. Anyone who
+    /// can read the saved state can find keys that share the state of a victim's key, and can test
+    /// whether a guessed key was used. With [`ExactKeys`](crate::store::ExactKeys), the saved state
+    /// contains the keys. Anyone who can write the saved state can clear or exhaust the limit of
+    /// any key. Protect it like a password. On Unix, [`StateFile`](crate::StateFile) creates a file
+    /// that only its owner can read and write.
     ///
     /// # Hashes
     ///
-    /// Fingerprints are hashes, so a saved key is found only if its type still passes the same bytes
-    /// to a [`Hasher`](std::hash::Hasher). A load is refused if numbers, texts, byte strings,
-    /// addresses or pairs are hashed differently than before. For your own types, a change of the
-    /// [`Hash`](std::hash::Hash) implementation makes every key new, and nothing can notice it.
+    /// Fingerprints are hashes, so a saved key is found only if its type still passes the same
+    /// bytes to a [`Hasher`](std::hash::Hasher). A load is refused if numbers, texts, byte strings,
+    /// addresses or pairs are hashed differently than before. If the [`Hash`](std::hash::Hash)
+    /// implementation of your own type changes, every key is new, and a load cannot detect the
+    /// change.
     ///
     /// # Errors
     ///
-    /// Returns the errors of `to`.
+    /// Returns the errors of `to`. With `ExactKeys`, this method also returns an error if serde
+    /// cannot serialize a key.
     ///
     /// # Progress
     ///
-    /// This method takes no lock, and delays no check. It allocates memory for one block and for
-    /// about a thousand keys.
+    /// This method takes no lock, and delays no check. It allocates memory for one block, for about
+    /// a thousand keys, and for the quotas of individual keys.
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};
@@ -211,7 +226,7 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
         loop {
             let quota = self.store.default_quota();
             let (rule, state) = self.visit_shared(|state| state.saved());
-            // Otherwise, the quota has changed between the two calls.
+            // If the rules differ, the quota has changed between the two calls.
             if self.method.any(quota).is_ok_and(|enforced| enforced.rule == rule) {
                 return (quota, state);
             }
@@ -220,11 +235,12 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
 }
 
 impl<K: ?Sized, S: Persist> At<'_, Limiter<K, S>> {
-    /// Writes the state of the limiter at this time, which must not be earlier than the charges
-    /// before it. See [`Limiter::save`].
+    /// Writes the state of the limiter as of this time, which must not be earlier than the time of
+    /// any previous charge. See [`Limiter::save`].
     ///
-    /// A limiter that was loaded continues this time. If its callers pass their own times, they
-    /// must continue it, too: the first time is this one, plus the time that has passed since.
+    /// The loaded limiter continues from this time. If callers pass their own times to the loaded
+    /// limiter, these times must also continue: the first of them is this time plus the time since
+    /// the save.
     ///
     /// # Errors
     ///
@@ -263,7 +279,7 @@ impl SingleLimiter {
         let (quota, state) = loop {
             let quota = self.quota();
             let (rule, state) = self.visit(|state| state.saved());
-            // Otherwise, the quota has changed between the two calls.
+            // If the rules differ, the quota has changed between the two calls.
             if self.method.any(quota).is_ok_and(|enforced| enforced.rule == rule) {
                 break (quota, state);
             }
@@ -276,8 +292,8 @@ impl SingleLimiter {
 }
 
 impl At<'_, SingleLimiter> {
-    /// Writes the state of the limiter at this time, which must not be earlier than the charges
-    /// before it. See [`Limiter::save`].
+    /// Writes the state of the limiter as of this time, which must not be earlier than the time of
+    /// any previous charge. See [`Limiter::save`].
     ///
     /// # Errors
     ///
@@ -309,24 +325,27 @@ impl<K: ?Sized, S: Persist> ClassLimiter<K, S> {
 impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
     /// Builds a limiter that continues a [saved](Limiter::save) one.
     ///
-    /// The settings are those of this builder. If its quota, its debt or its alignment differ from
-    /// those of the saved limiter, the states are translated as [`Limiter::set_quota`] does. The
-    /// algorithm and the kind of keys must be the same. If the saved limiter has more keys that are
-    /// not idle than [`max_keys`](Builder::max_keys), it is refused; [`LoadOptions`] can drop some.
+    /// The builder determines all settings. If its quota, debt or alignment differs from the saved
+    /// limiter's, the states are translated as [`Limiter::set_quota`] translates them. The
+    /// algorithm and the kind of keys must be the same. If the saved state contains more keys that
+    /// are not idle than [`max_keys`](Builder::max_keys), it is refused; [`LoadOptions`] can drop
+    /// some of the keys.
     ///
     /// The limiter's clock continues the ticks of the saved limiter. The time since the save is
-    /// counted by the time of day, once. If the time of day was set back, no time has passed. If it
-    /// was set forward, each key receives at most one burst too early. A
-    /// [`ManualClock`](crate::ManualClock) is not changed: its owner sets its time.
+    /// measured once, by the time of day. If the time of day was set back, the limiter counts too
+    /// little time, and grants nothing early. If the time of day was set forward, each key receives
+    /// at most one burst too early. If none of the saved states still counts, the clock starts at
+    /// tick 0 instead. A [`ManualClock`](crate::ManualClock) is not changed, because its owner sets
+    /// its time.
     ///
-    /// Exactly the bytes of the state are read from `from`, in blocks of at most 64 KiB. The states
-    /// are collected in memory, at about four times their size in the file, before the limiter is
-    /// built.
+    /// This method reads exactly the bytes of the state from `from`, in blocks of at most 64 KiB.
+    /// Before it builds the limiter, it collects the states in memory, which takes about four times
+    /// their size in the file.
     ///
     /// # Errors
     ///
     /// Returns a [`LoadError`] if `from` cannot be read, if the state is unusable, or if a setting
-    /// is refused. Nothing is loaded in part.
+    /// is refused. In these cases, no limiter is built.
     ///
     /// [`Limiter::save`] has an example.
     pub fn load(self, from: impl Read) -> Result<Limiter<K, S>, LoadError> {
@@ -350,8 +369,8 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
 impl Builder<SingleLimiter> {
     /// Builds a limiter that continues a [saved](SingleLimiter::save) one.
     ///
-    /// The settings are those of this builder. If its quota, its debt or its alignment differ from
-    /// those of the saved limiter, the state is translated as [`SingleLimiter::set_quota`] does. The
+    /// The builder determines all settings. If its quota, debt or alignment differs from the saved
+    /// limiter's, the state is translated as [`SingleLimiter::set_quota`] translates it. The
     /// limiter's clock continues the ticks of the saved limiter, as described for
     /// [`Limiter`](Builder#method.load).
     ///
@@ -381,11 +400,14 @@ impl Builder<SingleLimiter> {
 }
 
 impl<K: ?Sized, S: Persist> Builder<ClassLimiter<K, S>> {
-    /// Builds a limiter whose classes continue those of a [saved](ClassLimiter::save) one.
+    /// Builds a limiter whose classes continue the classes of a [saved](ClassLimiter::save)
+    /// limiter.
     ///
     /// A class continues the saved class of the same name, as described for
-    /// [`Limiter`](Builder#method.load). A class that was not saved starts without keys, and a saved
-    /// class that this builder does not have is dropped.
+    /// [`Limiter`](Builder#method.load). A class that was not saved starts without keys, and a
+    /// saved class that this builder does not have is dropped. Each class has a clock of its own,
+    /// which continues the ticks of that class, so do not pass a time of one class to another
+    /// class. A [`ManualClock`](crate::ManualClock) remains the clock of all classes.
     ///
     /// # Errors
     ///
@@ -431,7 +453,7 @@ impl<K: ?Sized, S: Persist> Builder<ClassLimiter<K, S>> {
     }
 }
 
-/// A limiter as it was read from a file.
+/// The contents of a limiter's file.
 struct SavedLimiter<S: Persist> {
     head: Head,
     keys: SavedKeys<S::Name>,
@@ -456,7 +478,7 @@ impl<S: Persist> SavedLimiter<S> {
         Ok(Self { head, keys, pauses, shared, at })
     }
 
-    /// Builds a limiter that continues this one. `Chosen` has the other settings.
+    /// Builds a limiter that continues this one. `chosen` contains the other settings.
     pub(super) fn build<K: ?Sized>(
         self,
         chosen: &Chosen,
@@ -508,8 +530,7 @@ fn rules_of<N: Clone + Eq + Hash>(
     own.iter().map(|(name, quota)| Ok((name.clone(), method.any(*quota)?.rule))).collect()
 }
 
-/// The pauses of a limiter as they were read from a file. They are the words of a second store: see
-/// `limiter/pauses.rs`.
+/// The pauses in a limiter's file. They are the words of a second store: see `limiter/pauses.rs`.
 struct SavedPauses<S: Persist> {
     keys: JudgedKeys<S::Name>,
     hash: S::Hash,
@@ -518,14 +539,15 @@ struct SavedPauses<S: Persist> {
 impl<S: Persist> SavedPauses<S> {
     fn new(keys: SavedKeys<S::Name>, hash: &S::Hash) -> Result<Self, LoadError> {
         let hash = S::hash_of(keys.hash, S::another(hash))?;
-        // A marked bucket tells the end of a pause. A pause may end at any time.
+        // The rule of the second store reports every word as idle. A usual bucket with the same
+        // quota reports the end of the pause, which may be any time.
         let rule =
             |quota| Ok(StateRule::Packed(AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO)?));
         Ok(Self { keys: keys.judged(rule)?, hash })
     }
 
-    /// Returns a store with the pauses that are not over at `now`, and the latest end. Returns `None`
-    /// if all are over, because checks are faster without a second store.
+    /// Returns a store with the pauses that end after `now`, and their latest end. Returns `None` if
+    /// there are none, because checks are faster without a second store.
     fn restored(
         mut self,
         chosen: &Chosen,

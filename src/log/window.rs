@@ -62,8 +62,8 @@ impl SlidingLog {
         Ok(Self { limit, period, fields: SlotFields::of_tokens(limit), past: Past::NONE })
     }
 
-    /// Returns the time from which a log with these admissions is idle. Returns `None` if no log can
-    /// contain them, because they are out of order or larger than any limit.
+    /// Returns the time from which a log with these admissions is idle. Returns `None` if no log
+    /// can contain the admissions: they are out of order, larger than any limit, or without tokens.
     pub(crate) fn until(&self, admissions: &[Admission]) -> Option<Tick> {
         let is_ordered = admissions.is_sorted_by_key(|admission| admission.time);
         let total = admissions.iter().try_fold(0_u64, |sum, admission| sum.checked_add(admission.tokens))?;

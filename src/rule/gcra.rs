@@ -350,7 +350,7 @@ impl Rule for Gcra {
 
     #[inline(always)]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
-        // A charge of another rule may be larger than this bucket.
+        // The charge may have been made under another rule, and may be larger than this bucket.
         let tokens = tokens.min(charge.charged()).min(self.burst);
         if word.is_fresh() || tokens == 0 {
             return word;

@@ -19,7 +19,7 @@ pub struct AnyState<'s> {
     begins: Option<Begins<'s>>,
 }
 
-/// The data for the first charge of a state.
+/// The store's mark, and a test of the stamp, for the first charge of a state.
 #[derive(Clone, Copy)]
 struct Begins<'s> {
     /// The charge is made at the mark or later.
@@ -161,7 +161,8 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Returns the state as a value, with its rule. Returns `None` for a fresh word, too.
+    /// Returns the state as a value, with its rule. This method also returns `None` for a fresh
+    /// word.
     pub(crate) fn saved(self) -> Option<(StateRule, SavedState)> {
         match self.form {
             Form::Packed(state) => {
@@ -175,8 +176,8 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Gives a new state, which no other thread uses yet, the contents of a saved state. If a word
-    /// was made under another rule, it must have been translated.
+    /// Replaces a new state, which no other thread uses yet, with a saved state. A word that was
+    /// made under another rule must have been translated.
     pub(crate) fn restore(self, saved: &SavedState) -> Option<()> {
         match (self.form, saved) {
             (Form::Packed(state), SavedState::Word(word)) => _ = update(state.word, |_| *word),

@@ -10,7 +10,7 @@ use crate::time::Tick;
 pub(crate) enum SavedState {
     /// The word of a packed rule.
     Word(Word),
-    /// The admissions of a log that still count, the oldest first. (The box keeps words small.)
+    /// The admissions of a log that still count, the oldest first. (The box makes the enum small.)
     #[allow(clippy::box_collection)]
     Log(Box<Vec<Admission>>),
 }
@@ -29,8 +29,8 @@ impl SavedState {
     }
 
     /// Translates a state that was made under the rule `before` to `rule`, as a change of quota at
-    /// `now` does. Both rules must be of one algorithm, and `before` must be able to lead to this
-    /// state.
+    /// `now` does. Both rules must have the same algorithm, and this state must be possible under
+    /// `before`.
     pub(crate) fn translated(self, before: &StateRule, rule: &StateRule, now: Tick) -> Self {
         match (self, before, rule) {
             (Self::Word(word), StateRule::Packed(before), StateRule::Packed(rule)) => {

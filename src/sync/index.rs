@@ -174,8 +174,8 @@ impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
         })
     }
 
-    /// Returns all items that were in the set when the call started. If scc replaces the array
-    /// meanwhile, an item may appear more than once.
+    /// Returns all items that were in the set when the call started and were not removed during the
+    /// call. If scc replaces the array during the call, an item may appear more than once.
     #[cfg(feature = "serde")]
     pub(crate) fn all(&self) -> Vec<T> {
         let all = || self.items.iter(&scc::Guard::new()).map(|(item, ())| item.0.clone()).collect();

@@ -3,7 +3,7 @@
 //! # What a reader sees
 //!
 //! A reader visits the keys part by part. A *part* is a range of fingerprints, so each key belongs
-//! to one part, in whichever array the key is. For each part, the reader first collects the keys
+//! to one part, whichever array contains the key. For each part, the reader first collects the keys
 //! from the root and from the next array, and then reads the word of each key as a peek does.
 //!
 //! The reader finds every key that was charged before the call and is not idle. Such a key is live
@@ -11,13 +11,15 @@
 //! are still in use. When the reader loads the two arrays, the key has a slot in one of them, or
 //! it has been evicted since, which means that it was idle.
 //!
-//! No key is found twice, because the keys of a part are sorted. Turnovers between two parts, or
-//! while a part is read, change nothing about this: `known` follows a key that has moved.
+//! No key is found twice, because the keys of a part are sorted and duplicates are removed.
+//! Turnovers between two parts, or while a part is read, do not matter, because `known_in` follows
+//! a key that has moved.
 //!
 //! # Progress
 //!
 //! Reading is lock-free, like a peek. The reader holds a guard only while it collects the keys of
-//! one part, so it does not delay the reclamation of memory while the caller writes the words.
+//! one part or reads one word, so it does not delay the reclamation of memory while the caller
+//! writes the words.
 
 use super::space::Fingerprint;
 use super::turnover::Table;
@@ -27,7 +29,7 @@ use crate::rule::{AnyRule, Word, begin, load, update};
 use crate::time::Tick;
 use std::time::Duration;
 
-/// How many lines a part has, on average.
+/// The average number of lines in a part.
 const LINES: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 
 /// The word of a key, with the quota under which the word was made.
@@ -71,7 +73,7 @@ impl Table {
     }
 
     /// Returns the table's mark. A caller that saves the words reads the mark after them, so that
-    /// the mark covers the keys that were evicted meanwhile.
+    /// the mark covers the keys that were evicted in the meantime.
     pub(crate) fn mark(&self) -> Tick {
         self.with_last(|last| last.forgotten.get())
     }
@@ -84,7 +86,8 @@ impl Table {
         keys: &[(Fingerprint, Word)],
         (mark, now): (Tick, Tick),
     ) -> Result<Self, Refused> {
-        // A quarter more than the keys, so that the first new keys do not start a turnover.
+        // The table has room for a quarter more keys, so that the first new keys do not start a
+        // turnover.
         let room = keys.len() as u64 + keys.len() as u64 / 4;
         let table = Self::with_room_for(room, max_keys, grace, rule, own)?;
         table.with_last(|root| {
@@ -94,7 +97,7 @@ impl Table {
                 debug_assert!(is_given, "the table has room for all keys");
                 let Some(cell) = root.space.claim(key) else { continue };
                 if !begin(cell, word) {
-                    // The key was given twice.
+                    // The keys contain this key twice.
                     root.give_back();
                     update(cell, |_| word);
                 }

@@ -41,7 +41,7 @@ fn a_write_replaces_the_file_and_a_failed_write_leaves_it() {
     assert_eq!(names(&folder), ["state.lock", "state.unusable"]);
 }
 
-/// A process that was killed during a write has left its half of a file, for everybody to read.
+/// A process that was killed during a write has left an incomplete file, which everybody can read.
 #[cfg(unix)]
 #[test]
 fn only_the_owner_can_read_the_files() {

@@ -38,7 +38,7 @@ fn refuses<T>(loaded: Result<T, LoadError>, why: &str) {
 /// The offset of a file's first block.
 const HEAD: usize = 14;
 
-/// Changes the contents of a file of one block, whose checksum is right again afterwards.
+/// Changes the contents of a file with one block, and corrects the checksum.
 fn forge(file: &mut [u8], change: impl FnOnce(&mut [u8])) {
     let end = file.len() - 12;
     change(&mut file[HEAD..end]);
@@ -104,7 +104,7 @@ fn a_file_of_another_limiter_is_refused() {
     refuses(keyed().load(&of_classes[..]), "it is the state of classes");
     refuses(
         keyed().class("paid", Quota::per_hour(9)).load(&one_key()[..]),
-        "this limiter needs that of classes",
+        "this limiter needs the state of classes",
     );
 }
 
@@ -124,7 +124,7 @@ fn a_hash_that_changed_by_one_bit_is_refused() {
     }
 }
 
-/// Whoever can write the file can write anything into a word.
+/// Anyone who can write the file can write any bits into a word.
 #[test]
 fn a_word_that_no_charge_can_have_made_is_refused() {
     let mut numbers: Vec<_> = (0..64).map(|bit| 1_u64 << bit).collect();
@@ -134,7 +134,7 @@ fn a_word_that_no_charge_can_have_made_is_refused() {
         let limiter = builder().build().unwrap();
         assert!(limiter.check(&7).is_allowed());
         let file = saved(|file| limiter.save(file));
-        // The fingerprint and the word stand behind the tag and the quota of the key.
+        // The fingerprint and the word follow the tag and the quota of the key.
         let head = 8 + "fingerprints of keys".len() + 8 + algorithm.to_string().len() + 12 + 8 + 1 + 96;
         let word = head + 1 + 29 + 1 + 8 + 1;
         let mut refused = 0;
@@ -177,7 +177,7 @@ fn more_keys_than_places_are_refused_or_the_nearest_to_idle_are_dropped() {
     }
     let is_denied = |key| loaded.check(&key).source() == DecisionSource::Policy;
     assert!([0, 1, 2, 99].into_iter().all(is_denied));
-    // Now the dropped keys are idle, and so they are no excess.
+    // Now the dropped keys are idle, so the other keys are not too many.
     clock.advance(3 * HOUR / 9);
     assert_eq!(small().load(&file[..]).unwrap().len(), 3);
     assert!([0, 1, 2, 99].into_iter().all(is_denied));
@@ -203,7 +203,7 @@ fn pauses_and_quotas_of_keys_are_kept() {
     assert_eq!((loaded.peek("alice").remaining(), loaded.peek("bob").remaining()), (60, 50));
     let carol = loaded.check("carol");
     assert_eq!((carol.source(), carol.retry_after()), (DecisionSource::Pause, Some(HOUR / 2)));
-    // The quotas of the new configuration win.
+    // The quotas of the new configuration replace the saved quotas.
     loaded.set_key_quota("alice", Quota::per_hour(10)).unwrap();
     assert_eq!(loaded.key_quota("alice"), Some(Quota::per_hour(10)));
 
@@ -343,7 +343,7 @@ fn a_time_of_day_that_was_set_back_grants_nothing_and_one_set_forward_grants_onc
         // From now on, the clock counts by itself.
         assert!(loaded.check_n(left).is_allowed() && !loaded.check().is_allowed());
     }
-    // After a leap of decades, the limiter has all its time before it.
+    // After a leap of decades, the limiter starts at tick 0.
     assert!(with_age(400_000).clock().now() < Tick::ZERO + HOUR);
 }
 
@@ -371,7 +371,7 @@ fn another_quota_is_a_change_of_quota() {
     }
 }
 
-/// The caller's times go on where they stopped.
+/// The caller's times continue from the time of the save.
 #[test]
 fn a_view_saves_its_own_time() {
     let limiter = Limiter::<u64>::builder(Quota::per_hour(2)).build().unwrap();
@@ -411,8 +411,8 @@ fn two_limiters_in_one_stream_are_loaded_one_after_the_other() {
     assert_eq!((left, rest.len()), ([1, 0], 0));
 }
 
-/// Threads insert keys while the limiter is saved, so that the table is turned over again and
-/// again. Every key that was charged before is in each file.
+/// Threads insert keys while the limiter is saved, so that the table turns over repeatedly. Each
+/// file contains every key that was charged before.
 #[test]
 fn saves_beside_insertions_miss_no_key() {
     let builder = || Limiter::<u64>::builder(Quota::per_day(9));

@@ -1,4 +1,5 @@
-//! A limiter that is saved and loaded between any two calls decides as its twin, which is not.
+//! A limiter that is saved and loaded between any two calls decides as its twin, which is never
+//! saved.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -36,13 +37,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// The quota of a limit: so many tokens in 30 seconds, which is a whole number of ticks for none
-/// but a few.
+/// Returns a quota of `limit` tokens in 30 seconds. For some limits, the time of one token is not a
+/// whole number of ticks.
 fn quota(limit: u64) -> Quota {
     Quota::new(limit, Duration::from_secs(30))
 }
 
-/// What a caller can see of a decision.
+/// The parts of a decision that a caller can see.
 type Seen = (Outcome, DecisionSource, [u64; 3], Option<Duration>, [Duration; 2]);
 
 fn seen(decision: Decision) -> Seen {

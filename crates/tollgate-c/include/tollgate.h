@@ -97,8 +97,8 @@
 #define TOLLGATE_ERR_PANIC -7
 
 /**
- * The file of a saved state cannot be read or written, is unusable, or is used by another process.
- * The message says which.
+ * The file of a saved state cannot be read or written, is unusable, or is used by another limiter.
+ * The message contains the reason.
  */
 #define TOLLGATE_ERR_STATE -8
 
@@ -124,8 +124,8 @@
 #define TOLLGATE_SOURCE_POLICY 2
 
 /**
- * A limiter for many keys. `tollgate_limiter_new` and `tollgate_limiter_open` create a limiter, and
- * `tollgate_limiter_free` frees it.
+ * A limiter for many keys. `tollgate_limiter_new` and `tollgate_limiter_open` create a limiter,
+ * and `tollgate_limiter_free` frees it.
  *
  * If a function takes the limiter as `const`, any number of threads may call the function at once.
  */
@@ -380,20 +380,22 @@ int tollgate_limiter_new(const char *quota,
                          size_t message_size);
 
 /**
- * Creates a limiter that keeps its state in a file, so that a restart keeps the counts. If the file
- * exists, the limiter continues the state that `tollgate_limiter_save` has written. Otherwise the
- * limiter is new. `quota` and `options` are those of `tollgate_limiter_new`; they may differ from
- * those of the saved limiter, except for the algorithm.
+ * Creates a limiter whose state can be saved in a file, so that the counts survive a restart. If
+ * the file exists, the limiter continues the state that `tollgate_limiter_save` has written.
+ * Otherwise the limiter is new. `quota` and `options` are as in `tollgate_limiter_new`. They may
+ * differ from the saved limiter's, except for the algorithm.
  *
- * Until the handle is freed, no other process can use the file. Beside it, a file with the suffix
- * ".lock" is created.
+ * Until the handle is freed, no other handle can use the file, in this or any other process. A
+ * lock file, with the suffix ".lock", is created beside the file and never removed.
  *
- * The time since the save is counted by the time of day. `tollgate_now` continues the time of the
- * saved limiter; if you pass your own times, let them continue it, too.
+ * The time since the save is measured by the time of day. `tollgate_now` continues the time of the
+ * saved limiter, or starts at 0 if none of the saved states still counts. If you pass your own
+ * times, they must never be earlier than `tollgate_now`, and must continue after a restart.
  *
- * On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error, writes a
- * text to `message` as `tollgate_limiter_new` does, and leaves `*limiter` and the file unchanged.
- * The error is `TOLLGATE_ERR_STATE` if the file cannot be used; to begin anew, rename the file.
+ * On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error, writes
+ * a text to `message` as `tollgate_limiter_new` does, and leaves `*limiter` and the file
+ * unchanged. The error is `TOLLGATE_ERR_STATE` if the file cannot be used; to start with a new
+ * limiter, rename the file.
  *
  * Any thread may call this function. The caller owns the handle, and must free it with
  * `tollgate_limiter_free`. The library copies the strings and the options.
@@ -410,19 +412,21 @@ int tollgate_limiter_open(const char *path,
 
 /**
  * Writes the state of all keys to the file of a limiter that `tollgate_limiter_open` has created.
- * The file is replaced at once, so it is whole even if the process is killed meanwhile.
+ * The file is replaced atomically, so it is complete even if the process is killed during the
+ * call.
  *
- * Call this function every few seconds, and at the end, after the last check. After a crash, a key
- * may be admitted again what it was admitted since the last save. A million keys take about 18 MB
- * and a tenth of a second, and the time of the disk.
+ * Call this function every few seconds, and once more after the last check. After a crash, a key
+ * may be admitted again as many tokens as it was admitted since the last save. A million keys take
+ * up about 18 MB. Saving them takes about a tenth of a second, plus the time of the disk.
  *
  * On success, returns 0. On failure, returns an error and writes a text to `message` as
- * `tollgate_limiter_new` does; the earlier file stays. The error is `TOLLGATE_ERR_STATE` if the file
- * cannot be written, or if the limiter has none.
+ * `tollgate_limiter_new` does; unless the disk fails after the replacement, the earlier file
+ * remains. The error is `TOLLGATE_ERR_STATE` if the file cannot be written, or if the limiter has
+ * no file.
  *
- * Any number of threads may call this function at once, and checks may go on meanwhile. Calls for
- * one limiter wait for each other. The file is a secret: whoever can read it can test whether a
- * guessed key was used, and it is created for its owner alone.
+ * Any number of threads may call this function at once, while other threads check keys. Calls for
+ * the same limiter wait for each other. Keep the file secret, because anyone who can read it can
+ * test whether a guessed key was used. On Unix, only the owner of the file can read and write it.
  *
  * Preconditions:
  * `limiter` is a live handle or NULL, and `message` is NULL or has `message_size` bytes.

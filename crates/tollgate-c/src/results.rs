@@ -30,8 +30,8 @@ pub const TOLLGATE_ERR_DECISION: c_int = -6;
 /// An internal fault, which the library has reported on stderr. The limiter remains usable.
 pub const TOLLGATE_ERR_PANIC: c_int = -7;
 
-/// The file of a saved state cannot be read or written, is unusable, or is used by another process.
-/// The message says which.
+/// The file of a saved state cannot be read or written, is unusable, or is used by another limiter.
+/// The message contains the reason.
 pub const TOLLGATE_ERR_STATE: c_int = -8;
 
 /// In a field that counts nanoseconds, this value means that the time will never be reached.

@@ -21,7 +21,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The file of a saved state cannot be used.
+    /// Returns the failure of a call that cannot use the file of a saved state.
     pub(crate) fn of_state(why: impl fmt::Display) -> Self {
         Self { result: TOLLGATE_ERR_STATE, message: why.to_string() }
     }
@@ -70,7 +70,8 @@ pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollga
     Ok(builder(quota, options)?.build()?.into())
 }
 
-/// Builds a limiter that continues the state in a file, or that is new if the file does not exist.
+/// Builds a limiter that continues the state in a file. If the file does not exist, the limiter is
+/// new.
 pub(crate) fn limiter_of_file(
     path: Option<PathBuf>,
     quota: Option<String>,

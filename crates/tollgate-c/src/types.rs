@@ -11,14 +11,14 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource, Limiter, Outcome, StateFile, Stats};
 
-/// A limiter for many keys. `tollgate_limiter_new` and `tollgate_limiter_open` create a limiter, and
-/// `tollgate_limiter_free` frees it.
+/// A limiter for many keys. `tollgate_limiter_new` and `tollgate_limiter_open` create a limiter,
+/// and `tollgate_limiter_free` frees it.
 ///
 /// If a function takes the limiter as `const`, any number of threads may call the function at once.
 #[derive(Debug)]
 pub struct tollgate_limiter {
     limiter: Limiter<[u8]>,
-    /// The file in which this limiter keeps its state.
+    /// The file in which the state of this limiter is saved, if it has one.
     file: Option<StateFile>,
 }
 

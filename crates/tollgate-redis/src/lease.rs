@@ -187,7 +187,7 @@ impl Leases {
         let state = &self.state;
         let core = &state.core;
         if request.cost == 0 || request.cost > core.rule.capacity() {
-            // A request for 0 tokens asks for the state, which only the store knows. A request that
+            // A request for 0 tokens reads the state, which only the store knows. A request that
             // can never pass must not receive a remembered denial, because such a denial reports
             // when to retry.
             return core.check_by(deadline, request).await;

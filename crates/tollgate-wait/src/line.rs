@@ -6,11 +6,11 @@
 //! 1. Tickets ascend from the first waiter to the last. A waiter that has lost its place returns to
 //!    the place determined by its ticket, so no waiter that arrived later is ahead of it.
 //! 2. The change to the line that makes a waiter the first also *calls* this waiter: it records a
-//!    new last act, ends the waiter's sleep, and returns the waiter's waker to the caller. A waiter
-//!    that returns to the first place acts by returning. A sleeping first waiter is called again
-//!    when one of the key's permits is returned. A call is remembered until the first waiter looks,
-//!    which happens before each check of the limiter, so a call during a check causes another
-//!    check.
+//!    new last act, ends the waiter's sleep, and returns the waiter's waker to the caller. The
+//!    return of a waiter to the first place also counts as an act. A sleeping first waiter is
+//!    called again when one of the key's permits is returned. A call is remembered until the first
+//!    waiter looks, which happens before each check of the limiter, so a call during a check causes
+//!    another check.
 //! 3. The first waiter loses its place only if it has stopped acting. Another waiter detects this
 //!    if it reads the first waiter's last act as a [`First`], sleeps for the sum of the first
 //!    waiter's sleep and the patience, and finds that the last act is still the same. (No two acts
@@ -111,9 +111,9 @@ impl Line {
         self.waiters.insert(at, Entry { ticket, cost, waker: None, is_called: false, act, acted, sleeps });
     }
 
-    /// Returns the place of the waiter with `ticket`. The first waiter acts by looking. For any
-    /// other waiter, the line stores `waker`, which will wake the waiter when it becomes the first,
-    /// and returns the previous waker in `waker`.
+    /// Returns the place of the waiter with `ticket`. For the first waiter, this call counts as an
+    /// act. For any other waiter, the line stores `waker`, which will wake the waiter when it
+    /// becomes the first, and returns the previous waker in `waker`.
     pub(crate) fn look(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> Place {
         let Some(at) = self.find(ticket) else { return Place::Lost };
         if at == 0 {

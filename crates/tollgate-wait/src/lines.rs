@@ -270,8 +270,9 @@ impl Waiter<'_> {
         self.change(|line| line.join(self.ticket, self.cost));
     }
 
-    /// Returns the place of the waiter. The first waiter acts by looking. Any other waiter will be
-    /// woken through `waker` when it becomes the first, or when the queue is closed.
+    /// Returns the place of the waiter. For the first waiter, this call counts as an act (see
+    /// `line`). Any other waiter will be woken through `waker` when it becomes the first, or when
+    /// the queue is closed.
     pub(crate) fn look(&self, waker: &Waker) -> Place {
         let mut waker = Some(waker.clone());
         let place = self.change(|line| line.look(self.ticket, &mut waker));

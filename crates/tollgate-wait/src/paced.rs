@@ -115,7 +115,7 @@ impl<L> Paced<L> {
     /// - [`retry_after`](Answer::retry_after), for a time that is not in the known fields. This
     ///   time replaces the backoff. With zero or `None`, a refusal causes a backoff.
     /// - [`is_global`](Answer::is_global), for a refusal that applies to all keys. If keys are
-    ///   routes, other routes of the server are then paused, too. All keys of this limiter are
+    ///   routes, other routes of the server are then also paused. All keys of this limiter are
     ///   paused, so use a `Paced` for each server that refuses in this way.
     ///
     /// The function does not receive the body, which may be a stream. If the body of an error

@@ -10,8 +10,8 @@ use crate::settings::{WhenFull, WindowAlign};
 use std::fmt;
 use std::time::Duration;
 
-/// How far the phases of a saved limiter and of the limiter that continues it may differ to count
-/// as the same phase.
+/// If the phases of a saved limiter and of the loaded limiter differ by less, the phases count as
+/// equal.
 const SAME_PHASE: Duration = Duration::from_secs(1);
 
 /// The settings of a limiter of type `L`.
@@ -321,9 +321,9 @@ impl Chosen {
         Method::Rate { algorithm, phase, debt: self.max_debt }
     }
 
-    /// Returns the method of a limiter that continues one whose windows had the phase `before`. If
-    /// the two phases differ only by the errors of two readings of the time of day, the limiter
-    /// keeps the earlier windows.
+    /// Returns the method of a loaded limiter. `before` is the phase of the saved limiter's
+    /// windows. If the two phases differ only by the errors of two readings of the time of day, the
+    /// loaded limiter keeps the saved limiter's windows.
     pub(crate) fn method_after(&self, algorithm: Algorithm, clock: &Clock, before: Duration) -> Method {
         match self.method_of(algorithm, clock) {
             Method::Rate { phase, debt, .. } if phase.abs_diff(before) < SAME_PHASE => {

@@ -89,7 +89,7 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
     }
 }
 
-/// The settings of one class, the default class included.
+/// The settings of one class, which may be the default class.
 pub(crate) struct PlannedClass<'c> {
     pub(crate) name: &'c str,
     pub(crate) quota: Quota,
@@ -99,7 +99,7 @@ pub(crate) struct PlannedClass<'c> {
 }
 
 impl PlannedClass<'_> {
-    /// Names the class in an error, unless it is the default class.
+    /// Adds the name of the class to an error, unless the class is the default class.
     pub(crate) fn refused(&self, error: Refused) -> Refused {
         match self.is_default {
             true => error,
@@ -109,7 +109,7 @@ impl PlannedClass<'_> {
 }
 
 impl Chosen {
-    /// Returns the classes, the default class first.
+    /// Returns the settings of all classes, the default class first.
     pub(crate) fn planned_classes(&self) -> Result<Vec<PlannedClass<'_>>, Refused> {
         let classes = &self.classes;
         let names: Vec<&String> =

@@ -6,12 +6,13 @@
 //! end:     length 0
 //! ```
 //!
-//! Numbers are little-endian. The checksum is SipHash-1-3, with a key of zeros, of all bytes of the
-//! blocks. It detects damage; it does not authenticate, so whoever can write the file can forge it.
+//! Numbers are little-endian. The checksum is the SipHash-1-3 of all bytes in the blocks, with a
+//! key of zeros. It detects damage, but does not authenticate the file: anyone who can write the
+//! file can also write a valid checksum.
 //!
-//! A reader takes exactly the bytes of one file from its source, so several files may follow each
-//! other. It allocates a block only when it has read the block's length, and collects values only
-//! as it reads them. A wrong length or count therefore costs at most one block.
+//! A reader takes exactly the bytes of one file from its source, so one file may follow another. It
+//! allocates a block only after it has read the block's length, and stores values only as it reads
+//! them. A wrong length or count therefore costs the memory of one block at most.
 
 use crate::error::LoadError;
 use crate::quota::Quota;
@@ -107,7 +108,7 @@ impl<'w> FileWriter<'w> {
 pub struct FileReader<'r> {
     from: &'r mut dyn Read,
     block: Vec<u8>,
-    /// How many bytes of the block were taken.
+    /// The number of bytes of the block that were taken.
     taken: usize,
     sum: SipHasher13,
 }
@@ -119,19 +120,19 @@ impl<'r> FileReader<'r> {
         source.read(&mut magic)?;
         if magic != MAGIC {
             return Err(LoadError::unusable(
-                "it does not begin with \"tollgate\", so it is no saved limiter",
+                "it does not begin with \"tollgate\", so it is not a saved limiter",
             ));
         }
         source.read(&mut version)?;
         match u16::from_le_bytes(version) {
             VERSION => Ok(source),
             other => Err(LoadError::unusable(format_args!(
-                "its version is {other}; allowed: {VERSION}; another release of tollgate has saved it"
+                "its version is {other}; allowed: {VERSION}; it was saved by another release of tollgate"
             ))),
         }
     }
 
-    /// Ends the file, and compares the checksum.
+    /// Reads the end of the file, and verifies the checksum.
     pub(super) fn end(mut self) -> Result<(), LoadError> {
         let mut sum = [0; 8];
         if self.taken < self.block.len() || self.next_block()? > 0 {

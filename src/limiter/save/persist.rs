@@ -12,11 +12,12 @@ use std::io;
 /// A [`Store`] whose keys can be saved with [`Limiter::save`](crate::Limiter::save) and loaded with
 /// [`Builder::load`](crate::Builder::load).
 ///
-/// [`Fingerprints`](crate::store::Fingerprints) can be saved with either of its hashes. No other
-/// type can implement this trait.
+/// [`Fingerprints`](crate::store::Fingerprints) can be saved with either of its hashes. With the
+/// feature `serde`, [`ExactKeys`](crate::store::ExactKeys) can also be saved, if serde can
+/// serialize and deserialize the keys. No other type can implement this trait.
 #[diagnostic::on_unimplemented(
     message = "the keys of this limiter's store cannot be saved",
-    note = "`Limiter::save` supports fingerprints: see `tollgate::store::Persist`"
+    note = "`Limiter::save` supports fingerprints and, with `serde`, exact keys: see `tollgate::store::Persist`"
 )]
 pub trait Persist: Store {
     /// The form in which a key is saved.
@@ -29,19 +30,19 @@ pub trait Persist: Store {
     fn write_name(name: &Self::Name, to: &mut FileWriter<'_>) -> io::Result<()>;
     #[doc(hidden)]
     fn read_name(from: &mut FileReader<'_>) -> Result<Self::Name, LoadError>;
-    /// Returns the seeds of the hash, and the hashes of fixed inputs. `None` if the names do not
-    /// depend on a hash.
+    /// Returns the seeds of the hash, and the hashes of fixed inputs. Returns `None` if the names
+    /// do not depend on a hash.
     #[doc(hidden)]
     fn seeds(&self) -> Option<SavedHash>;
-    /// Returns the hash with the saved seeds, or an error if that hash is now another function.
-    /// `hash` is the hash of the builder, for a store whose names do not depend on it.
+    /// Returns the hash with the saved seeds, or an error if the seeds now produce another
+    /// function. If the names do not depend on a hash, returns `hash`, the hash of the builder.
     #[doc(hidden)]
     fn hash_of(saved: Option<SavedHash>, hash: Self::Hash) -> Result<Self::Hash, LoadError>;
     /// Returns the number of parts in which to visit the keys.
     #[doc(hidden)]
     fn parts(&self) -> u64;
-    /// Returns the keys of a part that were charged, with the states that they have now. A key that
-    /// was charged before the first part was visited, and is not idle, is in one part.
+    /// Returns the charged keys of a part, with their present states. A key that was charged before
+    /// the first part was visited, and is not idle, is in one part.
     #[doc(hidden)]
     fn part(&self, part: u64, parts: u64) -> Vec<Exported<Self::Name>>;
     /// Returns the keys with their own quotas.
@@ -69,7 +70,7 @@ pub struct Exported<N> {
     pub(crate) state: SavedState,
 }
 
-/// The contents of a store that is being restored. The states were made under the store's rules.
+/// The contents of a store that is being restored. The states are valid under the store's rules.
 #[derive(Debug)]
 pub struct Contents<N> {
     pub(crate) own: Vec<(N, Quota)>,
@@ -77,7 +78,8 @@ pub struct Contents<N> {
     pub(crate) mark: Tick,
 }
 
-/// The seeds of a hash, and its values for fixed inputs, by which a changed hash is found out.
+/// The seeds of a hash, and its values for fixed inputs. If the same seeds produce other values,
+/// the hash has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedHash {
     pub(crate) seeds: [u64; 2],

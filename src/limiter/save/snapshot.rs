@@ -1,4 +1,4 @@
-//! The contents of a file as values: what was saved about one limiter.
+//! The contents of a file as values.
 
 use super::format::{FileReader, FileWriter};
 use super::persist::{Exported, Persist, SavedHash};
@@ -24,8 +24,8 @@ pub(super) struct Head {
     pub(super) debt: u64,
 }
 
-/// What a file ends with: the time at which it was written, by the limiter's clock and by the clock
-/// on the wall.
+/// The time at which a file was written, by the limiter's clock and by the time of day. A file ends
+/// with this time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SavedAt {
     pub(super) tick: Tick,
@@ -75,7 +75,7 @@ impl Head {
         Ok(Self { algorithm, phase: from.duration()?, debt: from.u64()? })
     }
 
-    /// Returns an error if the saved limiter has another algorithm.
+    /// Returns an error if `algorithm` is not the algorithm of the saved limiter.
     pub(super) fn check_algorithm(&self, algorithm: Algorithm) -> Result<(), LoadError> {
         if self.algorithm == algorithm {
             return Ok(());
@@ -94,13 +94,15 @@ impl Head {
     }
 }
 
-/// Reads the kind of a limiter. Returns an error if it is another kind.
+/// Reads the kind of a limiter. Returns an error if the kind is not `expected`.
 pub(super) fn read_kind(expected: &str, from: &mut FileReader<'_>) -> Result<(), LoadError> {
     let kind = read_text(from)?;
     if kind == expected {
         return Ok(());
     }
-    Err(LoadError::unusable(format_args!("it is the state of {kind}; this limiter needs that of {expected}")))
+    Err(LoadError::unusable(format_args!(
+        "it is the state of {kind}; this limiter needs the state of {expected}"
+    )))
 }
 
 impl SavedAt {
@@ -108,8 +110,9 @@ impl SavedAt {
         Self { tick, wall: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
     }
 
-    /// Returns the clock of a limiter that continues this one, and whether to continue it. `clock` is
-    /// the clock of that limiter, and `until` is the time from which nothing is in force any more.
+    /// Returns the clock of the loaded limiter, and whether the loaded limiter continues the saved
+    /// states. `clock` is the clock of the builder. From `until` on, none of the saved states
+    /// counts.
     pub(super) fn resume(self, clock: &Clock, until: Tick) -> (Clock, bool) {
         if !clock.is_real() {
             return (clock.clone(), true);
@@ -228,8 +231,8 @@ impl<N> SavedKeys<N> {
         Ok(Self { hash, quotas, keys, own, mark: from.tick()? })
     }
 
-    /// Returns the keys with the rules that made their states, given the rule of each quota. Returns
-    /// an error if no charges can have led to a state.
+    /// Returns the keys with the rules under which their states were made. `rule` returns the rule
+    /// of a quota. Returns an error if no charges can have led to one of the states.
     pub(super) fn judged(
         self,
         rule: impl Fn(Quota) -> Result<StateRule, LoadError>,
@@ -243,13 +246,13 @@ impl<N> SavedKeys<N> {
     }
 }
 
-/// The keys of a saved limiter, whose states were found possible.
+/// The keys of a saved limiter. Charges can have led to each of their states.
 pub(super) struct JudgedKeys<N> {
     rules: Vec<StateRule>,
     keys: Vec<(N, u32, SavedState)>,
     /// Every key that is missing here is idle from this time on.
     pub(super) mark: Tick,
-    /// The time from which no key and no mark matters.
+    /// From this time on, every key is idle and the mark has no effect.
     pub(super) until: Tick,
 }
 
@@ -276,8 +279,8 @@ impl<N> JudgedKeys<N> {
         });
     }
 
-    /// Makes sure that there are at most `most` keys. Drops the keys that are nearest to idle, or
-    /// returns an error.
+    /// Limits the number of keys to `most`. If there are more keys, drops the keys that are nearest
+    /// to idle or, unless `may_drop` is set, returns an error.
     pub(super) fn fit(&mut self, most: usize, may_drop: bool) -> Result<(), LoadError> {
         let Self { rules, keys, mark, .. } = self;
         let count = keys.len();
@@ -310,7 +313,7 @@ impl<N> JudgedKeys<N> {
         keys.into_iter().map(translated).collect()
     }
 
-    /// Returns the keys with their states as they are.
+    /// Returns the keys with their states unchanged.
     pub(super) fn untranslated(self) -> Vec<(N, SavedState)> {
         self.keys.into_iter().map(|(name, _, state)| (name, state)).collect()
     }

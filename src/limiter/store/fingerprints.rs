@@ -276,8 +276,8 @@ impl<H: BuildHasher + Default + Seeded + Send + Sync + 'static> Persist for Fing
             return Ok(hash);
         }
         Err(LoadError::unusable(
-            "its keys were hashed by another function than today's, so no key would be found: the limiter that \
-             was saved had another hash, or an update has changed the hash",
+            "its keys were hashed by another function, so no key would be found: the saved limiter had another \
+             hash, or an update has changed the hash",
         ))
     }
 
@@ -316,7 +316,7 @@ impl<H: BuildHasher + Default + Seeded + Send + Sync + 'static> Persist for Fing
             .into_iter()
             .filter_map(|(name, state)| match state {
                 SavedState::Word(word) => Some((Fingerprint::of_hash(name), word)),
-                // No log is possible under a packed rule, so none has passed the checks of a load.
+                // A load refuses a log under a packed rule.
                 SavedState::Log(_) => None,
             })
             .collect();

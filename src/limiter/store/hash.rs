@@ -22,9 +22,9 @@ pub struct FoldHash {
     kept: &'static KeptSeed,
 }
 
-/// A seed that several instances share. All new instances in a process share one. An instance that
-/// was loaded from a file has the shared seed of the process that saved it. The seeds form a list
-/// and are never freed, because a hasher borrows its shared seed.
+/// A seed that several instances share. All new instances in a process share one seed. An instance
+/// that was loaded from a file has the shared seed of the process that wrote the file. The seeds
+/// form a list and are never freed, because a hasher borrows its shared seed.
 struct KeptSeed {
     bits: u64,
     seed: SharedSeed,
@@ -34,7 +34,8 @@ struct KeptSeed {
 
 /// A keyed cryptographic hash, for keys that an attacker can choose: SipHash-1-3.
 ///
-/// Each instance is a different function, which depends on 128 random bits. [`Fingerprints`](crate::store::Fingerprints) compares this hash with [`FoldHash`].
+/// Each instance is a different function, which depends on 128 random bits.
+/// [`Fingerprints`](crate::store::Fingerprints) compares this hash with [`FoldHash`].
 ///
 /// J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", 2012.
 #[derive(Clone)]
@@ -56,8 +57,8 @@ fn random_bits() -> u64 {
     if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0) }
 }
 
-/// Returns the hashes of fixed inputs: keys of common types. If they change, the hash has become
-/// another function, or a type passes other bytes to it.
+/// Returns the hashes of fixed keys of common types. If these values change, the hash has become
+/// another function, or a type passes other bytes to the hash.
 pub(crate) fn proof(hash: &impl BuildHasher) -> [u64; 10] {
     let text = "What a limiter counts, it counts for keys of any length, short or long.";
     [

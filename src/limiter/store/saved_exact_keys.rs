@@ -1,4 +1,4 @@
-//! Saves exact keys. serde writes the keys, as JSON.
+//! Saves exact keys, which serde serializes as JSON.
 
 use super::exact_keys::ExactKeys;
 use super::interface::{Settings, Store};
@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::hash::{BuildHasher, Hash};
 use std::io;
 
-/// How many places are visited in one part of a save.
+/// The number of places that are visited in one part of a save.
 const PLACES_PER_PART: u64 = 1024;
 
 impl<K, H> Persist for ExactKeys<K, H>
@@ -31,7 +31,7 @@ where
         let text = from.text()?;
         serde_json::from_slice(&text).map_err(|error| {
             let text = String::from_utf8_lossy(&text);
-            LoadError::unusable(format_args!("{text:?} is no key of this limiter: {error}"))
+            LoadError::unusable(format_args!("{text:?} is not a key of this limiter: {error}"))
         })
     }
 

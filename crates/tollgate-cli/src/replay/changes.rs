@@ -7,8 +7,8 @@ use tollgate::Tick;
 
 use super::timeline::{Count, Timeline};
 
-/// The differing decisions, counted by client, by limit and over time. The passed requests of a
-/// count are those that newly pass, and its denied requests are those that are newly refused.
+/// The differing decisions, counted by client, by limit and over time. In each count, the passed
+/// requests newly pass, and the denied requests are newly refused.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Requests that both configurations admit or both refuse.

@@ -100,7 +100,7 @@ impl Columns {
             Records::open(first, format, &wanted)
         };
         let mut names = settings.log.wanted.names.clone();
-        // The proxy's log is recognised among other JSON, too.
+        // The proxy's log is also recognised if its format is given as JSON or not at all.
         let is_of_proxy = names.is_empty()
             && matches!(settings.log.format, Some(Format::Json | Format::Tollgate) | None)
             && open(Some(Format::Tollgate), &[], &names).is_ok();
@@ -111,7 +111,7 @@ impl Columns {
             needs.iter().any(|need| matches!(&need.what, What::Fact(needed) if fact(needed)))
         };
         let theirs = |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
-        // Unless the log has the whole target, the path takes its place.
+        // If the log does not contain the whole target, the path takes its place.
         let has_target =
             theirs("uri").is_some() || names_its_fields && asks(|it| matches!(it, Fact::Query(_)));
         let path = theirs("path").or((names_its_fields || is_of_proxy).then(|| "path".to_owned()));

@@ -538,8 +538,8 @@ fn set_key_quotas(
     })
 }
 
-/// Returns the index of the algorithm whose decisions are reported: that of the settings or, if it
-/// does not accept the limits of a comparison, the first that does.
+/// Returns the index of the algorithm whose decisions are reported: the algorithm of the settings
+/// or, if it does not accept the limits of a comparison, the first algorithm that does.
 fn main(entries: &[Entry], settings: &LayerSettings, building: &Building<'_>) -> Result<usize, Failure> {
     let mut reasons = Vec::new();
     let mut accepting = Vec::new();

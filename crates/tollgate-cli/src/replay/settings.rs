@@ -46,7 +46,7 @@ pub struct LogSettings {
 /// The logs to replay, and the limits.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The key to read from each line is that of limits by fields.
+    /// The wanted key is the key of limits by fields.
     pub log: LogSettings,
     pub(crate) limits: ReplayLimits,
     /// The file that contains settings of `limits`.

@@ -17,12 +17,12 @@ pub(crate) struct Requests {
     others: Others,
 }
 
-/// Reads the values in front of the key.
+/// The reader of the values that precede the key.
 enum Others {
     None,
     /// The facts that limits with names need.
     Columns(Box<Columns>),
-    /// Fields that a line need not have.
+    /// Fields that a line may lack.
     Fields(Records),
 }
 
@@ -52,8 +52,8 @@ impl Requests {
         Ok((format, Self { key, others }))
     }
 
-    /// Opens a log with the `wanted` key, and with these `fields` in front of the key. If a line
-    /// lacks one of the fields, it has no values in front of the key.
+    /// Opens a log with the `wanted` key and the `fields` that precede it. If a line lacks one of
+    /// the fields, no values precede the key.
     ///
     /// # Errors
     ///
@@ -79,7 +79,8 @@ impl Requests {
         }
     }
 
-    /// See [`Format::is_by_ends`].
+    /// Returns whether the lines are in the order in which requests ended (see
+    /// [`Format::is_by_ends`]).
     pub(crate) fn is_by_ends(&self) -> bool {
         self.columns().is_some_and(Columns::is_by_ends) || self.key.as_ref().is_some_and(Records::is_by_ends)
     }
@@ -94,7 +95,7 @@ impl Requests {
     }
 
     /// Reads a line twice if it has a key and other values. Both readers see every line, because a
-    /// line may be a part of another one.
+    /// line may be a part of a longer line.
     #[inline]
     fn read(&mut self, text: &[u8], values: &mut Vec<u8>) -> Result<Parsed, Reason> {
         let found = match &mut self.others {

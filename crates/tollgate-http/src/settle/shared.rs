@@ -76,9 +76,9 @@ pub(crate) struct SharedHold {
     is_denied: bool,
 }
 
-/// A charge that the task was asked for and has not answered.
+/// A charge that was requested from the task, and that the task has not answered.
 struct PendingCharge {
-    /// The number of tokens that were missing when the task was asked.
+    /// The number of tokens that were missing at the time of the request.
     missing: u64,
     /// The missing tokens and the step ahead.
     wanted: u64,

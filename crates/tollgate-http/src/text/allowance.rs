@@ -91,8 +91,8 @@ impl Allowances {
         self.0.iter().copied().find(|it| matches!(it, Allowance::AtOnce(_)))
     }
 
-    /// Returns the allowance for a part of the limit in which these allowances have no entry:
-    /// blocked if they block everything, and unlimited otherwise.
+    /// Returns the allowance for a part of the limit that has no entry of its own: blocked if these
+    /// allowances block everything, and unlimited otherwise.
     pub(crate) fn otherwise(&self) -> Allowance {
         if self.0 == [Allowance::Blocked] { Allowance::Blocked } else { Allowance::Unlimited }
     }

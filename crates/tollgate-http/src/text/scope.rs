@@ -370,7 +370,7 @@ fn holds_method(methods: &[Method], method: &Method) -> bool {
 }
 
 /// Returns whether a host in canonical form has this name or, if `is_end` is set, ends with it. A
-/// name without a port stands for any port.
+/// name without a port matches any port.
 fn is_host((name, is_end): (&str, bool), host: &[u8]) -> bool {
     let host = if has_port(name.as_bytes()) { host } else { without_port(host) };
     match is_end {

@@ -1,5 +1,5 @@
-//! Tests the load of a saved limiter. A damaged file is refused; a forged file, whose checksum is
-//! right, is refused or makes a limiter that works at any time.
+//! Tests the load of a saved limiter. A damaged file is refused. A forged file, which has a valid
+//! checksum, is refused or produces a limiter that works at any time.
 
 use super::input::Input;
 use siphasher::sip::SipHasher13;
@@ -9,12 +9,12 @@ use tollgate::{
     Algorithm, Builder, Chargeable, Decision, Limiter, LoadOptions, ManualClock, Quota, SingleLimiter, Tick,
 };
 
-/// The bytes before the first block of a file, and those behind the last block.
+/// The numbers of bytes before the first block of a file and after the last block.
 const HEAD: usize = 14;
 const TAIL: usize = 12;
 
 pub fn body(data: &[u8]) {
-    // A file of the fuzzer's own has a right checksum only by chance.
+    // The fuzzer's input, taken as a file, has a valid checksum only by chance.
     let _ = (keyed(Algorithm::TokenBucket).load(data), single(Algorithm::SlidingLog).load(data));
     let mut input = Input(data);
     let algorithm = Algorithm::ALL[input.below(Algorithm::ALL.len())];
@@ -31,7 +31,7 @@ pub fn body(data: &[u8]) {
             (0..5).for_each(|key| use_it(&loaded.at(now).for_key(&key)));
             let _ = loaded.at(now).sweep(1_000);
         }
-        // What was loaded can be saved and loaded again.
+        // The loaded limiter can be saved and loaded again.
         let mut file = Vec::new();
         loaded.save(&mut file).unwrap();
         assert!(keyed(algorithm).load(&file[..]).is_ok());

@@ -86,8 +86,8 @@ impl Sink {
         Self { out, replacement, needs_reader: true }
     }
 
-    /// Creates a file in the target's folder, with the permissions of the `earlier` file if there
-    /// is one, and otherwise with those of a new file.
+    /// Creates a file in the target's folder. The file receives the permissions of the `earlier`
+    /// file or, if there is none, the default permissions.
     fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
         if target.file_name().is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
@@ -118,8 +118,8 @@ impl Sink {
         self.replacement.map_or(Ok(()), Replacement::keep)
     }
 
-    /// Returns the result of a write, or `done` if the write failed because the reader has left and
-    /// is not needed.
+    /// Returns the result of a write. If the write failed because the reader has closed the pipe,
+    /// and the output needs no reader, returns `done`.
     fn unread<T>(&self, written: io::Result<T>, done: T) -> io::Result<T> {
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe && !self.needs_reader => Ok(done),

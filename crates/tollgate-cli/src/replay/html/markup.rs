@@ -32,8 +32,8 @@ impl Markup {
         self
     }
 
-    /// Appends markup from this program's own literals. Each `{}` in it stands for one of the
-    /// texts.
+    /// Appends markup, which is a literal of this program. Each `{}` in the markup is replaced with
+    /// one of the texts.
     pub(crate) fn add(&mut self, markup: &'static str, texts: &[&dyn Display]) -> &mut Self {
         debug_assert_eq!(markup.matches("{}").count(), texts.len(), "{markup}");
         let mut parts = markup.split("{}");

@@ -9,15 +9,16 @@ const ENDS: [u64; 9] = [100, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000, 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
     counts: [u64; ENDS.len() + 1],
-    /// Requests whose clients were told no time, such as the denials of a limit on requests in
-    /// flight.
+    /// Requests whose responses contain no retry-after, such as the denials of a limit on requests
+    /// in flight.
     pub(crate) not_told: u64,
     /// Requests that can never pass.
     pub(crate) never: u64,
 }
 
 impl Waits {
-    /// Counts a denied request that may pass later. `None` means that its client was told no time.
+    /// Counts a denied request that may pass later. `None` means that the response contains no
+    /// retry-after.
     pub(crate) fn add(&mut self, wait: Option<Duration>) {
         match wait {
             Some(wait) => {

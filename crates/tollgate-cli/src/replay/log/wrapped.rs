@@ -12,8 +12,8 @@ use serde::Deserialize;
 use super::lines::MAX_LINE;
 use super::request::Reason;
 
-/// A kind of wrapping: the function that removes it, and the reason why a line is refused that does
-/// not have it.
+/// A kind of wrapping: the function that removes the wrapping, and the reason for refusing a line
+/// without it.
 type Wrapping = (fn(&[u8]) -> Option<Unwrapped<'_>>, &'static str);
 
 const WRAPPINGS: [Wrapping; 3] = [

@@ -24,8 +24,8 @@ pub(super) fn newest() -> PathBuf {
 
 /// Returns a port that was free a moment ago, and that no call returned before.
 ///
-/// The kernel offers a port again as soon as its listener is closed, and Envoy refuses two listeners
-/// with one port. Two Envoys would even share it.
+/// The kernel offers a port again as soon as the port's listener is closed. Envoy refuses two
+/// listeners with the same port, and two Envoys would even share the port.
 pub(super) fn free_port() -> u16 {
     static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let ports = iter::repeat_with(|| {
