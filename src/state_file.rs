@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// # let folder = std::env::temp_dir().join(format!("tollgate-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
 /// # let path = folder.join("limiter.state");
-/// let file = StateFile::open(path)?;
+/// let mut file = StateFile::open(path)?;
 /// let limiter = match file.read()? {
 ///     Some(saved) => builder().load(saved)?,
 ///     None => builder().build()?,
@@ -84,12 +84,13 @@ impl StateFile {
     /// stays.
     ///
     /// The contents reach the disk before they replace the earlier contents, so the file is whole
-    /// even after a power failure. This takes as long as the disk does.
+    /// even after a power failure. This takes as long as the disk does. The method takes `&mut self`,
+    /// because two writes at the same time would mix their contents.
     ///
     /// # Errors
     ///
     /// Returns the errors of `write`, and of writing and renaming the file.
-    pub fn write(&self, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    pub fn write(&mut self, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
         let new = with_suffix(&self.path, ".new");
         let written = self.write_to(&new, write);
         if written.is_err() {
