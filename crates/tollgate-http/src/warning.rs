@@ -143,7 +143,11 @@ impl fmt::Display for BuildWarning {
             }
             Self::CountsDropped { limit, class } => {
                 let class = OfClass(class.as_deref());
-                write!(f, "limit {limit:?}{class} counts no rate any more: its saved counts are dropped")
+                write!(
+                    f,
+                    "the saved counts of limit {limit:?}{class} are dropped: it does not exist any more, or counts no \
+                     rate in this process"
+                )
             }
         }
     }
@@ -154,6 +158,6 @@ struct OfClass<'a>(Option<&'a str>);
 
 impl fmt::Display for OfClass<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |class| write!(f, ", class {class:?},"))
+        self.0.map_or(Ok(()), |class| write!(f, ", class {class:?}"))
     }
 }
