@@ -43,6 +43,8 @@ FUZZ_TARGETS ?= rule limiter state quota log forwarded fields limit_text heads
 FUZZ_SECONDS ?= 60
 # The duration of `make soak`.
 MINUTES ?= 10
+# The number of restarts and of kills of `make restarts`.
+RESTARTS ?= 100
 # The number of schedules of `make shuttle` for each algorithm in each store. SEED repeats the
 # schedules of that seed.
 SCHEDULES ?= 1000
@@ -104,7 +106,7 @@ NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint lint-more api redis-server unit features first-command
 .PHONY: msrv package release-check install-c c-tools bench-c proxies pingora envoy browser
-.PHONY: instructions stress soak sanitize miri fuzz loom models-of-weaken loom-long
+.PHONY: instructions stress soak restarts sanitize miri fuzz loom models-of-weaken loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound peers clean
 
@@ -258,6 +260,12 @@ stress:
 soak: seconds = $(shell echo $$(($(MINUTES) * 60)))
 soak:
 	TOLLGATE_SOAK_SECONDS=$(seconds) $(CARGO) test --locked --release --test soak -- --nocapture
+
+#: make restarts   100 restarts of the proxy under load, and 100 kills at random moments: no key is
+#:                 forgiven what the file of --state contains (ten minutes; RESTARTS=n)
+restarts: export TOLLGATE_RESTARTS := $(RESTARTS)
+restarts:
+	$(CARGO) test --locked -p tollgate-cli --test cli -- --nocapture proxy::restarts::
 
 #: make sanitize   tests under the address, leak and thread sanitizers, on nightly Rust with
 #:                 rust-src (minutes)

@@ -6,6 +6,7 @@
 //!
 //! Bodies are streamed frame by frame, at the speed of the slower side, and are never buffered
 //! whole. SIGHUP replaces the limits (`reload`). Operators inspect the limits through `admin`.
+//! `state` keeps their counts in a file.
 
 mod activity;
 mod admin;
@@ -23,6 +24,7 @@ mod server;
 pub(crate) mod settings;
 pub mod shared;
 mod signals;
+mod state;
 mod telemetry;
 pub mod upstream;
 
@@ -36,7 +38,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
-use tollgate_http::settings::{LayerSettings, LimitText};
+use tollgate_http::settings::{LayerSettings, LimitText, SavedLimits};
 use tollgate_http::{BuildWarning, program};
 use tollgate_redis::{Client, WhenUnavailable};
 
@@ -49,6 +51,7 @@ use server::Served;
 use settings::ProxySettings;
 use shared::{SharedLimit, Store};
 use signals::{SignalAction, Signals};
+use state::StateWriter;
 use telemetry::access_log::{self, AccessLog};
 use telemetry::exchange::Observer;
 use telemetry::metrics::Metrics;
@@ -81,11 +84,11 @@ impl Made {
     /// # Errors
     ///
     /// Returns an error if a limit cannot be enforced, or if the store's address is invalid.
-    fn of(settings: &ProxySettings) -> Result<Self, Failure> {
+    fn of(settings: &ProxySettings, saved: SavedLimits) -> Result<Self, Failure> {
         let limits = Arc::new(ArcSwap::<Limits>::default());
         let store = settings.shared.clone().map(Store::new).transpose()?;
         let metrics = Arc::new(Metrics::new());
-        limits.store(Arc::new(enforced::build(settings, store.as_ref(), None, &metrics.decisions)?));
+        limits.store(Arc::new(enforced::build(settings, store.as_ref(), None, saved, &metrics.decisions)?));
         let bad_requests = BadRequestLimit::new(settings.bad_requests, settings.clients.ipv6_prefix)?;
         Ok(Self { limits, store, metrics, bad_requests })
     }
@@ -98,12 +101,14 @@ impl Made {
 ///
 /// Returns the same errors as [`run`], apart from failures to bind an address.
 pub(crate) fn check(settings: &ProxySettings) -> Result<(), Failure> {
-    let made = Made::of(settings).map_err(|failure| settings.located(failure))?;
+    let saved = settings.state.as_deref().map(state::check).transpose();
+    let saved = saved.map_err(|failure| settings.located(failure))?.unwrap_or_default();
+    let made = Made::of(settings, saved).map_err(|failure| settings.located(failure))?;
     if let Some((path, _)) = &settings.access_log {
         access_log::check(path).map_err(|failure| settings.located(failure))?;
     }
     let limits = made.limits.load();
-    log_warnings(&limits);
+    log_warnings(settings, &limits);
     let all = &limits.settings.limits;
     let count = all.len();
     let file = settings.config.as_ref().map_or("the settings", |config| config.name());
@@ -131,7 +136,10 @@ pub(crate) fn run(settings: ProxySettings, load: LoadSettings) -> Result<(), Fai
 
 fn try_run(settings: ProxySettings, load: LoadSettings) -> Result<(), Failure> {
     let settings = Arc::new(settings);
-    let made = Made::of(&settings).map_err(|failure| settings.located(failure))?;
+    let state = settings.state.as_deref().map(state::open).transpose();
+    let state = state.map_err(|failure| settings.located(failure))?;
+    let (file, saved) = state.map_or_else(Default::default, |(file, saved)| (Some(file), saved));
+    let made = Made::of(&settings, saved).map_err(|failure| settings.located(failure))?;
     let Made { limits, store, metrics, bad_requests } = made;
     let (log, writer) = match &settings.access_log {
         Some((path, format)) => {
@@ -141,6 +149,8 @@ fn try_run(settings: ProxySettings, load: LoadSettings) -> Result<(), Failure> {
         }
         None => (None, None),
     };
+    let start = |file| StateWriter::start(file, Arc::clone(&limits), metrics.unwritten_states.clone());
+    let state = file.map(start).transpose()?;
     let runtime = runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -165,6 +175,9 @@ fn try_run(settings: ProxySettings, load: LoadSettings) -> Result<(), Failure> {
     });
     // Dropping the remaining tasks writes their lines to the log.
     runtime.shutdown_timeout(LAST_MOMENT);
+    if let Some(state) = state {
+        state.finish();
+    }
     if let Some(writer) = writer {
         writer.finish();
     }
@@ -265,7 +278,7 @@ fn log_limits(settings: &ProxySettings, limits: &Limits) {
     if settings.limits.limits.is_empty() {
         log_line::info(format_args!("no limits: everything passes"));
     }
-    log_warnings(limits);
+    log_warnings(settings, limits);
     if settings.shared.as_ref().is_some_and(|shared| shared.max_unsynced.is_some()) {
         for limit in settings.limits.charge_if.keys() {
             log_line::warn(format_args!(
@@ -276,7 +289,10 @@ fn log_limits(settings: &ProxySettings, limits: &Limits) {
     }
 }
 
-fn log_warnings(limits: &Limits) {
+fn log_warnings(settings: &ProxySettings, limits: &Limits) {
+    if let Some(warning) = state::warning(settings, limits) {
+        log_line::warn(format_args!("{warning}"));
+    }
     for warning in &limits.warnings {
         match warning {
             BuildWarning::InventedKey { limit, key } => log_line::warn(format_args!(

@@ -129,7 +129,13 @@ log again; if anything is refused, nothing changes. SIGUSR1 only opens the acces
 
 SIGINT and SIGTERM end the proxy: it accepts no more connections, lets open requests finish (but
 closes WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid
-arguments exit with 2.";
+arguments exit with 2.
+
+With --state, the counts of limits are written to a file every 5 seconds and at the end, after all
+requests, and the next start continues them. A proxy that is killed loses the counts of the last 5
+seconds. Limits that count with --redis and requests at once ('8 at once') are not in the file. A
+limit that has a new name, key or algorithm begins without counts, and so does every limit if the
+file is damaged, which is then moved aside. Two proxies cannot use one file.";
 
 #[derive(Args)]
 pub(crate) struct ProxyArgs {
@@ -409,6 +415,11 @@ pub(crate) struct ProxyArgs {
     /// How long requests may take to finish at shutdown
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Operation")]
     shutdown_timeout: Duration,
+
+    /// A file in which the proxy keeps the counts of its limits, so that a restart forgives nobody;
+    /// each proxy needs its own. Shared limits keep their counts in the store
+    #[arg(long, value_name = "FILE", help_heading = "Operation")]
+    state: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -573,6 +584,7 @@ impl ProxyArgs {
             },
             bad_requests: self.bad_request_limit,
             shutdown_timeout: self.shutdown_timeout,
+            state: self.state,
         })
     }
 }

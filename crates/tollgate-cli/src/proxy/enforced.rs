@@ -1,6 +1,7 @@
 //! Builds the limits that the proxy enforces. The proxy counts and logs their decisions, and adds
 //! the operator's fields and body to refusals.
 
+use tollgate_http::settings::SavedLimits;
 use tollgate_http::{DecisionEvent, RefusalReason};
 
 use super::limits::{self, Limits};
@@ -19,11 +20,12 @@ pub(crate) fn build(
     settings: &ProxySettings,
     store: Option<&Store>,
     running: Option<&Limits>,
+    saved: SavedLimits,
     metrics: &tollgate_http::Metrics,
 ) -> Result<Limits, Failure> {
     let refusals = settings.refusals.clone();
     let words = refusals.clone();
-    let limits = limits::build(&settings.limits, store, running, |builder, parts| {
+    let limits = limits::build(&settings.limits, store, running, saved, |builder, parts| {
         let notices = parts.iter().map(|(limit, _)| (limit.name.clone(), RareLine::new()));
         let notices: Vec<(String, RareLine)> = notices.collect();
         let listen = move |event: &DecisionEvent<'_>| {

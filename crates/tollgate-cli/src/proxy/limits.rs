@@ -1,7 +1,7 @@
 //! The proxy's limits, their limiters, and the layer that enforces the limits.
 
-use tollgate_http::program::{self, LocalLimiter, classes, key_text, local};
-use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
+use tollgate_http::program::{self, LocalLimiter, classes, key_text};
+use tollgate_http::settings::{Allowance, LayerSettings, LimitPart, SavedLimits};
 use tollgate_http::{Backend, BuildWarning, RateLimitBuilder, RateLimitLayer};
 
 use super::refusals::Refusals;
@@ -120,7 +120,8 @@ impl Limits {
 
 /// Builds the limits. Shared limits count in `store`, and `equip` extends the layer's settings. If
 /// `running` already contains a suitable limiter for a limit, that limiter remains in use, and
-/// keeps its quota until [`Limits::set_allowances`] is called.
+/// keeps its quota until [`Limits::set_allowances`] is called. A new local limiter continues with
+/// its counts in `saved`.
 ///
 /// # Errors
 ///
@@ -130,6 +131,7 @@ pub fn build(
     settings: &LayerSettings,
     store: Option<&Store>,
     running: Option<&Limits>,
+    mut saved: SavedLimits,
     equip: impl FnOnce(RateLimitBuilder, &[(LimitPart, AnyLimiter)]) -> RateLimitBuilder,
 ) -> Result<Limits, Failure> {
     let mut parts = Vec::new();
@@ -145,7 +147,7 @@ pub fn build(
             (None, kept) => {
                 // Building a limiter shows whether the quota can be enforced. A new limiter is
                 // therefore built even if an earlier limiter remains in use.
-                let made = local(settings, part, None)?;
+                let made = program::local_from(settings, part, &mut saved)?;
                 AnyLimiter::Local(match kept {
                     Some(AnyLimiter::Local(kept)) => made.continuing(kept),
                     _ => made,
@@ -156,7 +158,8 @@ pub fn build(
         Ok::<_, Failure>(limiter.backend(part))
     });
     let builder = builder?;
-    let warnings = builder.warnings();
+    let mut warnings = builder.warnings();
+    warnings.extend(program::not_continued(saved));
     let layer = match settings.limits.is_empty() {
         true => None,
         false => Some(equip(builder, &parts).build()?),

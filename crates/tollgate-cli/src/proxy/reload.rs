@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tollgate_http::settings::SavedLimits;
 
 use super::enforced;
 use super::limits::Limits;
@@ -70,7 +71,8 @@ impl Reloader {
         // compares its settings with these values.
         let settings = Arc::new(self.settings.reloaded(&loaded));
         let before = self.limits.load_full();
-        let limits = enforced::build(&settings, self.store.as_ref(), Some(&before), &self.metrics.decisions)
+        let (store, saved) = (self.store.as_ref(), SavedLimits::default());
+        let limits = enforced::build(&settings, store, Some(&before), saved, &self.metrics.decisions)
             .map_err(|failure| loaded.located(failure))?;
         let output = self.log.as_ref().map(AccessLog::output).transpose()?;
         limits.set_allowances()?;

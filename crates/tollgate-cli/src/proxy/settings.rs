@@ -33,6 +33,8 @@ pub(crate) struct ProxySettings {
     pub(crate) clients: ClientSettings,
     pub(crate) bad_requests: Option<Quota>,
     pub(crate) shutdown_timeout: Duration,
+    /// The file with the counts of local limits.
+    pub(crate) state: Option<PathBuf>,
 }
 
 impl ProxySettings {

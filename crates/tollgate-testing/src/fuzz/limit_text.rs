@@ -9,7 +9,7 @@ use tollgate_cli::failure::Failure;
 use tollgate_cli::proxy::limits::build;
 use tollgate_cli::proxy::parse_named_limit;
 use tollgate_cli::proxy::shared::{SharedSettings, Store};
-use tollgate_http::settings::{LayerSettings, LimitText};
+use tollgate_http::settings::{LayerSettings, LimitText, SavedLimits};
 
 pub fn body(data: &[u8]) {
     any_text(&String::from_utf8_lossy(data));
@@ -80,7 +80,7 @@ fn enforced(limit: LimitText) {
     };
     let store = Store::new(shared).unwrap_or_else(|failure| panic!("{}", message(failure)));
     for store in [None, Some(&store)] {
-        match build(&settings, store, None, |builder, _| builder) {
+        match build(&settings, store, None, SavedLimits::default(), |builder, _| builder) {
             Ok(built) => assert!(built.layer.is_some() && !built.parts.is_empty()),
             Err(failure) => {
                 let message = message(failure);

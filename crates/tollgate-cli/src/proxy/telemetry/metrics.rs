@@ -44,6 +44,7 @@ pub(crate) struct Metrics {
     pub(crate) unlogged: Counter,
     pub(crate) reloads: Counter,
     pub(crate) failed_reloads: Counter,
+    pub(crate) unwritten_states: Counter,
     /// The layer's metrics: the limits' decisions and the sizes of their limiters.
     pub(crate) decisions: tollgate_http::Metrics,
 }
@@ -91,6 +92,8 @@ impl Metrics {
         let reloads = counter("reloads", "Reloads of the settings that took effect");
         let failed_reloads = counter("reloads_failed", "Reloads of the settings that changed nothing");
         let unlogged = counter("access_log_lost", "Lines of the access log that could not be written");
+        let unwritten_states =
+            counter("state_writes_failed", "Writes of the file of counts that have failed");
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
             registry.register(name, help, gauge.clone());
@@ -116,6 +119,7 @@ impl Metrics {
             blocked_connections,
             reloads,
             failed_reloads,
+            unwritten_states,
             open_connections,
             tunnels,
             unlogged,

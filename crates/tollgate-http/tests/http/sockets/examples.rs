@@ -28,6 +28,11 @@ impl Drop for Example {
 impl Example {
     /// Starts the example on a free port, if it was built.
     fn start(name: &str) -> Option<Self> {
+        Self::start_with(name, &[])
+    }
+
+    /// Starts the example with more arguments, if it was built.
+    fn start_with(name: &str, args: &[&str]) -> Option<Self> {
         let tests: PathBuf = env::current_exe().unwrap().parent().unwrap().into();
         let program = tests.with_file_name("examples").join(name).with_extension(env::consts::EXE_EXTENSION);
         if !program.exists() {
@@ -38,7 +43,7 @@ impl Example {
             return None;
         }
         let mut command = Command::new(program);
-        let mut process = command.arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = command.arg("127.0.0.1:0").args(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim_end().strip_prefix("listening on http://").expect("it says where");
@@ -225,6 +230,29 @@ fn the_example_of_classes_gives_each_caller_the_quota_of_the_class() {
             let reply = ask("192.0.2.1", "k-7f3a").await;
             assert_eq!(reply.status, StatusCode::OK);
             assert_eq!(reply.text("ratelimit-policy"), Some(&*policy(1000)));
+        }
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn the_example_of_a_restart_keeps_its_counts_over_a_deployment() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("example_restart");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("counts").into_os_string().into_string().unwrap();
+    run(async {
+        for expected in [[200, 200, 200], [200, 200, 429], [429, 429, 429]] {
+            let Some(mut example) = Example::start_with("restart", &[&path]) else { return };
+            let mut client = Client::to(example.address, None, Version::One).await;
+            let mut statuses = [0; 3];
+            for status in &mut statuses {
+                *status = client.get("/").await.status.as_u16();
+            }
+            assert_eq!(statuses, expected);
+            let id = rustix::process::Pid::from_child(&example.process);
+            rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+            assert!(example.process.wait().unwrap().success());
         }
     });
 }
