@@ -361,8 +361,11 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
         let Self { chosen, hash } = self;
         chosen.check_align()?;
         let saved = SavedLimiter::<S>::read(&mut from)?;
+        saved.head.check_algorithm(chosen.algorithm)?;
+        let saved = saved.judged(hash)?;
+        let (clock, is_continued) = saved.at.resume(&chosen.clock(), saved.until);
         let limiter = (chosen.algorithm, chosen.quota, chosen.max_keys);
-        saved.build(&chosen, limiter, &chosen.clock(), hash, options)
+        saved.build(&chosen, limiter, (&clock, is_continued), options)
     }
 }
 
@@ -435,19 +438,33 @@ impl<K: ?Sized, S: Persist> Builder<ClassLimiter<K, S>> {
         source.end()?;
         let saved = names.into_iter().map(|name| Ok((name, SavedLimiter::<S>::read(&mut from)?)));
         let mut saved = saved.collect::<Result<HashMap<_, _>, LoadError>>()?;
-        let clock = chosen.clock();
-        let limiters = classes.into_iter().map(|class| {
-            let (hash, limiter) = (S::another(&hash), (class.algorithm, class.quota, class.max_keys));
-            let limiter = match saved.remove(class.name) {
-                Some(saved) => saved.build(&chosen, limiter, &clock, hash, options),
+        let judged = classes.into_iter().map(|class| {
+            let judged = saved.remove(class.name).map(|saved| {
+                saved.head.check_algorithm(class.algorithm)?;
+                saved.judged(S::another(&hash))
+            });
+            let judged = judged.transpose().map_err(|error| class.not_loaded(error))?;
+            Ok((class, judged))
+        });
+        let judged = judged.collect::<Result<Vec<_>, LoadError>>()?;
+        // All classes have one clock, as they had before the save.
+        let until = judged.iter().filter_map(|(_, saved)| Some(saved.as_ref()?.until)).max();
+        let at = judged.iter().find_map(|(_, saved)| Some(saved.as_ref()?.at));
+        let (clock, is_continued) = match (at, until) {
+            (Some(at), Some(until)) => at.resume(&chosen.clock(), until),
+            _ => (chosen.clock(), false),
+        };
+        let limiters = judged.into_iter().map(|(class, saved)| {
+            let settings = (class.algorithm, class.quota, class.max_keys);
+            let limiter = match saved {
+                Some(saved) => saved.build(&chosen, settings, (&clock, is_continued), options),
                 None => {
-                    let method = chosen.method_of(class.algorithm, &clock);
+                    let (method, hash) = (chosen.method_of(class.algorithm, &clock), S::another(&hash));
                     let limiter = chosen.limiter(method, &clock, class.quota, class.max_keys, hash);
                     limiter.map_err(LoadError::from)
                 }
             };
-            let of_class = |error: LoadError| error.of_class(class.name, |error| class.refused(error));
-            Ok((class.name.to_owned(), limiter.map_err(of_class)?))
+            Ok((class.name.to_owned(), limiter.map_err(|error| class.not_loaded(error))?))
         });
         Ok(ClassLimiter::new(limiters.collect::<Result<Vec<_>, LoadError>>()?.into_iter()))
     }
@@ -478,35 +495,54 @@ impl<S: Persist> SavedLimiter<S> {
         Ok(Self { head, keys, pauses, shared, at })
     }
 
-    /// Builds a limiter that continues this one. `chosen` contains the other settings.
-    pub(super) fn build<K: ?Sized>(
+    /// Checks all states, before any of them is used. `hash` is the hash of the builder.
+    fn judged(self, hash: S::Hash) -> Result<JudgedLimiter<S>, LoadError> {
+        let Self { head, mut keys, pauses, shared: (quota, shared), at } = self;
+        let pauses = pauses.map(|pauses| SavedPauses::<S>::new(pauses, &hash)).transpose()?;
+        let (hash, own) = (S::hash_of(keys.hash, hash)?, std::mem::take(&mut keys.own));
+        let keys = keys.judged(|quota| head.rule(quota))?;
+        let shared_rule = head.rule(quota)?;
+        let shared_until = shared.until(&shared_rule).ok_or_else(FileReader::damaged)?;
+        let paused_until = pauses.as_ref().map_or(Tick::ZERO, |pauses| pauses.keys.until);
+        let until = keys.until.max(shared_until).max(paused_until);
+        Ok(JudgedLimiter { head, hash, own, keys, pauses, shared: (shared_rule, shared), at, until })
+    }
+}
+
+/// A limiter from a file, whose states are possible.
+struct JudgedLimiter<S: Persist> {
+    head: Head,
+    hash: S::Hash,
+    own: Vec<(S::Name, Quota)>,
+    keys: JudgedKeys<S::Name>,
+    pauses: Option<SavedPauses<S>>,
+    shared: (StateRule, SavedState),
+    at: SavedAt,
+    /// The time from which no state matters.
+    until: Tick,
+}
+
+impl<S: Persist> JudgedLimiter<S> {
+    /// Builds a limiter that continues this one, or one without keys. `chosen` contains the other
+    /// settings.
+    fn build<K: ?Sized>(
         self,
         chosen: &Chosen,
         (algorithm, quota, max_keys): (Algorithm, Quota, usize),
-        clock: &Clock,
-        hash: S::Hash,
+        (clock, is_continued): (&Clock, bool),
         options: LoadOptions,
     ) -> Result<Limiter<K, S>, LoadError> {
-        let Self { head, mut keys, pauses, shared: (shared_quota, shared), at } = self;
-        head.check_algorithm(algorithm)?;
-        let pauses = pauses.map(|pauses| SavedPauses::<S>::new(pauses, &hash)).transpose()?;
-        let hash = S::hash_of(keys.hash, hash)?;
-        let own = if options.drops_key_quotas { Vec::new() } else { std::mem::take(&mut keys.own) };
-        let mut keys = keys.judged(|quota| head.rule(quota))?;
-        let shared_rule = head.rule(shared_quota)?;
-        let shared_until = shared.until(&shared_rule).ok_or_else(FileReader::damaged)?;
-        let paused_until = pauses.as_ref().map_or(Tick::ZERO, |pauses| pauses.keys.until);
-        let (clock, is_continued) = at.resume(clock, keys.until.max(shared_until).max(paused_until));
+        let Self { head, hash, own, mut keys, pauses, shared: (shared_rule, shared), .. } = self;
         let now = clock.now();
-
-        let method = chosen.method_after(algorithm, &clock, head.phase);
+        let method = chosen.method_after(algorithm, clock, head.phase);
+        let own = if options.drops_key_quotas { Vec::new() } else { own };
         let contents = if is_continued {
             keys.drop_idle(now);
-            keys.fit(max_keys, options.drops_excess_keys)?;
-            let (default, rules) = (method.any(quota)?.rule, rules_of(&own, method)?);
+            let NewRules { rules, own: numbers } = NewRules::new(method, quota, &own)?;
+            keys.translate(rules, |name| numbers.get(name).copied().unwrap_or(0), now);
+            keys.fit(max_keys, options.drops_excess_keys, "not idle")?;
             let mark = keys.mark;
-            let keys = keys.translated(|name| rules.get(name).unwrap_or(&default), now);
-            Contents { own, keys, mark }
+            Contents { own, keys: keys.into_states(), mark }
         } else {
             Contents { own, keys: Vec::new(), mark: Tick::ZERO }
         };
@@ -514,7 +550,7 @@ impl<S: Persist> SavedLimiter<S> {
         let pauses = pauses.filter(|_| is_continued);
         let pauses = pauses.map_or(Ok(None), |pauses| pauses.restored(chosen, max_keys, now))?;
         let pauses = Pauses::new(chosen.penalty, &store, pauses)?;
-        let limiter = Limiter::new(method, clock, store, chosen.when_full, pauses);
+        let limiter = Limiter::new(method, clock.clone(), store, chosen.when_full, pauses);
         if is_continued {
             limiter.beyond.overflow.restore(&shared_rule, shared, now);
         }
@@ -522,12 +558,18 @@ impl<S: Persist> SavedLimiter<S> {
     }
 }
 
-/// Returns the rules that enforce the own quotas of keys.
-fn rules_of<N: Clone + Eq + Hash>(
-    own: &[(N, Quota)],
-    method: Method,
-) -> Result<HashMap<N, StateRule>, Refused> {
-    own.iter().map(|(name, quota)| Ok((name.clone(), method.any(*quota)?.rule))).collect()
+/// The rules of the limiter that is built: first the default, then those of keys with own quotas.
+struct NewRules<N> {
+    rules: Vec<StateRule>,
+    own: HashMap<N, u32>,
+}
+
+impl<N: Clone + Eq + Hash> NewRules<N> {
+    fn new(method: Method, quota: Quota, own: &[(N, Quota)]) -> Result<Self, Refused> {
+        let quotas = std::iter::once(quota).chain(own.iter().map(|&(_, quota)| quota));
+        let rules = quotas.map(|quota| Ok(method.any(quota)?.rule)).collect::<Result<_, Refused>>()?;
+        Ok(Self { rules, own: own.iter().map(|(name, _)| name.clone()).zip(1..).collect() })
+    }
 }
 
 /// The pauses in a limiter's file. They are the words of a second store: see `limiter/pauses.rs`.
@@ -558,9 +600,9 @@ impl<S: Persist> SavedPauses<S> {
         if self.keys.is_empty() {
             return Ok(None);
         }
-        self.keys.fit(max_keys, false)?;
+        self.keys.fit(max_keys, false, "paused")?;
         let (latest, (method, quota)) = (self.keys.until, Method::of_times());
-        let contents = Contents { own: Vec::new(), keys: self.keys.untranslated(), mark: Tick::ZERO };
+        let contents = Contents { own: Vec::new(), keys: self.keys.into_states(), mark: Tick::ZERO };
         let keys = S::restored(chosen.settings(method, quota, max_keys), self.hash, contents, now)?;
         Ok(Some((keys, latest)))
     }

@@ -287,6 +287,44 @@ fn classes_are_found_by_their_names() {
     assert!(refused.starts_with("class \"paid\": 0 tokens"), "{refused}");
 }
 
+/// One class has nothing in force, so alone it would start at tick 0.
+#[test]
+fn classes_that_are_loaded_have_one_clock() {
+    let builder = || {
+        let builder = Limiter::<str>::builder(Quota::per_hour(2)).class("paid", Quota::per_hour(10));
+        builder.class("trial", Quota::per_hour(1)).clock(Clock::system())
+    };
+    let limiter = builder().build().unwrap();
+    let now = Tick::ZERO + 100 * HOUR;
+    assert!(limiter.class("paid").unwrap().at(now).check("alice").is_allowed());
+    std::thread::sleep(Duration::from_millis(50));
+    let loaded = builder().load(&saved(|file| limiter.save(file))[..]).unwrap();
+    let [one, two, three] = ["default", "paid", "trial"].map(|class| loaded.class(class).unwrap());
+    for _ in 0..100 {
+        let (first, second, third) = (one.clock().now(), two.clock().now(), three.clock().now());
+        assert!(first <= second && second <= third && third.since(first) < HOUR);
+    }
+}
+
+/// Under the saved quotas, alice's key is idle after two hours, and bob's after one. Under the new
+/// ones, bob's own quota is slower.
+#[test]
+fn the_keys_that_are_dropped_are_nearest_to_idle_under_the_new_quotas() {
+    let clock = ManualClock::new();
+    let builder = |limit| Limiter::<str>::builder(Quota::per_hour(limit)).max_keys(9).clock(&clock);
+    let limiter = builder(1).build().unwrap();
+    assert!(limiter.check("alice").is_allowed());
+    limiter.set_key_quota("bob", Quota::per_hour(8)).unwrap();
+    assert!(limiter.check_n("bob", 4).is_allowed());
+    let file = saved(|file| limiter.save(file));
+    let options = LoadOptions::new().drop_excess_keys();
+    let loaded = builder(10).max_keys(1).load_with(options, &file[..]).unwrap();
+    assert_eq!(loaded.peek("bob").remaining(), 4, "it was not dropped");
+    assert_eq!(loaded.check("alice").source(), DecisionSource::Policy);
+    clock.advance(HOUR / 2 + Duration::from_secs(2));
+    assert_eq!(loaded.check("alice").source(), DecisionSource::Key, "bob has made room");
+}
+
 /// Returns limiters whose clocks are real, with one charge that was saved five hours ago.
 fn five_hours_ago<const N: usize>(
     algorithms: [Algorithm; N],

@@ -2,7 +2,7 @@
 
 use super::builder::{Builder, Chosen, ClassSettings};
 use crate::algorithm::Algorithm;
-use crate::error::{ConfigError, Refused};
+use crate::error::{ConfigError, LoadError, Refused};
 use crate::limiter::keyed::classes::ClassLimiter;
 use crate::limiter::keyed::limiter::Limiter;
 use crate::limiter::store::interface::Store;
@@ -105,6 +105,11 @@ impl PlannedClass<'_> {
             true => error,
             false => Refused::Class { class: self.name.to_owned(), error: Box::new(error) },
         }
+    }
+
+    /// Adds the name of the class to the error of a load.
+    pub(crate) fn not_loaded(&self, error: LoadError) -> LoadError {
+        error.of_class(self.name, |refused| self.refused(refused))
     }
 }
 

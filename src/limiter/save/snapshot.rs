@@ -280,8 +280,8 @@ impl<N> JudgedKeys<N> {
     }
 
     /// Limits the number of keys to `most`. If there are more keys, drops the keys that are nearest
-    /// to idle or, unless `may_drop` is set, returns an error.
-    pub(super) fn fit(&mut self, most: usize, may_drop: bool) -> Result<(), LoadError> {
+    /// to idle or, unless `may_drop` is set, returns an error, which says what the keys `are`.
+    pub(super) fn fit(&mut self, most: usize, may_drop: bool, are: &str) -> Result<(), LoadError> {
         let Self { rules, keys, mark, .. } = self;
         let count = keys.len();
         if count <= most {
@@ -289,7 +289,7 @@ impl<N> JudgedKeys<N> {
         }
         if !may_drop {
             return Err(LoadError::unusable(format_args!(
-                "it contains {count} keys that are not idle; allowed: {most}; raise `max_keys`"
+                "it contains {count} keys that are {are}; allowed: {most}; raise `max_keys`"
             )));
         }
         let (_, first_dropped, _) =
@@ -299,22 +299,20 @@ impl<N> JudgedKeys<N> {
         Ok(())
     }
 
-    /// Translates the states to the rules of another limiter, at `now`.
-    pub(super) fn translated<'r>(
-        self,
-        rule: impl Fn(&N) -> &'r StateRule,
-        now: Tick,
-    ) -> Vec<(N, SavedState)> {
-        let Self { rules, keys, .. } = self;
-        let translated = |(name, quota, state): (N, u32, SavedState)| {
-            let state = state.translated(&rules[quota as usize], rule(&name), now);
-            (name, state)
+    /// Translates the states to the rules of another limiter, at `now`. `rule_of` returns the index of
+    /// a key's rule in `rules`.
+    pub(super) fn translate(&mut self, rules: Vec<StateRule>, rule_of: impl Fn(&N) -> u32, now: Tick) {
+        let (before, keys) = (std::mem::replace(&mut self.rules, rules), std::mem::take(&mut self.keys));
+        let translated = |(name, rule, state): (N, u32, SavedState)| {
+            let new = rule_of(&name);
+            let state = state.translated(&before[rule as usize], &self.rules[new as usize], now);
+            (name, new, state)
         };
-        keys.into_iter().map(translated).collect()
+        self.keys = keys.into_iter().map(translated).collect();
     }
 
-    /// Returns the keys with their states unchanged.
-    pub(super) fn untranslated(self) -> Vec<(N, SavedState)> {
+    /// Returns the keys with their states.
+    pub(super) fn into_states(self) -> Vec<(N, SavedState)> {
         self.keys.into_iter().map(|(name, _, state)| (name, state)).collect()
     }
 }
