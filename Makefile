@@ -262,7 +262,7 @@ soak:
 	TOLLGATE_SOAK_SECONDS=$(seconds) $(CARGO) test --locked --release --test soak -- --nocapture
 
 #: make restarts   100 restarts of the proxy under load, and 100 kills at random moments: no key is
-#:                 forgiven what the file of --state contains (ten minutes; RESTARTS=n)
+#:                 forgiven what the file of --state contains (eight minutes; RESTARTS=n)
 restarts: export TOLLGATE_RESTARTS := $(RESTARTS)
 restarts:
 	$(CARGO) test --locked -p tollgate-cli --test cli -- --nocapture proxy::restarts::
