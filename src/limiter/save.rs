@@ -339,7 +339,7 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
     /// its time.
     ///
     /// This method reads exactly the bytes of the state from `from`, in blocks of at most 64 KiB.
-    /// Before it builds the limiter, it collects the states in memory, which takes about four times
+    /// Before it builds the limiter, it collects the states in memory, which takes about three times
     /// their size in the file.
     ///
     /// # Errors
