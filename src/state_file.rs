@@ -24,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 /// # let folder = std::env::temp_dir().join(format!("tollgate-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
 /// # let path = folder.join("limiter.state");
-/// let mut file = StateFile::open(path)?;
+/// let file = StateFile::open(path)?;
 /// let limiter = match file.read()? {
 ///     Some(saved) => builder().load(saved)?,
 ///     None => builder().build()?,

@@ -11,17 +11,17 @@ fn contents(file: &StateFile) -> Option<String> {
     Some(text)
 }
 
-fn write(file: &mut StateFile, text: &str) {
+fn write(file: &StateFile, text: &str) {
     file.write(|to| to.write_all(text.as_bytes())).unwrap();
 }
 
 #[test]
 fn a_write_replaces_the_file_and_a_failed_write_leaves_it() {
     let folder = TempDir::new().unwrap();
-    let mut file = StateFile::open(folder.path().join("state")).unwrap();
+    let file = StateFile::open(folder.path().join("state")).unwrap();
     assert_eq!(contents(&file), None);
-    write(&mut file, "long ago");
-    write(&mut file, "now");
+    write(&file, "long ago");
+    write(&file, "now");
     assert_eq!(contents(&file).unwrap(), "now");
     let refused = file.write(|to| {
         to.write_all(b"half")?;
@@ -49,8 +49,8 @@ fn only_the_owner_can_read_the_files() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("state");
     fs::write(folder.path().join("state.new"), "half").unwrap();
-    let mut file = StateFile::open(&path).unwrap();
-    write(&mut file, "a secret");
+    let file = StateFile::open(&path).unwrap();
+    write(&file, "a secret");
     for name in ["state", "state.lock"] {
         let mode = fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");

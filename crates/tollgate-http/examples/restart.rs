@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let settings = LayerSettings { limits, ..LayerSettings::default() };
 
     // The file belongs to this process as long as it runs.
-    let mut file = StateFile::open(path)?;
+    let file = StateFile::open(path)?;
     let saved = file.read()?.map_or(Ok(SavedLimits::default()), SavedLimits::read);
     let saved = saved.or_else(|error| {
         eprintln!("{error}; the file is moved to {}", file.set_aside()?.display());
