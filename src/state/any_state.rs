@@ -175,12 +175,16 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Gives a new state, which no other thread uses yet, the contents of a saved state. If a word
-    /// was made under another rule, it must have been translated.
+    /// Gives a state, which no other thread uses yet, the contents of a saved state. If a word was
+    /// made under another rule, it must have been translated. If a file contains a key twice, the
+    /// later state applies.
     pub(crate) fn restore(self, saved: &SavedState) -> Option<()> {
         match (self.form, saved) {
             (Form::Packed(state), SavedState::Word(word)) => _ = update(state.word, |_| *word),
-            (Form::Log(rule, log, ..), SavedState::Log(admissions)) => log.restore(rule, admissions),
+            (Form::Log(rule, log, retired, _), SavedState::Log(admissions)) => {
+                log.reset(rule, retired)?;
+                log.restore(rule, admissions);
+            }
             (Form::Packed(_), SavedState::Log(_)) | (Form::Log(..), SavedState::Word(_)) => {
                 unreachable!("a state is restored under its own algorithm")
             }

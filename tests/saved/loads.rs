@@ -371,6 +371,40 @@ fn another_quota_is_a_change_of_quota() {
     }
 }
 
+/// The first admission has left the window of the saved limiter, and does not enter a longer one.
+#[test]
+fn a_longer_period_counts_no_admission_that_has_left_the_shorter_one() {
+    let clock = ManualClock::new();
+    let builder =
+        |period| SingleLimiter::builder(Quota::new(3, period)).algorithm(Algorithm::SlidingLog).clock(&clock);
+    let limiter = builder(HOUR).build().unwrap();
+    for _ in 0..2 {
+        assert!(limiter.check().is_allowed());
+        clock.advance(HOUR * 2 / 3);
+    }
+    let loaded = builder(9 * HOUR).load(&saved(|file| limiter.save(file))[..]).unwrap();
+    limiter.set_quota(Quota::new(3, 9 * HOUR)).unwrap();
+    assert_eq!([&loaded, &limiter].map(|limiter| limiter.peek().remaining()), [2, 2]);
+}
+
+/// The file is forged: no limiter has saved a key twice in this order.
+#[cfg(feature = "serde")]
+#[test]
+fn of_two_logs_of_one_key_the_last_applies() {
+    let builder = || keyed().exact_keys().algorithm(Algorithm::SlidingLog);
+    let limiter = builder().build().unwrap();
+    assert!(limiter.at(Tick::ZERO + HOUR / 2).check_n(&8, 2).is_allowed());
+    assert!(limiter.at(Tick::ZERO).check(&7).is_allowed());
+    let mut file = saved(|file| limiter.save(file));
+    forge(&mut file, |block| {
+        let name = [1, 0, 0, 0, 0, 0, 0, 0, b'8'];
+        let at = block.windows(name.len()).position(|window| window == name).unwrap();
+        block[at + 8] = b'7';
+    });
+    let loaded = builder().load(&file[..]).unwrap();
+    assert_eq!(loaded.at(Tick::ZERO + HOUR / 2).peek(&7).remaining(), 1);
+}
+
 /// The caller's times go on where they stopped.
 #[test]
 fn a_view_saves_its_own_time() {
