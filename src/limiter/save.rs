@@ -123,7 +123,10 @@ impl LoadOptions {
     ///
     /// No dropped key is forgiven, because the limiter is full afterwards. Until one of the other
     /// keys is idle, every new key is answered as [`when_full`](Builder::when_full) says, and by that
-    /// time all dropped keys are idle, too.
+    /// time all dropped keys are idle, too. This does not hold if a reset, a refund or a change of
+    /// quota makes a loaded key idle earlier, or if the limiter is later loaded with more places.
+    ///
+    /// Pauses are never dropped, so more pauses than `max_keys` are refused.
     pub const fn drop_excess_keys(self) -> Self {
         Self { drops_excess_keys: true, ..self }
     }
@@ -319,9 +322,12 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
     /// was set forward, each key receives at most one burst too early. A
     /// [`ManualClock`](crate::ManualClock) is not changed: its owner sets its time.
     ///
+    /// The limiter's clock therefore no longer agrees with other clones of the builder's clock. A
+    /// caller that passes times to [`at`](Limiter::at) must read them from [`Limiter::clock`].
+    ///
     /// Exactly the bytes of the state are read from `from`, in blocks of at most 64 KiB. The states
     /// are collected in memory, at about four times their size in the file, before the limiter is
-    /// built.
+    /// built. With the limiter itself, quotas of individual keys need fifteen times their size.
     ///
     /// # Errors
     ///
@@ -385,7 +391,7 @@ impl<K: ?Sized, S: Persist> Builder<ClassLimiter<K, S>> {
     ///
     /// A class continues the saved class of the same name, as described for
     /// [`Limiter`](Builder#method.load). A class that was not saved starts without keys, and a saved
-    /// class that this builder does not have is dropped.
+    /// class that this builder does not have is dropped. Each class then has a clock of its own.
     ///
     /// # Errors
     ///

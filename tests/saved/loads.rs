@@ -218,6 +218,17 @@ fn pauses_and_quotas_of_keys_are_kept() {
 }
 
 /// A limiter whose keys may be paused checks more slowly.
+/// A pause that was dropped would be forgiven.
+#[test]
+fn more_pauses_than_places_are_refused_whatever_may_be_dropped() {
+    let limiter = keyed().build().unwrap();
+    (0..3).for_each(|key| limiter.pause(&key, HOUR).unwrap());
+    let file = saved(|file| limiter.save(file));
+    let dropping = LoadOptions::new().drop_excess_keys();
+    refuses(keyed().max_keys(2).load_with(dropping, &file[..]), "3 keys");
+    assert!(keyed().max_keys(3).load(&file[..]).is_ok());
+}
+
 #[test]
 fn pauses_that_are_over_cost_the_loaded_limiter_nothing() {
     let clock = ManualClock::new();

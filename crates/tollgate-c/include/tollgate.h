@@ -386,7 +386,7 @@ int tollgate_limiter_new(const char *quota,
  * those of the saved limiter, except for the algorithm.
  *
  * Until the handle is freed, no other process can use the file. Beside it, a file with the suffix
- * ".lock" is created.
+ * ".lock" is created. After a fork, only one of the two processes may save.
  *
  * The time since the save is counted by the time of day. `tollgate_now` continues the time of the
  * saved limiter; if you pass your own times, let them continue it, too.
@@ -411,6 +411,9 @@ int tollgate_limiter_open(const char *path,
 /**
  * Writes the state of all keys to the file of a limiter that `tollgate_limiter_open` has created.
  * The file is replaced at once, so it is whole even if the process is killed meanwhile.
+ *
+ * The state is saved at the time of `tollgate_now`. If you pass your own times, they must be times
+ * of `tollgate_now`: a key that was charged at other times may later be admitted too early.
  *
  * Call this function every few seconds, and at the end, after the last check. After a crash, a key
  * may be admitted again what it was admitted since the last save. A million keys take about 18 MB
