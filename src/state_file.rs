@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// A write replaces the whole file at once. A process that is killed during a write leaves the
 /// earlier file as it was. The file is created for its owner alone, because it is a
-/// [secret](crate::Limiter::save#secrecy).
+/// [secret](crate::Limiter::save).
 ///
 /// Beside the file, two other files exist: one with the suffix `.lock`, which is never removed, and
 /// one with the suffix `.new` while a write is under way.

@@ -171,7 +171,8 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of `to`.
+    /// Returns the errors of `to`. For exact keys, also returns an error if serde cannot write a key
+    /// as JSON, such as a path that is not UTF-8.
     ///
     /// # Progress
     ///

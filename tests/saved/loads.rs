@@ -416,6 +416,17 @@ fn of_two_logs_of_one_key_the_last_applies() {
     assert_eq!(loaded.at(Tick::ZERO + HOUR / 2).peek(&7).remaining(), 1);
 }
 
+/// JSON has only texts for the keys of a map.
+#[cfg(feature = "serde")]
+#[test]
+fn a_key_that_json_cannot_express_is_named_as_the_cause() {
+    type Map = std::collections::BTreeMap<(u8, u8), u8>;
+    let limiter = Limiter::<Map>::builder(Quota::per_hour(2)).exact_keys().build().unwrap();
+    assert!(limiter.check(&Map::from([((1, 2), 3)])).is_allowed());
+    let refused = limiter.save(Vec::new()).unwrap_err().to_string();
+    assert_eq!(refused, "a key cannot be written as JSON: key must be a string");
+}
+
 /// The caller's times go on where they stopped.
 #[test]
 fn a_view_saves_its_own_time() {

@@ -12,11 +12,15 @@ use std::io;
 /// A [`Store`] whose keys can be saved with [`Limiter::save`](crate::Limiter::save) and loaded with
 /// [`Builder::load`](crate::Builder::load).
 ///
-/// [`Fingerprints`](crate::store::Fingerprints) can be saved with either of its hashes. No other
-/// type can implement this trait.
+/// [`Fingerprints`](crate::store::Fingerprints) can be saved with either of its hashes.
+/// [`ExactKeys`](crate::store::ExactKeys) can be saved with the feature `serde`, which writes each
+/// key as JSON. The key that is read must equal the key that was written. Otherwise the key that was
+/// written is forgiven: `Some(None)`, for example, is read as `None`, and an IPv6 socket address
+/// without its flow label. No other type can implement this trait.
 #[diagnostic::on_unimplemented(
     message = "the keys of this limiter's store cannot be saved",
-    note = "`Limiter::save` supports fingerprints: see `tollgate::store::Persist`"
+    note = "`Limiter::save` supports fingerprints, and exact keys with the feature `serde`: see \
+            `tollgate::store::Persist`"
 )]
 pub trait Persist: Store {
     /// The form in which a key is saved.
