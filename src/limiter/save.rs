@@ -314,9 +314,10 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
     /// Builds a limiter that continues a [saved](Limiter::save) one.
     ///
     /// The settings are those of this builder. If its quota, its debt or its alignment differ from
-    /// those of the saved limiter, the states are translated as [`Limiter::set_quota`] does. The
-    /// algorithm and the kind of keys must be the same. If the saved limiter has more keys that are
-    /// not idle than [`max_keys`](Builder::max_keys), it is refused; [`LoadOptions`] can drop some.
+    /// those of the saved limiter, the states are translated as [`Limiter::set_quota`] does. With a
+    /// smaller debt, a window forgets what its key owes beyond that debt. The algorithm and the kind
+    /// of keys must be the same. If the saved limiter has more keys that are not idle than
+    /// [`max_keys`](Builder::max_keys), it is refused; [`LoadOptions`] can drop some.
     ///
     /// The limiter's clock continues the ticks of the saved limiter. The time since the save is
     /// counted by the time of day, once. If the time of day was set back, no time has passed. If it
