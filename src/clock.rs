@@ -33,7 +33,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use system::SystemClock;
 
 /// The clock of a limiter. All clones of a clock share one origin, so limiters that use these
-/// clones agree on the ticks.
+/// clones agree on the ticks. A limiter that was [loaded](crate::Builder::load) continues the ticks
+/// of the saved limiter instead.
 ///
 /// | clock | a reading costs | within a thread | between threads | deviation from the system's clock |
 /// |---|---|---|---|---|

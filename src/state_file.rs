@@ -17,6 +17,9 @@ use std::sync::{Mutex, PoisonError};
 /// never removed, and a file with the suffix `.new`, which exists only during a write. If the
 /// process is killed during a write, the next write removes the remaining `.new` file.
 ///
+/// After a fork, parent and child share the lock, until both have ended. Only one of the two may
+/// write.
+///
 /// ```
 /// use tollgate::{Limiter, Quota, StateFile};
 ///
@@ -42,15 +45,22 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// Reserves the file for this process. The file itself does not have to exist.
+    /// Reserves the file for this process. The file itself does not have to exist. A relative path
+    /// means the same file even if the process later changes its working directory.
     ///
     /// # Errors
     ///
     /// Returns an error of the kind [`WouldBlock`](io::ErrorKind::WouldBlock) if another process
-    /// uses the file, or if this process has already opened it. Also returns the errors of creating
-    /// and locking the lock file.
+    /// uses the file, or if this process has already opened it. Returns an error of the kind
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is empty, or if it leads to something
+    /// other than a regular file, such as a folder, a symbolic link or a device, because a write would
+    /// replace it. Also returns the errors of creating and locking the lock file.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
-        let path = path.into();
+        let path = std::path::absolute(path.into())?;
+        if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+            let other = "not a regular file, which a write would replace; choose another path";
+            return Err(of(&path, io::Error::new(io::ErrorKind::InvalidInput, other)));
+        }
         let lock_path = with_suffix(&path, ".lock");
         let lock =
             private().append(true).create(true).open(&lock_path).map_err(|error| of(&lock_path, error))?;
@@ -64,7 +74,7 @@ impl StateFile {
         }
     }
 
-    /// Returns the path of the file.
+    /// Returns the absolute path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -143,8 +153,7 @@ fn private() -> OpenOptions {
 /// Makes a renamed file survive a power failure.
 #[cfg(unix)]
 fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(path.parent().unwrap_or(path))?.sync_all()
 }
 
 /// On other systems, a folder cannot be opened, and a rename is enough.

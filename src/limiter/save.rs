@@ -129,7 +129,11 @@ impl LoadOptions {
     ///
     /// A dropped key does not get a new burst, because the limiter is full after the load. Until
     /// one of the other keys is idle, [`when_full`](Builder::when_full) decides about every new
-    /// key. By that time, all dropped keys are idle.
+    /// key. By that time, all dropped keys are idle. This does not hold if a reset, a refund or a
+    /// change of quota makes a loaded key idle earlier, or if the limiter is later loaded with more
+    /// places.
+    ///
+    /// Pauses are never dropped, so more pauses than `max_keys` are refused.
     pub const fn drop_excess_keys(self) -> Self {
         Self { drops_excess_keys: true, ..self }
     }
@@ -183,7 +187,7 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
     /// # Errors
     ///
     /// Returns the errors of `to`. With `ExactKeys`, this method also returns an error if serde
-    /// cannot serialize a key.
+    /// cannot write a key as JSON, such as a path that is not UTF-8.
     ///
     /// # Progress
     ///
@@ -326,10 +330,10 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
     /// Builds a limiter that continues a [saved](Limiter::save) one.
     ///
     /// The builder determines all settings. If its quota, debt or alignment differs from the saved
-    /// limiter's, the states are translated as [`Limiter::set_quota`] translates them. The
-    /// algorithm and the kind of keys must be the same. If the saved state contains more keys that
-    /// are not idle than [`max_keys`](Builder::max_keys), it is refused; [`LoadOptions`] can drop
-    /// some of the keys.
+    /// limiter's, the states are translated as [`Limiter::set_quota`] translates them. With a
+    /// smaller debt, a window forgets what its key owes beyond that debt. The algorithm and the kind
+    /// of keys must be the same. If the saved state contains more keys that are not idle than
+    /// [`max_keys`](Builder::max_keys), it is refused; [`LoadOptions`] can drop some of the keys.
     ///
     /// The limiter's clock continues the ticks of the saved limiter. The time since the save is
     /// measured once, by the time of day. If the time of day was set back, the limiter counts too
@@ -338,9 +342,13 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
     /// tick 0 instead. A [`ManualClock`](crate::ManualClock) is not changed, because its owner sets
     /// its time.
     ///
+    /// The limiter's clock therefore no longer agrees with other clones of the builder's clock. A
+    /// caller that passes times to [`at`](Limiter::at) must read them from [`Limiter::clock`].
+    ///
     /// This method reads exactly the bytes of the state from `from`, in blocks of at most 64 KiB.
-    /// Before it builds the limiter, it collects the states in memory, which takes about three times
-    /// their size in the file.
+    /// Before it builds the limiter, it collects the states in memory. Together with the limiter,
+    /// keys take three to five times their size in the file, and quotas of individual keys fifteen
+    /// times.
     ///
     /// # Errors
     ///
@@ -408,9 +416,8 @@ impl<K: ?Sized, S: Persist> Builder<ClassLimiter<K, S>> {
     ///
     /// A class continues the saved class of the same name, as described for
     /// [`Limiter`](Builder#method.load). A class that was not saved starts without keys, and a
-    /// saved class that this builder does not have is dropped. Each class has a clock of its own,
-    /// which continues the ticks of that class, so do not pass a time of one class to another
-    /// class. A [`ManualClock`](crate::ManualClock) remains the clock of all classes.
+    /// saved class that this builder does not have is dropped. All classes have one clock, which
+    /// continues the ticks of the saved classes.
     ///
     /// # Errors
     ///

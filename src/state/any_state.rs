@@ -176,12 +176,16 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Replaces a new state, which no other thread uses yet, with a saved state. A word that was
-    /// made under another rule must have been translated.
+    /// Replaces a state, which no other thread uses yet, with a saved state. A word that was made
+    /// under another rule must have been translated. If a file contains a key twice, the later state
+    /// applies.
     pub(crate) fn restore(self, saved: &SavedState) -> Option<()> {
         match (self.form, saved) {
             (Form::Packed(state), SavedState::Word(word)) => _ = update(state.word, |_| *word),
-            (Form::Log(rule, log, ..), SavedState::Log(admissions)) => log.restore(rule, admissions),
+            (Form::Log(rule, log, retired, _), SavedState::Log(admissions)) => {
+                log.reset(rule, retired)?;
+                log.restore(rule, admissions);
+            }
             (Form::Packed(_), SavedState::Log(_)) | (Form::Log(..), SavedState::Word(_)) => {
                 unreachable!("a state is restored under its own algorithm")
             }

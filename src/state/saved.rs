@@ -36,7 +36,12 @@ impl SavedState {
             (Self::Word(word), StateRule::Packed(before), StateRule::Packed(rule)) => {
                 Self::Word(rule.adopt(before, word, now))
             }
-            // A log needs no translation.
+            (Self::Log(mut admissions), StateRule::Log(before), StateRule::Log(rule)) => {
+                if before != rule {
+                    admissions.retain(|&admission| before.until(&[admission]) > Some(now));
+                }
+                Self::Log(admissions)
+            }
             (state, ..) => state,
         }
     }

@@ -74,10 +74,34 @@ fn an_error_names_the_file() {
     let folder = TempDir::new().unwrap();
     let refused = StateFile::open(folder.path().join("missing").join("state")).unwrap_err();
     assert!(refused.to_string().contains("state.lock: "), "{refused}");
-    let path = folder.path().join("folder");
-    fs::create_dir(&path).unwrap();
-    let file = StateFile::open(&path).unwrap();
-    assert!(file.write(|_| Ok(())).unwrap_err().to_string().contains("folder: "));
+    let file = StateFile::open(folder.path().join("state")).unwrap();
+    fs::create_dir(file.path()).unwrap();
+    assert!(file.write(|_| Ok(())).unwrap_err().to_string().contains("state: "));
+}
+
+/// A write by root would replace even a device.
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_refused_and_left() {
+    let folder = TempDir::new().unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(folder.path().join("missing"), &link).unwrap();
+    let socket = folder.path().join("socket");
+    let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for path in [folder.path(), &link, &socket, "".as_ref()] {
+        let refused = StateFile::open(path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{refused}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_relative_path_does_not_follow_the_working_directory() {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let here = std::env::current_dir().unwrap();
+    let Ok(relative) = folder.path().strip_prefix(here) else { return };
+    let file = StateFile::open(relative.join("state")).unwrap();
+    assert_eq!(file.path(), folder.path().join("state"));
 }
 
 /// Each thread writes a file that repeats its number.

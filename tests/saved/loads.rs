@@ -219,6 +219,17 @@ fn pauses_and_quotas_of_keys_are_kept() {
 }
 
 /// A limiter whose keys may be paused checks more slowly.
+/// A pause that was dropped would be forgiven.
+#[test]
+fn more_pauses_than_places_are_refused_whatever_may_be_dropped() {
+    let limiter = keyed().build().unwrap();
+    (0..3).for_each(|key| limiter.pause(&key, HOUR).unwrap());
+    let file = saved(|file| limiter.save(file));
+    let dropping = LoadOptions::new().drop_excess_keys();
+    refuses(keyed().max_keys(2).load_with(dropping, &file[..]), "3 keys");
+    assert!(keyed().max_keys(3).load(&file[..]).is_ok());
+}
+
 #[test]
 fn pauses_that_are_over_cost_the_loaded_limiter_nothing() {
     let clock = ManualClock::new();
@@ -408,6 +419,51 @@ fn another_quota_is_a_change_of_quota() {
             assert_eq!(figures(&loaded), figures(&changed), "{algorithm} to {limit}");
         }
     }
+}
+
+/// The first admission has left the window of the saved limiter, and does not enter a longer one.
+#[test]
+fn a_longer_period_counts_no_admission_that_has_left_the_shorter_one() {
+    let clock = ManualClock::new();
+    let builder =
+        |period| SingleLimiter::builder(Quota::new(3, period)).algorithm(Algorithm::SlidingLog).clock(&clock);
+    let limiter = builder(HOUR).build().unwrap();
+    for _ in 0..2 {
+        assert!(limiter.check().is_allowed());
+        clock.advance(HOUR * 2 / 3);
+    }
+    let loaded = builder(9 * HOUR).load(&saved(|file| limiter.save(file))[..]).unwrap();
+    limiter.set_quota(Quota::new(3, 9 * HOUR)).unwrap();
+    assert_eq!([&loaded, &limiter].map(|limiter| limiter.peek().remaining()), [2, 2]);
+}
+
+/// The file is forged: no limiter has saved a key twice in this order.
+#[cfg(feature = "serde")]
+#[test]
+fn of_two_logs_of_one_key_the_last_applies() {
+    let builder = || keyed().exact_keys().algorithm(Algorithm::SlidingLog);
+    let limiter = builder().build().unwrap();
+    assert!(limiter.at(Tick::ZERO + HOUR / 2).check_n(&8, 2).is_allowed());
+    assert!(limiter.at(Tick::ZERO).check(&7).is_allowed());
+    let mut file = saved(|file| limiter.save(file));
+    forge(&mut file, |block| {
+        let name = [1, 0, 0, 0, 0, 0, 0, 0, b'8'];
+        let at = block.windows(name.len()).position(|window| window == name).unwrap();
+        block[at + 8] = b'7';
+    });
+    let loaded = builder().load(&file[..]).unwrap();
+    assert_eq!(loaded.at(Tick::ZERO + HOUR / 2).peek(&7).remaining(), 1);
+}
+
+/// JSON has only texts for the keys of a map.
+#[cfg(feature = "serde")]
+#[test]
+fn a_key_that_json_cannot_express_is_named_as_the_cause() {
+    type Map = std::collections::BTreeMap<(u8, u8), u8>;
+    let limiter = Limiter::<Map>::builder(Quota::per_hour(2)).exact_keys().build().unwrap();
+    assert!(limiter.check(&Map::from([((1, 2), 3)])).is_allowed());
+    let refused = limiter.save(Vec::new()).unwrap_err().to_string();
+    assert_eq!(refused, "a key cannot be written as JSON: key must be a string");
 }
 
 /// The caller's times continue from the time of the save.

@@ -387,6 +387,7 @@ int tollgate_limiter_new(const char *quota,
  *
  * Until the handle is freed, no other handle can use the file, in this or any other process. A
  * lock file, with the suffix ".lock", is created beside the file and never removed.
+ * After a fork, only one of the two processes may save.
  *
  * The time since the save is measured by the time of day. `tollgate_now` continues the time of the
  * saved limiter, or starts at 0 if none of the saved states still counts. If you pass your own
@@ -414,6 +415,9 @@ int tollgate_limiter_open(const char *path,
  * Writes the state of all keys to the file of a limiter that `tollgate_limiter_open` has created.
  * The file is replaced atomically, so it is complete even if the process is killed during the
  * call.
+ *
+ * The state is saved at the time of `tollgate_now`. If you pass your own times, they must be times
+ * of `tollgate_now`: a key that was charged at other times may later be admitted too early.
  *
  * Call this function every few seconds, and once more after the last check. After a crash, a key
  * may be admitted again as many tokens as it was admitted since the last save. A million keys take

@@ -24,7 +24,10 @@ where
     const KIND: &'static str = "exact keys";
 
     fn write_name(name: &K, to: &mut FileWriter<'_>) -> io::Result<()> {
-        to.text(&serde_json::to_vec(name)?)
+        let text = serde_json::to_vec(name).map_err(|error| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("a key cannot be written as JSON: {error}"))
+        })?;
+        to.text(&text)
     }
 
     fn read_name(from: &mut FileReader<'_>) -> Result<K, LoadError> {
