@@ -3,3 +3,5 @@
 pub(crate) mod by;
 pub(crate) mod known;
 pub(crate) mod parts;
+#[cfg(feature = "serde")]
+mod stored;

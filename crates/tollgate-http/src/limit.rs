@@ -11,3 +11,4 @@ pub(crate) mod local;
 pub(crate) mod named;
 pub(crate) mod permits;
 pub(crate) mod request_cost;
+pub(crate) mod saved;

@@ -15,6 +15,7 @@ use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
 use crate::limit::named::WhenNoKey;
 use crate::limit::permits::Permits;
+use crate::limit::saved::SavedLimits;
 use crate::metrics::Metrics;
 use crate::response::fields::Fields;
 use crate::settings::layer_settings::LayerSettings;
@@ -24,6 +25,7 @@ use crate::text::classes::{ClassByText, DEFAULT};
 use crate::text::limit::{LimitPart, LimitText};
 use crate::text::methods::counted;
 use crate::text::scope::Scope;
+use crate::warning::BuildWarning;
 use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response};
 use std::mem;
@@ -93,7 +95,26 @@ pub fn local(
     limit: &LimitPart,
     clock: Option<&Clock>,
 ) -> Result<LocalLimiter, LayerError> {
-    settings.local(limit, clock)
+    settings.local(limit, clock, &mut SavedLimits::default())
+}
+
+/// Creates a process-local limiter for part of a limit, which continues with its saved state. The
+/// state is taken out of `saved`.
+///
+/// # Errors
+///
+/// Returns an error if the algorithm does not support a quota or the number of keys.
+pub fn local_from(
+    settings: &LayerSettings,
+    limit: &LimitPart,
+    saved: &mut SavedLimits,
+) -> Result<LocalLimiter, LayerError> {
+    settings.local(limit, None, saved)
+}
+
+/// Returns what did not continue, after all limiters were created.
+pub fn not_continued(saved: SavedLimits) -> Vec<BuildWarning> {
+    saved.into_warnings().collect()
 }
 
 /// Adds a limit's blocked and unlimited classes to a backend. The other classes may be counted by

@@ -193,6 +193,7 @@ mod read;
 #[cfg(feature = "unstable-program")]
 pub(crate) mod recorded;
 
+pub use crate::limit::saved::SavedLimits;
 pub use crate::path::template::PathTemplate;
 pub use crate::text::allowance::Allowance;
 pub use crate::text::error::TextError;

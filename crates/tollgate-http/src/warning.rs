@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A limit that is weaker than it appears to be; see
+/// A limit that is weaker than it appears to be, or whose saved counts are of no use; see
 /// [`warnings`](crate::RateLimitBuilder::warnings).
 ///
 /// ```
@@ -70,6 +70,24 @@ pub enum BuildWarning {
         /// The first template.
         template: String,
     },
+    /// A limit, or a class of it, does not continue with its counts in the [saved
+    /// state](crate::settings::SavedLimits), so each of its keys has a whole quota again.
+    StartsFresh {
+        /// The name of the limit.
+        limit: String,
+        /// The name of the class; `None` for the default class.
+        class: Option<String>,
+        /// Why the limit cannot continue.
+        why: String,
+    },
+    /// A [saved state](crate::settings::SavedLimits) contains the counts of a limit, or of a class,
+    /// that does not exist any more or has no rate any more.
+    CountsDropped {
+        /// The name of the limit.
+        limit: String,
+        /// The name of the class; `None` for the default class.
+        class: Option<String>,
+    },
 }
 
 impl fmt::Display for BuildWarning {
@@ -119,6 +137,23 @@ impl fmt::Display for BuildWarning {
                 "the path template `{template}` is not used, because no limit has the key `path`: add a limit such as \
                  `per-page=10/s by ip+path`, write the template after `for` to select requests, or leave it out"
             ),
+            Self::StartsFresh { limit, class, why } => {
+                let class = OfClass(class.as_deref());
+                write!(f, "limit {limit:?}{class} begins without counts: {why}")
+            }
+            Self::CountsDropped { limit, class } => {
+                let class = OfClass(class.as_deref());
+                write!(f, "limit {limit:?}{class} counts no rate any more: its saved counts are dropped")
+            }
         }
+    }
+}
+
+/// The class of a limit in a sentence.
+struct OfClass<'a>(Option<&'a str>);
+
+impl fmt::Display for OfClass<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |class| write!(f, ", class {class:?},"))
     }
 }

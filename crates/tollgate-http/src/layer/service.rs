@@ -14,9 +14,11 @@ use crate::check::limit_set::{LimitSet, Verdict};
 use crate::check::wait::checking;
 use crate::error::LayerError;
 use crate::head::RequestHead;
+use crate::limit::saved;
 use crate::response::body::Body;
 use http::{Request, Response};
 use std::fmt;
+use std::io::{self, Write};
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -80,6 +82,37 @@ impl RateLimitLayer {
     /// ```
     pub fn builder() -> RateLimitBuilder {
         RateLimitBuilder::new()
+    }
+
+    /// Writes the counts of all limits that were created from [settings](crate::settings), so that
+    /// [`LayerSettings::builder_from`](crate::settings::LayerSettings::builder_from) can continue
+    /// them, usually in another process.
+    ///
+    /// The counts of rates are saved, for each class of callers. Requests in flight are not, because
+    /// they end with the process, and neither are shared limits, whose counts are on another
+    /// machine. If you have built a limiter yourself, save it with its own method, such as
+    /// [`Limiter::save`](tollgate::Limiter::save), and give the loaded limiter to
+    /// [`Limit::new`](crate::Limit::new).
+    ///
+    /// Checks may go on during the call. A charge that is made during the call may be missing. At
+    /// the end of a process, therefore, first stop accepting requests, then wait for the open ones,
+    /// and save last. The state is a [secret](tollgate::Limiter#secrecy); a
+    /// [`StateFile`](tollgate::StateFile) keeps it as one, and replaces an earlier state at once.
+    ///
+    /// A sliding log is saved only with the feature `serde`, which writes its keys.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of `to`.
+    ///
+    /// # Progress
+    ///
+    /// This method takes no lock, and delays no check. It allocates memory for two blocks of 64 KiB
+    /// and for about a thousand keys.
+    pub fn save(&self, mut to: impl Write) -> io::Result<()> {
+        let limits = self.set.limits.iter();
+        let limits = limits.flat_map(|limit| limit.savable.iter().map(move |saved| (&*limit.name, saved)));
+        saved::write(limits, &mut to)
     }
 }
 

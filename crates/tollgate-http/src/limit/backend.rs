@@ -3,6 +3,7 @@
 use super::any_limiter::AnyLimiter;
 use super::async_in_flight::AsyncInFlight;
 use super::async_limiter::AsyncLimiter;
+use super::saved::Savable;
 use crate::key::parts::{Key, KeyRef};
 use std::fmt;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub struct Backend {
     pub(crate) default_name: Option<String>,
     /// The other classes.
     pub(crate) classes: Vec<(String, AnyLimiter)>,
+    /// The limiters that a layer saves, if they were created from settings.
+    pub(crate) savable: Vec<Savable>,
 }
 
 impl Backend {
@@ -65,14 +68,14 @@ impl Backend {
     }
 
     pub(crate) fn new(default: AnyLimiter) -> Self {
-        Self { default, default_name: None, classes: Vec::new() }
+        Self { default, default_name: None, classes: Vec::new(), savable: Vec::new() }
     }
 
     /// Creates a backend from these classes, starting with the default class. Returns `None` if
     /// there are no classes.
     pub(crate) fn of_classes(mut classes: impl Iterator<Item = (String, AnyLimiter)>) -> Option<Self> {
         let (name, default) = classes.next()?;
-        Some(Self { default, default_name: Some(name), classes: classes.collect() })
+        Some(Self { default_name: Some(name), classes: classes.collect(), ..Self::new(default) })
     }
 }
 

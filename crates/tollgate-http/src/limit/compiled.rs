@@ -4,6 +4,7 @@ use super::any_limiter::AnyLimiter;
 use super::backend::Backend;
 use super::named::{ChargeIf, Limit, Skips, WhenNoKey};
 use super::request_cost::{CostKind, RequestCost};
+use super::saved::Savable;
 use crate::class::by::{ClassBy, ClassHow, ClassOf};
 use crate::class::lookup::{Found, Question};
 use crate::error::Fault;
@@ -40,6 +41,8 @@ pub(crate) struct CompiledLimit {
     pub(crate) keeps_on_error: bool,
     /// How the response reveals the cost; `None` if the charge is final.
     pub(crate) settle: Option<Arc<CheckedCost>>,
+    /// The limiters that the layer saves.
+    pub(crate) savable: Vec<Savable>,
 }
 
 /// A class of a limit's callers, with its limiter.
@@ -104,7 +107,7 @@ impl CompiledLimit {
     pub(crate) fn new(limit: Limit) -> Result<Self, Fault> {
         let Limit {
             name,
-            backend: Backend { default: backend, default_name, classes },
+            backend: Backend { default: backend, default_name, classes, savable },
             by,
             class_by,
             cost,
@@ -152,6 +155,7 @@ impl CompiledLimit {
             charges,
             keeps_on_error,
             settle,
+            savable,
         };
         limit.triggers(&limit.default.backend)?;
         for class in limit.named() {

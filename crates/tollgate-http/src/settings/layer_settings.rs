@@ -12,6 +12,7 @@ use crate::layer::builder::RateLimitBuilder;
 use crate::layer::service::RateLimitLayer;
 use crate::limit::backend::Backend;
 use crate::limit::named::Limit;
+use crate::limit::saved::SavedLimits;
 use crate::path::template::PathTemplate;
 use crate::text::allowance::Allowance;
 use crate::text::classes::{ClassByText, ListedText};
@@ -149,7 +150,56 @@ impl LayerSettings {
     /// Returns the errors of [`builder_with`](Self::builder_with), and an error if the algorithm
     /// does not support a quota or the number of keys.
     pub fn builder(&self) -> Result<RateLimitBuilder, LayerError> {
-        self.builder_with(|part| self.local(part, None))
+        self.builder_from(SavedLimits::default())
+    }
+
+    /// Returns a builder for a layer whose limits continue the counts that an earlier layer has
+    /// [saved](RateLimitLayer::save). All of its limiters are process-local.
+    ///
+    /// The settings are those of this value. A limit continues the saved limit of the same name,
+    /// with a translation of its counts if the quota differs, and each class continues the saved
+    /// class of the same name. No setting makes the saved counts an error, and the
+    /// [warnings](RateLimitBuilder::warnings) of the builder list what did not continue:
+    ///
+    /// - A limit or a class that was not saved begins without counts.
+    /// - A limit begins without counts if its saved counts are by another key, such as `ip` instead
+    ///   of `header x-api-key`, or of another algorithm, or if they are damaged. A key by address
+    ///   stays the same if `trust` or `ipv6_prefix` changes, and a key by path if the templates do:
+    ///   the counts of an address or a path that occurs again continue.
+    /// - The counts of a limit or a class that does not exist any more are dropped.
+    ///
+    /// If a limit has more saved keys than `max_keys` allows, the keys that are nearest to idle are
+    /// dropped; see [`LoadOptions::drop_excess_keys`](tollgate::LoadOptions::drop_excess_keys).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`builder`](Self::builder).
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tollgate_http::settings::{LayerSettings, SavedLimits};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// let limits = vec!["per-key=1/h by header x-api-key".parse()?];
+    /// let settings = LayerSettings { limits, ..LayerSettings::default() };
+    /// let mut saved = Vec::new();
+    /// for status in [200, 429] {
+    ///     let layer = match &*saved {
+    ///         [] => settings.builder()?.build()?,
+    ///         saved => settings.builder_from(SavedLimits::read(saved)?)?.build()?,
+    ///     };
+    ///     let app = layer.layer(service_fn(|_: Request<()>| async {
+    ///         Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
+    ///     }));
+    ///     let request = Request::get("/").header("x-api-key", "secret").body(())?;
+    ///     assert_eq!(pollster::block_on(app.oneshot(request))?.status(), status);
+    ///     layer.save(&mut saved)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder_from(&self, mut saved: SavedLimits) -> Result<RateLimitBuilder, LayerError> {
+        let builder = self.builder_with(|part| self.local(part, None, &mut saved))?;
+        Ok(builder.warn_all(saved.into_warnings()))
     }
 
     /// Returns a builder for a layer with these limits. `make` creates the limiter for each limit,
@@ -304,13 +354,19 @@ impl LayerSettings {
         builder.skip(move |head| except.hold(head, Doubtful::NotSelected))
     }
 
-    /// Creates a process-local limiter for part of a limit.
+    /// Creates a process-local limiter for part of a limit. The limiter continues with its saved
+    /// state, if there is one.
     ///
     /// # Errors
     ///
     /// Returns an error if the algorithm does not support a quota or the number of keys.
-    pub(crate) fn local(&self, part: &LimitPart, clock: Option<&Clock>) -> Result<LocalLimiter, LayerError> {
-        let limiter = LocalLimiter::new(part, self.algorithm, self.max_keys, self.when_full, clock);
+    pub(crate) fn local(
+        &self,
+        part: &LimitPart,
+        clock: Option<&Clock>,
+        saved: &mut SavedLimits,
+    ) -> Result<LocalLimiter, LayerError> {
+        let limiter = LocalLimiter::new(part, (self.algorithm, self.max_keys, self.when_full), clock, saved);
         limiter.map_err(|(class, error)| Fault::Limiter { limit: part.name.clone(), class, error }.into())
     }
 

@@ -3,14 +3,17 @@
 use crate::key::parts::Key;
 use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
+use crate::limit::saved::{Savable, SavedLimits, StateName, WriteState};
 use crate::text::allowance::Allowance;
 use crate::text::classes::DEFAULT;
-use crate::text::limit::LimitPart;
+use crate::text::limit::{KeyText, LimitPart};
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::kind::Kind;
 use tollgate::store::ExactKeys;
-use tollgate::{Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, SingleLimiter, WhenFull};
+use tollgate::{
+    Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, LoadOptions, SingleLimiter, WhenFull,
+};
 #[cfg(feature = "unstable-program")]
 use tollgate::{Chargeable, Decision, QuotaError, Stats};
 
@@ -18,11 +21,17 @@ use tollgate::{Chargeable, Decision, QuotaError, Stats};
 /// quota, or check keys outside of the layer.
 #[derive(Clone, Debug)]
 pub struct LocalLimiter {
+    /// What the keys consist of.
+    key: Arc<str>,
     /// The only limiter, or the limiter of the default class.
     default: One,
     /// All classes, the default class first; empty without classes.
     classes: Vec<(String, One)>,
 }
+
+#[cfg(not(feature = "serde"))]
+const WITHOUT_SERDE: &str =
+    "it is the state of exact keys, which only the feature `serde` of tollgate-http can read";
 
 /// The limiter for all requests, or for one class of callers.
 #[derive(Clone, Debug)]
@@ -47,25 +56,37 @@ impl LocalLimiter {
     /// includes the name of the class whose quota is at fault, or `None` for the default class.
     pub(super) fn new(
         part: &LimitPart,
-        algorithm: Algorithm,
-        max_keys: usize,
-        when_full: WhenFull,
+        (algorithm, max_keys, when_full): (Algorithm, usize, WhenFull),
         clock: Option<&Clock>,
+        saved: &mut SavedLimits,
     ) -> Result<Self, (Option<String>, ConfigError)> {
         let (max_keys, penalty) = (max_keys_of_each_class(part, max_keys), part.penalty);
         let settings = LimiterSettings { algorithm, max_keys, when_full, clock, penalty };
-        let one = |allowance| One::new(allowance, part.key.is_some(), &settings);
-        let default = one(part.allowance).map_err(|error| (None, error))?;
-        if part.classes.is_empty() {
-            return Ok(default.into());
+        let key = part.key.as_ref().map_or("nothing".to_owned(), KeyText::values);
+        let mut one = |class: Option<&String>, allowance| {
+            let name = StateName { limit: part.name.clone(), class: class.cloned(), key: key.clone() };
+            One::new(allowance, part.key.is_some(), &settings, name, saved)
+                .map_err(|error| (class.cloned(), error))
+        };
+        let default = one(None, part.allowance)?;
+        let mut classes = Vec::new();
+        if !part.classes.is_empty() {
+            classes.push((DEFAULT.to_owned(), default.clone()));
         }
-        let first = (DEFAULT.to_owned(), default.clone());
-        let others = part.classes.iter().map(|(name, allowance)| match one(*allowance) {
-            Ok(class) => Ok((name.clone(), class)),
-            Err(error) => Err((Some(name.clone()), error)),
+        for (name, allowance) in &part.classes {
+            classes.push((name.clone(), one(Some(name), *allowance)?));
+        }
+        Ok(Self { key: key.into(), default, classes })
+    }
+
+    /// Returns the limiters that a layer saves.
+    fn savable(&self) -> Vec<Savable> {
+        let named = self.classes.iter().filter(|(name, _)| name != DEFAULT);
+        let all = std::iter::once((None, &self.default)).chain(named.map(|(name, one)| (Some(name), one)));
+        let savable = all.filter_map(|(class, one)| {
+            Some(Savable { class: class.cloned(), key: Arc::clone(&self.key), write: one.write_state()? })
         });
-        let classes: Result<_, _> = std::iter::once(Ok(first)).chain(others).collect();
-        Ok(Self { default, classes: classes? })
+        savable.collect()
     }
 }
 
@@ -97,7 +118,13 @@ impl LimiterSettings<'_> {
 }
 
 impl One {
-    fn new(allowance: Allowance, has_key: bool, settings: &LimiterSettings<'_>) -> Result<Self, ConfigError> {
+    fn new(
+        allowance: Allowance,
+        has_key: bool,
+        settings: &LimiterSettings<'_>,
+        name: StateName,
+        saved: &mut SavedLimits,
+    ) -> Result<Self, ConfigError> {
         let quota = match allowance {
             Allowance::Unlimited => return Ok(Self::Unlimited),
             Allowance::Blocked => return Ok(Self::Blocked),
@@ -110,27 +137,44 @@ impl One {
             Allowance::Rate(quota) => quota,
         };
         if !has_key {
-            let builder = settings.timed(SingleLimiter::builder(quota)).algorithm(settings.algorithm);
-            return Ok(Self::Single(Arc::new(builder.build()?)));
+            let builder = || settings.timed(SingleLimiter::builder(quota)).algorithm(settings.algorithm);
+            let limiter = saved.limiter(name, |state| builder().load(state), || builder().build())?;
+            return Ok(Self::Single(Arc::new(limiter)));
         }
-        let builder = settings.timed(Limiter::<Key>::builder(quota)).algorithm(settings.algorithm);
-        let builder = builder.max_keys(settings.max_keys).when_full(settings.when_full);
-        let builder = match settings.penalty {
-            Some(penalty) => builder.penalty(penalty),
-            None => builder,
+        let builder = || {
+            let builder = settings.timed(Limiter::<Key>::builder(quota)).algorithm(settings.algorithm);
+            let builder = builder.max_keys(settings.max_keys).when_full(settings.when_full);
+            match settings.penalty {
+                Some(penalty) => builder.penalty(penalty),
+                None => builder,
+            }
         };
+        let options = LoadOptions::new().drop_excess_keys();
         // An algorithm whose state does not fit into a word requires exact keys.
         Ok(if settings.algorithm == Algorithm::SlidingLog {
-            Self::Exact(Arc::new(builder.exact_keys().build()?))
+            let builder = || builder().exact_keys();
+            #[cfg(feature = "serde")]
+            let load = |state: &[u8]| builder().load_with(options, state);
+            #[cfg(not(feature = "serde"))]
+            let load = |_: &[u8]| Err(tollgate::LoadError::Unusable(WITHOUT_SERDE.to_owned()));
+            Self::Exact(Arc::new(saved.limiter(name, load, || builder().build())?))
         } else {
-            Self::Keyed(Arc::new(builder.build()?))
+            let load = |state: &[u8]| builder().load_with(options, state);
+            Self::Keyed(Arc::new(saved.limiter(name, load, || builder().build())?))
         })
     }
-}
 
-impl From<One> for LocalLimiter {
-    fn from(default: One) -> Self {
-        Self { default, classes: Vec::new() }
+    /// Returns a function that writes the state; `None` if there is no state to save.
+    fn write_state(&self) -> Option<Box<WriteState>> {
+        Some(match self.clone() {
+            Self::Single(limiter) => Box::new(move |to| limiter.save(to)),
+            Self::Keyed(limiter) => Box::new(move |to| limiter.save(to)),
+            #[cfg(feature = "serde")]
+            Self::Exact(limiter) => Box::new(move |to| limiter.save(to)),
+            #[cfg(not(feature = "serde"))]
+            Self::Exact(_) => return None,
+            Self::InFlight(_) | Self::Unlimited | Self::Blocked => return None,
+        })
     }
 }
 
@@ -150,9 +194,11 @@ impl From<One> for AnyLimiter {
 #[doc(hidden)]
 impl From<LocalLimiter> for Backend {
     fn from(limiter: LocalLimiter) -> Self {
-        let LocalLimiter { default, classes } = limiter;
+        let savable = limiter.savable();
+        let LocalLimiter { default, classes, .. } = limiter;
         let classes = classes.into_iter().map(|(name, class)| (name, class.into()));
-        Self::of_classes(classes).unwrap_or_else(|| Self::new(default.into()))
+        let backend = Self::of_classes(classes).unwrap_or_else(|| Self::new(default.into()));
+        Self { savable, ..backend }
     }
 }
 
@@ -163,7 +209,7 @@ impl LocalLimiter {
     /// from settings.
     pub fn class(&self, name: &str) -> Option<Self> {
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
-        Some(class.clone().into())
+        Some(Self { key: Arc::clone(&self.key), default: class.clone(), classes: Vec::new() })
     }
 
     /// Returns this limiter, whose classes continue with their states from `earlier`. A class keeps
@@ -181,7 +227,7 @@ impl LocalLimiter {
             let class = if name == DEFAULT { default.clone() } else { kept(made, class) };
             (name, class)
         });
-        Self { classes: classes.collect(), default }
+        Self { key: self.key, classes: classes.collect(), default }
     }
 
     /// Returns the classes that count requests in `earlier` and would not

@@ -391,6 +391,17 @@ impl KeyText {
         self.otherwise.unwrap_or(WhenNoKey::Deny)
     }
 
+    /// Returns a text that is equal for keys that have the same values. Which values are known, and
+    /// what happens to requests without a key, makes no difference.
+    pub(crate) fn values(&self) -> String {
+        let part = |part: &PartText| match part {
+            PartText::Known { part, .. } => part.to_string(),
+            part => part.to_string(),
+        };
+        let all = self.alternatives.iter().map(|parts| parts.iter().map(part).collect::<Vec<_>>().join("+"));
+        all.collect::<Vec<_>>().join(" or ")
+    }
+
     /// Returns a part that occurs twice in an alternative, or an alternative that occurs twice.
     fn twice(&self) -> Option<String> {
         let alternatives: Vec<String> = self.alternatives.iter().map(|parts| joined(parts)).collect();

@@ -25,6 +25,7 @@ mod nested;
 mod paths;
 mod races;
 mod repeated;
+mod saved;
 mod settings;
 mod settling;
 mod settling_shared;
