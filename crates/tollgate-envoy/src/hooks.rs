@@ -27,6 +27,12 @@ pub fn guarded<T>(otherwise: T, hook: impl FnOnce() -> T) -> T {
     })
 }
 
+/// Writes the counts of a filter to its file now, and waits for the write. Envoy never calls this
+/// function, but tests would have to wait for the next write otherwise.
+pub fn write_now(filter: &str) {
+    Limits::write_now(filter);
+}
+
 /// Returns the version of the interface.
 #[unsafe(no_mangle)]
 pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
