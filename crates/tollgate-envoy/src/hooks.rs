@@ -1,8 +1,9 @@
 //! The hooks that Envoy calls. Each hook catches panics. After a panic, the module writes a line to
 //! Envoy's log, and the request continues as if there were no limits.
 //!
-//! Envoy creates and destroys configurations on its main thread. It calls all hooks of a stream on
-//! the same worker. A configuration is destroyed after the last of its streams.
+//! Envoy creates configurations on its main thread. It calls all hooks of a stream on the same
+//! worker. A configuration is destroyed after the last of its streams, usually on the main thread;
+//! but the streams hold references to the configuration, so a worker may release the last one.
 
 #![allow(unsafe_code)]
 

@@ -291,8 +291,8 @@ impl Drop for StateWriter {
         let Some(thread) = &self.thread else { return };
         let (done, is_done) = channel();
         let _ = thread.requests.send(Request::End(done));
-        // A worker may end the last stream of a configuration that Envoy has discarded. Envoy does
-        // not exit then, so nothing has to wait for the thread.
+        // A worker that destroys a configuration does not wait. Its last write is incomplete only if
+        // Envoy exits at the same moment.
         let is_main = thread::current().id() == thread.main;
         if is_main && is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             *locked(&thread.has_log) = false;
