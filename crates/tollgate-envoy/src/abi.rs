@@ -138,6 +138,10 @@ unsafe extern "C" {
     /// Returns whether Envoy logs lines at this level.
     pub fn envoy_dynamic_module_callback_log_enabled(level: LogLevel) -> bool;
 
+    /// Returns whether Envoy only validates its configuration (`--mode validate`). May be called
+    /// only on Envoy's main thread.
+    pub fn envoy_dynamic_module_callback_is_validation_mode() -> bool;
+
     /// Reads one value of a header; `index` selects the value. Writes the number of values to
     /// `values`, unless `values` is null.
     pub fn envoy_dynamic_module_callback_http_get_header(

@@ -1,8 +1,9 @@
 //! The hooks that Envoy calls. Each hook catches panics. After a panic, the module writes a line to
 //! Envoy's log, and the request continues as if there were no limits.
 //!
-//! Envoy creates and destroys configurations on its main thread. It calls all hooks of a stream on
-//! the same worker. A configuration is destroyed after the last of its streams.
+//! Envoy creates configurations on its main thread. It calls all hooks of a stream on the same
+//! worker. A configuration is destroyed after the last of its streams, usually on the main thread;
+//! but the streams hold references to the configuration, so a worker may release the last one.
 
 #![allow(unsafe_code)]
 
@@ -25,6 +26,12 @@ pub fn guarded<T>(otherwise: T, hook: impl FnOnce() -> T) -> T {
         log(CRITICAL, format_args!("a fault of the module, and the request goes on without limits: {text}"));
         otherwise
     })
+}
+
+/// Writes the counts of a filter to its file now, and waits for the write. Envoy never calls this
+/// function, but tests would have to wait for the next write otherwise.
+pub fn write_now(filter: &str) {
+    Limits::write_now(filter);
 }
 
 /// Returns the version of the interface.

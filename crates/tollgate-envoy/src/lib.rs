@@ -20,7 +20,7 @@
 //!
 //! All workers, and all filters with the same `filter_name`, share the state of a limit. The
 //! filters of a new configuration take over the limiters of the previous configuration
-//! (`limits.rs`).
+//! (`limits.rs`). With the setting `state`, the counts of a limit outlive the process (`state.rs`).
 
 pub mod abi;
 mod counters;
@@ -31,3 +31,4 @@ mod log;
 mod metadata;
 mod request;
 mod settings;
+mod state;

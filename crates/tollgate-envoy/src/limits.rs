@@ -19,16 +19,19 @@
 //! between, because a limiter that lowers its quota forgets the tokens that keys have used beyond
 //! the new quota.
 
-use crate::abi::{EnvoyConfig, INFO, WARN};
+use crate::abi::{self, EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;
 use crate::log::log;
 use crate::metadata::DecisionMetadata;
 use crate::request::{HeadReader, StreamExtension};
 use crate::settings::Settings;
+use crate::state::{self, CountsFile, StateWriter};
 use std::collections::HashSet;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tollgate_http::program::{self, Fault, LocalLimiter, key_text, printable};
-use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
+use tollgate_http::settings::{Allowance, LayerSettings, LimitPart, SavedLimits};
 use tollgate_http::{BuildWarning, ForwardedField, LayerError, RateLimitLayer};
 
 /// The limits of a filter.
@@ -36,8 +39,20 @@ pub(crate) struct Limits {
     filter: String,
     settings: LayerSettings,
     parts: Vec<(LimitPart, LocalLimiter)>,
+    /// Writes the counts to the file of the setting `state`.
+    state: Option<Arc<StateWriter>>,
     pub(crate) layer: RateLimitLayer,
     pub(crate) head: HeadReader,
+}
+
+/// The file of a new configuration.
+enum FoundState {
+    /// The configuration has no file.
+    None,
+    /// The file of an earlier configuration of the same filter.
+    InUse(Arc<StateWriter>),
+    /// A file that no configuration in force uses.
+    Opened(CountsFile),
 }
 
 /// The limits in force, oldest first.
@@ -58,10 +73,23 @@ impl Limits {
     ) -> Result<Arc<Self>, String> {
         let mut in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
         in_force.retain(|limits| limits.strong_count() > 0);
-        let earlier: Vec<Arc<Self>> = in_force.iter().rev().filter_map(Weak::upgrade).collect();
-        let earlier: Vec<&Self> = earlier.iter().map(|it| &**it).filter(|it| it.filter == filter).collect();
-        let (limits, news) = Self::new(filter, settings, config, &earlier)?;
+        let all: Vec<Arc<Self>> = in_force.iter().rev().filter_map(Weak::upgrade).collect();
+        let earlier: Vec<&Self> = all.iter().map(|it| &**it).filter(|it| it.filter == filter).collect();
+        let is_serving = settings.own.state.is_none() || !is_validation_mode();
+        let (state, saved) = match &settings.own.state {
+            Some(path) => Self::find_state(filter, path, is_serving, &all)?,
+            None => (FoundState::None, SavedLimits::default()),
+        };
+        let (mut limits, news) = Self::new(filter, settings, config, &earlier, saved)?;
         limits.set_allowances(|_| true)?;
+        limits.state = match state {
+            FoundState::None => None,
+            FoundState::InUse(state) => {
+                state.set_layer(&limits.layer);
+                Some(state)
+            }
+            FoundState::Opened(file) => Some(Arc::new(StateWriter::start(file, &limits.layer, is_serving))),
+        };
         for line in news {
             log(INFO, format_args!("{line}"));
         }
@@ -74,13 +102,66 @@ impl Limits {
     /// of the filter, whose quotas then apply again.
     pub(crate) fn unload(limits: Arc<Self>) {
         let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
-        let filter = limits.filter.clone();
+        let (filter, state) = (limits.filter.clone(), limits.state.clone());
         drop(limits);
         let mut names = HashSet::new();
+        let mut newest = None;
         for remaining in in_force.iter().rev().filter_map(Weak::upgrade).filter(|it| it.filter == filter) {
             // If there is no memory for a change, the limiters keep their quotas.
             let _ = remaining.set_allowances(|part| names.insert(part.name.clone()));
+            let is_of_file = state.as_ref().is_some_and(|state| remaining.writes(state.path()));
+            newest = newest.or_else(|| is_of_file.then(|| remaining.layer.clone()));
         }
+        if let (Some(state), Some(layer)) = (&state, newest) {
+            state.set_layer(&layer);
+        }
+        // The last configuration of a file waits for the last write, and the list must not.
+        drop(in_force);
+        drop(state);
+    }
+
+    /// Writes the counts of a filter to its files.
+    pub(crate) fn write_now(filter: &str) {
+        let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = in_force.iter().filter_map(Weak::upgrade).filter(|it| it.filter == filter);
+        let writes = limits.filter_map(|it| it.state.as_ref().map(|state| state.request_write()));
+        let writes: Vec<Receiver<()>> = writes.collect();
+        // Nothing holds the list during a write.
+        drop(in_force);
+        for write in writes {
+            let _ = write.recv();
+        }
+    }
+
+    fn writes(&self, path: &Path) -> bool {
+        self.state.as_ref().is_some_and(|state| state.path() == path)
+    }
+
+    /// Finds the file of a filter's new configuration, and the counts with which its limits begin.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if another filter uses the file, or if the path is not that of a file.
+    fn find_state(
+        filter: &str,
+        path: &Path,
+        is_serving: bool,
+        all: &[Arc<Self>],
+    ) -> Result<(FoundState, SavedLimits), String> {
+        let path = state::canonical(path);
+        if let Some(user) = all.iter().find(|it| it.writes(&path)) {
+            if let (Some(state), true) = (&user.state, user.filter == filter) {
+                return Ok((FoundState::InUse(Arc::clone(state)), SavedLimits::default()));
+            }
+            let [path, other] = [path.to_string_lossy().as_bytes(), user.filter.as_bytes()].map(printable);
+            return Err(format!(
+                "state `{path}` is the file of the filter {other}: expected a file for each filter_name"
+            ));
+        }
+        let (file, saved) = CountsFile::open(filter, path, is_serving)?;
+        // The counts of an earlier configuration are newer than those of a file.
+        let is_first = all.iter().all(|it| it.filter != filter);
+        Ok((FoundState::Opened(file), if is_first { saved } else { SavedLimits::default() }))
     }
 
     fn new(
@@ -88,6 +169,7 @@ impl Limits {
         settings: &Settings,
         config: *mut EnvoyConfig,
         earlier: &[&Self],
+        mut saved: SavedLimits,
     ) -> Result<(Self, Vec<String>), String> {
         let mut parts: Vec<(LimitPart, LocalLimiter)> = Vec::new();
         let mut news = Vec::new();
@@ -100,7 +182,7 @@ impl Limits {
             ..settings.limits.clone()
         };
         let make = |part: &LimitPart| {
-            let made = program::local(&behind_envoy, part, None)?;
+            let made = program::local_from(&behind_envoy, part, &mut saved)?;
             let (what, limiter) = match kept(earlier, &settings.limits, part) {
                 Ok(Some((before, limiter))) => {
                     (change(before, part, &made.renewed(limiter)), made.continuing(limiter))
@@ -143,6 +225,9 @@ impl Limits {
         let builder = program::builder_recorded(&behind_envoy, make, |_| false).map_err(refused)?;
         builder.warnings().iter().for_each(|warning| warn(filter, settings, warning));
         warn_of_evasion(filter, settings);
+        warn_of_useless_state(filter, settings, &parts);
+        let not_continued = program::not_continued(saved).into_iter();
+        news.extend(not_continued.map(|it| format!("filter {}: {it}", printable(filter.as_bytes()))));
         let head = HeadReader::new(filter, settings).map_err(refused)?;
         let metadata = settings.own.dynamic_metadata.as_deref();
         let metadata =
@@ -161,8 +246,14 @@ impl Limits {
             })
             .build()
             .map_err(refused)?;
-        let limits =
-            Self { filter: filter.to_owned(), settings: settings.limits.clone(), parts, layer, head };
+        let limits = Self {
+            filter: filter.to_owned(),
+            settings: settings.limits.clone(),
+            parts,
+            state: None,
+            layer,
+            head,
+        };
         Ok((limits, news))
     }
 
@@ -236,6 +327,28 @@ fn warn_of_evasion(filter: &str, settings: &Settings) {
             );
         }
     }
+}
+
+/// Logs a warning if no limit has counts that a file could contain.
+fn warn_of_useless_state(filter: &str, settings: &Settings, parts: &[(LimitPart, LocalLimiter)]) {
+    let mut allowances = parts.iter().flat_map(|(part, _)| program::classes(part));
+    if settings.own.state.is_some() && !allowances.any(|(_, allowance)| allowance.rate().is_some()) {
+        let filter = printable(filter.as_bytes());
+        log(
+            WARN,
+            format_args!(
+                "filter {filter}: state keeps nothing, because no limit counts a rate, and requests at once end with \
+                 Envoy: leave it out, or add a rate"
+            ),
+        );
+    }
+}
+
+/// Returns whether Envoy only validates its configuration. Must be called on Envoy's main thread.
+#[allow(unsafe_code)]
+fn is_validation_mode() -> bool {
+    // SAFETY: Envoy creates configurations on its main thread.
+    unsafe { abi::envoy_dynamic_module_callback_is_validation_mode() }
 }
 
 /// Finds the limit in force whose limiter the new limit can take over. Returns `None` if no limit

@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tollgate_http::ForwardedField;
 use tollgate_http::program::{class_header, files_relative_to, printable};
 use tollgate_http::settings::LayerSettings;
@@ -37,6 +37,8 @@ pub(crate) struct OwnSettings {
     pub(crate) route_metadata: Vec<(HeaderName, RouteMetadata)>,
     /// The namespace of the dynamic metadata to which the limits' decisions are written.
     pub(crate) dynamic_metadata: Option<String>,
+    /// The file in which the counts of the limits outlive the process.
+    pub(crate) state: Option<PathBuf>,
 }
 
 impl OwnSettings {
@@ -62,7 +64,7 @@ const OF_LAYER: [&str; 11] = [
 ];
 
 /// The names of the settings in [`OwnSettings`].
-const OWN: [&str; 3] = ["trust-headers", "route-metadata", "dynamic-metadata"];
+const OWN: [&str; 4] = ["trust-headers", "route-metadata", "dynamic-metadata", "state"];
 
 /// The layer settings that determine the client's address. They are supported only for a field with
 /// a single address, because Envoy itself determines the address from the others.
@@ -134,6 +136,9 @@ impl Settings {
                 let mut settings = document.settings;
                 if let Some(folder) = Path::new(&file).parent() {
                     settings.limits.limits.iter_mut().for_each(|it| files_relative_to(it, folder));
+                    if let Some(state) = settings.own.state.as_mut().filter(|it| !it.as_os_str().is_empty()) {
+                        *state = folder.join(&*state);
+                    }
                 }
                 settings
             }
@@ -162,6 +167,9 @@ impl Settings {
         }
         if self.own.dynamic_metadata.as_ref().is_some_and(String::is_empty) {
             return Err("dynamic-metadata is empty: expected a namespace, such as tollgate.edge".to_owned());
+        }
+        if self.own.state.as_ref().is_some_and(|path| path.file_name().is_none()) {
+            return Err("state names no file: expected a path, such as /var/lib/envoy/edge.state".to_owned());
         }
         Ok(self)
     }

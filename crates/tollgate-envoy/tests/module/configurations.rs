@@ -22,7 +22,7 @@ fn a_bad_configuration_is_refused_with_its_reason() {
             "max-keys = 9\nlimits = [\"a=1/h by ip\"]",
             "filter_config, line 2: unknown setting `limits`: expected one of limit, algorithm, max-keys, when-full, \
              shadow, status, except, path-template, ipv6-prefix, charge-if, file, trust-headers, route-metadata, \
-             dynamic-metadata, trust, trust-hops, forwarded-field",
+             dynamic-metadata, state, trust, trust-hops, forwarded-field",
         ),
         ("limit = [\"a=1/h by ip\", \"a=2/h by ip\"]", "\"a\""),
         ("limit = [\"a=1/h by ip\"]\nshadow = [\"b\"]", "`b`"),
@@ -48,6 +48,15 @@ fn a_bad_configuration_is_refused_with_its_reason() {
         (
             "limit = [\"a=1/h by ip\"]\ndynamic-metadata = \"\"",
             "dynamic-metadata is empty: expected a namespace",
+        ),
+        ("limit = [\"a=1/h by ip\"]\nstate = \"\"", "state names no file: expected a path, such as "),
+        (
+            "limit = [\"a=1/h by ip\"]\nstate = \"/tmp\"",
+            "state `/tmp` is not a file: expected the name of a file",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nstate = 7",
+            "filter_config, line 2: invalid type: integer `7`, expected path",
         ),
         (
             "limit = [\"a=1/h by ip\"]\ncharge-if = { b = \"401\" }",
@@ -260,9 +269,10 @@ fn blocks(language: &str) -> impl Iterator<Item = &'static str> {
 #[test]
 fn the_page_shows_settings_that_are_taken() {
     for (number, block) in blocks("toml").enumerate() {
-        Module::load(&format!("page-{number}"), block).unwrap();
+        // A validation writes no file.
+        Module::validate(&format!("page-{number}"), block).unwrap();
     }
-    assert_eq!(blocks("toml").count(), 2);
+    assert_eq!(blocks("toml").count(), 3);
 }
 
 #[test]

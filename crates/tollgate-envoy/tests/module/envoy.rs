@@ -5,4 +5,5 @@
 mod client;
 mod load;
 mod process;
+mod restarts;
 mod served;

@@ -5,6 +5,7 @@
 // `abi.rs`.
 #![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block)]
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{ptr, slice};
@@ -136,6 +137,18 @@ impl Module {
         if config.is_null() { Err(logged(filter)) } else { Ok(Self { config, envoy }) }
     }
 
+    /// Creates a configuration as `envoy --mode validate` does.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`load`](Self::load).
+    pub(crate) fn validate(filter: &str, text: &str) -> Result<Self, String> {
+        VALIDATES.set(true);
+        let made = Self::load(filter, text);
+        VALIDATES.set(false);
+        made
+    }
+
     /// Begins a stream with a request's head.
     pub(crate) fn begin(&self, asked: &Asked) -> Stream<'_> {
         let mut request: Headers = vec![
@@ -262,6 +275,11 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+thread_local! {
+    /// Whether this thread plays an Envoy that only validates its configuration.
+    static VALIDATES: Cell<bool> = const { Cell::new(false) };
+}
+
 static LOG: Mutex<Vec<(LogLevel, String)>> = Mutex::new(Vec::new());
 
 /// Returns the logged lines that contain `about`.
@@ -301,6 +319,11 @@ mod callbacks {
     #[unsafe(no_mangle)]
     extern "C" fn envoy_dynamic_module_callback_log_enabled(level: LogLevel) -> bool {
         level >= abi::INFO
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn envoy_dynamic_module_callback_is_validation_mode() -> bool {
+        VALIDATES.get()
     }
 
     #[unsafe(no_mangle)]

@@ -6,4 +6,5 @@ mod envoy;
 mod host;
 mod reload;
 mod spellings;
+mod state;
 mod streams;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{fs, iter, thread};
@@ -130,6 +130,35 @@ fn address(port: u16) -> Value {
     json!({"socket_address": {"address": "127.0.0.1", "port_value": port}})
 }
 
+fn cluster(upstream: u16) -> Value {
+    json!({
+        "name": "upstream",
+        "type": "STATIC",
+        "circuit_breakers": {"thresholds": [{"max_connections": 10_000, "max_pending_requests": 10_000, "max_requests": 10_000}]},
+        "load_assignment": {"cluster_name": "upstream", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(upstream)}}]}]},
+    })
+}
+
+/// Returns an Envoy with access to the module.
+fn command(program: &Path) -> Command {
+    let mut envoy = Command::new(program);
+    envoy.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", std::env::var_os("TOLLGATE_ENVOY_MODULE").unwrap());
+    envoy
+}
+
+/// Lets Envoy validate a configuration with this listener, and returns what Envoy logs.
+pub(super) fn validated(program: &Path, front: &Front) -> String {
+    let mut listener = front.listener();
+    listener.as_object_mut().unwrap().remove("@type");
+    let bootstrap = json!({"static_resources": {"listeners": [listener], "clusters": [cluster(1)]}});
+    let mut envoy = command(program);
+    let output =
+        envoy.args(["--mode", "validate", "--config-yaml", &bootstrap.to_string()]).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{log}");
+    log
+}
+
 /// An Envoy process with two workers.
 pub(super) struct Envoy {
     child: Child,
@@ -142,6 +171,11 @@ impl Envoy {
     /// Starts Envoy with listeners in front of the upstream at this port, and waits until Envoy
     /// serves requests.
     pub(super) fn start(program: &Path, upstream: u16, fronts: &[Front]) -> Self {
+        Self::start_with(&["--disable-hot-restart"], program, upstream, fronts)
+    }
+
+    /// Starts Envoy with these additional arguments; see [`start`](Self::start).
+    pub(super) fn start_with(args: &[&str], program: &Path, upstream: u16, fronts: &[Front]) -> Self {
         let admin = free_port();
         let folder = tempfile::tempdir().unwrap();
         let listeners = folder.path().join("listeners.json");
@@ -149,27 +183,25 @@ impl Envoy {
             "node": {"id": "test", "cluster": "test"},
             "admin": {"address": address(admin)},
             "dynamic_resources": {"lds_config": {"path_config_source": {"path": listeners}}},
-            "static_resources": {"clusters": [{
-                "name": "upstream",
-                "type": "STATIC",
-                "circuit_breakers": {"thresholds": [{"max_connections": 10_000, "max_pending_requests": 10_000, "max_requests": 10_000}]},
-                "load_assignment": {"cluster_name": "upstream", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(upstream)}}]}]},
-            }]},
+            "static_resources": {"clusters": [cluster(upstream)]},
         });
         let config = folder.path().join("envoy.json");
         fs::write(&config, bootstrap.to_string()).unwrap();
         let log = folder.path().join("log");
-        let mut envoy = Command::new(program);
+        let mut envoy = command(program);
         envoy.arg("-c").arg(&config);
-        envoy.args(["--concurrency", "2", "--disable-hot-restart", "--log-level", "warning"]);
+        envoy.args(args).args(["--concurrency", "2", "--log-level", "warning"]);
         envoy.args(["--component-log-level", "dynamic_modules:info,config:info"]);
-        envoy.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", std::env::var_os("TOLLGATE_ENVOY_MODULE").unwrap());
         // The test does not use `--log-path`, because Envoy writes to that file only every ten
         // seconds.
         envoy.stdout(Stdio::null()).stderr(fs::File::create(log).unwrap());
         write(&listeners, fronts, 0);
         let child = envoy.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         let envoy = Self { child, folder, admin, version: 0 };
+        found("Envoy has an interface for administrators", || {
+            std::net::TcpStream::connect(("127.0.0.1", admin)).ok()
+        });
+        found("Envoy serves", || get(admin, "/ready").contains("LIVE").then_some(()));
         for front in fronts {
             found("Envoy listens", || std::net::TcpStream::connect(("127.0.0.1", front.port)).ok());
         }
@@ -187,6 +219,18 @@ impl Envoy {
         self.version += 1;
         write(&self.folder.path().join("listeners.json"), fronts, self.version);
         found("Envoy has read its listeners", || (done(self) > before).then_some(()));
+    }
+
+    /// Sends a signal, and returns the status with which Envoy ends, and its log.
+    pub(super) fn end(mut self, signal: &str) -> (ExitStatus, String) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+        self.ended()
+    }
+
+    /// Waits until Envoy ends by itself, and returns its status and its log.
+    pub(super) fn ended(&mut self) -> (ExitStatus, String) {
+        (found("Envoy ends", || self.child.try_wait().unwrap()), self.log())
     }
 
     /// Returns the value of a counter, or 0 if the counter does not exist.
