@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::pointers::{
-    decide, decide_all, decide_many, explained, give_back, limiter_of, options_of, path_of, set_key_quotas,
+    decide, decide_all, decide_many, explained, give_back, limiter_of, made, path_of, set_key_quotas,
     text_of, write_stats,
 };
 use crate::results::{self, TOLLGATE_ERR_NULL};
@@ -61,21 +61,8 @@ pub unsafe extern "C" fn tollgate_limiter_new(
     message: *mut c_char,
     message_size: usize,
 ) -> c_int {
-    let make = || {
-        if limiter.is_null() {
-            return Err(TOLLGATE_ERR_NULL.into());
-        }
-        // SAFETY: the caller guarantees this.
-        let quota = unsafe { text_of(quota) };
-        // SAFETY: the caller guarantees this.
-        let options = unsafe { options_of(options) }?;
-        let made = Box::new(settings::limiter(quota, &options)?);
-        // SAFETY: the caller guarantees this.
-        unsafe { limiter.write(Box::into_raw(made)) };
-        Ok(())
-    };
     // SAFETY: the caller guarantees this.
-    unsafe { explained(message, message_size, make) }
+    unsafe { made(limiter, (quota, options), (message, message_size), settings::limiter) }
 }
 
 /// Creates a limiter whose state can be saved in a file, so that the counts survive a restart. If
@@ -111,23 +98,11 @@ pub unsafe extern "C" fn tollgate_limiter_open(
     message: *mut c_char,
     message_size: usize,
 ) -> c_int {
-    let make = || {
-        if limiter.is_null() {
-            return Err(TOLLGATE_ERR_NULL.into());
-        }
-        // SAFETY: the caller guarantees this.
-        let path = unsafe { path_of(path) };
-        // SAFETY: the caller guarantees this.
-        let quota = unsafe { text_of(quota) };
-        // SAFETY: the caller guarantees this.
-        let options = unsafe { options_of(options) }?;
-        let made = Box::new(settings::limiter_of_file(path, quota, &options)?);
-        // SAFETY: the caller guarantees this.
-        unsafe { limiter.write(Box::into_raw(made)) };
-        Ok(())
-    };
     // SAFETY: the caller guarantees this.
-    unsafe { explained(message, message_size, make) }
+    let path = unsafe { path_of(path) };
+    let open = |quota, options: &_| settings::limiter_of_file(path, quota, options);
+    // SAFETY: the caller guarantees this.
+    unsafe { made(limiter, (quota, options), (message, message_size), open) }
 }
 
 /// Writes the state of all keys to the file of a limiter that `tollgate_limiter_open` has created.

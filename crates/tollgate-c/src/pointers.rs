@@ -63,6 +63,36 @@ pub(crate) unsafe fn explained(
     result
 }
 
+/// Creates a limiter from a quota and options, and writes its handle to `limiter`. If `make` fails
+/// or panics, writes the error's text to the message.
+///
+/// # Safety
+///
+/// `limiter` is NULL or valid, `quota` satisfies the preconditions of `text_of`, `options` those of
+/// `options_of`, and the message those of `explained`.
+pub(crate) unsafe fn made(
+    limiter: *mut *mut tollgate_limiter,
+    (quota, options): (*const c_char, *const tollgate_options),
+    (message, message_size): (*mut c_char, usize),
+    make: impl FnOnce(Option<String>, &Options) -> Result<tollgate_limiter, Refusal>,
+) -> c_int {
+    let write = || {
+        if limiter.is_null() {
+            return Err(TOLLGATE_ERR_NULL.into());
+        }
+        // SAFETY: the caller guarantees this.
+        let quota = unsafe { text_of(quota) };
+        // SAFETY: the caller guarantees this.
+        let options = unsafe { options_of(options) }?;
+        let made = Box::new(make(quota, &options)?);
+        // SAFETY: the caller guarantees this.
+        unsafe { limiter.write(Box::into_raw(made)) };
+        Ok(())
+    };
+    // SAFETY: the caller guarantees this.
+    unsafe { explained(message, message_size, write) }
+}
+
 /// Returns the length of the longest prefix of `text` that fits into `size` bytes together with a
 /// terminating 0.
 fn fitting(text: &str, size: usize) -> usize {
