@@ -52,9 +52,9 @@ impl StateFile {
     ///
     /// Returns an error of the kind [`WouldBlock`](io::ErrorKind::WouldBlock) if another process
     /// uses the file, or if this process has already opened it. Returns an error of the kind
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is empty, or if it leads to something
-    /// other than a regular file, such as a folder, a symbolic link or a device, because a write would
-    /// replace it. Also returns the errors of creating and locking the lock file.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is empty, or if it leads to
+    /// something other than a regular file, such as a folder, a symbolic link or a device, because
+    /// a write would replace it. Also returns the errors of creating and locking the lock file.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = std::path::absolute(path.into())?;
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {

@@ -11,8 +11,8 @@ use crate::time::Tick;
 use std::sync::Arc;
 
 impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
-    /// Returns the state of a cell as a value, with the quota under which it was made. Returns `None`
-    /// if the cell is sealed or was never charged.
+    /// Returns the state of a cell as a value, with the quota under which it was made. Returns
+    /// `None` if the cell is sealed or was never charged.
     pub(crate) fn saved(&self, cell: &Arc<Entry<K>>) -> Option<(Quota, SavedState)> {
         loop {
             let changes = self.quotas.changes();

@@ -40,10 +40,10 @@
 //! # What holds
 //!
 //! 1. A check of a paused key is denied if it starts after the call to `pause` has returned and its
-//!    time is before the end of the pause. The check sees the store, `latest` and the word. The store
-//!    is never replaced, `latest` never falls, and only a reset lowers the word. The store forgets
-//!    the key only after it has accepted a time at least one [`grace`](crate::Builder::grace) after
-//!    the end of the pause.
+//!    time is before the end of the pause. The check sees the store, `latest` and the word. The
+//!    store is never replaced, `latest` never falls, and only a reset lowers the word. The store
+//!    forgets the key only after it has accepted a time at least one
+//!    [`grace`](crate::Builder::grace) after the end of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
 //! 3. If a check that runs concurrently with a pause is admitted, the check takes effect before the
 //!    pause.

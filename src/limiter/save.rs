@@ -255,8 +255,8 @@ impl<K: ?Sized, S: Persist> At<'_, Limiter<K, S>> {
 }
 
 impl SingleLimiter {
-    /// Writes the state of the limiter, so that [`Builder::load`](Builder#method.load-1) can build a
-    /// limiter that continues it. See [`Limiter::save`].
+    /// Writes the state of the limiter, so that [`Builder::load`](Builder#method.load-1) can build
+    /// a limiter that continues it. See [`Limiter::save`].
     ///
     /// # Errors
     ///
@@ -331,8 +331,8 @@ impl<K: ?Sized, S: Persist> Builder<Limiter<K, S>> {
     ///
     /// The builder determines all settings. If its quota, debt or alignment differs from the saved
     /// limiter's, the states are translated as [`Limiter::set_quota`] translates them. With a
-    /// smaller debt, a window forgets what its key owes beyond that debt. The algorithm and the kind
-    /// of keys must be the same. If the saved state contains more keys that are not idle than
+    /// smaller debt, a window forgets what its key owes beyond that debt. The algorithm and the
+    /// kind of keys must be the same. If the saved state contains more keys that are not idle than
     /// [`max_keys`](Builder::max_keys), it is refused; [`LoadOptions`] can drop some of the keys.
     ///
     /// The limiter's clock continues the ticks of the saved limiter. The time since the save is
@@ -595,8 +595,8 @@ impl<S: Persist> SavedPauses<S> {
         Ok(Self { keys: keys.judged(rule)?, hash })
     }
 
-    /// Returns a store with the pauses that end after `now`, and their latest end. Returns `None` if
-    /// there are none, because checks are faster without a second store.
+    /// Returns a store with the pauses that end after `now`, and their latest end. Returns `None`
+    /// if there are none, because checks are faster without a second store.
     fn restored(
         mut self,
         chosen: &Chosen,

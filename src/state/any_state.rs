@@ -177,8 +177,8 @@ impl<'s> AnyState<'s> {
     }
 
     /// Replaces a state, which no other thread uses yet, with a saved state. A word that was made
-    /// under another rule must have been translated. If a file contains a key twice, the later state
-    /// applies.
+    /// under another rule must have been translated. If a file contains a key twice, the later
+    /// state applies.
     pub(crate) fn restore(self, saved: &SavedState) -> Option<()> {
         match (self.form, saved) {
             (Form::Packed(state), SavedState::Word(word)) => _ = update(state.word, |_| *word),

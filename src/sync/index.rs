@@ -188,9 +188,9 @@ impl<T: Item + Clone + Deref + Send + Sync + 'static> Index<T> {
         if is_here() { capacity() } else { elsewhere(capacity) }
     }
 
-    /// Searches like [`find`](Self::find), at the end of a thread. `is` runs on this thread. It is a
-    /// trait object, because starting a thread takes much code, which a type parameter would compile
-    /// once for each caller.
+    /// Searches like [`find`](Self::find), at the end of a thread. `is` runs on this thread. It is
+    /// a trait object, because starting a thread takes much code, which a type parameter would
+    /// compile once for each caller.
     #[cold]
     #[inline(never)]
     fn find_elsewhere(&self, hash: u64, is: &dyn Fn(&T) -> bool) -> Option<T> {

@@ -148,8 +148,8 @@ impl CountsFile {
         self.lock()?.write(|to| layer.save(to))
     }
 
-    /// Writes the counts of a layer. Logs the first of several failures, and the first success after
-    /// them.
+    /// Writes the counts of a layer. Logs the first of several failures, and the first success
+    /// after them.
     fn write(&mut self, layer: &RateLimitLayer) {
         let shown = shown(&self.path);
         let before = self.last;
@@ -291,8 +291,8 @@ impl Drop for StateWriter {
         let Some(thread) = &self.thread else { return };
         let (done, is_done) = channel();
         let _ = thread.requests.send(Request::End(done));
-        // A worker that destroys a configuration does not wait. Its last write is incomplete only if
-        // Envoy exits at the same moment.
+        // A worker that destroys a configuration does not wait. Its last write is incomplete only
+        // if Envoy exits at the same moment.
         let is_main = thread::current().id() == thread.main;
         if is_main && is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             *locked(&thread.has_log) = false;

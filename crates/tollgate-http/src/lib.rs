@@ -55,8 +55,8 @@
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
 //!   [`WhenNoKey`] for requests that cannot be attributed to a client.
 //! - [`Key`]: the key of a client, to check or change a limiter beside the layer.
-//! - [`settings`]: a layer from arguments or a file. [`RateLimitLayer::save`]: counts that survive a
-//!   restart.
+//! - [`settings`]: a layer from arguments or a file. [`RateLimitLayer::save`]: counts that survive
+//!   a restart.
 //!
 //! # Response fields
 //!
@@ -449,8 +449,8 @@
 //!   path before `Router::nest` shortened it from `OriginalUri`, unless other extensions have them.
 //!   Without this feature, use [`peer_from`](RateLimitBuilder::peer_from) and
 //!   [`uri_from`](RateLimitBuilder::uri_from).
-//! - `serde`: reads and writes [`settings`] and limit texts. A layer also [saves](RateLimitLayer::save)
-//!   its sliding logs.
+//! - `serde`: reads and writes [`settings`] and limit texts. A layer also
+//!   [saves](RateLimitLayer::save) its sliding logs.
 //! - `tracing` (on by default): the layer emits an event for each refusal, each request without a
 //!   key, each response that is cut off or could not be charged in full, and each
 //!   [warning](BuildWarning) when it is built. It warns once of a trusted proxy that does not

@@ -15,8 +15,8 @@ use std::io;
 /// [`Fingerprints`](crate::store::Fingerprints) can be saved with either of its hashes. With the
 /// feature `serde`, [`ExactKeys`](crate::store::ExactKeys) can also be saved. serde writes each key
 /// as JSON, and the key that is read must equal the key that was written. Otherwise the written key
-/// loses its state: `Some(None)`, for example, is read as `None`, and an IPv6 socket address without
-/// its flow label. No other type can implement this trait.
+/// loses its state: `Some(None)`, for example, is read as `None`, and an IPv6 socket address
+/// without its flow label. No other type can implement this trait.
 #[diagnostic::on_unimplemented(
     message = "the keys of this limiter's store cannot be saved",
     note = "`Limiter::save` supports fingerprints and, with `serde`, exact keys: see `tollgate::store::Persist`"

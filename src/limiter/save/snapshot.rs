@@ -299,8 +299,8 @@ impl<N> JudgedKeys<N> {
         Ok(())
     }
 
-    /// Translates the states to the rules of another limiter, at `now`. `rule_of` returns the index of
-    /// a key's rule in `rules`.
+    /// Translates the states to the rules of another limiter, at `now`. `rule_of` returns the index
+    /// of a key's rule in `rules`.
     pub(super) fn translate(&mut self, rules: Vec<StateRule>, rule_of: impl Fn(&N) -> u32, now: Tick) {
         let (before, keys) = (std::mem::replace(&mut self.rules, rules), std::mem::take(&mut self.keys));
         let translated = |(name, rule, state): (N, u32, SavedState)| {

@@ -25,8 +25,8 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns the limiter of each of a limit's classes, with the class's allowance in the settings.
-    /// Returns nothing if the limit is not local to this process.
+    /// Returns the limiter of each of a limit's classes, with the class's allowance in the
+    /// settings. Returns nothing if the limit is not local to this process.
     pub(crate) fn local(&self, limit: &LimitPart) -> impl Iterator<Item = (LocalLimiter, Allowance)> {
         classes(limit).filter_map(move |(class, allowance)| match self {
             Self::Local(limiter) => Some((of_class(limiter, class)?, allowance)),

@@ -308,8 +308,8 @@ fn hanging(files: &Files, filter: &str) -> (Module, String) {
     let config = with_state(LIMIT, &folder.join("edge.state"));
     let module = Module::load(filter, &config).unwrap();
     fs::create_dir(&folder).unwrap();
-    // Nobody reads from this pipe, so nobody can open it for writing. A command could not create it:
-    // a new process briefly holds the locks of this one, which all tests share.
+    // Nobody reads from this pipe, so nobody can open it for writing. A command could not create
+    // it: a new process briefly holds the locks of this one, which all tests share.
     mkfifoat(CWD, folder.join("edge.state.lock"), Mode::RWXU).unwrap();
     let filter = filter.to_owned();
     thread::spawn(move || write_now(&filter));

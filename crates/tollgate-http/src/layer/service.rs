@@ -88,9 +88,9 @@ impl RateLimitLayer {
     /// [`LayerSettings::builder_from`](crate::settings::LayerSettings::builder_from) can continue
     /// them, usually in another process.
     ///
-    /// The counts of rates are saved, for each class of callers. Requests in flight are not, because
-    /// they end with the process, and neither are shared limits, whose counts are on another
-    /// machine. If you have built a limiter yourself, save it with its own method, such as
+    /// The counts of rates are saved, for each class of callers. Requests in flight are not,
+    /// because they end with the process, and neither are shared limits, whose counts are on
+    /// another machine. If you have built a limiter yourself, save it with its own method, such as
     /// [`Limiter::save`](tollgate::Limiter::save), and give the loaded limiter to
     /// [`Limit::new`](crate::Limit::new).
     ///
