@@ -144,9 +144,13 @@ impl StateFile {
 
 /// Returns options that create a file. On Unix, only the owner can read and write this file.
 fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
+    let options = OpenOptions::new();
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let options = {
+        let mut options = options;
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options
+    };
     options
 }
 

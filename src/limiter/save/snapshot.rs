@@ -105,9 +105,18 @@ pub(super) fn read_kind(expected: &str, from: &mut FileReader<'_>) -> Result<(),
     )))
 }
 
+/// Returns the time since the Unix epoch.
+fn time_of_day() -> Duration {
+    // std has no time of day there, and panics. Every clock of such a program is manual.
+    if cfg!(all(target_family = "wasm", target_os = "unknown")) {
+        return Duration::ZERO;
+    }
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 impl SavedAt {
     pub(super) fn now(tick: Tick) -> Self {
-        Self { tick, wall: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
+        Self { tick, wall: time_of_day() }
     }
 
     /// Returns the clock of the loaded limiter, and whether the loaded limiter continues the saved
@@ -117,8 +126,7 @@ impl SavedAt {
         if !clock.is_real() {
             return (clock.clone(), true);
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        match self.continued(now) {
+        match self.continued(time_of_day()) {
             tick if tick < until => (clock.resumed_at(tick), true),
             _ => (clock.clone(), false),
         }
