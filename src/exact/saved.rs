@@ -18,7 +18,10 @@ impl<K: Eq + Send + Sync + 'static> ExactStore<K> {
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(cell.asked());
             let (rule, state) =
-                cell.state.visit(changes, wanted, &self.evicted.retired, |state| Some(state.saved()))??;
+                cell.state.visit(changes, wanted, &self.evicted.retired, |state| state.saved())?;
+            if matches!(state, SavedState::Word(word) if word.is_fresh()) {
+                return None;
+            }
             // If the rules differ, the quota has changed between the two calls.
             let quota = wanted().rule;
             if quota.rule == rule {

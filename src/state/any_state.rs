@@ -161,13 +161,13 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Returns the state as a value, with its rule. This method also returns `None` for a fresh
-    /// word.
+    /// Returns the state as a value, with its rule. A word that was never charged is fresh.
     pub(crate) fn saved(self) -> Option<(StateRule, SavedState)> {
         match self.form {
             Form::Packed(state) => {
                 let word = load(state.word);
-                word.is_live().then_some((StateRule::Packed(*state.rule), SavedState::Word(word)))
+                let saved = || (StateRule::Packed(*state.rule), SavedState::Word(word));
+                (!word.is_frozen()).then(saved)
             }
             Form::Log(rule, log, _, is_latest) => {
                 let admissions = log.saved(rule, is_latest)?;

@@ -552,3 +552,28 @@ fn saves_beside_insertions_miss_no_key() {
         saves_miss_no_key(algorithm, Builder::<Limiter<_>>::exact_keys);
     }
 }
+
+/// A thread changes the quota all the time, so that a save meets states that are being moved to
+/// another rule.
+#[cfg(feature = "serde")]
+#[test]
+fn saves_beside_changes_of_quota_miss_no_exact_key() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingLog] {
+        let builder = || Limiter::<u64>::builder(Quota::per_day(9)).algorithm(algorithm).exact_keys();
+        let limiter = builder().build().unwrap();
+        assert!((0..2).all(|key| limiter.check(&key).is_allowed()));
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    [8, 9].iter().for_each(|&limit| limiter.set_quota(Quota::per_day(limit)).unwrap());
+                }
+            });
+            let keys =
+                (0..20_000).map(|_| builder().load(&saved(|file| limiter.save(file))[..]).unwrap().len());
+            let least = keys.min();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(least, Some(2), "{algorithm}");
+        });
+    }
+}
