@@ -212,7 +212,7 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Tick {
         match &self.0 {
-            TimeSource::Counter(counter) => counter.now(),
+            TimeSource::Counter(counter) => counter.since(CounterClock::read()),
             TimeSource::Manual(manual) => manual.now(),
             TimeSource::System(system) => system.now(),
         }
@@ -222,16 +222,11 @@ impl Clock {
     /// first of them stores in the argument.
     #[inline]
     pub(crate) fn shared(&self, SharedReading(read): &SharedReading) -> Tick {
-        match &self.0 {
-            TimeSource::Counter(counter) => {
-                if read.get() == 0 {
-                    read.set(CounterClock::read());
-                }
-                counter.since(read.get())
-            }
-            TimeSource::Manual(manual) => manual.now(),
-            TimeSource::System(system) => system.now(),
+        let TimeSource::Counter(counter) = &self.0 else { return self.now() };
+        if read.get() == 0 {
+            read.set(CounterClock::read());
         }
+        counter.since(read.get())
     }
 
     /// Returns the time source that this clock reads; see [Platforms](Clock#platforms).

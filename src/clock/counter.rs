@@ -51,11 +51,6 @@ impl CounterClock {
         self.origin = system::origin(tick);
     }
 
-    #[inline(always)]
-    pub(super) fn now(&self) -> Tick {
-        self.since(Self::read())
-    }
-
     /// Returns the current time. Each counter subtracts its own origin from this time.
     #[inline(always)]
     pub(super) fn read() -> u64 {
@@ -216,7 +211,7 @@ mod tests {
         let mut latest = 0;
         for _ in 0..200_000 {
             let before = system::nanos() - system::START;
-            let now = counter.now().as_nanos();
+            let now = counter.since(CounterClock::read()).as_nanos();
             let after = system::nanos() - system::START;
             assert!(now < after + MILLISECOND, "{now} is early at {after}");
             assert!(now + MILLISECOND > before, "{now} is late at {before}");
@@ -228,6 +223,6 @@ mod tests {
     #[test]
     fn a_time_before_the_origin_is_the_origin() {
         let counter = CounterClock { origin: u64::MAX };
-        assert_eq!(counter.now(), Tick::ZERO);
+        assert_eq!(counter.since(CounterClock::read()), Tick::ZERO);
     }
 }

@@ -12,15 +12,15 @@ use std::time::Duration;
 /// A system clock, counted from an origin.
 #[derive(Clone, Debug)]
 pub(super) struct SystemClock {
-    /// The system time at tick 0.
-    origin: u64,
+    /// The reading at tick 0. It is negative if a clock that was continued started before the machine.
+    origin: i64,
     which: libc::clockid_t,
 }
 
 impl SystemClock {
     /// Returns the monotonic clock, counted from now.
     pub(super) fn monotonic() -> Self {
-        Self { origin: origin(Tick::ZERO), which: libc::CLOCK_MONOTONIC }
+        Self { origin: read(libc::CLOCK_MONOTONIC), which: libc::CLOCK_MONOTONIC }
     }
 
     /// Returns the coarse clock, counted from now, if its resolution is fine enough. The coarse
@@ -28,12 +28,12 @@ impl SystemClock {
     /// returns the origin.
     pub(super) fn coarse(resolution: Duration) -> Option<Self> {
         let is_fine = coarse_resolution().is_some_and(|its| its <= resolution);
-        is_fine.then(|| Self { origin: origin(Tick::ZERO), which: libc::CLOCK_MONOTONIC_COARSE })
+        is_fine.then(|| Self { origin: read(libc::CLOCK_MONOTONIC), which: libc::CLOCK_MONOTONIC_COARSE })
     }
 
     /// Moves the origin, so that the clock now reads `tick`.
     pub(super) fn resume_at(&mut self, tick: Tick) {
-        self.origin = origin(tick);
+        self.origin = read(libc::CLOCK_MONOTONIC) - tick.as_nanos().cast_signed();
     }
 
     pub(super) fn is_coarse(&self) -> bool {
@@ -44,25 +44,26 @@ impl SystemClock {
     /// faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
-        Tick::from_nanos(read(self.which).saturating_sub(self.origin))
+        Tick::from_nanos((read(self.which) - self.origin).max(0).unsigned_abs())
     }
 }
 
-/// Returns the origin of a clock that now reads `tick`.
+/// Returns the origin of a clock that counts by [`nanos`] and now reads `tick`.
 pub(super) fn origin(tick: Tick) -> u64 {
     nanos() - tick.as_nanos()
 }
 
-/// The reading at the start of the machine. It is not 0, because the origin of a clock that
-/// continues an earlier clock may precede the start of the machine, and must not be negative.
+/// The value of [`nanos`] at the start of the machine. It is not 0, because the origin of a clock
+/// that continues an earlier clock may precede the start of the machine, and must not be negative.
 pub(super) const START: u64 = Tick::MAX.as_nanos();
 
 /// Reads the monotonic clock: the nanoseconds since the start of the machine, plus [`START`].
 pub(super) fn nanos() -> u64 {
-    read(libc::CLOCK_MONOTONIC)
+    START + read(libc::CLOCK_MONOTONIC).unsigned_abs()
 }
 
-fn read(which: libc::clockid_t) -> u64 {
+/// Reads a clock: the nanoseconds since the start of the machine.
+fn read(which: libc::clockid_t) -> i64 {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: the kernel only writes to `time`.
     #[allow(unsafe_code)]
@@ -73,7 +74,7 @@ fn read(which: libc::clockid_t) -> u64 {
     // clocks always exist.)
     #[allow(unsafe_code)]
     let time = unsafe { time.assume_init() };
-    START + in_nanos(time)
+    in_nanos(time)
 }
 
 /// Returns the length of the kernel's timer tick (1 to 10 ms), or `None` if the system has no
@@ -86,14 +87,14 @@ fn coarse_resolution() -> Option<Duration> {
     // SAFETY: `resolution` contains two integers, which are zero if the kernel wrote nothing.
     #[allow(unsafe_code)]
     let resolution = unsafe { resolution.assume_init() };
-    (answer == 0).then(|| Duration::from_nanos(in_nanos(resolution)))
+    (answer == 0).then(|| Duration::from_nanos(in_nanos(resolution).unsigned_abs()))
 }
 
 /// Converts a kernel time to nanoseconds. The result is never negative, and less than 2^63 ns.
 #[allow(clippy::unnecessary_fallible_conversions, clippy::useless_conversion)]
-fn in_nanos(time: libc::timespec) -> u64 {
-    let part = |part: i64| part.unsigned_abs();
-    part(time.tv_sec.into()) * 1_000_000_000 + part(time.tv_nsec.into())
+fn in_nanos(time: libc::timespec) -> i64 {
+    let (seconds, nanos): (i64, i64) = (time.tv_sec.into(), time.tv_nsec.into());
+    seconds * 1_000_000_000 + nanos
 }
 
 #[cfg(test)]
@@ -106,7 +107,7 @@ mod tests {
             panic!("no kernel has a longer tick")
         };
         assert!(clock.is_coarse());
-        let clock = SystemClock { origin: START, ..clock };
+        let clock = SystemClock { origin: 0, ..clock };
         for _ in 0..100_000 {
             let coarse = clock.now().as_nanos();
             assert!(coarse <= nanos() - START, "{coarse} is early");
@@ -123,7 +124,8 @@ mod tests {
             assert!(nanos() - start < 20_000_000_000, "it stands still");
         }
         // The clock counts at most the time passed since the origin.
-        assert!(clock.now().as_nanos() <= nanos() - clock.origin);
+        let counted = clock.now().as_nanos();
+        assert!(counted <= (read(libc::CLOCK_MONOTONIC) - clock.origin).unsigned_abs());
     }
 
     #[test]
