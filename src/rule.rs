@@ -376,7 +376,10 @@ impl AnyRule {
             (Self::FixedWindow(rule), Self::FixedWindow(before)) => rule.adopt(before, word, now),
             (Self::SlidingWindow(rule), Self::SlidingWindow(before)) => rule.adopt(before, word, now),
             (Self::Permits(_), Self::Permits(_)) => Permits::adopt(word, now),
-            _ => unreachable!("all rules of a limiter are of one algorithm"),
+            // The variants are listed, so that the compiler reports a new one without an arm.
+            (Self::Gcra(_) | Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Permits(_), _) => {
+                unreachable!("all rules of a limiter are of one algorithm")
+            }
         }
     }
 }

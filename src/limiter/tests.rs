@@ -90,8 +90,7 @@ proptest! {
     fn walks_that_begin_again_decide_alike(acts in acts(), coin: u64) {
         // Algorithms with windows are excluded, because the windows of each limiter start at
         // different times.
-        let is_window = |other: &Algorithm| matches!(other, Algorithm::FixedWindow | Algorithm::SlidingWindow);
-        for algorithm in Algorithm::ALL.into_iter().filter(|other| !is_window(other)) {
+        for algorithm in Algorithm::ALL.into_iter().filter(|other| !other.has_windows()) {
             let build = || builder(algorithm).exact_keys().build().unwrap();
             let again = toss(coin, || decided(&build(), &acts));
             for (again, decision) in again.iter().zip(decided(&build(), &acts)) {

@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub(crate) struct Rules {
     /// The default rule, if that rule is a bucket and no key has an entry.
     pub(super) bucket: Option<Gcra>,
-    default: Stamped,
+    pub(super) default: Stamped,
     /// The time of the latest change of the default.
     default_since: Since,
     /// The entries for individual keys. `None` if there are none, so that a lookup skips the map.
@@ -126,12 +126,6 @@ impl Rules {
     /// Returns the time of the latest change of the default.
     pub(crate) fn default_since(&self) -> Since {
         self.default_since.clone()
-    }
-
-    /// Returns the stamp of charges under the default.
-    #[inline(always)]
-    pub(super) fn default_stamp(&self) -> Stamp {
-        self.default.stamp
     }
 
     /// Returns how many changes have led to these rules.

@@ -82,7 +82,7 @@ impl<'g> View<'g> {
     /// Returns the stamp of charges by [`bucket`](Self::bucket).
     #[inline(always)]
     pub(crate) fn stamp(self) -> Stamp {
-        self.0.rules.default_stamp()
+        self.0.rules.default.stamp
     }
 
     /// Returns the state of a key if the key has a slot in the root. The key's word may be fresh or

@@ -53,14 +53,6 @@ impl Sources {
         self.uris.push(source);
     }
 
-    fn peer(&self, extensions: &Extensions) -> Option<SocketAddr> {
-        let ours = || extensions.get().map(|&PeerAddr(peer)| peer);
-        let given = self.peers.iter().find_map(|source| source(extensions)).or_else(ours);
-        #[cfg(feature = "axum")]
-        let given = given.or_else(|| of_axum::peer(extensions));
-        given
-    }
-
     fn uri<'a>(&self, own: &'a Uri, extensions: &'a Extensions) -> &'a Uri {
         let given = self.uris.iter().find_map(|source| source(extensions));
         #[cfg(feature = "axum")]
@@ -234,7 +226,12 @@ impl<'a> RequestHead<'a> {
     /// proxy. The address has the form reported by the server, so an IPv4-mapped address remains
     /// IPv6.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.sources.peer(self.extensions)
+        let extensions = self.extensions;
+        let ours = || extensions.get().map(|&PeerAddr(peer)| peer);
+        let given = self.sources.peers.iter().find_map(|source| source(extensions)).or_else(ours);
+        #[cfg(feature = "axum")]
+        let given = given.or_else(|| of_axum::peer(extensions));
+        given
     }
 
     /// Returns the value of a header that occurs exactly once, without surrounding spaces. Returns

@@ -6,16 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The prefix length of the smallest IPv6 network that providers assign to one customer.
 pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
-/// Folds an address: an IPv4-mapped address (`::ffff:0:0/96`, in any spelling) becomes the IPv4
-/// address, and any other address remains unchanged.
-pub(crate) fn fold(address: IpAddr) -> IpAddr {
-    address.to_canonical()
-}
-
-/// Folds an address, and then cuts an IPv6 address to its first `prefix` bits. An IPv4 address is
-/// not cut.
+/// Turns an IPv4-mapped address into IPv4, and cuts an IPv6 address to its first `prefix` bits.
 pub(crate) fn client(address: IpAddr, prefix: u8) -> IpAddr {
-    match fold(address) {
+    match address.to_canonical() {
         IpAddr::V6(address) => {
             let kept = u32::from(prefix.min(128));
             let mask = u128::MAX.checked_shl(128 - kept).unwrap_or(0);
@@ -25,9 +18,9 @@ pub(crate) fn client(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// Parses a node of `Forwarded` or an entry of `X-Forwarded-For`, and folds the address. The
-/// address may have a port, brackets and a zone. Returns `None` for anything else, such as
-/// `unknown` and obfuscated names (`_hidden`).
+/// Parses a node of `Forwarded` or an entry of `X-Forwarded-For`, and turns an IPv4-mapped address
+/// into IPv4. The address may have a port, brackets and a zone. Returns `None` for anything else,
+/// such as `unknown` and obfuscated names (`_hidden`).
 pub(crate) fn parse_node(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '\t']);
     if let Some(rest) = text.strip_prefix('[') {
@@ -53,7 +46,7 @@ fn parse_v6(text: &str) -> Option<IpAddr> {
         Some((address, _)) => address,
         None => text,
     };
-    address.parse().ok().map(|address: Ipv6Addr| fold(IpAddr::V6(address)))
+    address.parse().ok().map(|address: Ipv6Addr| address.to_canonical())
 }
 
 /// Returns whether the text is a port number, or an obfuscated port (RFC 7239, section 6).
@@ -66,9 +59,9 @@ fn is_port(text: &str) -> bool {
     digits || text.strip_prefix('_').is_some_and(obfuscated)
 }
 
-/// Returns the folded address of a peer.
+/// Returns the address of a peer. An IPv4-mapped address becomes an IPv4 address.
 pub(crate) fn of_socket(peer: SocketAddr) -> IpAddr {
-    fold(peer.ip())
+    peer.ip().to_canonical()
 }
 
 #[cfg(test)]

@@ -65,11 +65,8 @@ impl<'a> KeyPart<'a> {
     /// Returns a part that borrows the bytes of this part.
     fn borrowed(&self) -> KeyPart<'_> {
         match self {
-            Self::Address(address) => KeyPart::Address(*address),
             Self::Bytes(bytes) => KeyPart::Bytes(Cow::Borrowed(bytes)),
-            Self::Number(number) => KeyPart::Number(*number),
-            Self::Alternative(which) => KeyPart::Alternative(*which),
-            Self::Missing => KeyPart::Missing,
+            other => other.clone(),
         }
     }
 

@@ -207,13 +207,6 @@ impl CompiledLimit {
         self.charges.is_some() || self.settle.is_some()
     }
 
-    /// Records the actual cost of a request in this class, if the limit has an estimator.
-    pub(crate) fn learn(&self, class: Option<usize>, cost: u64) {
-        if let Some(class) = class {
-            self.cost.learn(class, cost);
-        }
-    }
-
     /// Returns the class with this number, as returned by [`class_of`](Self::class_of).
     pub(crate) fn class(&self, number: usize) -> &Class {
         let named = number.checked_sub(1).and_then(|place| self.named().get(place));

@@ -138,9 +138,9 @@ impl RequestCost {
         }
     }
 
-    /// Records the actual cost of a request in this class, if there is an estimator.
-    pub(crate) fn learn(&self, class: usize, cost: u64) {
-        if let CostKind::Estimated { estimator, .. } = &self.kind {
+    /// Records the actual cost of a request in this class of the estimator, if there is one.
+    pub(crate) fn learn(&self, class: Option<usize>, cost: u64) {
+        if let (CostKind::Estimated { estimator, .. }, Some(class)) = (&self.kind, class) {
             estimator.learn(class, cost);
         }
     }

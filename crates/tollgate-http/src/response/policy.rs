@@ -44,8 +44,10 @@ impl Policy {
         limits: &[CompiledLimit],
         applicable: &ApplicableLimits<'_>,
     ) -> Option<HeaderValue> {
-        let without_classes =
-            |limit: &CompiledLimit| limit.class(0).backend.quota().filter(|_| limit.named().is_empty());
+        let without_classes = |limit: &CompiledLimit| match limit.named() {
+            [] => limit.class(0).backend.quota(),
+            _ => None,
+        };
         let mut quotas: Quotas = limits.iter().map(without_classes).collect();
         let mut own = false;
         // If only one of the layer's limits has classes, each class has its own place. With more

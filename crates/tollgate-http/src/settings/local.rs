@@ -151,7 +151,7 @@ impl One {
         };
         let options = LoadOptions::new().drop_excess_keys();
         // An algorithm whose state does not fit into a word requires exact keys.
-        Ok(if settings.algorithm == Algorithm::SlidingLog {
+        Ok(if !Algorithm::PACKED.contains(&settings.algorithm) {
             let builder = || builder().exact_keys();
             #[cfg(feature = "serde")]
             let load = |state: &[u8]| builder().load_with(options, state);

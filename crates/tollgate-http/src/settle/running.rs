@@ -139,7 +139,7 @@ impl Running {
             };
             let part = Part { limit, class, settle, cuts, held, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
-                layer.limits[limit].learn(estimated_as, *actual);
+                layer.limits[limit].cost.learn(estimated_as, *actual);
                 part.settle(&layer, Some(*actual), false);
                 continue;
             }
@@ -286,7 +286,7 @@ impl Running {
                 BodyEnd::Early | BodyEnd::Cut(_) => part.at_least(&self.reader),
             };
             if let (BodyEnd::Whole, Some(actual)) = (end, told) {
-                self.layer.limits[part.limit].learn(part.estimated_as, actual);
+                self.layer.limits[part.limit].cost.learn(part.estimated_as, actual);
             }
             part.settle(&self.layer, told, end == BodyEnd::Cut(index));
         }

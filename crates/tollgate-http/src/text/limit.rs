@@ -215,16 +215,14 @@ impl LimitText {
                  such as `ip`",
             ));
         }
-        let mut all = std::iter::once(&self.allowances).chain(self.classes.iter().map(|(_, it)| it));
-        if all.any(|it| it.at_once().is_some()) {
+        if self.all().any(|it| it.at_once().is_some()) {
             return Err(TextError::new(
                 "`then pause` beside `at once`, whose refusals pause no key: expected rates; write `at once` as a \
                  separate limit",
             ));
         }
         let is_listed = matches!(self.class_by, Some(ClassByText::In { .. }));
-        let mut all = std::iter::once(&self.allowances).chain(self.classes.iter().map(|(_, it)| it));
-        if !is_listed && !all.any(|it| it.rates().next().is_some()) {
+        if !is_listed && !self.all().any(|it| it.rates().next().is_some()) {
             return Err(TextError::new(
                 "`then pause` without a rate, whose refusals would start the pause: expected a quota, as in \
                  `5/min by ip then pause 10min`",
@@ -248,19 +246,22 @@ impl LimitText {
         known.chain(classes)
     }
 
+    /// Returns the allowances of the default class and of each class in the text.
+    fn all(&self) -> impl Iterator<Item = &Allowances> {
+        std::iter::once(&self.allowances).chain(self.classes.iter().map(|(_, it)| it))
+    }
+
     /// Returns whether the text allows everything to everybody. A file of classes may list limited
     /// keys.
     pub(crate) fn limits_nothing(&self) -> bool {
         let is_listed = matches!(self.class_by, Some(ClassByText::In { .. }));
-        let mut all = std::iter::once(&self.allowances).chain(self.classes.iter().map(|(_, it)| it));
-        !is_listed && all.all(|it| it.0 == [Allowance::Unlimited])
+        !is_listed && self.all().all(|it| it.0 == [Allowance::Unlimited])
     }
 
     /// Returns the parts that together enforce the text. There is one part for each rate, and one
     /// for requests in flight if they are limited. `listed` contains the classes added by a file.
     pub(crate) fn parts(&self, listed: &[ClassText]) -> Vec<LimitPart> {
-        let all = || self.classes.iter().chain(listed);
-        let every = || std::iter::once(&self.allowances).chain(all().map(|(_, allowances)| allowances));
+        let every = || self.all().chain(listed.iter().map(|(_, allowances)| allowances));
         let rates = every().map(|it| it.rates().count()).max().unwrap_or(0);
         let at_once = every().any(|it| it.at_once().is_some());
         let part = |name: String, of: &dyn Fn(&Allowances) -> Option<Allowance>| {
@@ -269,7 +270,9 @@ impl LimitText {
                 name,
                 text_name: self.name.clone(),
                 allowance: of(&self.allowances),
-                classes: all().map(|(name, allowances)| (name.clone(), of(allowances))).collect(),
+                classes: (self.classes.iter().chain(listed))
+                    .map(|(name, allowances)| (name.clone(), of(allowances)))
+                    .collect(),
                 from_file: listed.len(),
                 key: self.key.clone(),
                 penalty: self.penalty,
