@@ -25,7 +25,7 @@ fn page(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Collects the names of all `#[test]` functions in a folder, including models and property tests.
+/// Collects the names of all `#[test]` and `#[tokio::test]` functions in a folder, including models and property tests.
 fn tests_of(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -36,10 +36,11 @@ fn tests_of(folder: &Path, names: &mut BTreeSet<String>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
             let mut lines = text.lines().map(str::trim);
-            while lines.by_ref().any(|line| line == "#[test]") {
-                let function = lines.by_ref().find_map(|line| line.strip_prefix("fn "));
+            while lines.by_ref().any(|line| line == "#[test]" || line.starts_with("#[tokio::test")) {
+                let function =
+                    lines.by_ref().find_map(|line| line.trim_start_matches("async ").strip_prefix("fn "));
                 let name = function.and_then(|function| function.split('(').next());
-                names.insert(name.expect("a function comes after #[test]").to_owned());
+                names.insert(name.expect("a function comes after the attribute").to_owned());
             }
         }
     }
