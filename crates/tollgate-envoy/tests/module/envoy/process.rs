@@ -245,6 +245,11 @@ impl Envoy {
         self.stat(&format!("dynamicmodulescustom.tollgate.{name}"))
     }
 
+    /// Returns a counter of the module, if it exists and is not 0.
+    pub(super) fn counted(&self, name: &str) -> Option<u64> {
+        Some(self.counter(name)).filter(|&count| count > 0)
+    }
+
     /// Returns the lines that Envoy has logged.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
