@@ -4,7 +4,7 @@
 use crate::abi::{self, EnvoyStream, ModuleHeader};
 use crate::limits::Limits;
 use crate::request::{copy, first_of_response};
-use crate::suspended::Suspended;
+use crate::suspended::{Begun, Suspended};
 use bytes::Bytes;
 use http::header::HeaderName;
 use http::{Response, StatusCode};
@@ -57,11 +57,11 @@ impl<'l> Filter<'l> {
         let _entered = self.limits.enter();
         let check = program::check_later(&self.limits.layer, request);
         match Suspended::begin(check, stream) {
-            Ok(suspended) => {
-                self.suspended = Some(Box::new(suspended));
+            Begun::Waits(suspended) => {
+                self.suspended = Some(suspended);
                 Next::Suspend
             }
-            Err(checked) => self.decided_with_store(stream, checked),
+            Begun::Decided(checked) => self.decided_with_store(stream, checked),
         }
     }
 
@@ -99,10 +99,9 @@ impl<'l> Filter<'l> {
     /// status.
     ///
     /// The charges of shared limits are given back by requests to the store that are sent before
-    /// the response is passed on, and the response does not wait for the answers. The store
-    /// therefore gives the tokens back before it decides the client's next request to this Envoy.
-    /// (Envoy 1.38 may forget a response that waits: a chunk of the request's body that arrives
-    /// meanwhile keeps it from being continued.)
+    /// the response is passed on. The response does not wait for the answers, because the store
+    /// executes the requests of a connection in their order: it gives the tokens back before it
+    /// decides the client's next request to this Envoy.
     pub(crate) fn response_headers(&mut self, stream: *mut EnvoyStream) {
         // Envoy itself has answered the request, for example after a timeout.
         self.suspended = None;

@@ -475,8 +475,15 @@ fn is_validation_mode() -> bool {
     unsafe { abi::envoy_dynamic_module_callback_is_validation_mode() }
 }
 
-/// Finds the newest limit in force with the name of a new limit, and the settings of its layer.
-/// Returns `None` if no limit in force has the same name.
+/// A limit in force with the name of a new limit.
+struct SameLimit<'l> {
+    of: &'l Limits,
+    part: &'l LimitPart,
+    limiter: &'l PartLimiter,
+}
+
+/// Finds the newest limit in force with the name of a new limit. Returns `None` if no limit in
+/// force has the same name.
 ///
 /// # Errors
 ///
@@ -485,12 +492,12 @@ fn same_limit<'l>(
     earlier: &[&'l Limits],
     settings: &LayerSettings,
     part: &LimitPart,
-) -> Result<Option<(&'l Limits, &'l (LimitPart, PartLimiter))>, &'static str> {
+) -> Result<Option<SameLimit<'l>>, &'static str> {
     let named = earlier.iter().find_map(|limits| {
-        let found = limits.parts.iter().find(|(it, _)| it.name == part.name)?;
-        Some((*limits, found))
+        let (found, limiter) = limits.parts.iter().find(|(it, _)| it.name == part.name)?;
+        Some(SameLimit { of: limits, part: found, limiter })
     });
-    let Some((limits, found)) = named else {
+    let Some(found) = named else {
         // A limit with several rates is counted under a name for each of them.
         let mut others = earlier.iter().flat_map(|limits| &limits.parts);
         return match others.any(|(it, _)| it.text_name == part.text_name) {
@@ -498,13 +505,13 @@ fn same_limit<'l>(
             false => Ok(None),
         };
     };
-    if key_text(&found.0) != key_text(part) {
+    if key_text(found.part) != key_text(part) {
         return Err("its key has changed");
     }
-    if limits.settings.algorithm != settings.algorithm {
+    if found.of.settings.algorithm != settings.algorithm {
         return Err("the algorithm has changed");
     }
-    Ok(Some((limits, found)))
+    Ok(Some(found))
 }
 
 /// Finds the limit in force whose limiter the new limit can take over. Returns `None` if no limit
@@ -518,13 +525,13 @@ fn kept<'l>(
     settings: &LayerSettings,
     part: &LimitPart,
 ) -> Result<Option<(&'l LimitPart, &'l LocalLimiter)>, &'static str> {
-    let Some((limits, (before, limiter))) = same_limit(earlier, settings, part)? else { return Ok(None) };
-    let limiter = limiter.local().ok_or("its counts are no longer in a store")?;
-    let before_settings = &limits.settings;
-    if (before_settings.max_keys, before_settings.when_full) != (settings.max_keys, settings.when_full) {
+    let Some(before) = same_limit(earlier, settings, part)? else { return Ok(None) };
+    let limiter = before.limiter.local().ok_or("its counts are no longer in a store")?;
+    let of = &before.of.settings;
+    if (of.max_keys, of.when_full) != (settings.max_keys, settings.when_full) {
         return Err("max-keys or when-full has changed");
     }
-    Ok(Some((before, limiter)))
+    Ok(Some((before.part, limiter)))
 }
 
 /// Returns the limiter in force that a limit in a store takes over, if there is one, and a
@@ -535,18 +542,19 @@ fn kept_shared(
     shared: &SharedStore,
     part: &LimitPart,
 ) -> (Option<String>, Option<Arc<SharedPart>>) {
-    let (limits, before, limiter) = match same_limit(earlier, settings, part) {
+    let before = match same_limit(earlier, settings, part) {
         Ok(None) => return (None, None),
-        Ok(Some((limits, (before, PartLimiter::Shared(limiter))))) => (limits, before, limiter),
-        Ok(Some(_)) => {
-            return (Some("all keys have their counts in the store from now on".to_owned()), None);
-        }
+        Ok(Some(before)) => before,
         Err(why) => return (Some(format!("all keys begin anew, because {why}")), None),
     };
-    let is_same_store =
-        limits.shared.as_ref().is_some_and(|it| it.store().settings() == shared.store().settings());
-    let is_same_limit = program::classes(before).eq(program::classes(part)) && before.penalty == part.penalty;
-    if is_same_store && is_same_limit && limits.settings.max_keys == settings.max_keys {
+    let Some(limiter) = before.limiter.shared() else {
+        return (Some("all keys have their counts in the store from now on".to_owned()), None);
+    };
+    let now = shared.store().settings();
+    let is_same_store = before.of.shared.as_ref().is_some_and(|it| it.store().settings() == now);
+    let is_same_limit =
+        program::classes(before.part).eq(program::classes(part)) && before.part.penalty == part.penalty;
+    if is_same_store && is_same_limit && before.of.settings.max_keys == settings.max_keys {
         return (None, Some(Arc::clone(limiter)));
     }
     let what = match is_same_store {

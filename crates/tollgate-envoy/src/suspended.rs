@@ -37,6 +37,12 @@ pub(crate) struct Suspended {
     wakes: Arc<StreamWaker>,
 }
 
+/// A check after its first hook.
+pub(crate) enum Begun {
+    Decided(Checked),
+    Waits(Box<Suspended>),
+}
+
 /// Wakes a check by an event of its stream.
 struct StreamWaker(Mutex<Wakes>);
 
@@ -74,24 +80,20 @@ impl Drop for Scheduler {
 }
 
 impl Suspended {
-    /// Polls a check for the first time, in a hook of its stream. Returns the check if it waits.
-    ///
-    /// # Errors
-    ///
-    /// Returns the verdict if the check does not wait.
-    pub(crate) fn begin(mut check: WaitingCheck, stream: *mut EnvoyStream) -> Result<Self, Checked> {
+    /// Begins a check, in a hook of its stream.
+    pub(crate) fn begin(mut check: WaitingCheck, stream: *mut EnvoyStream) -> Begun {
         // Most checks are decided by a lease, and need no scheduler.
         for _ in 0..=YIELDS {
             let mut context = Context::from_waker(Waker::noop());
             if let Poll::Ready(checked) = Pin::new(&mut check).poll(&mut context) {
-                return Err(checked);
+                return Begun::Decided(checked);
             }
         }
         let wakes = Wakes { scheduler: Some(Scheduler::new(stream)), is_posted: false };
         let mut suspended = Self { check, wakes: Arc::new(StreamWaker(Mutex::new(wakes))) };
         match suspended.poll() {
-            Poll::Ready(checked) => Err(checked),
-            Poll::Pending => Ok(suspended),
+            Poll::Ready(checked) => Begun::Decided(checked),
+            Poll::Pending => Begun::Waits(Box::new(suspended)),
         }
     }
 

@@ -338,7 +338,7 @@ fn the_page_shows_settings_that_are_taken() {
         // A validation writes no file.
         Module::validate(&format!("page-{number}"), block).unwrap();
     }
-    assert_eq!(blocks("toml").count(), 3);
+    assert_eq!(blocks("toml").count(), 4);
 }
 
 #[test]

@@ -271,7 +271,10 @@ impl Stream<'_> {
     /// Returns the number of events that the host has not handled.
     pub(crate) fn events(&self) -> u32 {
         // SAFETY: as above.
-        unsafe { locked(&(&(*self.state).events).posted).waiting }
+        unsafe {
+            let events = &(*self.state).events;
+            locked(&events.posted).waiting
+        }
     }
 
     /// Calls the hook for an event.
@@ -352,7 +355,8 @@ impl Drop for Stream<'_> {
         // SAFETY: the stream is not used after this.
         unsafe {
             envoy_dynamic_module_on_http_filter_destroy((*self.state).module);
-            locked(&(&(*self.state).events).posted).is_destroyed = true;
+            let events = &(*self.state).events;
+            locked(&events.posted).is_destroyed = true;
             drop(Box::from_raw(self.state));
         }
     }

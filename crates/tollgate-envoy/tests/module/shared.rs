@@ -7,7 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_envoy::hooks::read_figures_now;
+use tollgate_testing::store::cluster::Cluster;
+use tollgate_testing::store::program::Program;
+use tollgate_testing::store::sentinel::{NAME, Watched};
 use tollgate_testing::store::server::Server;
+use tollgate_testing::store::setup::Setup;
 use tollgate_testing::store::wait::until;
 
 use crate::host::{Module, Stream, get, logged, schedulers};
@@ -357,6 +361,40 @@ fn figures_are_counted_once_whichever_configuration_publishes_them() {
     (0..10).for_each(publish);
     assert_eq!(figure("shared-by-store") - before, 10);
     assert_eq!((figure("shared-unsent"), figure("shared-store-errors")), (0, 0));
+}
+
+/// The first case of a configuration with each kind of servers.
+#[test]
+fn sentinels_clusters_and_passwords_are_settings() {
+    let _alone = alone();
+    let watched = Watched::start(Program::Redis);
+    let sentinels = watched.urls().join(", ");
+    let text = |quota: &str| {
+        format!(
+            "limit = [\"a={quota}/1000d by ip\"]\nredis = \"redis://{NAME}\"\nredis-sentinel = \"{sentinels}\"\n\
+             redis-deadline = \"10s\""
+        )
+    };
+    let [one, two] = ["sentinel-1", "sentinel-2"].map(|filter| load(filter, &text("2")));
+    assert_eq!([status(&one), status(&two), status(&one)], [200, 200, 429]);
+    let lost = watched.kill_master();
+    watched.wait_for_failover(lost);
+    until("the new master has the counts", || {
+        load("sentinel-3", &text("3")).serve(&get("/")).header("ratelimit").is_some()
+    });
+    drop((one, two));
+
+    let cluster = Cluster::start(Program::Redis);
+    let nodes = cluster.urls().join(",");
+    let text = format!("limit = [\"a=2/1000d by ip\"]\nredis = \"{nodes}\"\nredis-deadline = \"10s\"");
+    let [one, two] = ["cluster-1", "cluster-2"].map(|filter| load(filter, &text));
+    assert_eq!([status(&one), status(&two), status(&one)], [200, 200, 429]);
+    drop((one, two));
+
+    let store = Setup::new(Program::Redis).password("hunter2").start();
+    let module = load("password", &config(&store, "limit = [\"a=1/1000d by ip\"]"));
+    assert_eq!([status(&module), status(&module)], [200, 429]);
+    assert!(!logged("").contains("hunter2"));
 }
 
 #[test]
