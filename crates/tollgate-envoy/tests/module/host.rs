@@ -7,10 +7,10 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{ptr, slice};
+use std::{ptr, slice, thread};
 
 use tollgate_envoy::abi::{
     self, Attribute, EnvoyBuffer, EnvoyConfig, EnvoyScheduler, EnvoyStream, EventId, HeaderType, LogLevel,
@@ -131,6 +131,18 @@ struct Posted {
 
 /// The number of schedulers that the module has not deleted.
 static SCHEDULERS: AtomicI64 = AtomicI64::new(0);
+
+/// How long it takes to post an event, in microseconds.
+static POSTING: AtomicU64 = AtomicU64::new(0);
+
+/// Runs a test in which it takes a while to post an event.
+pub(crate) fn with_slow_events(test: impl FnOnce()) {
+    // ORDERING: relaxed, because nothing depends on the delay.
+    POSTING.store(200, Relaxed);
+    test();
+    // ORDERING: relaxed, as above.
+    POSTING.store(0, Relaxed);
+}
 
 /// Returns the number of schedulers that the module has not deleted.
 pub(crate) fn schedulers() -> i64 {
@@ -518,6 +530,10 @@ mod callbacks {
         assert_eq!(event, 0);
         // SAFETY: see the module.
         let events = unsafe { &*scheduler.cast::<Arc<Events>>() };
+        // ORDERING: relaxed, because nothing depends on the delay.
+        let delay = Duration::from_micros(POSTING.load(Relaxed));
+        // The module must not destroy the filter in the meantime.
+        thread::sleep(delay);
         let mut posted = locked(&events.posted);
         // A panic here ends the process.
         assert!(!posted.is_destroyed, "an event was posted to a worker that may have ended");

@@ -14,7 +14,7 @@ use tollgate_testing::store::server::Server;
 use tollgate_testing::store::setup::Setup;
 use tollgate_testing::store::wait::until;
 
-use crate::host::{Module, Stream, get, logged, schedulers};
+use crate::host::{Module, Stream, get, logged, schedulers, with_slow_events};
 
 /// Tests that count the threads or the schedulers of the process run one after the other, and so do
 /// all others in this file.
@@ -234,19 +234,17 @@ fn workers_that_end_while_the_store_answers_get_no_event() {
     let _alone = alone();
     let store = Server::start();
     let module = load("workers", &config(&store, "limit = [\"a=1000000/1000d by ip\"]"));
-    thread::scope(|scope| {
-        for worker in 0..8_u64 {
-            let module = &module;
-            scope.spawn(move || {
-                for turn in 0..100 {
-                    let mut streams: Vec<Stream<'_>> = (0..4).map(|_| module.begin(&get("/"))).collect();
-                    thread::sleep(Duration::from_micros((worker * 37 + turn * 11) % 300));
-                    // The host checks that no event is posted to a stream that is gone.
-                    streams.truncate(1);
-                    streams[0].wait();
-                }
-            });
+    let worker = |worker: u64| {
+        for turn in 0..100 {
+            let mut streams: Vec<Stream<'_>> = (0..4).map(|_| module.begin(&get("/"))).collect();
+            thread::sleep(Duration::from_micros((worker * 37 + turn * 11) % 300));
+            // The host checks that no event is posted to a stream that is gone.
+            streams.truncate(1);
+            streams[0].wait();
         }
+    };
+    with_slow_events(|| {
+        thread::scope(|scope| (0..8).for_each(|number| drop(scope.spawn(move || worker(number)))));
     });
     assert_eq!(schedulers(), 0);
     assert_eq!(module.counter("tollgate.workers.a.denied"), 0);

@@ -1,12 +1,16 @@
 //! Two Envoys share limits through a store, which stops, dies and returns.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use tokio::task::block_in_place;
+use tollgate_testing::store::certificates::Authority;
+use tollgate_testing::store::program::Program;
 use tollgate_testing::store::server::Server;
+use tollgate_testing::store::setup::Setup;
 
 use super::client::{Client, from, run, upstream};
 use super::process::{Envoy, Front, found, newest, programs};
@@ -238,6 +242,35 @@ fn responses_give_charges_back_before_the_next_request() {
         let mut two = Client::connect(fronts[1].port, true).await;
         assert_eq!(status(&mut two, failing).await, 401);
         assert_eq!(status(&mut one, from("192.0.2.1")).await, 429);
+    });
+}
+
+#[test]
+#[ignore = "needs Envoy: make envoy"]
+fn a_store_with_tls_and_a_password_is_reached_and_no_log_has_the_password() {
+    run(async {
+        let upstream = upstream().await;
+        let authority = Authority::new();
+        let folder = tempfile::tempdir().unwrap();
+        let trusted = folder.path().join("authority.pem");
+        fs::write(&trusted, authority.pem()).unwrap();
+        let store = Setup::new(Program::Redis).tls(&authority).password("hunter2").start();
+        for program in programs() {
+            let front = front("tls", &store, "limit = [\"a=1/1000d by ip\"]");
+            let envoy = Envoy::start_with(
+                |envoy| envoy.arg("--disable-hot-restart").env("SSL_CERT_FILE", &trusted),
+                &program,
+                upstream,
+                std::slice::from_ref(&front),
+            );
+            block_in_place(|| reaches(&envoy));
+            let mut client = Client::connect(front.port, false).await;
+            assert_eq!(status(&mut client, from("192.0.2.1")).await, 200);
+            assert_eq!(status(&mut client, from("192.0.2.1")).await, 429);
+            let (status, log) = block_in_place(|| envoy.end("TERM"));
+            assert!(status.success() && !log.contains("hunter2"), "{status}: {log}");
+            store.command(&["FLUSHALL"]);
+        }
     });
 }
 
