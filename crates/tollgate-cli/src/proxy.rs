@@ -40,7 +40,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tollgate_http::settings::{LayerSettings, LimitText, SavedLimits};
 use tollgate_http::{BuildWarning, program};
-use tollgate_redis::{Client, WhenUnavailable};
+use tollgate_redis::program::{SharedLimit, Store, StoreLine};
 
 use admin::{Admin, Health};
 use bad_requests::BadRequestLimit;
@@ -49,7 +49,7 @@ use log_line::Level;
 use reload::{LoadSettings, Reloaded, Reloader};
 use server::Served;
 use settings::ProxySettings;
-use shared::{SharedLimit, Store};
+use shared::NAMES;
 use signals::{SignalAction, Signals};
 use state::StateWriter;
 use telemetry::access_log::{self, AccessLog};
@@ -67,10 +67,6 @@ pub use crate::limit::parse_named_limit;
 /// How long the remaining tasks may run after a shutdown.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
-/// How often the proxy reads the store's state. The client tracks this state, so no request is sent
-/// to the store.
-const STORE_LOOK: Duration = Duration::from_millis(250);
-
 /// The parts of a proxy that can be built from its settings without opening a file or binding an
 /// address.
 struct Made {
@@ -86,7 +82,8 @@ impl Made {
     /// Returns an error if a limit cannot be enforced, or if the store's address is invalid.
     fn of(settings: &ProxySettings, saved: SavedLimits) -> Result<Self, Failure> {
         let limits = Arc::new(ArcSwap::<Limits>::default());
-        let store = settings.shared.clone().map(Store::new).transpose()?;
+        let store = settings.shared.clone().map(|shared| Store::new(shared, NAMES, []));
+        let store = store.transpose().map_err(Failure::refused)?;
         let metrics = Arc::new(Metrics::new());
         limits.store(Arc::new(enforced::build(settings, store.as_ref(), None, saved, &metrics.decisions)?));
         let bad_requests = BadRequestLimit::new(settings.bad_requests, settings.clients.ipv6_prefix)?;
@@ -196,13 +193,12 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     };
     let local = |listener: &TcpListener| listener.local_addr().map_or("?".to_owned(), |it| it.to_string());
     log_limits(&settings, &limits.load());
-    let store = reloader.store.as_ref().map(Store::client);
+    let store = reloader.store.as_ref().map(|store| store.client().clone());
     if let Some(client) = &store {
-        let is_up = connect(client).await;
-        tokio::spawn(watch(client.clone(), is_up));
+        let is_up = Store::connect(client, NAMES, log_store).await;
+        tokio::spawn(Store::watch(client.clone(), NAMES, is_up, log_store));
     }
-    let needs_store =
-        settings.shared.as_ref().is_some_and(|it| it.when_unavailable == Some(WhenUnavailable::Deny));
+    let needs_store = reloader.store.as_ref().is_some_and(Store::denies_when_unavailable);
     let health = Health::new(settings.upstream.authority.clone(), store, needs_store);
     let admin = Arc::new(Admin { metrics: Arc::clone(&metrics), limits: Arc::clone(&limits), health });
     if let Some(listener) = metrics_listener {
@@ -279,12 +275,10 @@ fn log_limits(settings: &ProxySettings, limits: &Limits) {
         log_line::info(format_args!("no limits: everything passes"));
     }
     log_warnings(settings, limits);
-    if settings.shared.as_ref().is_some_and(|shared| shared.max_unsynced.is_some()) {
-        for limit in settings.limits.charge_if.keys() {
-            log_line::warn(format_args!(
-                "limit {limit}: --charge-if may count other statuses, too, because --redis-max-unsynced gives back \
-                 no token that is reported to the store already; leave one of them out, or choose --redis-lease"
-            ));
+    for limit in settings.limits.charge_if.keys() {
+        let warning = settings.shared.as_ref().and_then(|shared| shared.charge_if_warning(NAMES, limit));
+        if let Some(warning) = warning {
+            log_line::warn(format_args!("{warning}"));
         }
     }
 }
@@ -306,35 +300,11 @@ fn log_warnings(settings: &ProxySettings, limits: &Limits) {
     }
 }
 
-/// Connects to the store and logs any problems with it. Returns whether the store answers checks.
-async fn connect(client: &Client) -> bool {
-    let connected = client.connect().await;
-    match &connected {
-        Ok(()) => log_line::info(format_args!("limits are shared with all proxies that use this store")),
-        Err(error) => log_line::warn(format_args!(
-            "{error}; limits are not shared until the store answers (see --redis-when-unavailable)"
-        )),
-    }
-    for warning in client.stats().problems.iter().filter(|problem| problem.is_warning()) {
-        log_line::warn(format_args!("{warning}"));
-    }
-    connected.is_ok()
-}
-
-/// Logs a message when the store becomes unreachable, and another when it is reachable again.
-async fn watch(client: Client, mut is_up: bool) {
-    loop {
-        tokio::time::sleep(STORE_LOOK).await;
-        let stats = client.stats();
-        match stats.problems.iter().find(|problem| !problem.is_warning()) {
-            Some(problem) if is_up => log_line::warn(format_args!(
-                "the store is lost: {problem}; limits are not shared until it answers (see \
-                 --redis-when-unavailable)"
-            )),
-            None if !is_up => log_line::info(format_args!("the store is found: limits are shared again")),
-            _ => continue,
-        }
-        is_up = !is_up;
+/// Logs a line about the store.
+fn log_store(line: StoreLine) {
+    match line.is_warning {
+        true => log_line::warn(format_args!("{}", line.text)),
+        false => log_line::info(format_args!("{}", line.text)),
     }
 }
 
@@ -388,14 +358,14 @@ async fn reopen(log: Option<AccessLog>) {
 /// Reports the shared limiters' outstanding counts to the store. Skips limiters that are also in
 /// `staying`, because they remain in use.
 async fn flush(limits: &Limits, staying: &Limits) {
-    let rate = |limiter: &AnyLimiter| match limiter {
-        AnyLimiter::Shared(SharedLimit::Rate(limiter)) => Some(Arc::clone(limiter)),
-        AnyLimiter::Shared(SharedLimit::InFlight(..)) | AnyLimiter::Local(_) => None,
+    let shared = |limiter: &AnyLimiter| match limiter {
+        AnyLimiter::Shared(limit) => Some(limit.clone()),
+        AnyLimiter::Local(_) => None,
     };
-    let staying: Vec<_> = staying.iter().filter_map(|(_, limiter)| rate(limiter)).collect();
-    for limiter in limits.iter().filter_map(|(_, limiter)| rate(limiter)) {
-        if !staying.iter().any(|it| Arc::ptr_eq(it, &limiter)) {
-            limiter.flush().await;
+    let staying: Vec<SharedLimit> = staying.iter().filter_map(|(_, limiter)| shared(limiter)).collect();
+    for limit in limits.iter().filter_map(|(_, limiter)| shared(limiter)) {
+        if !staying.iter().any(|it| it.is_same(&limit)) {
+            limit.flush().await;
         }
     }
 }

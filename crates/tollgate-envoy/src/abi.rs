@@ -107,6 +107,9 @@ pub type MetadataSource = u32;
 /// The route that the request takes.
 pub const ROUTE: MetadataSource = 1;
 
+/// The number of an event, which the module chooses.
+pub type EventId = u64;
+
 /// The result of a call about a metric.
 pub type MetricsResult = u32;
 /// The call has succeeded.
@@ -118,6 +121,9 @@ pub type Status = u32;
 pub const CONTINUE: Status = 0;
 /// Envoy stops at this filter, because the module has answered the request.
 pub const STOP: Status = 1;
+/// Envoy stops at this filter and holds the headers, the body and the trailers back. If the buffer
+/// of the stream is full, Envoy reads no more from the client, and the client's body is not lost.
+pub const SUSPEND: Status = 4;
 
 /// A filter's configuration, owned by Envoy.
 #[repr(C)]
@@ -128,6 +134,11 @@ pub struct EnvoyConfig([u8; 0]);
 #[repr(C)]
 #[derive(Debug)]
 pub struct EnvoyStream([u8; 0]);
+
+/// Posts events of a stream to its worker, owned by the module.
+#[repr(C)]
+#[derive(Debug)]
+pub struct EnvoyScheduler([u8; 0]);
 
 #[allow(unsafe_code)]
 #[allow(improper_ctypes)]
@@ -171,6 +182,26 @@ unsafe extern "C" {
         details: ModuleBuffer<'_>,
     );
 
+    /// Continues a request after [`SUSPEND`]. Hooks of the stream may run before this function
+    /// returns, and the last of them may destroy the filter.
+    pub fn envoy_dynamic_module_callback_http_filter_continue_decoding(stream: *mut EnvoyStream);
+
+    /// Creates a scheduler for a stream. May be called only in a hook of the stream.
+    pub fn envoy_dynamic_module_callback_http_filter_scheduler_new(
+        stream: *mut EnvoyStream,
+    ) -> *mut EnvoyScheduler;
+
+    /// Posts an event to the worker of the stream, from any thread. If the stream still exists when
+    /// its worker handles the event, the worker calls the hook for scheduled events. Must not be
+    /// called after the filter of the stream was destroyed, because the worker may then have ended.
+    pub fn envoy_dynamic_module_callback_http_filter_scheduler_commit(
+        scheduler: *mut EnvoyScheduler,
+        event: EventId,
+    );
+
+    /// Deletes a scheduler, on any thread.
+    pub fn envoy_dynamic_module_callback_http_filter_scheduler_delete(scheduler: *mut EnvoyScheduler);
+
     /// Reads an attribute whose value is a string.
     pub fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
         stream: *mut EnvoyStream,
@@ -210,6 +241,24 @@ unsafe extern "C" {
         labels: *const ModuleBuffer<'_>,
         length: usize,
         id: *mut usize,
+    ) -> MetricsResult;
+
+    /// Defines a gauge. May be called only while the configuration is being created.
+    pub fn envoy_dynamic_module_callback_http_filter_config_define_gauge(
+        config: *mut EnvoyConfig,
+        name: ModuleBuffer<'_>,
+        labels: *const ModuleBuffer<'_>,
+        length: usize,
+        id: *mut usize,
+    ) -> MetricsResult;
+
+    /// Sets a gauge.
+    pub fn envoy_dynamic_module_callback_http_filter_set_gauge(
+        stream: *mut EnvoyStream,
+        id: usize,
+        labels: *const ModuleBuffer<'_>,
+        length: usize,
+        value: u64,
     ) -> MetricsResult;
 
     /// Adds to a counter.

@@ -10,8 +10,12 @@ use std::ptr;
 use tollgate_http::DecisionEvent;
 use tollgate_http::settings::LimitPart;
 
-/// The possible outcomes of a limit that is local to this process.
-const OUTCOMES: [&str; 7] = ["allowed", "denied", "paused", "full", "no-key", "blocked", "shadow"];
+/// The possible outcomes of a limit.
+const OUTCOMES: [&str; 8] =
+    ["allowed", "denied", "paused", "full", "no-key", "blocked", "shadow", "unavailable"];
+
+/// The outcome of limits in a store only.
+const OF_STORES: &str = "unavailable";
 
 /// The counters of a configuration.
 pub(crate) struct Counters(Vec<Row>);
@@ -25,14 +29,14 @@ struct Row {
 
 impl Counters {
     /// Creates the counters. `config` is either null or a configuration that is currently being
-    /// created.
+    /// created. Each part is paired with whether it counts in a store.
     pub(crate) fn new<'p>(
         config: *mut EnvoyConfig,
         filter: &str,
-        parts: impl Iterator<Item = &'p LimitPart>,
+        parts: impl Iterator<Item = (&'p LimitPart, bool)>,
     ) -> Self {
         let mut rows = Vec::new();
-        for part in parts {
+        for (part, is_shared) in parts {
             let default = (!part.classes.is_empty()).then_some("default");
             let others = part.classes.iter().map(|(name, _)| Some(name.as_str()));
             for class in std::iter::once(default).chain(others) {
@@ -40,7 +44,9 @@ impl Counters {
                     Some(class) => format!("tollgate.{filter}.{}.{class}.{outcome}", part.name),
                     None => format!("tollgate.{filter}.{}.{outcome}", part.name),
                 };
-                let ids = OUTCOMES.map(|outcome| define(config, &named(outcome)));
+                let has = |outcome: &str| is_shared || outcome != OF_STORES;
+                let ids =
+                    OUTCOMES.map(|outcome| has(outcome).then(|| define(config, &named(outcome))).flatten());
                 rows.push(Row { limit: part.name.clone(), class: class.map(str::to_owned), ids });
             }
         }

@@ -7,8 +7,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::abi::{self, CRITICAL, EnvoyBuffer, EnvoyConfig, EnvoyStream, Status};
-use crate::filter::{Filter, answer};
+use crate::abi::{self, CRITICAL, EnvoyBuffer, EnvoyConfig, EnvoyStream, EventId, Status};
+use crate::filter::{Filter, Next, answer};
 use crate::limits::Limits;
 use crate::log::log;
 use crate::settings::Settings;
@@ -32,6 +32,12 @@ pub fn guarded<T>(otherwise: T, hook: impl FnOnce() -> T) -> T {
 /// function, but tests would have to wait for the next write otherwise.
 pub fn write_now(filter: &str) {
     Limits::write_now(filter);
+}
+
+/// Reads the figures of a filter's shared limits, which its next request writes to Envoy's stats.
+/// Envoy never calls this function, but tests would have to wait for the next reading otherwise.
+pub fn read_figures_now(filter: &str) {
+    Limits::read_figures_now(filter);
 }
 
 /// Returns the version of the interface.
@@ -140,13 +146,42 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
         // SAFETY: the caller guarantees this.
         let filter = unsafe { filter(module) };
         match filter.check(stream) {
-            Some(response) => {
+            Next::Continue => abi::CONTINUE,
+            Next::Answer(response) => {
                 answer(stream, &response);
                 abi::STOP
             }
-            None => abi::CONTINUE,
+            Next::Suspend => abi::SUSPEND,
         }
     })
+}
+
+/// Goes on with a request that waits for a store. Does nothing if the request no longer waits.
+///
+/// # Safety
+///
+/// The caller follows Envoy's rules.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
+    stream: *mut EnvoyStream,
+    module: *const c_void,
+    _event: EventId,
+) {
+    // A request whose check has panicked must not wait forever.
+    let next = guarded(Some(Next::Continue), || {
+        // SAFETY: the caller guarantees this. The functions below may run other hooks of the stream
+        // and destroy the filter, and the reference is not used after this closure.
+        let filter = unsafe { filter(module) };
+        filter.resume(stream)
+    });
+    match next {
+        // SAFETY: the stream belongs to this hook, and Envoy holds its request back.
+        Some(Next::Continue) => unsafe {
+            abi::envoy_dynamic_module_callback_http_filter_continue_decoding(stream);
+        },
+        Some(Next::Answer(response)) => guarded((), || answer(stream, &response)),
+        Some(Next::Suspend) | None => {}
+    }
 }
 
 /// Adds fields to a response, and settles the charges.
@@ -211,7 +246,6 @@ passing_hooks! {
     envoy_dynamic_module_on_http_filter_http_stream_trailers
     envoy_dynamic_module_on_http_filter_http_stream_complete
     envoy_dynamic_module_on_http_filter_http_stream_reset
-    envoy_dynamic_module_on_http_filter_scheduled
     envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark
     envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark
 }

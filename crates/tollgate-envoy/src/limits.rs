@@ -18,31 +18,71 @@
 //! the quotas of the newest remaining configuration take effect. No older quota is in force in
 //! between, because a limiter that lowers its quota forgets the tokens that keys have used beyond
 //! the new quota.
+//!
+//! A limit in a store takes over a limiter only if its quotas and the settings of the store are the
+//! same as well, so that tokens on lease stay in use. Otherwise, it gets a new limiter, and the
+//! store keeps the counts.
 
 use crate::abi::{self, EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;
 use crate::log::log;
 use crate::metadata::DecisionMetadata;
 use crate::request::{HeadReader, StreamExtension};
+use crate::runtime::StoreRuntime;
 use crate::settings::Settings;
+use crate::shared::{NAMES, SharedFigures, SharedPart, SharedStore};
 use crate::state::{self, CountsFile, StateWriter};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::runtime::EnterGuard;
 use tollgate_http::program::{self, Fault, LocalLimiter, key_text, printable};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart, SavedLimits};
-use tollgate_http::{BuildWarning, ForwardedField, LayerError, RateLimitLayer};
+use tollgate_http::{Backend, BuildWarning, ForwardedField, LayerError, RateLimitLayer};
 
 /// The limits of a filter.
 pub(crate) struct Limits {
     filter: String,
     settings: LayerSettings,
-    parts: Vec<(LimitPart, LocalLimiter)>,
+    parts: Vec<(LimitPart, PartLimiter)>,
     /// Writes the counts to the file of the setting `state`.
     state: Option<Arc<StateWriter>>,
     pub(crate) layer: RateLimitLayer,
     pub(crate) head: HeadReader,
+    pub(crate) figures: SharedFigures,
+    /// The store, which is dropped after the limiters that use it.
+    shared: Option<SharedStore>,
+}
+
+/// The limiter of a part of a limit.
+#[derive(Clone)]
+enum PartLimiter {
+    Local(LocalLimiter),
+    Shared(Arc<SharedPart>),
+}
+
+impl PartLimiter {
+    fn backend(&self, part: &LimitPart) -> Backend {
+        match self {
+            Self::Local(limiter) => limiter.clone().into(),
+            Self::Shared(shared) => shared.limit.clone().backend(part),
+        }
+    }
+
+    fn local(&self) -> Option<&LocalLimiter> {
+        match self {
+            Self::Local(limiter) => Some(limiter),
+            Self::Shared(_) => None,
+        }
+    }
+
+    fn shared(&self) -> Option<&Arc<SharedPart>> {
+        match self {
+            Self::Local(_) => None,
+            Self::Shared(shared) => Some(shared),
+        }
+    }
 }
 
 /// The file of a new configuration.
@@ -80,7 +120,12 @@ impl Limits {
             Some(path) => Self::find_state(filter, path, is_serving, &all)?,
             None => (FoundState::None, SavedLimits::default()),
         };
-        let (mut limits, news) = Self::new(filter, settings, config, &earlier, saved)?;
+        let shared = settings.shared.clone().map(|shared| {
+            let others: Vec<&SharedStore> = all.iter().filter_map(|it| it.shared.as_ref()).collect();
+            SharedStore::new(shared, &others, !is_validation_mode())
+        });
+        let shared = shared.transpose()?;
+        let (mut limits, news) = Self::new(filter, settings, config, &earlier, saved, shared)?;
         limits.set_allowances(|_| true)?;
         limits.state = match state {
             FoundState::None => None,
@@ -103,6 +148,8 @@ impl Limits {
     pub(crate) fn unload(limits: Arc<Self>) {
         let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
         let (filter, state) = (limits.filter.clone(), limits.state.clone());
+        let runtime = limits.runtime().cloned();
+        limits.flush();
         drop(limits);
         let mut names = HashSet::new();
         let mut newest = None;
@@ -115,9 +162,38 @@ impl Limits {
         if let (Some(state), Some(layer)) = (&state, newest) {
             state.set_layer(&layer);
         }
-        // The last configuration of a file waits for the last write, and the list must not.
+        // The last configuration of a file waits for the last write, and the last one with a store
+        // waits for its thread. The list must not wait.
         drop(in_force);
         drop(state);
+        drop(runtime);
+    }
+
+    /// Makes the thread of the stores that of the current thread until the guard is dropped.
+    pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
+        self.runtime().map(|runtime| runtime.enter())
+    }
+
+    /// Returns the thread of the stores, if limits of this filter count in a store.
+    pub(crate) fn runtime(&self) -> Option<&Arc<StoreRuntime>> {
+        self.shared.as_ref()?.runtime()
+    }
+
+    /// Starts to report outstanding counts to the store.
+    fn flush(&self) {
+        let shared = self.parts.iter().filter_map(|(_, limiter)| limiter.shared());
+        for (part, runtime) in shared.zip(self.runtime().into_iter().cycle()) {
+            let limit = part.limit.clone();
+            runtime.run(Box::pin(async move { limit.flush().await }));
+        }
+    }
+
+    /// Reads the figures of a filter's shared limits, for its next request.
+    pub(crate) fn read_figures_now(filter: &str) {
+        let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
+        for limits in in_force.iter().filter_map(Weak::upgrade).filter(|it| it.filter == filter) {
+            limits.parts.iter().filter_map(|(_, limiter)| limiter.shared()).for_each(|it| it.read_now());
+        }
     }
 
     /// Writes the counts of a filter to its files.
@@ -170,8 +246,10 @@ impl Limits {
         config: *mut EnvoyConfig,
         earlier: &[&Self],
         mut saved: SavedLimits,
+        shared: Option<SharedStore>,
     ) -> Result<(Self, Vec<String>), String> {
-        let mut parts: Vec<(LimitPart, LocalLimiter)> = Vec::new();
+        let _entered = shared.as_ref().and_then(|shared| shared.runtime()).map(|runtime| runtime.enter());
+        let mut parts: Vec<(LimitPart, PartLimiter)> = Vec::new();
         let mut news = Vec::new();
         // Envoy acts as the proxy in front of the limits. The peer's address is the client address
         // that Envoy or the `HeadReader` has determined.
@@ -181,24 +259,121 @@ impl Limits {
             forwarded_field: ForwardedField::XForwardedFor,
             ..settings.limits.clone()
         };
-        let make = |part: &LimitPart| {
-            let made = program::local_from(&behind_envoy, part, &mut saved)?;
-            let (what, limiter) = match kept(earlier, &settings.limits, part) {
-                Ok(Some((before, limiter))) => {
-                    (change(before, part, &made.renewed(limiter)), made.continuing(limiter))
+        let make = |part: &LimitPart| -> Result<Backend, Refused> {
+            let limit = match &shared {
+                Some(shared) => {
+                    let (algorithm, max_keys) = (behind_envoy.algorithm, behind_envoy.max_keys);
+                    shared.store().limiter(part, algorithm, max_keys).map_err(Refused)?
                 }
-                Ok(None) => (None, made),
-                Err(why) => (Some(format!("all keys begin anew, because {why}")), made),
+                None => None,
+            };
+            let (what, limiter) = match (limit, &shared) {
+                (Some(limit), Some(shared)) => {
+                    let (what, kept) = kept_shared(earlier, &settings.limits, shared, part);
+                    (what, PartLimiter::Shared(kept.unwrap_or_else(|| shared.part(limit))))
+                }
+                _ => {
+                    let made = program::local_from(&behind_envoy, part, &mut saved)?;
+                    let (what, limiter) = match kept(earlier, &settings.limits, part) {
+                        Ok(Some((before, limiter))) => {
+                            (change(before, part, &made.renewed(limiter)), made.continuing(limiter))
+                        }
+                        Ok(None) => (None, made),
+                        Err(why) => (Some(format!("all keys begin anew, because {why}")), made),
+                    };
+                    (what, PartLimiter::Local(limiter))
+                }
             };
             news.extend(what.map(|what| {
                 let [filter, limit] = [filter, &part.name].map(|name| printable(name.as_bytes()));
                 format!("filter {filter}, limit {limit}: {what}")
             }));
-            parts.push((part.clone(), limiter.clone()));
-            Ok(limiter)
+            let backend = limiter.backend(part);
+            parts.push((part.clone(), limiter));
+            Ok(backend)
         };
-        let refused = |error: LayerError| {
-            match program::fault(&error) {
+        let builder =
+            program::builder_recorded(&behind_envoy, make, |_| false).map_err(|Refused(why)| why)?;
+        let refused = |error: LayerError| Refused::from(error).0;
+        builder.warnings().iter().for_each(|warning| warn(filter, settings, warning));
+        warn_of_evasion(filter, settings);
+        warn_of_useless_state(filter, settings, &parts);
+        warn_of_charges(filter, settings);
+        let not_continued = program::not_continued(saved).into_iter();
+        news.extend(not_continued.map(|it| format!("filter {}: {it}", printable(filter.as_bytes()))));
+        let head = HeadReader::new(filter, settings).map_err(refused)?;
+        let metadata = settings.own.dynamic_metadata.as_deref();
+        let metadata =
+            metadata.map(|namespace| DecisionMetadata::new(namespace, parts.iter().map(|(part, _)| part)));
+        let kinds = parts.iter().map(|(part, limiter)| (part, limiter.shared().is_some()));
+        let counters = Counters::new(config, filter, kinds);
+        let of_shared = parts.iter().filter_map(|(part, limiter)| Some((part, limiter.shared()?)));
+        let figures = SharedFigures::new(config, filter, of_shared);
+        let layer = builder
+            .status(settings.limits.status)
+            .peer_from(|it: &StreamExtension| it.peer)
+            .on_decision(move |event| {
+                if let Some(of) = event.request.extensions().get::<StreamExtension>() {
+                    counters.count(of.stream(), event);
+                    if let Some(metadata) = &metadata {
+                        metadata.write(of.stream(), event);
+                    }
+                }
+            })
+            .build()
+            .map_err(refused)?;
+        let limits = Self {
+            filter: filter.to_owned(),
+            settings: settings.limits.clone(),
+            parts,
+            state: None,
+            layer,
+            head,
+            figures,
+            shared,
+        };
+        Ok((limits, news))
+    }
+
+    /// Gives the limiter of each part that `is_due` selects, and each of its classes, the allowance
+    /// that its limit specifies.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limiter cannot allocate memory for the change. In that case, all
+    /// limiters keep their previous allowances.
+    fn set_allowances(&self, mut is_due: impl FnMut(&LimitPart) -> bool) -> Result<(), String> {
+        let mut done: Vec<(LocalLimiter, Allowance)> = Vec::new();
+        let due = self.parts.iter().filter(|(part, _)| is_due(part));
+        for (part, limiter) in due.filter_map(|(part, limiter)| Some((part, limiter.local()?))) {
+            let classes =
+                part.classes.iter().filter_map(|(name, allowance)| Some((limiter.class(name)?, *allowance)));
+            for (limiter, allowance) in std::iter::once((limiter.clone(), part.allowance)).chain(classes) {
+                let before = limiter.allowance();
+                if before == allowance {
+                    continue;
+                }
+                if let Err(error) = limiter.set(allowance) {
+                    for (limiter, before) in done {
+                        // The limiter accepts this quota, because the quota was in force a moment
+                        // ago.
+                        let _ = limiter.set(before);
+                    }
+                    return Err(format!("limit `{}`: {error}", printable(part.name.as_bytes())));
+                }
+                done.push((limiter, before));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration is refused.
+struct Refused(String);
+
+impl From<LayerError> for Refused {
+    fn from(error: LayerError) -> Self {
+        Self(match program::fault(&error) {
             Fault::NoLimits => {
                 "0 limits would let every request through: expected at least 1, as in limit = [\"per-ip=100/s by ip\"]"
                     .to_owned()
@@ -220,72 +395,7 @@ impl Limits {
             // The setting is spelled `max-keys` in a configuration, and `max_keys` in code.
             Fault::Limiter { .. } => error.to_string().replace("max_keys", "max-keys"),
             _ => error.to_string(),
-        }
-        };
-        let builder = program::builder_recorded(&behind_envoy, make, |_| false).map_err(refused)?;
-        builder.warnings().iter().for_each(|warning| warn(filter, settings, warning));
-        warn_of_evasion(filter, settings);
-        warn_of_useless_state(filter, settings, &parts);
-        let not_continued = program::not_continued(saved).into_iter();
-        news.extend(not_continued.map(|it| format!("filter {}: {it}", printable(filter.as_bytes()))));
-        let head = HeadReader::new(filter, settings).map_err(refused)?;
-        let metadata = settings.own.dynamic_metadata.as_deref();
-        let metadata =
-            metadata.map(|namespace| DecisionMetadata::new(namespace, parts.iter().map(|(part, _)| part)));
-        let counters = Counters::new(config, filter, parts.iter().map(|(part, _)| part));
-        let layer = builder
-            .status(settings.limits.status)
-            .peer_from(|it: &StreamExtension| it.peer)
-            .on_decision(move |event| {
-                if let Some(of) = event.request.extensions().get::<StreamExtension>() {
-                    counters.count(of.stream(), event);
-                    if let Some(metadata) = &metadata {
-                        metadata.write(of.stream(), event);
-                    }
-                }
-            })
-            .build()
-            .map_err(refused)?;
-        let limits = Self {
-            filter: filter.to_owned(),
-            settings: settings.limits.clone(),
-            parts,
-            state: None,
-            layer,
-            head,
-        };
-        Ok((limits, news))
-    }
-
-    /// Gives the limiter of each part that `is_due` selects, and each of its classes, the allowance
-    /// that its limit specifies.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limiter cannot allocate memory for the change. In that case, all
-    /// limiters keep their previous allowances.
-    fn set_allowances(&self, mut is_due: impl FnMut(&LimitPart) -> bool) -> Result<(), String> {
-        let mut done: Vec<(LocalLimiter, Allowance)> = Vec::new();
-        for (part, limiter) in self.parts.iter().filter(|(part, _)| is_due(part)) {
-            let classes =
-                part.classes.iter().filter_map(|(name, allowance)| Some((limiter.class(name)?, *allowance)));
-            for (limiter, allowance) in std::iter::once((limiter.clone(), part.allowance)).chain(classes) {
-                let before = limiter.allowance();
-                if before == allowance {
-                    continue;
-                }
-                if let Err(error) = limiter.set(allowance) {
-                    for (limiter, before) in done {
-                        // The limiter accepts this quota, because the quota was in force a moment
-                        // ago.
-                        let _ = limiter.set(before);
-                    }
-                    return Err(format!("limit `{}`: {error}", printable(part.name.as_bytes())));
-                }
-                done.push((limiter, before));
-            }
-        }
-        Ok(())
+        })
     }
 }
 
@@ -330,17 +440,31 @@ fn warn_of_evasion(filter: &str, settings: &Settings) {
 }
 
 /// Logs a warning if no limit has counts that a file could contain.
-fn warn_of_useless_state(filter: &str, settings: &Settings, parts: &[(LimitPart, LocalLimiter)]) {
-    let mut allowances = parts.iter().flat_map(|(part, _)| program::classes(part));
+fn warn_of_useless_state(filter: &str, settings: &Settings, parts: &[(LimitPart, PartLimiter)]) {
+    let local = parts.iter().filter(|(_, limiter)| limiter.local().is_some());
+    let mut allowances = local.flat_map(|(part, _)| program::classes(part));
     if settings.own.state.is_some() && !allowances.any(|(_, allowance)| allowance.rate().is_some()) {
         let filter = printable(filter.as_bytes());
+        let why = match settings.shared {
+            Some(_) => "limits that are shared through redis keep their counts there: leave it out",
+            None => "requests at once end with Envoy: leave it out, or add a rate",
+        };
         log(
             WARN,
             format_args!(
-                "filter {filter}: state keeps nothing, because no limit counts a rate, and requests at once end with \
-                 Envoy: leave it out, or add a rate"
+                "filter {filter}: state keeps nothing, because no limit counts a rate in this Envoy, and {why}"
             ),
         );
+    }
+}
+
+/// Logs a warning about each limit that may charge for other responses than those of `charge-if`.
+fn warn_of_charges(filter: &str, settings: &Settings) {
+    let Some(shared) = &settings.shared else { return };
+    for limit in settings.limits.charge_if.keys() {
+        if let Some(warning) = shared.charge_if_warning(NAMES, &printable(limit.as_bytes())) {
+            log(WARN, format_args!("filter {}: {warning}", printable(filter.as_bytes())));
+        }
     }
 }
 
@@ -349,6 +473,45 @@ fn warn_of_useless_state(filter: &str, settings: &Settings, parts: &[(LimitPart,
 fn is_validation_mode() -> bool {
     // SAFETY: Envoy creates configurations on its main thread.
     unsafe { abi::envoy_dynamic_module_callback_is_validation_mode() }
+}
+
+/// A limit in force with the name of a new limit.
+struct SameLimit<'l> {
+    of: &'l Limits,
+    part: &'l LimitPart,
+    limiter: &'l PartLimiter,
+}
+
+/// Finds the newest limit in force with the name of a new limit. Returns `None` if no limit in
+/// force has the same name.
+///
+/// # Errors
+///
+/// If the new limit has another key, or counts in another way, returns the difference.
+fn same_limit<'l>(
+    earlier: &[&'l Limits],
+    settings: &LayerSettings,
+    part: &LimitPart,
+) -> Result<Option<SameLimit<'l>>, &'static str> {
+    let named = earlier.iter().find_map(|limits| {
+        let (found, limiter) = limits.parts.iter().find(|(it, _)| it.name == part.name)?;
+        Some(SameLimit { of: limits, part: found, limiter })
+    });
+    let Some(found) = named else {
+        // A limit with several rates is counted under a name for each of them.
+        let mut others = earlier.iter().flat_map(|limits| &limits.parts);
+        return match others.any(|(it, _)| it.text_name == part.text_name) {
+            true => Err("its rates or its requests at once have changed"),
+            false => Ok(None),
+        };
+    };
+    if key_text(found.part) != key_text(part) {
+        return Err("its key has changed");
+    }
+    if found.of.settings.algorithm != settings.algorithm {
+        return Err("the algorithm has changed");
+    }
+    Ok(Some(found))
 }
 
 /// Finds the limit in force whose limiter the new limit can take over. Returns `None` if no limit
@@ -361,29 +524,44 @@ fn kept<'l>(
     earlier: &[&'l Limits],
     settings: &LayerSettings,
     part: &LimitPart,
-) -> Result<Option<&'l (LimitPart, LocalLimiter)>, &'static str> {
-    let named = earlier.iter().find_map(|limits| {
-        let found = limits.parts.iter().find(|(it, _)| it.name == part.name)?;
-        Some((&limits.settings, found))
-    });
-    let Some((before, found)) = named else {
-        // A limit with several rates is counted under a name for each of them.
-        let mut others = earlier.iter().flat_map(|limits| &limits.parts);
-        return match others.any(|(it, _)| it.text_name == part.text_name) {
-            true => Err("its rates or its requests at once have changed"),
-            false => Ok(None),
-        };
-    };
-    if key_text(&found.0) != key_text(part) {
-        return Err("its key has changed");
-    }
-    if before.algorithm != settings.algorithm {
-        return Err("the algorithm has changed");
-    }
-    if (before.max_keys, before.when_full) != (settings.max_keys, settings.when_full) {
+) -> Result<Option<(&'l LimitPart, &'l LocalLimiter)>, &'static str> {
+    let Some(before) = same_limit(earlier, settings, part)? else { return Ok(None) };
+    let limiter = before.limiter.local().ok_or("its counts are no longer in a store")?;
+    let of = &before.of.settings;
+    if (of.max_keys, of.when_full) != (settings.max_keys, settings.when_full) {
         return Err("max-keys or when-full has changed");
     }
-    Ok(Some(found))
+    Ok(Some((before.part, limiter)))
+}
+
+/// Returns the limiter in force that a limit in a store takes over, if there is one, and a
+/// description of what changes for the keys.
+fn kept_shared(
+    earlier: &[&Limits],
+    settings: &LayerSettings,
+    shared: &SharedStore,
+    part: &LimitPart,
+) -> (Option<String>, Option<Arc<SharedPart>>) {
+    let before = match same_limit(earlier, settings, part) {
+        Ok(None) => return (None, None),
+        Ok(Some(before)) => before,
+        Err(why) => return (Some(format!("all keys begin anew, because {why}")), None),
+    };
+    let Some(limiter) = before.limiter.shared() else {
+        return (Some("all keys have their counts in the store from now on".to_owned()), None);
+    };
+    let now = shared.store().settings();
+    let is_same_store = before.of.shared.as_ref().is_some_and(|it| it.store().settings() == now);
+    let is_same_limit =
+        program::classes(before.part).eq(program::classes(part)) && before.part.penalty == part.penalty;
+    if is_same_store && is_same_limit && before.of.settings.max_keys == settings.max_keys {
+        return (None, Some(Arc::clone(limiter)));
+    }
+    let what = match is_same_store {
+        true => "has a new quota or new settings, and its keys keep their counts in the store",
+        false => "the settings of the store have changed, and its keys have the counts of that store",
+    };
+    (Some(what.to_owned()), None)
 }
 
 /// Describes the changes of a limit that takes over a limiter, or returns `None` if its quotas are

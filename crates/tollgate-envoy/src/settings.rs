@@ -1,5 +1,5 @@
-//! The configuration of a filter. It consists of limits in the language of tollgate-http, and of
-//! settings that only this module supports.
+//! The configuration of a filter. It consists of limits in the language of tollgate-http, of the
+//! proxy's settings for shared limits, and of settings that only this module supports.
 //!
 //! The configuration is written in TOML, or in JSON if it starts with `{`. Envoy converts a
 //! `google.protobuf.Struct` to JSON.
@@ -11,9 +11,12 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tollgate::Quota;
 use tollgate_http::ForwardedField;
-use tollgate_http::program::{class_header, files_relative_to, printable};
+use tollgate_http::program::{class_header, files_relative_to, parse_quota, printable};
 use tollgate_http::settings::LayerSettings;
+use tollgate_redis::program::{StoreSettings, UnavailablePolicy};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
@@ -22,6 +25,8 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 pub(crate) struct Settings {
     pub(crate) limits: LayerSettings,
     pub(crate) own: OwnSettings,
+    /// The store of the limits. `None` if they count in this Envoy alone.
+    pub(crate) shared: Option<StoreSettings>,
 }
 
 /// The settings that are specific to this module.
@@ -46,6 +51,89 @@ impl OwnSettings {
     pub(crate) fn of_envoy(&self) -> impl Iterator<Item = &HeaderName> {
         self.route_metadata.iter().map(|(header, _)| header).chain(&self.trust_headers)
     }
+}
+
+/// The settings of shared limits. They have the names of the proxy's options.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct RedisSettings {
+    redis: Option<String>,
+    redis_sentinel: Option<String>,
+    #[serde(deserialize_with = "deadline")]
+    redis_deadline: Option<Duration>,
+    #[serde(deserialize_with = "policy")]
+    redis_when_unavailable: Option<UnavailablePolicy>,
+    redis_share: Option<f64>,
+    redis_lease: Option<u64>,
+    redis_max_unsynced: Option<u64>,
+}
+
+fn deadline<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    // A quota has the period as its second half, in the same spelling as a deadline.
+    let time = parse_quota(&format!("1/{text}")).ok().map(Quota::period).filter(|time| !time.is_zero());
+    time.map(Some).ok_or_else(|| {
+        let shown = printable(text.as_bytes());
+        D::Error::custom(format!("invalid redis-deadline `{shown}`: expected a time, such as 50ms or 1s"))
+    })
+}
+
+fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<UnavailablePolicy>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match &*text {
+        "local" => Ok(Some(UnavailablePolicy::Local)),
+        "allow" => Ok(Some(UnavailablePolicy::Allow)),
+        "deny" => Ok(Some(UnavailablePolicy::Deny)),
+        _ => {
+            let shown = printable(text.as_bytes());
+            Err(D::Error::custom(format!(
+                "invalid redis-when-unavailable `{shown}`: expected local, allow or deny"
+            )))
+        }
+    }
+}
+
+impl RedisSettings {
+    fn store(self) -> Option<StoreSettings> {
+        Some(StoreSettings {
+            addresses: self.redis?,
+            sentinels: self.redis_sentinel,
+            deadline: self.redis_deadline,
+            when_unavailable: self.redis_when_unavailable,
+            share: self.redis_share,
+            lease: self.redis_lease,
+            max_unsynced: self.redis_max_unsynced,
+        })
+    }
+}
+
+/// The names of the settings in [`RedisSettings`].
+const OF_STORE: [&str; 7] = [
+    "redis",
+    "redis-sentinel",
+    "redis-deadline",
+    "redis-when-unavailable",
+    "redis-share",
+    "redis-lease",
+    "redis-max-unsynced",
+];
+
+/// Returns why settings that exclude each other, or that need another setting, are refused.
+fn misfit(settings: impl Iterator<Item = impl AsRef<str>>) -> Option<String> {
+    let names: Vec<_> = settings.collect();
+    let has = |name: &str| names.iter().any(|it| it.as_ref() == name);
+    if has("redis") {
+        return has("when-full").then(|| {
+            "`when-full` has no effect beside `redis`, because the store tracks any number of keys: leave one of them \
+             out"
+            .to_owned()
+        });
+    }
+    let useless = OF_STORE.into_iter().find(|name| has(name))?;
+    Some(format!(
+        "`{useless}` has no effect without `redis`: expected the address of the store as well, as in redis = \
+         \"redis://10.0.0.5\"; set `redis`, or leave `{useless}` out"
+    ))
 }
 
 /// The names of the settings of a layer that this module has, and `file`.
@@ -203,16 +291,23 @@ impl Document {
         if let Some(why) = all.keys().find_map(|setting| not_here(setting, field.as_deref())) {
             return Err(wrong(&why));
         }
+        if let Some(why) = misfit(all.keys()) {
+            return Err(wrong(&why));
+        }
         let file = all.remove("file");
-        let own: serde_json::Map<_, _> =
-            OWN.into_iter().filter_map(|setting| all.remove_entry(setting)).collect();
-        let is_alone = own.is_empty() && all.is_empty();
+        let mut take = |names: &[&str]| -> serde_json::Map<_, _> {
+            names.iter().filter_map(|&setting| all.remove_entry(setting)).collect()
+        };
+        let (own, store) = (take(&OWN), take(&OF_STORE));
+        let is_alone = own.is_empty() && store.is_empty() && all.is_empty();
         fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
             serde_json::from_value(value).map_err(|error| error.to_string())
         }
         let parsed = || {
             let file = file.map(read).transpose()?;
-            let settings = Settings { limits: read(whole(all.into()))?, own: read(own.into())? };
+            let store: RedisSettings = read(whole(store.into()))?;
+            let settings =
+                Settings { limits: read(whole(all.into()))?, own: read(own.into())?, shared: store.store() };
             Ok(Self { settings, file, is_alone })
         };
         parsed().map_err(|error: String| wrong(&error))
@@ -234,21 +329,30 @@ impl Document {
             let line = text.as_bytes()[..span.start].split(|&byte| byte == b'\n').count();
             return Err(format!("{name}, line {line}: {why}"));
         }
-        let file = all.remove("file");
-        let mut own = DeTable::new();
-        for setting in OWN {
-            if let Some((key, value)) = all.remove_entry(setting) {
-                own.insert(key, value);
-            }
+        if let Some(why) = misfit(all.keys().map(Spanned::get_ref)) {
+            return Err(format!("{name}: {why}"));
         }
-        let is_alone = own.is_empty() && all.is_empty();
+        let file = all.remove("file");
+        let mut take = |names: &[&str]| {
+            let mut taken = DeTable::new();
+            for &setting in names {
+                if let Some((key, value)) = all.remove_entry(setting) {
+                    taken.insert(key, value);
+                }
+            }
+            taken
+        };
+        let (own, store) = (take(&OWN), take(&OF_STORE));
+        let is_alone = own.is_empty() && store.is_empty() && all.is_empty();
         fn read<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T, toml::de::Error> {
             T::deserialize(ValueDeserializer::from(value))
         }
         let table = |table| Spanned::new(span.clone(), DeValue::Table(table));
         let parsed = || {
             let file = file.map(read).transpose()?;
-            let settings = Settings { limits: read(table(all))?, own: read(table(own))? };
+            let store: RedisSettings = read(table(store))?;
+            let settings =
+                Settings { limits: read(table(all))?, own: read(table(own))?, shared: store.store() };
             Ok(Self { settings, file, is_alone })
         };
         parsed().map_err(|error| wrong(&error, 0))
@@ -270,13 +374,7 @@ fn not_here(setting: &str, field: Option<&str>) -> Option<String> {
         });
     }
     let shown = printable(setting.as_bytes());
-    if setting.starts_with("redis") {
-        return Some(format!(
-            "`{shown}`: limits in a store have to be waited for, and this module never waits: expected limits of this \
-             Envoy alone; `tollgate proxy --redis` shares limits"
-        ));
-    }
-    let known = || OF_LAYER.into_iter().chain(OWN).chain(OF_PROXIES);
+    let known = || OF_LAYER.into_iter().chain(OWN).chain(OF_STORE).chain(OF_PROXIES);
     let is_known = known().any(|it| it == setting);
     (!is_known).then(|| {
         format!("unknown setting `{shown}`: expected one of {}", known().collect::<Vec<_>>().join(", "))

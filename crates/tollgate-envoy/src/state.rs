@@ -17,7 +17,7 @@
 //! replaces a write of the new process.
 
 use crate::abi::{INFO, LogLevel, WARN};
-use crate::log::log;
+use crate::log::{ThreadLog, log};
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -67,9 +67,7 @@ pub(crate) struct CountsFile {
     /// Whether the file must be moved aside before it is written.
     is_unusable: bool,
     last: Outcome,
-    /// Whether Envoy's log still exists. The lock is held while a line is logged, because Envoy
-    /// destroys its log when it exits.
-    has_log: Arc<Mutex<bool>>,
+    log: ThreadLog,
 }
 
 impl CountsFile {
@@ -94,7 +92,7 @@ impl CountsFile {
             file: None,
             is_unusable: false,
             last: Outcome::Written,
-            has_log: Arc::new(Mutex::new(true)),
+            log: ThreadLog::default(),
         };
         // The file is locked before it is read, so that a process that is about to end writes it
         // either before the read or not at all.
@@ -192,10 +190,7 @@ impl CountsFile {
     }
 
     fn log(&self, level: LogLevel, line: fmt::Arguments<'_>) {
-        let has_log = locked(&self.has_log);
-        if *has_log {
-            log(level, format_args!("filter {}: {line}", self.filter));
-        }
+        self.log.log(level, format_args!("filter {}: {line}", self.filter));
     }
 }
 
@@ -211,7 +206,7 @@ pub(crate) struct StateWriter {
 
 struct WriterThread {
     requests: Sender<Request>,
-    has_log: Arc<Mutex<bool>>,
+    log: ThreadLog,
     /// The thread that started this one, which is Envoy's main thread.
     main: ThreadId,
 }
@@ -234,7 +229,7 @@ impl StateWriter {
         // If this fails, the first write fails for the same reason.
         let _ = file.set_aside();
         let (requests, requested) = channel();
-        let (newest, has_log) = (Arc::clone(&layer), Arc::clone(&file.has_log));
+        let (newest, thread_log) = (Arc::clone(&layer), file.log.clone());
         let write_all = move || {
             loop {
                 let request = requested.recv_timeout(INTERVAL);
@@ -261,7 +256,7 @@ impl StateWriter {
             );
         }
         let main = thread::current().id();
-        let thread = started.ok().map(|_| WriterThread { requests, has_log, main });
+        let thread = started.ok().map(|_| WriterThread { requests, log: thread_log, main });
         Self { path, filter, layer, thread }
     }
 
@@ -295,7 +290,7 @@ impl Drop for StateWriter {
         // if Envoy exits at the same moment.
         let is_main = thread::current().id() == thread.main;
         if is_main && is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            *locked(&thread.has_log) = false;
+            thread.log.close();
             let (filter, path) = (&self.filter, shown(&self.path));
             log(
                 WARN,

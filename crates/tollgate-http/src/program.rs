@@ -3,9 +3,11 @@
 
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::PendingRefunds;
+use crate::check::wait::Checking;
 use crate::client::address::parse_node;
 use crate::client::forwarded::TrustedProxies;
 use crate::error::LayerError;
+use crate::figure::Figure;
 use crate::head::{RequestHead, ResponseHead};
 use crate::key::by::KeyBy;
 use crate::key::parts::KeyPart;
@@ -28,11 +30,15 @@ use crate::text::scope::Scope;
 use crate::warning::BuildWarning;
 use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response};
+use std::future::Future;
 use std::mem;
 use std::net::IpAddr;
 use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use tollgate::Clock;
 
+pub use crate::check::pending_refunds::Refunds;
 pub use crate::client::watch::FieldWatch;
 pub use crate::error::Fault;
 pub use crate::metrics::Family;
@@ -314,8 +320,15 @@ pub enum Checked {
     Passed(Held),
     /// A limit refused the request with this response.
     Refused(Response<Bytes>),
-    /// A limit makes the request wait, so nothing was charged.
-    Waits,
+}
+
+impl From<Verdict> for Checked {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Passed(fields, pending, permits, _) => Self::Passed(Held { fields, pending, permits }),
+            Verdict::Refused(response) => Self::Refused(response),
+        }
+    }
 }
 
 /// The state of an admitted request. Dropping this state releases the request's permits in flight.
@@ -340,23 +353,43 @@ impl Held {
     /// response. The permits in flight are not released. Without this call, the charges are kept
     /// and no field is added. A second call has no effect.
     ///
-    /// A limit that the response body would [settle](crate::Limit::settle) keeps its estimate, and
-    /// a limit that makes requests wait keeps its charge.
-    pub fn answered<B>(&mut self, response: &mut Response<B>) {
-        if let Some(pending) = self.pending.take() {
-            drop(pending.settle(Some(ResponseHead::of(response))));
-        }
+    /// The returned future gives the charges of shared limits back; without it, they are kept. A
+    /// limit that the response body would [settle](crate::Limit::settle) keeps its estimate.
+    pub fn answered<B>(&mut self, response: &mut Response<B>) -> Option<Refunds> {
+        let settled = self.pending.take().map(|pending| pending.settle(Some(ResponseHead::of(response))));
         mem::take(&mut self.fields).write(response.headers_mut(), false);
+        settled?.refunds
     }
 }
 
-/// Checks a request against a layer without handling it. Listeners are notified.
-pub fn check_request<A>(layer: &RateLimitLayer, request: &Request<A>) -> Checked {
-    match layer.check_at_once(request) {
-        Some(Verdict::Passed(fields, pending, permits, _)) => {
-            Checked::Passed(Held { fields, pending, permits })
-        }
-        Some(Verdict::Refused(response)) => Checked::Refused(response),
-        None => Checked::Waits,
+/// Checks a request against a layer without handling it. Listeners are notified. Returns `None`,
+/// without having charged anything, if a limit makes the request wait; [`check_later`] then checks
+/// the request.
+pub fn check_request<A>(layer: &RateLimitLayer, request: &Request<A>) -> Option<Checked> {
+    layer.check_at_once(request).map(Checked::from)
+}
+
+/// Returns the check of a request that [`check_request`] does not check. Nothing is charged before
+/// the first poll. Listeners are notified only while the check is polled.
+///
+/// If the check is dropped, the charges of shared limits are kept, and permits are released.
+pub fn check_later<A>(layer: &RateLimitLayer, request: Request<A>) -> WaitingCheck {
+    WaitingCheck(layer.check_later(request.into_parts().0))
+}
+
+/// A check that may have to wait for shared limits.
+#[must_use = "a check charges nothing before it is polled"]
+pub struct WaitingCheck(Checking);
+
+impl Future for WaitingCheck {
+    type Output = Checked;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Checked> {
+        self.0.as_mut().poll(context).map(|(_, verdict)| verdict.into())
     }
+}
+
+/// Returns the name of a figure, whether its value only grows, and the value.
+pub fn figure_parts(figure: &Figure) -> (&'static str, bool, u64) {
+    (figure.name, figure.grows, figure.value)
 }

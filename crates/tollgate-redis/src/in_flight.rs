@@ -46,7 +46,7 @@ const SHORTEST_LIFETIME: Duration = Duration::from_millis(100);
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// The minimum lifetime, as a multiple of the deadline. If a renewal is late, there is still time
 /// for another one.
-const DEADLINES_IN_LIFETIME: u32 = 6;
+pub(crate) const DEADLINES_IN_LIFETIME: u32 = 6;
 
 /// A limit on how many requests of a key are in flight at once on all machines that share the
 /// limit. It does not matter how long the requests take.

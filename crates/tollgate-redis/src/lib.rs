@@ -181,6 +181,9 @@ mod in_flight;
 mod lease;
 mod limiter;
 mod name;
+#[cfg(feature = "unstable-program")]
+#[doc(hidden)]
+pub mod program;
 mod reservation;
 mod scripts;
 mod stats;

@@ -14,11 +14,10 @@ use tollgate::{Algorithm, Quota};
 use tollgate_http::ForwardedField;
 use tollgate_http::program::{self, parse_quota};
 use tollgate_http::settings::{LayerSettings, Statuses, TextError};
-use tollgate_redis::WhenUnavailable;
+use tollgate_redis::program::{StoreSettings, UnavailablePolicy};
 
 use super::refusals::{NOT_OURS, Refusals};
 use super::settings::ProxySettings;
-use super::shared::SharedSettings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
 use crate::limit::{parse_except, parse_named_limit, parse_path_templates};
@@ -197,6 +196,18 @@ pub(crate) struct ProxyArgs {
         help_heading = "Shared limits"
     )]
     redis: Option<String>,
+
+    /// The sentinels that know the store's master: redis://HOST[:PORT], several with commas between
+    /// them. The host of --redis is then the name of the master, as in redis://:PASSWORD@mymaster
+    #[arg(
+        long,
+        value_name = "URLS",
+        env = "TOLLGATE_REDIS_SENTINEL",
+        hide_env_values = true,
+        requires = "redis",
+        help_heading = "Shared limits"
+    )]
+    redis_sentinel: Option<String>,
 
     /// How long the store may take to answer a check
     #[arg(
@@ -524,18 +535,6 @@ impl ProxyArgs {
             )));
         }
         let limits = self.layer_settings()?;
-        let local = WhenUnavailable::Local { share: self.redis_share.unwrap_or(1.0) };
-        let when_unavailable = match (self.redis_when_unavailable, self.redis_share) {
-            (Some(WhenUnavailableArg::Allow | WhenUnavailableArg::Deny), Some(share)) => {
-                return Err(Failure::refused(format!(
-                    "--redis-share {share} needs --redis-when-unavailable local, the default; leave one of them out"
-                )));
-            }
-            (None, _) if self.redis_max_unsynced.is_some() => None,
-            (None | Some(WhenUnavailableArg::Local), _) => Some(local),
-            (Some(WhenUnavailableArg::Allow), None) => Some(WhenUnavailable::Allow),
-            (Some(WhenUnavailableArg::Deny), None) => Some(WhenUnavailable::Deny),
-        };
         let refusals = Refusals::read(&self.refusal_field, self.refusal_body.as_deref())?;
         let format = match (self.access_log_format, &self.log_key) {
             (LogFormatArg::Combined, None) => LogFormat::Combined,
@@ -565,10 +564,16 @@ impl ProxyArgs {
             origin: Origin { field: self.forwarded_field, trusted: proxies.clone() },
             limits,
             refusals,
-            shared: self.redis.map(|url| SharedSettings {
-                url,
-                deadline: self.redis_deadline,
-                when_unavailable,
+            shared: self.redis.map(|addresses| StoreSettings {
+                addresses,
+                sentinels: self.redis_sentinel,
+                deadline: Some(self.redis_deadline),
+                when_unavailable: self.redis_when_unavailable.map(|policy| match policy {
+                    WhenUnavailableArg::Local => UnavailablePolicy::Local,
+                    WhenUnavailableArg::Allow => UnavailablePolicy::Allow,
+                    WhenUnavailableArg::Deny => UnavailablePolicy::Deny,
+                }),
+                share: self.redis_share,
                 lease: self.redis_lease,
                 max_unsynced: self.redis_max_unsynced,
             }),

@@ -3,11 +3,11 @@
 
 use tollgate_http::settings::SavedLimits;
 use tollgate_http::{DecisionEvent, RefusalReason};
+use tollgate_redis::program::Store;
 
 use super::limits::{self, Limits};
 use super::log_line::RareLine;
 use super::settings::ProxySettings;
-use super::shared::Store;
 use crate::failure::Failure;
 use crate::proxy::telemetry::entry::Noted;
 

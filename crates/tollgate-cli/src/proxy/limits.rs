@@ -3,9 +3,9 @@
 use tollgate_http::program::{self, LocalLimiter, classes, key_text};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart, SavedLimits};
 use tollgate_http::{Backend, BuildWarning, RateLimitBuilder, RateLimitLayer};
+use tollgate_redis::program::{SharedLimit, Store};
 
 use super::refusals::Refusals;
-use super::shared::{SharedLimit, Store};
 use crate::failure::Failure;
 use crate::printable::printable;
 
@@ -20,8 +20,7 @@ impl AnyLimiter {
     fn backend(self, limit: &LimitPart) -> Backend {
         match self {
             Self::Local(limiter) => limiter.into(),
-            Self::Shared(SharedLimit::Rate(limiter)) => program::with_uncounted(limiter, limit),
-            Self::Shared(SharedLimit::InFlight(shared)) => program::with_uncounted(shared, limit),
+            Self::Shared(shared) => shared.backend(limit),
         }
     }
 
@@ -138,7 +137,9 @@ pub fn build(
     let builder = settings.builder_with(|part| {
         let kept = running.and_then(|running| running.kept(settings, part));
         let shared = match store {
-            Some(store) => store.limiter(part, settings.algorithm, settings.max_keys)?,
+            Some(store) => {
+                store.limiter(part, settings.algorithm, settings.max_keys).map_err(Failure::refused)?
+            }
             None => None,
         };
         let limiter = match (shared, kept) {

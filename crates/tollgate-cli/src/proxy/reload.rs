@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tollgate_http::settings::SavedLimits;
+use tollgate_redis::program::Store;
 
 use super::enforced;
 use super::limits::Limits;
 use super::settings::ProxySettings;
-use super::shared::Store;
 use crate::failure::Failure;
 use crate::proxy::telemetry::access_log::AccessLog;
 use crate::proxy::telemetry::metrics::Metrics;

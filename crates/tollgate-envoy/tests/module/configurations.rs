@@ -22,7 +22,8 @@ fn a_bad_configuration_is_refused_with_its_reason() {
             "max-keys = 9\nlimits = [\"a=1/h by ip\"]",
             "filter_config, line 2: unknown setting `limits`: expected one of limit, algorithm, max-keys, when-full, \
              shadow, status, except, path-template, ipv6-prefix, charge-if, file, trust-headers, route-metadata, \
-             dynamic-metadata, state, trust, trust-hops, forwarded-field",
+             dynamic-metadata, state, redis, redis-sentinel, redis-deadline, redis-when-unavailable, redis-share, \
+             redis-lease, redis-max-unsynced, trust, trust-hops, forwarded-field",
         ),
         ("limit = [\"a=1/h by ip\", \"a=2/h by ip\"]", "\"a\""),
         ("limit = [\"a=1/h by ip\"]\nshadow = [\"b\"]", "`b`"),
@@ -74,8 +75,73 @@ fn a_bad_configuration_is_refused_with_its_reason() {
         ("limit = [\"a=1/h by ip\"]\nroute-metadata = { x-t = \"tenant\" }", "expected NAMESPACE/KEY"),
         ("limit = [\"a=1/h class p 2/h by ip class by header x-plan\"]", "trust-headers = [\"x-plan\"]"),
         (
-            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"",
-            "`redis`: limits in a store have to be waited for",
+            "limit = [\"a=1/h by ip\"]\nredis-lease = 5",
+            "`redis-lease` has no effect without `redis`: expected",
+        ),
+        (
+            "{\"limit\": [\"a=1/h by ip\"], \"redis-sentinel\": \"redis://h\"}",
+            "`redis-sentinel` has no effect without `redis`: expected the address of the store as well",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"10.0.0.5\"",
+            "redis: invalid client settings: an address has no scheme; write `redis://` before it",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nwhen-full = \"share\"",
+            "`when-full` has no effect beside `redis`",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-deadline = \"soon\"",
+            "filter_config, line 3: invalid redis-deadline `soon`: expected a time, such as 50ms or 1s",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-deadline = \"61s\"",
+            "invalid redis-deadline 61s: expected 1ms to 60s",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-when-unavailable = \"open\"",
+            "invalid redis-when-unavailable `open`: expected local, allow or deny",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-share = 1.5",
+            "invalid redis-share 1.5: expected a number above 0 and up to 1",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-share = 0.5\nredis-when-unavailable = \"deny\"",
+            "redis-share 0.5 needs redis-when-unavailable local, the default; leave one of them out",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-share = 0.5\nredis-max-unsynced = 1",
+            "redis-share 0.5 has no effect beside redis-max-unsynced 1",
+        ),
+        (
+            "limit = [\"a=9/h by ip\"]\nredis = \"redis://h\"\nredis-lease = 2\nredis-max-unsynced = 1",
+            "limit `a`: redis-lease and redis-max-unsynced exclude each other",
+        ),
+        (
+            "limit = [\"a=9/s by ip\"]\nredis = \"redis://h\"\nredis-lease = 5",
+            "limit `a`: invalid lease of 5 tokens: expected 1 to 4 under this quota",
+        ),
+        (
+            "limit = [\"a=9/s by ip\"]\nredis = \"redis://h\"\nredis-max-unsynced = 5",
+            "for redis-max-unsynced: expected fixed-window or sliding-window",
+        ),
+        (
+            "limit = [\"a=9/s class paid 8 at once by ip class by header x-p\"]\ntrust-headers = [\"x-p\"]\n\
+             redis = \"redis://h\"",
+            "this combination of classes can't be shared through redis: expected a rate",
+        ),
+        (
+            "limit = [\"a=9/s by ip\"]\nredis = \"redis://a,redis://b\"\nredis-sentinel = \"redis://h\"",
+            "redis has 2 addresses beside redis-sentinel: expected one, whose host is the name of the master",
+        ),
+        (
+            "limit = [\"a=9/s by ip\"]\nredis = \"redis://mymaster:6379\"\nredis-sentinel = \"redis://h\"",
+            "redis: expected the name of the master in the place of a host, and no port",
+        ),
+        (
+            "limit = [\"a=9/s by ip\"]\nredis = \"redis://mymaster\"\nredis-sentinel = \"10.0.0.5\"",
+            "redis-sentinel: invalid client settings: an address has no scheme",
         ),
         ("file = \"/nowhere/limits.toml\"", "cannot read the file `/nowhere/limits.toml`"),
         ("file = \"/nowhere\"\nmax-keys = 1", "`file` beside other settings"),
@@ -272,7 +338,7 @@ fn the_page_shows_settings_that_are_taken() {
         // A validation writes no file.
         Module::validate(&format!("page-{number}"), block).unwrap();
     }
-    assert_eq!(blocks("toml").count(), 3);
+    assert_eq!(blocks("toml").count(), 4);
 }
 
 #[test]

@@ -7,3 +7,4 @@ mod load;
 mod process;
 mod restarts;
 mod served;
+mod shared;

@@ -7,12 +7,14 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::{ptr, slice};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{ptr, slice, thread};
 
 use tollgate_envoy::abi::{
-    self, Attribute, EnvoyBuffer, EnvoyConfig, EnvoyStream, HeaderType, LogLevel, MetadataSource,
-    MetricsResult, ModuleBuffer, ModuleHeader,
+    self, Attribute, EnvoyBuffer, EnvoyConfig, EnvoyScheduler, EnvoyStream, EventId, HeaderType, LogLevel,
+    MetadataSource, MetricsResult, ModuleBuffer, ModuleHeader,
 };
 use tollgate_envoy::hooks::*;
 
@@ -108,6 +110,44 @@ struct State {
     /// The dynamic metadata: namespace, key and value.
     metadata: Vec<[String; 3]>,
     answer: Option<Answer>,
+    /// Whether the host holds the request back.
+    is_suspended: bool,
+    events: Arc<Events>,
+}
+
+/// The events that were posted to a stream's worker.
+#[derive(Default)]
+struct Events {
+    posted: Mutex<Posted>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Posted {
+    waiting: u32,
+    /// Whether the stream's filter was destroyed. Its worker may have ended.
+    is_destroyed: bool,
+}
+
+/// The number of schedulers that the module has not deleted.
+static SCHEDULERS: AtomicI64 = AtomicI64::new(0);
+
+/// How long it takes to post an event, in microseconds.
+static POSTING: AtomicU64 = AtomicU64::new(0);
+
+/// Runs a test in which it takes a while to post an event.
+pub(crate) fn with_slow_events(test: impl FnOnce()) {
+    // ORDERING: relaxed, because nothing depends on the delay.
+    POSTING.store(200, Relaxed);
+    test();
+    // ORDERING: relaxed, as above.
+    POSTING.store(0, Relaxed);
+}
+
+/// Returns the number of schedulers that the module has not deleted.
+pub(crate) fn schedulers() -> i64 {
+    // ORDERING: relaxed, because only the number matters.
+    SCHEDULERS.load(Relaxed)
 }
 
 /// A stream in progress.
@@ -166,6 +206,8 @@ impl Module {
             tenant: asked.tenant,
             metadata: Vec::new(),
             answer: None,
+            is_suspended: false,
+            events: Arc::default(),
         }));
         // SAFETY: the configuration lives as long as the module, and the stream lives until it is
         // freed.
@@ -174,6 +216,8 @@ impl Module {
             (*state).module = module;
             let status = envoy_dynamic_module_on_http_filter_request_headers(state.cast(), module, true);
             assert_eq!(status == abi::STOP, (*state).answer.is_some(), "it stops where it has answered");
+            assert!([abi::CONTINUE, abi::STOP, abi::SUSPEND].contains(&status), "{status}");
+            (*state).is_suspended = status == abi::SUSPEND;
         }
         Stream { state, _module: self }
     }
@@ -181,12 +225,13 @@ impl Module {
     /// Serves a complete request.
     pub(crate) fn serve(&self, asked: &Asked) -> Answer {
         let mut stream = self.begin(asked);
+        stream.wait();
         let answer = stream.respond(asked.upstream, &[]);
         stream.complete();
         answer
     }
 
-    /// Returns the counter whose name ends with `name`.
+    /// Returns the counter or gauge with this name.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let counters = locked(&self.envoy.counters);
         let found = counters.iter().find(|(it, _)| it == name);
@@ -208,12 +253,68 @@ impl Stream<'_> {
         unsafe { (*self.state).answer.clone() }
     }
 
+    /// Returns whether the host holds the request back.
+    pub(crate) fn is_suspended(&self) -> bool {
+        // SAFETY: the stream lives until this value is dropped.
+        unsafe { (*self.state).is_suspended }
+    }
+
+    /// Handles the stream's events until the request passes or is answered.
+    pub(crate) fn wait(&mut self) {
+        while self.is_suspended() {
+            self.next_event();
+            self.deliver();
+        }
+    }
+
+    /// Waits until an event is posted, and removes it.
+    #[track_caller]
+    pub(crate) fn next_event(&self) {
+        // SAFETY: as above.
+        let events = unsafe { Arc::clone(&(*self.state).events) };
+        let posted = locked(&events.posted);
+        let is_idle = |posted: &mut Posted| posted.waiting == 0;
+        let waited = events.changed.wait_timeout_while(posted, Duration::from_secs(20), is_idle);
+        let (mut posted, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(!result.timed_out(), "no event resumes the request");
+        posted.waiting -= 1;
+    }
+
+    /// Returns the number of events that the host has not handled.
+    pub(crate) fn events(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe {
+            let events = &(*self.state).events;
+            locked(&events.posted).waiting
+        }
+    }
+
+    /// Calls the hook for an event.
+    pub(crate) fn deliver(&mut self) {
+        // SAFETY: as above.
+        unsafe {
+            envoy_dynamic_module_on_http_filter_scheduled(self.state.cast(), (*self.state).module, 0);
+        }
+    }
+
+    /// Answers a request that the host holds back, as Envoy does after a timeout.
+    pub(crate) fn answer_in_place(&mut self, status: u16) {
+        // SAFETY: as above.
+        unsafe {
+            assert!((*self.state).is_suspended);
+            (*self.state).response = vec![(":status".to_owned(), status.to_string().into())];
+            let module = (*self.state).module;
+            envoy_dynamic_module_on_http_filter_response_headers(self.state.cast(), module, false);
+        }
+    }
+
     /// Lets the upstream answer a request that passed the filter. Returns the response that the
     /// client receives.
     pub(crate) fn respond(&mut self, status: u16, headers: &[(&str, &str)]) -> Answer {
         if let Some(refusal) = self.refusal() {
             return refusal;
         }
+        assert!(!self.is_suspended(), "the host holds the request back");
         // SAFETY: as above.
         unsafe {
             let module = (*self.state).module;
@@ -266,6 +367,8 @@ impl Drop for Stream<'_> {
         // SAFETY: the stream is not used after this.
         unsafe {
             envoy_dynamic_module_on_http_filter_destroy((*self.state).module);
+            let events = &(*self.state).events;
+            locked(&events.posted).is_destroyed = true;
             drop(Box::from_raw(self.state));
         }
     }
@@ -393,7 +496,58 @@ mod callbacks {
             assert_eq!(after, headers.as_slice(), "a refusal gets no fields a second time");
             let status = u16::try_from(status).unwrap();
             (*state).answer = Some(Answer { status, headers, body: bytes(body).to_vec() });
+            (*state).is_suspended = false;
         }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_filter_continue_decoding(
+        stream: *mut EnvoyStream,
+    ) {
+        // SAFETY: see the module.
+        unsafe {
+            let state = stream.cast::<State>();
+            assert!((*state).is_suspended, "it continues what it has suspended");
+            (*state).is_suspended = false;
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_filter_scheduler_new(
+        stream: *mut EnvoyStream,
+    ) -> *mut EnvoyScheduler {
+        SCHEDULERS.fetch_add(1, Relaxed);
+        // SAFETY: see the module.
+        let events = unsafe { Arc::clone(&(*stream.cast::<State>()).events) };
+        Box::into_raw(Box::new(events)).cast()
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_filter_scheduler_commit(
+        scheduler: *mut EnvoyScheduler,
+        event: EventId,
+    ) {
+        assert_eq!(event, 0);
+        // SAFETY: see the module.
+        let events = unsafe { &*scheduler.cast::<Arc<Events>>() };
+        // ORDERING: relaxed, because nothing depends on the delay.
+        let delay = Duration::from_micros(POSTING.load(Relaxed));
+        // The module must not destroy the filter in the meantime.
+        thread::sleep(delay);
+        let mut posted = locked(&events.posted);
+        // A panic here ends the process.
+        assert!(!posted.is_destroyed, "an event was posted to a worker that may have ended");
+        posted.waiting += 1;
+        events.changed.notify_all();
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_filter_scheduler_delete(
+        scheduler: *mut EnvoyScheduler,
+    ) {
+        SCHEDULERS.fetch_sub(1, Relaxed);
+        // SAFETY: see the module.
+        drop(unsafe { Box::from_raw(scheduler.cast::<Arc<Events>>()) });
     }
 
     #[unsafe(no_mangle)]
@@ -469,6 +623,38 @@ mod callbacks {
             let mut counters = locked(&(*config.cast::<Config>()).counters);
             *id = counters.len();
             counters.push((text(name), 0));
+        }
+        abi::SUCCESS
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_filter_config_define_gauge(
+        config: *mut EnvoyConfig,
+        name: ModuleBuffer<'_>,
+        labels_of: *const ModuleBuffer<'_>,
+        labels: usize,
+        id: *mut usize,
+    ) -> MetricsResult {
+        // SAFETY: see the module. The host keeps counters and gauges in one list.
+        unsafe {
+            envoy_dynamic_module_callback_http_filter_config_define_counter(
+                config, name, labels_of, labels, id,
+            )
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_filter_set_gauge(
+        stream: *mut EnvoyStream,
+        id: usize,
+        _labels: *const ModuleBuffer<'_>,
+        _length: usize,
+        value: u64,
+    ) -> MetricsResult {
+        // SAFETY: see the module.
+        unsafe {
+            let config = (*stream.cast::<State>()).config;
+            locked(&(*config).counters)[id].1 = value;
         }
         abi::SUCCESS
     }

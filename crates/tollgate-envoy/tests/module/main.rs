@@ -5,6 +5,7 @@ mod configurations;
 mod envoy;
 mod host;
 mod reload;
+mod shared;
 mod spellings;
 mod state;
 mod streams;

@@ -30,7 +30,7 @@ pub(crate) struct PendingRefund {
 }
 
 /// A future of the refunds to shared limiters.
-pub(crate) type Refunds = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type Refunds = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The result of settling the charges of one request.
 #[derive(Default)]

@@ -11,11 +11,15 @@
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
 use crate::check::limit_set::{LimitSet, Verdict};
+#[cfg(feature = "unstable-program")]
+use crate::check::wait::Checking;
 use crate::check::wait::checking;
 use crate::error::LayerError;
 use crate::head::RequestHead;
 use crate::limit::saved;
 use crate::response::body::Body;
+#[cfg(feature = "unstable-program")]
+use http::request::Parts;
 use http::{Request, Response};
 use std::fmt;
 use std::io::{self, Write};
@@ -121,6 +125,11 @@ impl RateLimitLayer {
     /// Checks a request without a handler, unless a limit makes the request wait.
     pub(crate) fn check_at_once<A>(&self, request: &Request<A>) -> Option<Verdict> {
         self.set.check_at_once(RequestHead::with_sources(request, &self.set.sources))
+    }
+
+    /// Returns the check of a request that a limit makes wait.
+    pub(crate) fn check_later(&self, request: Parts) -> Checking {
+        checking(Arc::clone(&self.set), request)
     }
 
     /// Returns the limits and the other settings.

@@ -8,8 +8,9 @@ use tollgate::Quota;
 use tollgate_cli::failure::Failure;
 use tollgate_cli::proxy::limits::build;
 use tollgate_cli::proxy::parse_named_limit;
-use tollgate_cli::proxy::shared::{SharedSettings, Store};
+use tollgate_cli::proxy::shared::NAMES;
 use tollgate_http::settings::{LayerSettings, LimitText, SavedLimits};
+use tollgate_redis::program::{Store, StoreSettings};
 
 pub fn body(data: &[u8]) {
     any_text(&String::from_utf8_lossy(data));
@@ -71,14 +72,16 @@ fn enforced(limit: LimitText) {
     let settings = LayerSettings { limits: vec![limit], max_keys: 16, ..LayerSettings::default() };
     // The limit is built both as a local limit and as a shared limit. The shared limit's client
     // does not connect until it is used.
-    let shared = SharedSettings {
-        url: "redis://127.0.0.1".to_owned(),
-        deadline: Duration::from_millis(50),
+    let shared = StoreSettings {
+        addresses: "redis://127.0.0.1".to_owned(),
+        sentinels: None,
+        deadline: None,
         when_unavailable: None,
+        share: None,
         lease: None,
         max_unsynced: None,
     };
-    let store = Store::new(shared).unwrap_or_else(|failure| panic!("{}", message(failure)));
+    let store = Store::new(shared, NAMES, []).unwrap_or_else(|message| panic!("{message}"));
     for store in [None, Some(&store)] {
         match build(&settings, store, None, SavedLimits::default(), |builder, _| builder) {
             Ok(built) => assert!(built.layer.is_some() && !built.parts.is_empty()),

@@ -22,11 +22,11 @@ use tollgate::Decision;
 use tollgate_http::program::{self, KeyText, PartText, canonical_path, classes, key_text};
 use tollgate_http::settings::{LayerSettings, LimitPart};
 use tollgate_http::{Key, KeyBy, Metrics, PeerAddr, RequestHead};
+use tollgate_redis::program::SharedLimit;
 
 use crate::printable::{listed, printable};
 use crate::proxy::limits::{AnyLimiter, Limits, is_shadow, of_class};
 use crate::proxy::problem_details::problem_details;
-use crate::proxy::shared::SharedLimit;
 
 /// A response of the server for operators.
 pub(super) type AdminResponse = Response<Full<Bytes>>;

@@ -171,11 +171,16 @@ impl Envoy {
     /// Starts Envoy with listeners in front of the upstream at this port, and waits until Envoy
     /// serves requests.
     pub(super) fn start(program: &Path, upstream: u16, fronts: &[Front]) -> Self {
-        Self::start_with(&["--disable-hot-restart"], program, upstream, fronts)
+        Self::start_with(|envoy| envoy.arg("--disable-hot-restart"), program, upstream, fronts)
     }
 
-    /// Starts Envoy with these additional arguments; see [`start`](Self::start).
-    pub(super) fn start_with(args: &[&str], program: &Path, upstream: u16, fronts: &[Front]) -> Self {
+    /// Starts Envoy with additional arguments or variables; see [`start`](Self::start).
+    pub(super) fn start_with(
+        prepare: impl FnOnce(&mut Command) -> &mut Command,
+        program: &Path,
+        upstream: u16,
+        fronts: &[Front],
+    ) -> Self {
         let admin = free_port();
         let folder = tempfile::tempdir().unwrap();
         let listeners = folder.path().join("listeners.json");
@@ -190,7 +195,8 @@ impl Envoy {
         let log = folder.path().join("log");
         let mut envoy = command(program);
         envoy.arg("-c").arg(&config);
-        envoy.args(args).args(["--concurrency", "2", "--log-level", "warning"]);
+        prepare(&mut envoy);
+        envoy.args(["--concurrency", "2", "--log-level", "warning"]);
         envoy.args(["--component-log-level", "dynamic_modules:info,config:info"]);
         // The test does not use `--log-path`, because Envoy writes to that file only every ten
         // seconds.
@@ -243,6 +249,11 @@ impl Envoy {
     /// Returns a counter of the module.
     pub(super) fn counter(&self, name: &str) -> u64 {
         self.stat(&format!("dynamicmodulescustom.tollgate.{name}"))
+    }
+
+    /// Returns a counter of the module, if it exists and is not 0.
+    pub(super) fn counted(&self, name: &str) -> Option<u64> {
+        Some(self.counter(name)).filter(|&count| count > 0)
     }
 
     /// Returns the lines that Envoy has logged.

@@ -96,10 +96,12 @@ fn a_hot_restart_continues_the_written_counts_and_takes_the_file_over() {
         let base = free_port().to_string();
         let args =
             ["--base-id", &base, "--drain-time-s", "1", "--parent-shutdown-time-s", "3", "--restart-epoch"];
-        let mut old = Envoy::start_with(&[&args[..], &["0"]].concat(), &newest(), upstream, fronts);
+        let start =
+            |epoch: &str| Envoy::start_with(|envoy| envoy.args(args).arg(epoch), &newest(), upstream, fronts);
+        let mut old = start("0");
         assert_eq!(statuses(&front).await, [200, 200]);
         block_in_place(|| written(&path));
-        let new = Envoy::start_with(&[&args[..], &["1"]].concat(), &newest(), upstream, fronts);
+        let new = start("1");
         assert_eq!(statuses(&front).await, [429, 429]);
         block_in_place(|| {
             let (status, log) = old.ended();

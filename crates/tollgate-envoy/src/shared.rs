@@ -1,0 +1,241 @@
+//! The store of a configuration, and the limits that count in the store.
+//!
+//! Filters whose settings name the same servers share one connection. A task of the connection logs
+//! when the store is lost and found. Another task reads the figures of each limit every few
+//! seconds, and the next request that the limit's filter decides writes them to Envoy's stats,
+//! because Envoy accepts figures only from the hooks of a stream.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible |
+//! |---|---|---|---|
+//! | figures | `is_due` is set in `SharedPart::read` | `is_due` is cleared in `SharedFigures::publish` | the figures in `latest` |
+//!
+//! A figure that is published late is not lost: `published` never decreases, and the next
+//! publication adds what has grown since.
+
+#![allow(unsafe_code)]
+
+use crate::abi::{self, EnvoyConfig, EnvoyStream, INFO, WARN};
+use crate::runtime::StoreRuntime;
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::time::sleep;
+use tollgate_http::program::figure_parts;
+use tollgate_http::settings::LimitPart;
+use tollgate_redis::program::{SettingNames, SharedLimit, Store, StoreLine, StoreSettings};
+
+/// How often figures are read. Envoy flushes its stats in the same interval by default.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The names of the settings in a configuration.
+pub(crate) const NAMES: SettingNames = SettingNames { prefix: "", limit: |name| format!("limit `{name}`") };
+
+/// A task that ends with this value.
+struct Background(AbortHandle);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The store of a configuration.
+pub(crate) struct SharedStore {
+    store: Store,
+    /// The task that watches the connection, for all configurations with the same servers. `None`
+    /// if Envoy only validates its configuration.
+    watch: Option<Arc<Background>>,
+    runtime: Option<Arc<StoreRuntime>>,
+}
+
+impl SharedStore {
+    /// Creates a store. If one of `others` is at the same servers, uses its connection. If
+    /// `is_serving` is false, starts nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a setting is refused, or if there is no thread for the store.
+    pub(crate) fn new(settings: StoreSettings, others: &[&Self], is_serving: bool) -> Result<Self, String> {
+        let other = others.iter().find(|it| it.store.settings().is_at_same_servers(&settings));
+        let store = Store::new(settings, NAMES, other.map(|other| &other.store))?;
+        if !is_serving {
+            return Ok(Self { store, watch: None, runtime: None });
+        }
+        let runtime = StoreRuntime::get()?;
+        let watch = other.and_then(|other| other.watch.clone());
+        let watch = watch.unwrap_or_else(|| Arc::new(watch_connection(&store, &runtime)));
+        Ok(Self { store, watch: Some(watch), runtime: Some(runtime) })
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn runtime(&self) -> Option<&Arc<StoreRuntime>> {
+        self.runtime.as_ref()
+    }
+
+    /// Adds what a limit needs to its limiter.
+    pub(crate) fn part(&self, limit: SharedLimit) -> Arc<SharedPart> {
+        let figures = limit.figures().into_iter().map(|figure| {
+            let (name, grows, _) = figure_parts(&figure);
+            PublishedFigure { name, grows, latest: AtomicU64::new(0), published: AtomicU64::new(0) }
+        });
+        let figures = figures.collect();
+        Arc::new_cyclic(|part: &Weak<SharedPart>| {
+            let part = Weak::clone(part);
+            let read = async move {
+                loop {
+                    sleep(INTERVAL).await;
+                    let Some(part) = part.upgrade() else { return };
+                    // A limit with leases visits all its keys, which must not delay an answer.
+                    let _ = spawn_blocking(move || part.read()).await;
+                }
+            };
+            let reading = self.runtime.as_ref().map(|runtime| Background(runtime.spawn(read)));
+            SharedPart { limit, figures, is_due: AtomicBool::new(false), _reading: reading }
+        })
+    }
+}
+
+impl Drop for SharedStore {
+    fn drop(&mut self) {
+        // The watch ends before the runtime, which waits for its tasks.
+        self.watch = None;
+    }
+}
+
+fn watch_connection(store: &Store, runtime: &Arc<StoreRuntime>) -> Background {
+    let (client, log) = (store.client().clone(), runtime.log());
+    let report = move |line: StoreLine| {
+        let level = if line.is_warning { WARN } else { INFO };
+        log.log(level, format_args!("redis: {}", line.text));
+    };
+    Background(runtime.spawn(async move {
+        let is_up = Store::connect(&client, NAMES, &report).await;
+        Store::watch(client, NAMES, is_up, report).await;
+    }))
+}
+
+/// A part of a limit that counts in a store, and its figures. The configurations that continue the
+/// limiter share this value.
+pub(crate) struct SharedPart {
+    pub(crate) limit: SharedLimit,
+    figures: Vec<PublishedFigure>,
+    /// Whether a hook should publish the figures.
+    is_due: AtomicBool,
+    _reading: Option<Background>,
+}
+
+struct PublishedFigure {
+    name: &'static str,
+    grows: bool,
+    latest: AtomicU64,
+    /// The part of a growing figure that Envoy's counter contains.
+    published: AtomicU64,
+}
+
+impl SharedPart {
+    /// Reads the figures.
+    fn read(&self) {
+        for (published, figure) in self.figures.iter().zip(self.limit.figures()) {
+            let (_, _, value) = figure_parts(&figure);
+            // ORDERING: relaxed, because the store below publishes the figures.
+            published.latest.store(value, Relaxed);
+        }
+        // ORDERING: release, the edge of the figures.
+        self.is_due.store(true, Release);
+    }
+
+    /// Reads the figures at once, for tests.
+    pub(crate) fn read_now(&self) {
+        self.read();
+    }
+}
+
+/// The figures of a configuration's shared limits in Envoy's stats.
+pub(crate) struct SharedFigures(Vec<FigureRow>);
+
+/// The figures of one part, with their numbers in Envoy. A number is `None` if Envoy has refused
+/// the figure.
+struct FigureRow(Arc<SharedPart>, Vec<Option<usize>>);
+
+impl SharedFigures {
+    /// Defines the figures. `config` is either null or a configuration that is currently being
+    /// created.
+    pub(crate) fn new<'p>(
+        config: *mut EnvoyConfig,
+        filter: &str,
+        parts: impl Iterator<Item = (&'p LimitPart, &'p Arc<SharedPart>)>,
+    ) -> Self {
+        let row = |(limit, part): (&LimitPart, &Arc<SharedPart>)| {
+            let ids = part.figures.iter().map(|figure| {
+                let name = figure.name.trim_start_matches("tollgate_").replace('_', "-");
+                define(config, &format!("tollgate.{filter}.{}.{name}", limit.name), figure.grows)
+            });
+            FigureRow(Arc::clone(part), ids.collect())
+        };
+        Self(parts.map(row).collect())
+    }
+
+    /// Writes the figures that were read since the last call to Envoy's stats, in a hook of a
+    /// stream of this configuration.
+    pub(crate) fn publish(&self, stream: *mut EnvoyStream) {
+        for FigureRow(part, ids) in &self.0 {
+            // ORDERING: relaxed, because the swap below acquires the figures. The load keeps
+            // requests from writing.
+            if !part.is_due.load(Relaxed) {
+                continue;
+            }
+            // ORDERING: acquire, the edge of the figures.
+            if !part.is_due.swap(false, Acquire) {
+                continue;
+            }
+            for (figure, id) in part.figures.iter().zip(ids) {
+                let Some(id) = *id else { continue };
+                // ORDERING: relaxed, because the swap has acquired the figures.
+                let latest = figure.latest.load(Relaxed);
+                if !figure.grows {
+                    set(stream, id, latest);
+                    continue;
+                }
+                // ORDERING: relaxed, because each publisher adds the part by which it has raised
+                // this number.
+                let before = figure.published.fetch_max(latest, Relaxed);
+                if latest > before {
+                    add(stream, id, latest - before);
+                }
+            }
+        }
+    }
+}
+
+fn define(config: *mut EnvoyConfig, name: &str, grows: bool) -> Option<usize> {
+    let mut id = 0;
+    let define = match grows {
+        true => abi::envoy_dynamic_module_callback_http_filter_config_define_counter,
+        false => abi::envoy_dynamic_module_callback_http_filter_config_define_gauge,
+    };
+    // SAFETY: the configuration is being created, and the name and the number outlive the call.
+    let result = unsafe { define(config, name.into(), ptr::null(), 0, &raw mut id) };
+    (result == abi::SUCCESS).then_some(id)
+}
+
+fn add(stream: *mut EnvoyStream, id: usize, by: u64) {
+    // SAFETY: the stream belongs to the running hook, and its configuration contains the counter.
+    unsafe {
+        abi::envoy_dynamic_module_callback_http_filter_increment_counter(stream, id, ptr::null(), 0, by);
+    }
+}
+
+fn set(stream: *mut EnvoyStream, id: usize, value: u64) {
+    // SAFETY: the stream belongs to the running hook, and its configuration contains the gauge.
+    unsafe {
+        abi::envoy_dynamic_module_callback_http_filter_set_gauge(stream, id, ptr::null(), 0, value);
+    }
+}
