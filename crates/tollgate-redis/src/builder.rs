@@ -429,14 +429,14 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         };
         let counters = Arc::new(Counters::default());
         let default = self.class_of(None, self.quota, &counters)?;
-        let mut classes = vec![(self.default_class.clone(), default)];
+        let mut classes = vec![(self.default_class.clone(), Arc::new(default))];
         for (name, quota) in &self.classes {
             if classes.iter().any(|(known, _)| known == name) {
                 return Err(Refused::TwoQuotas { class: name.clone() });
             }
             let refused = |error: Refused| Refused::Class { class: name.clone(), error: error.into() };
             let class = self.class_of(Some(name), *quota, &counters).map_err(refused)?;
-            classes.push((name.clone(), class));
+            classes.push((name.clone(), Arc::new(class)));
         }
         if let Some((name, _)) = classes.iter().find(|(name, _)| name.is_empty() || name.len() > MAX_NAME) {
             return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME });

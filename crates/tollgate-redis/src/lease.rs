@@ -158,11 +158,6 @@ impl Leases {
         Self { state: Arc::new(state) }
     }
 
-    /// Spends leased tokens. If there are not enough, asks the store for the cost and a lease.
-    pub(crate) async fn check(&self, request: Request<'_>) -> Decision {
-        self.check_by(self.state.core.deadline(), request).await
-    }
-
     /// Checks the requests of each key in the given order. Different keys are checked at the same
     /// time. All checks complete by the deadline of a single check.
     pub(crate) async fn check_many(&self, requests: &[Request<'_>]) -> Vec<Decision> {
@@ -183,35 +178,47 @@ impl Leases {
         decisions.into_iter().map(|(_, decision)| decision).collect()
     }
 
-    async fn check_by(&self, deadline: Instant, request: Request<'_>) -> Decision {
+    /// Decides with leased tokens, or repeats a denial, if that is possible without a request to the
+    /// store. `text` returns the key's name in the store, for a request for the next lease.
+    pub(crate) fn check_here(
+        &self,
+        name: &Name,
+        cost: u64,
+        text: impl FnOnce() -> String,
+    ) -> Option<Decision> {
+        if !self.state.may_decide(cost) {
+            return None;
+        }
+        let decide = |_: &Name, cell: &Arc<Cell>| self.state.decide_here(cell, name, cost, text);
+        self.state.cells.peek_with(name, decide).flatten()
+    }
+
+    /// Spends leased tokens. If there are not enough, asks the store for the cost and a lease.
+    pub(crate) async fn check_by(&self, deadline: Instant, request: Request<'_>) -> Decision {
         let state = &self.state;
         let core = &state.core;
-        if request.cost == 0 || request.cost > core.rule.capacity() {
-            // A request for 0 tokens reads the state, which only the store knows. A request that
-            // can never pass must not receive a remembered denial, because such a denial reports
-            // when to retry.
-            return core.check_by(deadline, request).await;
+        if !state.may_decide(request.cost) {
+            return core.check_by(deadline, request, None).await;
         }
-        let Some(cell) = state.cell(&request.name) else { return core.check_by(deadline, request).await };
+        let Some(cell) = state.cell(&request.name) else {
+            return core.check_by(deadline, request, None).await;
+        };
         // If other requests keep spending the leased tokens first, this request asks the store
         // directly while there is still time.
         let patience = deadline - core.deadline / 2;
         loop {
             let answered = cell.answered.notified();
-            let now = state.now();
-            if let Some(left) = cell.pool.spend(request.cost, now) {
-                core.counters.count(Event::ByLease);
-                core.fallback.keep_warm(&request.name, request.cost);
-                state.ask_early(&cell, &request, left, now);
-                return cell.decision(Outcome::Allowed, &request, core.rule.capacity(), 0, now);
-            }
-            if let Some(wait) = cell.denied_for(request.cost, now) {
-                core.counters.count(Event::ByLease);
-                return cell.decision(Outcome::Denied, &request, core.rule.capacity(), wait, now);
+            let text = || request.text.to_owned();
+            if let Some(decision) = state.decide_here(&cell, &request.name, request.cost, text) {
+                return decision;
             }
             if cell.pool.ask() {
-                let asking = state.ask(&cell, &request, request.cost, deadline);
-                return core.decide(request, asking.await.unwrap_or(Err(Failure::Unknown)));
+                let answer = match state.ask(&cell, text(), request.cost, deadline) {
+                    // An error means that the runtime is ending.
+                    Some(asking) => asking.await.unwrap_or(Err(Failure::Unknown)),
+                    None => Err(Failure::Unavailable),
+                };
+                return core.decide(request, answer);
             }
             if timeout_at(patience, answered).await.is_err() {
                 let op = Op::Check { cost: request.cost, lease: 0 };
@@ -294,6 +301,37 @@ impl LeaseState {
         u64::try_from(nanos).unwrap_or(u64::MAX) + 1
     }
 
+    /// Returns false if only the store can decide. A request for 0 tokens reads the state, which only
+    /// the store knows. A request that can never pass must not receive a remembered denial, because
+    /// such a denial reports when to retry.
+    fn may_decide(&self, cost: u64) -> bool {
+        cost > 0 && cost <= self.core.rule.capacity()
+    }
+
+    /// Decides with the tokens and the denials of a cell. Returns `None` if the store must be asked.
+    fn decide_here(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        name: &Name,
+        cost: u64,
+        text: impl FnOnce() -> String,
+    ) -> Option<Decision> {
+        let (core, now) = (&self.core, self.now());
+        if let Some(left) = cell.pool.spend(cost, now) {
+            core.counters.count(Event::ByLease);
+            core.fallback.keep_warm(name, cost);
+            self.ask_early(cell, text, left, now);
+            return Some(cell.decision(Outcome::Allowed, cost, core.rule.capacity(), 0, now));
+        }
+        // The tokens of two leases may pay the cost together, once they are given back.
+        if cell.pool.held(now) >= cost {
+            return None;
+        }
+        let wait = cell.denied_for(cost, now)?;
+        core.counters.count(Event::ByLease);
+        Some(cell.decision(Outcome::Denied, cost, core.rule.capacity(), wait, now))
+    }
+
     /// Returns the key's cell, or `None` if there are too many cells.
     fn cell(self: &Arc<Self>, name: &Name) -> Option<Arc<Cell>> {
         if let Some(cell) = self.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
@@ -322,7 +360,7 @@ impl LeaseState {
             return;
         }
         let sweep = Sweep(Arc::clone(self));
-        tokio::task::spawn_blocking(move || {
+        self.core.client.runtime().spawn_blocking(move || {
             let state = &sweep.0;
             let now = state.now();
             let mut left = 0;
@@ -345,15 +383,17 @@ impl LeaseState {
     /// Asks the store for `cost` tokens and a lease. The caller must own the right to ask. A
     /// separate task sends the request, so that cancelling the caller's request does not lose the
     /// lease. The task returns the right to ask when it ends.
+    ///
+    /// Returns `None` if there is no runtime for the task.
     fn ask(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
-        request: &Request<'_>,
+        text: String,
         cost: u64,
         deadline: Instant,
-    ) -> JoinHandle<Result<Answer, Failure>> {
-        let (state, permit, text) = (Arc::clone(self), AskPermit(Arc::clone(cell)), request.text.to_owned());
-        tokio::spawn(async move {
+    ) -> Option<JoinHandle<Result<Answer, Failure>>> {
+        let (state, permit) = (Arc::clone(self), AskPermit(Arc::clone(cell)));
+        self.core.client.runtime().spawn(async move {
             let cell = &permit.0;
             // The leases cannot pay this cost, but together with the tokens in the store they may.
             let back = if cost > 0 { cell.take_back(state.now()) } else { Vec::new() };
@@ -405,7 +445,7 @@ impl LeaseState {
     }
 
     /// Requests the next lease while the current lease still has tokens.
-    fn ask_early(self: &Arc<Self>, cell: &Arc<Cell>, request: &Request<'_>, left: u64, now: u64) {
+    fn ask_early(self: &Arc<Self>, cell: &Arc<Cell>, text: impl FnOnce() -> String, left: u64, now: u64) {
         // ORDERING: relaxed, because the size only decides how early the next lease is requested.
         let size = cell.size.load(Relaxed);
         if left * 2 > size || size < 2 || !cell.pool.has_room(now) {
@@ -414,7 +454,7 @@ impl LeaseState {
         if cell.denied_for(0, now).is_some() || !cell.pool.ask() {
             return;
         }
-        drop(self.ask(cell, request, 0, self.core.deadline()));
+        drop(self.ask(cell, text(), 0, self.core.deadline()));
     }
 }
 
@@ -515,7 +555,7 @@ impl Cell {
     }
 
     /// Returns a decision made on this machine. `wait` is in ticks.
-    fn decision(&self, outcome: Outcome, request: &Request<'_>, limit: u64, wait: u64, now: u64) -> Decision {
+    fn decision(&self, outcome: Outcome, cost: u64, limit: u64, wait: u64, now: u64) -> Decision {
         let duration = |ticks: u64| Duration::from_nanos(ticks.saturating_mul(TICK));
         // ORDERING: relaxed, as in `record`.
         let (remaining, reset_at) = (self.remaining.load(Relaxed), self.reset_at.load(Relaxed));
@@ -525,12 +565,12 @@ impl Cell {
         let is_paused = outcome == Outcome::Denied && self.is_paused.load(Relaxed);
         Decision::from(DecisionParts {
             outcome,
-            cost: request.cost,
+            cost,
             capacity: limit,
             remaining: if outcome == Outcome::Allowed {
                 remaining
             } else {
-                remaining.min(request.cost.saturating_sub(1))
+                remaining.min(cost.saturating_sub(1))
             },
             wait: Some(duration(wait)),
             reset_after: reset,

@@ -145,29 +145,47 @@ impl Naming {
         &self.prefix
     }
 
+    /// Returns both names of a key: its short form, and its name in the store.
     pub(crate) fn name<K: StoreKey + ?Sized>(&self, key: &K) -> (Name, String) {
-        let mut bytes = Vec::with_capacity(64);
-        key.write(&mut bytes);
-        let digest = Sha256::digest(&bytes);
-        let mut name = [0; 16];
-        name.copy_from_slice(&digest[..16]);
+        let name = Name::of(key);
+        (name, self.text(&name, key))
+    }
+
+    /// Returns a key's name in the store. `name` is the short form of the same key.
+    pub(crate) fn text<K: StoreKey + ?Sized>(&self, name: &Name, key: &K) -> String {
         let mut text = String::with_capacity(self.prefix.len() + 32);
         text.push_str(&self.prefix);
         if self.readable {
+            let bytes = bytes_of(key);
             // A digest never contains `=`, so the two forms of a name can't collide.
             text.push('=');
             let start = text.len();
             escape(&bytes, &mut text);
             if text.len() - start <= READABLE {
-                return (Name(name), text);
+                return text;
             }
             text.truncate(start - 1);
         }
-        for byte in name {
+        for byte in name.0 {
             hexadecimal(byte, &mut text);
         }
-        (Name(name), text)
+        text
     }
+}
+
+impl Name {
+    pub(crate) fn of<K: StoreKey + ?Sized>(key: &K) -> Self {
+        let digest = Sha256::digest(bytes_of(key));
+        let mut name = [0; 16];
+        name.copy_from_slice(&digest[..16]);
+        Self(name)
+    }
+}
+
+fn bytes_of<K: StoreKey + ?Sized>(key: &K) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64);
+    key.write(&mut bytes);
+    bytes
 }
 
 /// Appends `bytes` to `text`. Letters, digits and a few signs are kept. All other bytes become %xx,

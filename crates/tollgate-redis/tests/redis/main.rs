@@ -28,6 +28,8 @@ mod reservations;
 mod selftest;
 mod shared;
 mod store;
+#[cfg(target_os = "linux")]
+mod threads;
 mod topologies;
 mod unknown;
 mod unsynced;
