@@ -65,10 +65,10 @@ impl Class {
         &self,
         name: &Name,
         cost: u64,
-        decided: Option<Decision>,
+        decided: Option<&Decision>,
         event: Event,
     ) -> Decision {
-        let decision = decided.unwrap_or_else(|| {
+        let decision = decided.copied().unwrap_or_else(|| {
             self.core.counters.count(event);
             self.core.fall_back(name, cost)
         });

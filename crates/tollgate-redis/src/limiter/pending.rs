@@ -47,7 +47,8 @@ pub struct PendingCheck {
     class: Arc<Class>,
     name: Name,
     cost: u64,
-    decided: Option<Decision>,
+    /// The decision, if only its penalty is missing.
+    decided: Option<Box<Decision>>,
     deadline: Instant,
     answer: Receiver<Decision>,
     /// Whether a task was started.
@@ -83,6 +84,7 @@ impl PendingCheck {
         if !has_task {
             network.note_missing_runtime();
         }
+        let decided = decided.map(Box::new);
         Self { class: Arc::clone(class), name, cost, decided, deadline, answer, has_task }
     }
 
@@ -105,7 +107,7 @@ impl PendingCheck {
     fn decide_alone(&self) -> Decision {
         // A task whose runtime has ended may have sent the request.
         let event = if self.has_task { Event::Unanswered } else { Event::Unsent };
-        self.class.decide_alone(&self.name, self.cost, self.decided, event)
+        self.class.decide_alone(&self.name, self.cost, self.decided.as_deref(), event)
     }
 }
 
