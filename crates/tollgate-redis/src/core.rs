@@ -37,7 +37,7 @@ pub(crate) struct Request<'n> {
 impl Request<'_> {
     /// Returns the operation of a check without a lease.
     fn check(&self) -> Op {
-        Op::Check { cost: self.cost, lease: 0 }
+        Op::Check { cost: self.cost, lease: 0, hold: 0 }
     }
 }
 
