@@ -23,6 +23,7 @@ mod load;
 #[cfg(all(feature = "http", feature = "wait"))]
 mod outbound;
 mod pauses;
+mod rarely;
 mod refusals;
 mod reservations;
 mod selftest;
