@@ -9,6 +9,7 @@
 //! reads the old algorithm's state.
 
 use sha2::{Digest, Sha256};
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A key of a shared limit. Its bytes identify the key on all machines.
@@ -156,11 +157,10 @@ impl Naming {
         let mut text = String::with_capacity(self.prefix.len() + 32);
         text.push_str(&self.prefix);
         if self.readable {
-            let bytes = bytes_of(key);
             // A digest never contains `=`, so the two forms of a name can't collide.
             text.push('=');
             let start = text.len();
-            escape(&bytes, &mut text);
+            with_bytes(key, |bytes| escape(bytes, &mut text));
             if text.len() - start <= READABLE {
                 return text;
             }
@@ -175,17 +175,31 @@ impl Naming {
 
 impl Name {
     pub(crate) fn of<K: StoreKey + ?Sized>(key: &K) -> Self {
-        let digest = Sha256::digest(bytes_of(key));
+        let digest = with_bytes(key, |bytes| Sha256::digest(bytes));
         let mut name = [0; 16];
         name.copy_from_slice(&digest[..16]);
         Self(name)
     }
 }
 
-fn bytes_of<K: StoreKey + ?Sized>(key: &K) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(64);
+/// The maximum number of bytes that a thread keeps for the next key.
+const KEPT: usize = 1_024;
+
+thread_local! {
+    /// Keys write their bytes here, so that a check that is decided on this machine allocates nothing.
+    static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+fn with_bytes<K: StoreKey + ?Sized, T>(key: &K, with: impl FnOnce(&[u8]) -> T) -> T {
+    // While the thread ends, and inside another key's `write`, the bytes are allocated.
+    let mut bytes = BYTES.try_with(Cell::take).unwrap_or_default();
     key.write(&mut bytes);
-    bytes
+    let result = with(&bytes);
+    if bytes.capacity() <= KEPT {
+        bytes.clear();
+        let _ = BYTES.try_with(|kept| kept.set(bytes));
+    }
+    result
 }
 
 /// Appends `bytes` to `text`. Letters, digits and a few signs are kept. All other bytes become %xx,
