@@ -32,7 +32,7 @@
 //! 1,000 and leases of 100. The key of rank 100 uses just its limit, so all machines together have
 //! 75,000 requests a second. At least 820 calls a second are necessary, one for 91 requests. The test
 //! `the_store_is_asked_for_few_of_the_requests` has this load; in 100 s (`make calls`), the server
-//! counted one call for 60 requests. Windows of a second cannot come near it: each machine must ask
+//! counted one call for 59 requests. Windows of a second cannot come near it: each machine must ask
 //! about each key in each window, once for at most 19 requests.
 //!
 //! # Costs and limitations

@@ -75,6 +75,9 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// A check takes no longer than its deadline plus the time that the runtime needs to notice the
 /// deadline. A check acquires no lock before it reaches the connection, which all checks share. If
 /// a check's future is dropped, the answer is lost, but the store may have counted the request.
+///
+/// Threads without a runtime use [`try_check`](Self::try_check), which never waits, and
+/// [`check_blocking`](Self::check_blocking).
 pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<SharedLimiterState>,
     /// The index of the class in `limit`.

@@ -684,6 +684,43 @@ fn a_machine_whose_clock_is_in_an_earlier_window_gets_no_leases() {
 }
 
 #[test]
+fn after_the_last_token_of_a_bucket_the_store_is_not_asked() {
+    on_server(async |server| {
+        let limiter = builder(&server.url(), Quota::new(100, AGES), Algorithm::TokenBucket, 20);
+        let limiter = limiter.build().unwrap();
+        assert_eq!(load::spend(&limiter, "key", 100).await, 100);
+        let by_store = limiter.stats().by_store;
+        let denied = limiter.check("key").await;
+        assert_eq!((denied.is_allowed(), denied.source()), (false, DecisionSource::Lease));
+        assert_eq!(limiter.stats().by_store, by_store);
+        let (wait, of_token) = (denied.retry_after().unwrap(), AGES / 100);
+        assert!(wait > of_token - Duration::from_secs(60) && wait <= of_token, "{denied:?}");
+    });
+}
+
+#[test]
+fn a_slow_key_keeps_its_lease_for_longer() {
+    on_server(async |server| {
+        // Half of the capacity refills in 5 s, and a lease in 1 s.
+        let quota = Quota::per_second(100).burst(1_000);
+        let limiter = builder(&server.url(), quota, Algorithm::TokenBucket, 100).build().unwrap();
+        // Twenty requests a second lease more than ten tokens.
+        for _ in 0..40 {
+            assert!(limiter.check("key").await.is_allowed());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(limiter.stats().leased > 0);
+        let by_store = limiter.stats().by_store;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        assert_eq!(limiter.check("key").await.source(), DecisionSource::Lease, "{:?}", limiter.stats());
+        assert_eq!(limiter.stats().by_store, by_store);
+        // The bucket is charged ahead of time for at most half of its capacity.
+        let remaining = limiter.peek("key").await.remaining();
+        assert!(remaining >= 300, "{remaining}");
+    });
+}
+
+#[test]
 fn a_queue_gives_no_leases() {
     let client = Client::open("redis://127.0.0.1:1").unwrap();
     let builder = SharedLimiter::<str>::builder(&client, "x", Quota::per_second(1000));
