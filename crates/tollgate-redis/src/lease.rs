@@ -395,21 +395,18 @@ impl LeaseState {
             let sent = state.start.elapsed();
             let op = Op::Check { cost, lease, hold: hold * (TICK / 1_000) };
             let answer = state.return_and_ask(cell, back, deadline, &text, op).await;
-            match &answer {
-                Ok(answer) => {
-                    if answer.lease > 0 {
-                        let until = ticks(sent + answer.hold);
-                        // `now` includes the tick in progress, so it reaches the end of the lease
-                        // before the actual time does.
-                        cell.fill(answer.lease, until, answer.charge, || state.now());
-                    } else if cost == 0 {
-                        cell.deny(0, state.now() + DRY);
-                    }
-                    state.record(cell, answer, cost);
+            if let Ok(answer) = &answer {
+                if answer.lease > 0 {
+                    let until = ticks(sent + answer.hold);
+                    // `now` includes the tick in progress, so it reaches the end of the lease before
+                    // the actual time does.
+                    cell.fill(answer.lease, until, answer.charge, || state.now());
+                } else if cost == 0 {
+                    cell.deny(0, state.now() + DRY);
                 }
-                Err(_) => {}
+                state.record(cell, answer, cost);
             }
-            cell.note_answer(answer.is_err());
+            cell.note_answer(ticks(state.start.elapsed() - sent), answer.is_err());
             answer
         })
     }

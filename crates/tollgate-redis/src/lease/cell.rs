@@ -18,8 +18,9 @@ use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
 const DENIED: u64 = 1_000;
 /// A key without tokens is idle if it has not asked the store for this many ticks.
 pub(super) const IDLE: u64 = 1_000;
-/// The next lease is requested when the tokens that are left last for at most this many ticks. The
-/// answer usually arrives before they are spent.
+/// The next lease is requested when the tokens that are left last for at most this many ticks, or for
+/// twice the time that the store took for its last answer. The answer then usually arrives before
+/// they are spent.
 const EARLY: u64 = 25;
 
 /// The state of a key on this machine.
@@ -42,6 +43,8 @@ pub(super) struct Cell {
     leased: AtomicU64,
     /// The next lease is requested when at most this many tokens are left.
     early: AtomicU64,
+    /// How long the store took for the last answer, in ticks.
+    took: AtomicU64,
     /// The number that identifies the charge of each place's lease in the store. Only the owner of
     /// the right to ask uses these numbers.
     charges: [AtomicU64; 2],
@@ -95,13 +98,15 @@ impl Cell {
         left <= early && size >= 2 && self.pool.has_room(now) && !self.has_nothing_to_lease(now)
     }
 
-    /// Records that an answer has arrived. `is_lost` is true if a lease may be lost; the next one
+    /// Records how many ticks a request took. `is_lost` is true if a lease may be lost; the next one
     /// then starts small.
-    pub(super) fn note_answer(&self, is_lost: bool) {
+    pub(super) fn note_answer(&self, took: u64, is_lost: bool) {
         if is_lost {
             // ORDERING: relaxed, as in `next_lease`.
             self.size.store(0, Relaxed);
         }
+        // ORDERING: relaxed, as in `next_lease`.
+        self.took.store(took, Relaxed);
         // ORDERING: relaxed, as in `next_lease`.
         self.leased.store(self.pool.unspent(), Relaxed);
     }
@@ -166,7 +171,9 @@ impl Cell {
         // ORDERING: relaxed, as above.
         self.size.store(wanted.tokens, Relaxed);
         // ORDERING: relaxed, as above.
-        self.early.store(demand.within(EARLY).min(wanted.tokens / 2), Relaxed);
+        let lead = EARLY.max(2 * self.took.load(Relaxed));
+        // ORDERING: relaxed, as above.
+        self.early.store(demand.within(lead).min(wanted.tokens / 2), Relaxed);
         // The cap is needed for requests that cost more than the leases hold. Such a request
         // reaches this code even if the leases are nearly full.
         let room = (most * 2).saturating_sub(self.pool.held(now));

@@ -699,6 +699,41 @@ fn after_the_last_token_of_a_bucket_the_store_is_not_asked() {
 }
 
 #[test]
+fn a_lease_of_a_slow_key_is_charged_until_its_end() {
+    on_server(async |server| {
+        // A lease refills in half a second, and half of the capacity in two seconds.
+        let quota = Quota::per_second(100).burst(400);
+        let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
+        let (slow, other) = (build(), build());
+        let mut by_store = 0;
+        // Ten requests a second lease twenty tokens for two seconds.
+        while slow.stats().leased < 15 || slow.stats().by_store == by_store {
+            by_store = slow.stats().by_store;
+            assert!(slow.check("key").await.is_allowed());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // Shortly before the lease ends, the bucket has refilled all other charges.
+        tokio::time::sleep(Duration::from_millis(1_600)).await;
+        let leased = slow.stats().leased;
+        assert!(leased >= 15, "{leased}");
+        let begin = now();
+        let (mut admitted, mut cost) = (0, 400);
+        while cost > 0 {
+            match other.check_n("key", cost).await.is_allowed() {
+                true => admitted += cost,
+                false => cost = cost * 9 / 10,
+            }
+        }
+        while slow.stats().leased > 0 && slow.check("key").await.source() == DecisionSource::Lease {
+            admitted += 1;
+        }
+        let time = now() - begin;
+        assert!(admitted <= 401 + time / 10_000_000, "{admitted} in {time} ns");
+        assert!(admitted > 300, "{admitted}");
+    });
+}
+
+#[test]
 fn a_slow_key_keeps_its_lease_for_longer() {
     on_server(async |server| {
         // Half of the capacity refills in 5 s, and a lease in 1 s.
