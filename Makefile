@@ -74,6 +74,8 @@ BENCHES ?= algorithms check clock reserve save scale turnover replay http wait
 PROXY_BENCH ?=
 # Options of `make bench-redis`: for example "--rounds 3 --seconds 1 --tasks 8".
 REDIS_BENCH ?=
+# The duration of the load of `make calls`.
+CALLS_SECONDS ?= 100
 # Options of `make bench-outbound`: for example "--seconds 30 --warm-up 10".
 OUTBOUND_BENCH ?=
 # The baseline of `make peers` and `make instructions`: the path of an older checkout, or a revision
@@ -108,7 +110,7 @@ NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 .PHONY: msrv package release-check install-c c-tools bench-c proxies pingora envoy browser
 .PHONY: instructions stress soak restarts sanitize miri fuzz loom models-of-weaken loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
-.PHONY: bench-outbound peers clean
+.PHONY: bench-outbound calls peers clean
 
 # Prints the lines that begin with `#:`.
 help:
@@ -397,6 +399,12 @@ bench-replay:
 bench-redis: run = $(CARGO) bench --locked -p tollgate-redis --bench redis -- $(REDIS_BENCH)
 bench-redis: redis-server
 	@if command -v redis-server > /dev/null; then $(run); fi
+
+#: make calls      counts the calls to Redis of four processes with leases, which check 1,000 keys by
+#:                 Zipf's law for 100 s (two minutes; installs redis-server; CALLS_SECONDS=n)
+calls: export TOLLGATE_CALLS_SECONDS := $(CALLS_SECONDS)
+calls: redis-server
+	$(CARGO) test --locked -p tollgate-redis --all-features --test redis -- --nocapture rarely::
 
 # The benchmark starts client processes, a server on a free port and redis-server, and stops them.
 #: make bench-outbound

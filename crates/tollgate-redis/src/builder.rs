@@ -323,9 +323,12 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// All machines together never admit more than the limit. `tokens` may range from 1 to half of
     /// the capacity. The [crate's page](crate) describes the costs of a lease.
     ///
-    /// A lease charges a bucket ahead of time for the tokens that refill while the lease lasts: at
-    /// most `tokens`, or the tokens that refill in 50 ms if these are more. No request can spend
-    /// these tokens before the lease's time has ended, even if the lease is given back earlier.
+    /// A lease charges a bucket ahead of time for the tokens that refill while the lease lasts. If a
+    /// machine spends the leased tokens quickly, these are at most `tokens`, or the tokens that
+    /// refill in 50 ms if these are more. A slow key keeps its lease for longer, up to 10 s, and is
+    /// charged for at most half of the capacity. No request can spend these tokens before the
+    /// lease's time has ended, even if the lease is given back earlier. The larger the capacity, the
+    /// more rarely the store is asked.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -429,14 +432,14 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         };
         let counters = Arc::new(Counters::default());
         let default = self.class_of(None, self.quota, &counters)?;
-        let mut classes = vec![(self.default_class.clone(), default)];
+        let mut classes = vec![(self.default_class.clone(), Arc::new(default))];
         for (name, quota) in &self.classes {
             if classes.iter().any(|(known, _)| known == name) {
                 return Err(Refused::TwoQuotas { class: name.clone() });
             }
             let refused = |error: Refused| Refused::Class { class: name.clone(), error: error.into() };
             let class = self.class_of(Some(name), *quota, &counters).map_err(refused)?;
-            classes.push((name.clone(), class));
+            classes.push((name.clone(), Arc::new(class)));
         }
         if let Some((name, _)) = classes.iter().find(|(name, _)| name.is_empty() || name.len() > MAX_NAME) {
             return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME });

@@ -34,14 +34,17 @@ use crate::connection::servers::{Addresses, Connection, Servers, Settings};
 use crate::connection::tls::Tls;
 use crate::error::{Refused, SharedError};
 use crate::health::{Problem, StoreProblem};
+use crate::runtime::{Runtime, RuntimeSetting};
 use crate::scripts::script::{self, Call, Failure, Reply};
 use crate::stats::ClientStats;
 use futures_util::future::join_all;
 use redis::{Cmd, RedisResult, ServerErrorKind, Value};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 /// The maximum number of times that a request is redirected between cluster nodes.
@@ -80,6 +83,7 @@ pub struct Client {
 pub struct ClientBuilder {
     addresses: Addresses,
     settings: Settings,
+    runtime: RuntimeSetting,
 }
 
 /// A request that may be redirected from node to node.
@@ -172,6 +176,10 @@ impl Client {
     /// If some, but not all, primaries of a cluster can be reached, this method returns `Ok`, and
     /// `problems` names the others.
     pub async fn connect(&self) -> Result<(), StoreProblem> {
+        self.runtime().within(self.connect_now()).await
+    }
+
+    async fn connect_now(&self) -> Result<(), StoreProblem> {
         let network = &self.network;
         network.connect().await.map_err(StoreProblem)?;
         let mut unreachable = Ok(());
@@ -208,7 +216,8 @@ impl Client {
     /// # });
     /// ```
     pub async fn health(&self) -> Vec<StoreProblem> {
-        self.network.try_limits().await.into_iter().map(StoreProblem).collect()
+        let problems = self.runtime().within(self.network.try_limits()).await;
+        problems.into_iter().map(StoreProblem).collect()
     }
 
     /// Returns the known problems and the state of the connections and their breakers. This method
@@ -223,6 +232,10 @@ impl Client {
     /// ```
     pub fn stats(&self) -> ClientStats {
         self.network.stats()
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.network.runtime
     }
 
     /// Runs a script. The call completes by the deadline.
@@ -401,12 +414,60 @@ fn was_unknown(answer: &Value) -> bool {
 impl ClientBuilder {
     fn new(addresses: Addresses) -> Self {
         let connection_timeout = Duration::from_millis(100);
-        Self { addresses, settings: Settings { connection_timeout, tls: Tls::default() } }
+        let settings = Settings { connection_timeout, tls: Tls::default() };
+        Self { addresses, settings, runtime: RuntimeSetting::default() }
     }
 
     /// Sets the maximum duration of an attempt to connect: 1 ms to 60 s, and 100 ms by default.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connection_timeout = timeout;
+        self
+    }
+
+    /// Runs the client's tasks in this tokio runtime, which must have its timer and I/O enabled. By
+    /// default, they run in the runtime of the caller that starts them.
+    ///
+    /// Choose a runtime if threads without a runtime use the client, or if callers use it in
+    /// runtimes that may end earlier. The `async` methods are still polled in the runtime of their
+    /// caller. If the given runtime ends, the store is no longer asked, and
+    /// [`WhenUnavailable`](crate::WhenUnavailable) decides.
+    ///
+    /// ```
+    /// # use tollgate_redis::Client;
+    /// let runtime = tokio::runtime::Runtime::new()?;
+    /// let client = Client::builder("redis://10.0.0.5").runtime(runtime.handle().clone()).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = RuntimeSetting::Given(runtime);
+        self
+    }
+
+    /// Runs the client's tasks on a thread that the client starts, for programs without a runtime.
+    ///
+    /// [`build`](Self::build) starts the thread, which is called `tollgate-redis`. The thread ends
+    /// soon after the last clone of the client and its limits, permits and reservations was dropped.
+    /// A drop waits for nothing, and is allowed in any thread. At the exit of the process, requests
+    /// that are under way are lost.
+    ///
+    /// All methods of such a client and of its limits work in any thread: the `async` methods can be
+    /// polled by any executor, and need no tokio. [`SharedLimiter::try_check`] and
+    /// [`SharedLimiter::check_blocking`] need no executor either.
+    ///
+    /// [`SharedLimiter::try_check`]: crate::SharedLimiter::try_check
+    /// [`SharedLimiter::check_blocking`]: crate::SharedLimiter::check_blocking
+    ///
+    /// ```no_run
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// let client = Client::builder("redis://10.0.0.5").runtime_thread().build()?;
+    /// let limiter: SharedLimiter<str> =
+    ///     SharedLimiter::builder(&client, "api", Quota::per_second(100)).build()?;
+    /// assert!(limiter.check_blocking("alice").is_allowed());
+    /// # Ok::<(), tollgate_redis::SharedError>(())
+    /// ```
+    pub fn runtime_thread(mut self) -> Self {
+        self.runtime = RuntimeSetting::Thread;
         self
     }
 
@@ -434,15 +495,18 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// Returns a [`SharedError`] if an address, a certificate or the timeout is invalid, or if an
-    /// address requests TLS and the feature `tls` is off.
+    /// Returns a [`SharedError`] if an address, a certificate or the timeout is invalid, if an
+    /// address requests TLS and the feature `tls` is off, or if the system refuses the client's
+    /// [thread](Self::runtime_thread).
     pub fn build(self) -> Result<Client, SharedError> {
         let (timeout, least, most) = (self.settings.connection_timeout, SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         if timeout < least || timeout > most {
             return Err(SharedError(Refused::ConnectionTimeout { timeout, least, most }));
         }
         let servers = Servers::new(self.addresses, &self.settings).map_err(SharedError)?;
-        Ok(Client { network: Arc::new(Network::new(servers, self.settings)) })
+        let refused = |error: io::Error| SharedError(Refused::Thread { problem: error.to_string() });
+        let runtime = self.runtime.start().map_err(refused)?;
+        Ok(Client { network: Arc::new(Network::new(servers, self.settings, runtime)) })
     }
 }
 

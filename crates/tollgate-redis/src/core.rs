@@ -37,7 +37,7 @@ pub(crate) struct Request<'n> {
 impl Request<'_> {
     /// Returns the operation of a check without a lease.
     fn check(&self) -> Op {
-        Op::Check { cost: self.cost, lease: 0 }
+        Op::Check { cost: self.cost, lease: 0, hold: 0 }
     }
 }
 
@@ -111,15 +111,14 @@ impl Core {
         self.counters.count(Event::of(failure));
     }
 
-    /// Checks with the store. If the store does not answer, the fallback decides.
-    pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
-        let answer = self.ask(request.text, request.check(), now).await;
-        self.decide(request, answer)
-    }
-
-    /// Checks with the store within a given deadline, for callers that have already waited.
-    pub(crate) async fn check_by(&self, deadline: Instant, request: Request<'_>) -> Decision {
-        let answer = self.ask_by(deadline, request.text, request.check(), None).await;
+    /// Checks with the store. If the store does not answer by the deadline, the fallback decides.
+    pub(crate) async fn check_by(
+        &self,
+        deadline: Instant,
+        request: Request<'_>,
+        now: Option<Tick>,
+    ) -> Decision {
+        let answer = self.ask_by(deadline, request.text, request.check(), now).await;
         self.decide(request, answer)
     }
 
@@ -129,7 +128,7 @@ impl Core {
                 self.fallback.keep_warm(&request.name, answer.decision.charged());
                 answer.decision
             }
-            Err(_) => self.fall_back(request),
+            Err(_) => self.fall_back(&request.name, request.cost),
         }
     }
 
@@ -156,9 +155,9 @@ impl Core {
         }
     }
 
-    pub(crate) fn fall_back(&self, request: Request<'_>) -> Decision {
+    pub(crate) fn fall_back(&self, name: &Name, cost: u64) -> Decision {
         self.counters.count(Event::ByFallback);
-        self.fallback.check(&request.name, request.cost, self.rule.capacity())
+        self.fallback.check(name, cost, self.rule.capacity())
     }
 }
 

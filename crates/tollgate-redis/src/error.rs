@@ -55,6 +55,7 @@ impl Refused {
             #[cfg(not(feature = "tls"))]
             Self::NoTls => "url",
             Self::Client { .. } => "url",
+            Self::Thread { .. } => "runtime_thread",
         }
     }
 }
@@ -167,6 +168,12 @@ pub(crate) enum Refused {
     /// The addresses or other settings of the client are invalid.
     #[error("invalid client settings: {problem}")]
     Client { problem: String },
+    /// The system refuses the client's thread.
+    #[error(
+        "the system refuses the thread of runtime_thread: {problem}; raise the limit on threads or open files, \
+         or choose `runtime` with a runtime that the program already has"
+    )]
+    Thread { problem: String },
 }
 
 fn too_fine(quota: &Quota, most: u64) -> String {

@@ -144,7 +144,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// refusal also drops `after`.
     pub(crate) async fn acquire_before(&self, key: &K, after: After) -> Result<SharedPermit, Denied> {
         let (name, text) = self.limit.naming.name(key);
-        match self.limit.permits.hold(text, after.clone()).await {
+        let runtime = self.client().runtime();
+        match runtime.within(self.limit.permits.hold(text, after.clone())).await {
             Ok(answer) => Ok(answer?.with(self.limit.fallback.keep_warm(name))),
             Err(_) => {
                 self.limit.permits.counters.count(Event::ByFallback);
@@ -164,7 +165,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// ```
     pub async fn in_flight(&self, key: &K) -> u64 {
         let (name, text) = self.limit.naming.name(key);
-        match (self.limit.permits.ask(&text, "count", "").await, &self.limit.fallback) {
+        let asked = self.client().runtime().within(self.limit.permits.ask(&text, "count", ""));
+        match (asked.await, &self.limit.fallback) {
             (Ok(reply), _) => reply.out,
             (Err(_), LocalLimit::Share(local)) => local.in_flight(&name),
             (Err(_), LocalLimit::Allow | LocalLimit::Deny) => 0,

@@ -165,8 +165,48 @@
 //!
 //! # Runtime
 //!
-//! All operations run inside a tokio runtime that has its timer and I/O enabled. Before the first
-//! check, the client connects to nothing and starts no task.
+//! By default, the methods of a client and its limits run inside a tokio runtime that has its timer
+//! and I/O enabled, and their tasks run in the runtime of the caller. Before the first check, the
+//! client connects to nothing and starts no task.
+//!
+//! A client may also have a runtime of its own: a thread that it starts
+//! ([`ClientBuilder::runtime_thread`]), or a runtime that the program already has
+//! ([`ClientBuilder::runtime`]). All its tasks and connections are then in this runtime, whichever
+//! runtime or thread calls. With a thread, the `async` methods work under any executor.
+//!
+//! # Threads without a runtime
+//!
+//! The worker of a proxy, a packet loop and a synchronous program check without `await`:
+//!
+//! - [`SharedLimiter::try_check`] decides at once if this machine can: it has leased tokens,
+//!   remembers a denial, or may leave the request unsynchronized. Otherwise, the client's runtime
+//!   asks the store, and the caller gets a [`PendingCheck`]. This is a future for any executor;
+//!   [`PendingCheck::wait`] blocks a thread instead.
+//! - [`SharedLimiter::check_blocking`] does both. It returns by the limit's deadline.
+//!
+//! With a lease, asking is rare: the comments in `lease.rs` count the calls of a load.
+//!
+//! ```no_run
+//! use tollgate::Quota;
+//! use tollgate_redis::{Client, SharedLimiter};
+//!
+//! let client = Client::builder("redis://10.0.0.5:6379").runtime_thread().build()?;
+//! let limiter: SharedLimiter<str> =
+//!     SharedLimiter::builder(&client, "packets", Quota::per_second(100).burst(1_000))
+//!         .lease(100)
+//!         .build()?;
+//!
+//! std::thread::scope(|scope| {
+//!     for _ in 0..4 {
+//!         scope.spawn(|| {
+//!             if !limiter.check_blocking("10.0.0.9").is_allowed() {
+//!                 // Refuse.
+//!             }
+//!         });
+//!     }
+//! });
+//! # Ok::<(), tollgate_redis::SharedError>(())
+//! ```
 
 #[cfg(any(feature = "http", feature = "wait"))]
 mod adapters;
@@ -185,6 +225,7 @@ mod name;
 #[doc(hidden)]
 pub mod program;
 mod reservation;
+mod runtime;
 mod scripts;
 mod stats;
 mod unsynced;
@@ -197,7 +238,7 @@ pub use error::SharedError;
 pub use fallback::WhenUnavailable;
 pub use health::StoreProblem;
 pub use in_flight::{SharedInFlight, SharedPermit};
-pub use limiter::SharedLimiter;
+pub use limiter::{PendingCheck, SharedLimiter};
 pub use name::StoreKey;
 pub use reservation::{SharedReservation, SharedReservationSet};
 pub use stats::{ClientStats, SharedStats};

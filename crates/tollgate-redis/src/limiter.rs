@@ -1,6 +1,7 @@
 //! [`SharedLimiter`]: a limiter whose state is shared by machines.
 
 pub(crate) mod class;
+mod pending;
 
 use crate::client::Client;
 use crate::core::Request;
@@ -9,6 +10,7 @@ use crate::name::{Name, Naming, StoreKey};
 use crate::stats::SharedStats;
 use class::Class;
 use futures_util::future::join_all;
+pub use pending::PendingCheck;
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
@@ -73,6 +75,9 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// A check takes no longer than its deadline plus the time that the runtime needs to notice the
 /// deadline. A check acquires no lock before it reaches the connection, which all checks share. If
 /// a check's future is dropped, the answer is lost, but the store may have counted the request.
+///
+/// Threads without a runtime use [`try_check`](Self::try_check), which never waits, and
+/// [`check_blocking`](Self::check_blocking).
 pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<SharedLimiterState>,
     /// The index of the class in `limit`.
@@ -87,7 +92,7 @@ pub struct SharedLimiter<K: ?Sized> {
 /// The state that all handles of a limit share.
 struct SharedLimiterState {
     /// The classes with their names. The first one is the default class.
-    classes: Vec<(String, Class)>,
+    classes: Vec<(String, Arc<Class>)>,
     algorithm: Algorithm,
 }
 
@@ -101,7 +106,7 @@ struct BoundKey {
 
 impl<K: ?Sized> SharedLimiter<K> {
     /// `classes` are the classes with their names, the default class first.
-    pub(crate) fn new(classes: Vec<(String, Class)>, algorithm: Algorithm) -> Self {
+    pub(crate) fn new(classes: Vec<(String, Arc<Class>)>, algorithm: Algorithm) -> Self {
         let limit = Arc::new(SharedLimiterState { classes, algorithm });
         Self { limit, class: 0, now: None, key: None, keys: PhantomData }
     }
@@ -116,12 +121,17 @@ impl<K: ?Sized> SharedLimiter<K> {
         classes.iter().filter(move |_| is_whole).map(|(name, _)| name.as_str())
     }
 
-    pub(crate) fn own_class(&self) -> &Class {
+    pub(crate) fn own_class(&self) -> &Arc<Class> {
         &self.limit.classes[self.class].1
     }
 
-    fn classes(&self) -> impl Iterator<Item = &Class> {
+    fn classes(&self) -> impl Iterator<Item = &Arc<Class>> {
         self.limit.classes.iter().map(|(_, class)| class)
+    }
+
+    /// Lets any executor poll `future`, if the client has a thread.
+    async fn within<T>(&self, future: impl Future<Output = T>) -> T {
+        self.own_class().core.client.runtime().within(future).await
     }
 
     fn with<Q: ?Sized>(&self, key: Option<Arc<BoundKey>>) -> SharedLimiter<Q> {
@@ -244,7 +254,99 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn check_n(&self, key: &K, cost: u64) -> Decision {
         let (name, text) = self.names(key);
-        self.own_class().check(Request { name, text: &text, cost }, self.now).await
+        let class = self.own_class();
+        let request = Request { name, text: &text, cost };
+        self.within(class.check(request, self.now, class.core.deadline())).await
+    }
+
+    /// Checks one request of `key`, without waiting. Returns a [`PendingCheck`] if the store must be
+    /// asked, which a task in the client's [runtime](crate::ClientBuilder::runtime_thread) then
+    /// does. See [`try_check_n`](Self::try_check_n).
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # fn ask(limiter: SharedLimiter<str>) {
+    /// let decision = match limiter.try_check("alice") {
+    ///     Ok(decision) => decision,
+    ///     Err(pending) => pending.wait(), // or continue when it is ready, as a future
+    /// };
+    /// # }
+    /// ```
+    pub fn try_check(&self, key: &K) -> Result<Decision, PendingCheck> {
+        self.try_check_n(key, 1)
+    }
+
+    /// Checks a request for `cost` tokens, without waiting. The answer is the same as that of
+    /// [`check_n`](Self::check_n), which takes this step first.
+    ///
+    /// Returns `Ok` if this machine can decide: it has [leased](crate::SharedBuilder::lease) tokens
+    /// for the request or remembers a denial, or the request fits into
+    /// [`max_unsynced`](crate::SharedBuilder::max_unsynced) or exceeds the limit. This step uses no
+    /// runtime, timer or lock. It may start a task that requests the next lease or reports counts.
+    ///
+    /// Returns [`PendingCheck`] otherwise, and always without these two modes. The same applies to a
+    /// denial with a [penalty](crate::SharedBuilder::penalty), which the store has to confirm.
+    ///
+    /// The tasks run in the runtime of the client, or else in the runtime of the caller. If there is
+    /// neither, the store cannot be asked: [`WhenUnavailable`](crate::WhenUnavailable) decides, and
+    /// [`ClientStats::problems`](crate::ClientStats::problems) names the remedy.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`PendingCheck`] if the store must be asked. This is not a denial.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # fn ask(limiter: SharedLimiter<str>) {
+    /// if let Ok(decision) = limiter.try_check_n("alice", 5) {
+    ///     println!("decided here: {decision:?}");
+    /// }
+    /// # }
+    /// ```
+    pub fn try_check_n(&self, key: &K, cost: u64) -> Result<Decision, PendingCheck> {
+        let class = self.own_class();
+        let bound = self.key.as_deref();
+        let name = bound.map_or_else(|| Name::of(key), |bound| bound.names.0);
+        let text = || match bound {
+            Some(bound) => bound.names.1.clone(),
+            None => class.naming.text(&name, key),
+        };
+        match class.check_here(&name, cost, text, self.now) {
+            Some(decision) if class.penalty_of(&decision).is_none() => Ok(decision),
+            decided => Err(PendingCheck::start(class, (name, text()), cost, self.now, decided)),
+        }
+    }
+
+    /// Checks one request of `key`, and blocks this thread while the store is being asked, at most
+    /// until the limit's [deadline](crate::SharedBuilder::deadline). See
+    /// [`check_n_blocking`](Self::check_n_blocking).
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # fn ask(limiter: SharedLimiter<str>) {
+    /// let decision = limiter.check_blocking("alice");
+    /// println!("{} left", decision.remaining());
+    /// # }
+    /// ```
+    pub fn check_blocking(&self, key: &K) -> Decision {
+        self.check_n_blocking(key, 1)
+    }
+
+    /// Checks a request for `cost` tokens like [`check_n`](Self::check_n), and blocks this thread
+    /// while the store is being asked, at most until the limit's deadline.
+    ///
+    /// This method is for threads without a runtime, whose client has
+    /// [one](crate::ClientBuilder::runtime_thread). Do not call it in a task of the runtime that
+    /// asks the store: [`PendingCheck::wait`] describes why.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # fn ask(limiter: SharedLimiter<str>) {
+    /// assert!(limiter.check_n_blocking("alice", 5).charged() <= 5);
+    /// # }
+    /// ```
+    pub fn check_n_blocking(&self, key: &K, cost: u64) -> Decision {
+        self.try_check_n(key, cost).unwrap_or_else(PendingCheck::wait)
     }
 
     /// Checks each pair of a key and a cost, in the given order. A single server needs one round
@@ -269,7 +371,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         let costs = requests.iter().map(|(_, cost)| *cost);
         let requests: Vec<_> =
             names.iter().zip(costs).map(|((name, text), cost)| Request { name: *name, text, cost }).collect();
-        self.own_class().check_many(&requests, self.now).await
+        self.within(self.own_class().check_many(&requests, self.now)).await
     }
 
     /// Returns the store's decision on a request for one token, without taking it.
@@ -294,7 +396,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn peek_n(&self, key: &K, cost: u64) -> Decision {
         let (name, text) = self.names(key);
-        self.own_class().peek(Request { name, text: &text, cost }, self.now).await
+        self.within(self.own_class().peek(Request { name, text: &text, cost }, self.now)).await
     }
 
     /// Gives back the tokens that `decision` took, if these tokens still count. The tokens return
@@ -335,7 +437,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn refund_n(&self, key: &K, decision: &Decision, tokens: u64) {
         let (name, text) = self.names(key);
-        self.own_class().refund(Request { name, text: &text, cost: tokens }, decision, self.now).await;
+        let request = Request { name, text: &text, cost: tokens };
+        self.within(self.own_class().refund(request, decision, self.now)).await;
     }
 
     /// Charges `key` for `tokens` that are already spent, and returns how many were charged.
@@ -359,7 +462,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn force(&self, key: &K, tokens: u64) -> u64 {
         let (name, text) = self.names(key);
-        self.own_class().force(Request { name, text: &text, cost: tokens }, self.now).await
+        self.within(self.own_class().force(Request { name, text: &text, cost: tokens }, self.now)).await
     }
 
     /// Pauses `key` for `time`. Until the pause ends, no machine admits requests of this key in
@@ -401,7 +504,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn pause(&self, key: &K, time: Duration) -> Result<(), StoreProblem> {
         let (name, text) = self.names(key);
-        self.own_class().pause(Request { name, text: &text, cost: 0 }, time, self.now).await
+        let request = Request { name, text: &text, cost: 0 };
+        self.within(self.own_class().pause(request, time, self.now)).await
     }
 
     /// Deletes the state of `key` in this handle's class, both in the store and on this machine,
@@ -422,7 +526,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn reset(&self, key: &K) -> Result<(), StoreProblem> {
         let (name, text) = self.names(key);
-        self.own_class().reset(name, &text, self.now).await
+        self.within(self.own_class().reset(name, &text, self.now)).await
     }
 
     /// Sends the unsynchronized counts of all classes to the store. Call this method before a
@@ -437,7 +541,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn flush(&self) {
-        join_all(self.classes().map(Class::flush)).await;
+        self.within(join_all(self.classes().map(|class| class.flush()))).await;
     }
 
     /// Returns the quota for this handle's class. [`Quota::capacity`] is the maximum cost of one

@@ -9,6 +9,7 @@
 //! reads the old algorithm's state.
 
 use sha2::{Digest, Sha256};
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A key of a shared limit. Its bytes identify the key on all machines.
@@ -145,29 +146,60 @@ impl Naming {
         &self.prefix
     }
 
+    /// Returns both names of a key: its short form, and its name in the store.
     pub(crate) fn name<K: StoreKey + ?Sized>(&self, key: &K) -> (Name, String) {
-        let mut bytes = Vec::with_capacity(64);
-        key.write(&mut bytes);
-        let digest = Sha256::digest(&bytes);
-        let mut name = [0; 16];
-        name.copy_from_slice(&digest[..16]);
+        let name = Name::of(key);
+        (name, self.text(&name, key))
+    }
+
+    /// Returns a key's name in the store. `name` is the short form of the same key.
+    pub(crate) fn text<K: StoreKey + ?Sized>(&self, name: &Name, key: &K) -> String {
         let mut text = String::with_capacity(self.prefix.len() + 32);
         text.push_str(&self.prefix);
         if self.readable {
             // A digest never contains `=`, so the two forms of a name can't collide.
             text.push('=');
             let start = text.len();
-            escape(&bytes, &mut text);
+            with_bytes(key, |bytes| escape(bytes, &mut text));
             if text.len() - start <= READABLE {
-                return (Name(name), text);
+                return text;
             }
             text.truncate(start - 1);
         }
-        for byte in name {
+        for byte in name.0 {
             hexadecimal(byte, &mut text);
         }
-        (Name(name), text)
+        text
     }
+}
+
+impl Name {
+    pub(crate) fn of<K: StoreKey + ?Sized>(key: &K) -> Self {
+        let digest = with_bytes(key, |bytes| Sha256::digest(bytes));
+        let mut name = [0; 16];
+        name.copy_from_slice(&digest[..16]);
+        Self(name)
+    }
+}
+
+/// The maximum number of bytes that a thread keeps for the next key.
+const KEPT: usize = 1_024;
+
+thread_local! {
+    /// Keys write their bytes here, so that a check that is decided on this machine allocates nothing.
+    static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+fn with_bytes<K: StoreKey + ?Sized, T>(key: &K, with: impl FnOnce(&[u8]) -> T) -> T {
+    // While the thread ends, and inside another key's `write`, the bytes are allocated.
+    let mut bytes = BYTES.try_with(Cell::take).unwrap_or_default();
+    key.write(&mut bytes);
+    let result = with(&bytes);
+    if bytes.capacity() <= KEPT {
+        bytes.clear();
+        let _ = BYTES.try_with(|kept| kept.set(bytes));
+    }
+    result
 }
 
 /// Appends `bytes` to `text`. Letters, digits and a few signs are kept. All other bytes become %xx,

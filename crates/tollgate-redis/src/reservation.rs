@@ -132,6 +132,7 @@ impl SharedReservation {
     async fn new(limiter: SharedLimiter<()>, estimate: u64) -> Result<Self, Denied> {
         let charge = limiter.check_n(&(), estimate).await;
         charge.ok()?;
+        let runtime = limiter.client().runtime().current();
         Ok(Self {
             limiter,
             charge,
@@ -140,7 +141,7 @@ impl SharedReservation {
             recorded: 0,
             release_on_drop: false,
             is_settled: false,
-            runtime: Handle::try_current().ok(),
+            runtime,
         })
     }
 

@@ -82,7 +82,7 @@ use crate::stats::{Event, SharedStats};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
 use crate::words::recovery::Recovery;
-use counts::UnsyncedState;
+use counts::{Counted, UnsyncedState};
 use push::{GRACE_MS, PushPermit};
 use scc::{HashIndex, Queue};
 use std::sync::Arc;
@@ -169,6 +169,53 @@ impl Unsynced {
         self.charge(request, now, deadline, true).await
     }
 
+    /// Decides a request, unless `max_unsynced` is used up. `text` returns the key's name in the
+    /// store.
+    pub(crate) fn check_here(
+        &self,
+        name: &Name,
+        cost: u64,
+        text: impl FnOnce() -> String,
+        now: Option<Tick>,
+    ) -> Option<Decision> {
+        let at = self.state.at(now);
+        let window = at / self.state.period;
+        // If there are too many counts, the check falls back.
+        let count = self.state.count(*name, text, window)?;
+        self.admit(&count, cost, at, true).ok()
+    }
+
+    /// Admits or denies a request by the counts known to this machine. Returns an error if the
+    /// request fits the limit, but not `max_unsynced`.
+    fn admit(&self, count: &Arc<Counted>, cost: u64, now: u64, keeps_pauses: bool) -> Result<Decision, ()> {
+        let (state, core) = (&self.state, &self.state.core);
+        let (name, window) = (count.name, count.window);
+        let before = state.before(name, window);
+        let decided = |granted: bool, present: u64, paused: u64| {
+            core.counters.count(Event::ByLease);
+            state.decision(granted, cost, window, (before, present), now, paused)
+        };
+        let paused = if keeps_pauses && cost > 0 { state.paused(name, now) } else { 0 };
+        if paused > 0 {
+            return Ok(decided(false, count.fields().present(), paused));
+        }
+        let room = state.limit.saturating_sub(state.weighed(before, now));
+        match count.admit(cost, room, state.most) {
+            Ok(fields) => {
+                if cost > 0 {
+                    core.fallback.keep_warm(&name, cost);
+                    state.push_later(count);
+                    if fields.unsynced() * 2 >= state.most {
+                        state.urgent.notify_one();
+                    }
+                }
+                Ok(decided(true, fields.present(), 0))
+            }
+            Err(Full::Limit) => Ok(decided(false, count.fields().present(), 0)),
+            Err(Full::Unsynced) => Err(()),
+        }
+    }
+
     /// Checks a request. If `keeps_pauses` is false, the decision ignores a pause of the key.
     async fn charge(
         &self,
@@ -179,62 +226,41 @@ impl Unsynced {
     ) -> Decision {
         let state = &self.state;
         let core = &state.core;
-        let is_held_back = keeps_pauses && request.cost > 0;
-        let paused_at = |now| if is_held_back { state.paused(request.name, now) } else { 0 };
+        let fall_back = || core.fall_back(&request.name, request.cost);
         loop {
             let (given, now) = (now, state.at(now));
             let window = now / state.period;
-            let paused = paused_at(now);
-            let Some(count) = state.count(request.name, request.text, window) else {
-                return core.fall_back(request);
+            let Some(count) = state.count(request.name, || request.text.to_owned(), window) else {
+                return fall_back();
             };
-            let before = state.before(request.name, window);
-            let weighed = state.weighed(before, now);
             let answered = count.answered.notified();
-            let decided = |granted: bool, (before, present): (u64, u64), now: u64, paused: u64| {
-                core.counters.count(Event::ByLease);
-                state.decision(granted, request.cost, window, (before, present), now, paused)
-            };
-            if paused > 0 {
-                return decided(false, (before, count.fields().present()), now, paused);
+            if let Ok(decision) = self.admit(&count, request.cost, now, keeps_pauses) {
+                return decision;
             }
-            let room = state.limit.saturating_sub(weighed);
-            match count.admit(request.cost, room, state.most) {
-                Ok(fields) => {
-                    if request.cost > 0 {
-                        core.fallback.keep_warm(&request.name, request.cost);
-                        state.push_later(&count);
-                        if fields.unsynced() * 2 >= state.most {
-                            state.urgent.notify_one();
-                        }
+            if !core.client.is_up(request.text) {
+                // The task that connects is started here if it is not running.
+                state.push_later(&count);
+                return fall_back();
+            }
+            if request.cost > state.most && count.push() {
+                let permit = PushPermit::new(state, &count);
+                return match state.take(permit, request.cost, keeps_pauses, deadline).await {
+                    Ok((granted, present)) => {
+                        core.fallback.keep_warm(&request.name, if granted { request.cost } else { 0 });
+                        // The answer may have changed the clock, the pause and the counts.
+                        let (now, before) = (state.at(given), state.before(request.name, window));
+                        let is_held_back = keeps_pauses && request.cost > 0;
+                        let paused = if is_held_back { state.paused(request.name, now) } else { 0 };
+                        core.counters.count(Event::ByLease);
+                        state.decision(granted, request.cost, window, (before, present), now, paused)
                     }
-                    return decided(true, (before, fields.present()), now, 0);
-                }
-                Err(Full::Limit) => return decided(false, (before, count.fields().present()), now, 0),
-                Err(Full::Unsynced) if !core.client.is_up(request.text) => {
-                    // The task that connects is started here if it is not running.
-                    state.push_later(&count);
-                    return core.fall_back(request);
-                }
-                Err(Full::Unsynced) if request.cost > state.most && count.push() => {
-                    let permit = PushPermit::new(state, &count);
-                    return match state.take(permit, request.cost, keeps_pauses, deadline).await {
-                        Ok((granted, present)) => {
-                            core.fallback.keep_warm(&request.name, if granted { request.cost } else { 0 });
-                            // The answer may have changed the clock, the pause and the counts.
-                            let (now, before) = (state.at(given), state.before(request.name, window));
-                            decided(granted, (before, present), now, paused_at(now))
-                        }
-                        Err(_) => core.fall_back(request),
-                    };
-                }
-                Err(Full::Unsynced) => {
-                    state.push_later(&count);
-                    state.urgent.notify_one();
-                    if timeout_at(deadline, answered).await.is_err() {
-                        return core.fall_back(request);
-                    }
-                }
+                    Err(_) => fall_back(),
+                };
+            }
+            state.push_later(&count);
+            state.urgent.notify_one();
+            if timeout_at(deadline, answered).await.is_err() {
+                return fall_back();
             }
         }
     }
@@ -369,7 +395,7 @@ mod tests {
         let (name, text) = class.naming.name("alice");
         let count_at = |now| {
             state.adjust_clock(now, state.elapsed());
-            assert!(state.count(name, &text, state.now() / state.period).is_some());
+            assert!(state.count(name, || text.clone(), state.now() / state.period).is_some());
         };
         let until_left = async |left| {
             while state.counts.len() > left {

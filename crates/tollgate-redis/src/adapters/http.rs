@@ -7,7 +7,6 @@ use crate::name::StoreKey;
 use crate::stats::{ClientStats, SharedStats};
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
-use tokio::runtime::Handle;
 use tollgate::{Decision, Denied, Quota};
 use tollgate_http::{AsyncInFlight, AsyncLimiter, AsyncPermit, Backend, Figure, Key};
 
@@ -28,12 +27,11 @@ impl AsyncLimiter for SharedLimiter<Key> {
         Self::quota(self)
     }
 
-    /// Runs the task in the current runtime, which also sends requests to the store. Without a
-    /// runtime, no request was ever sent to the store, so the task is dropped.
+    /// Runs the task in the client's runtime, or in the current runtime, which then also sends
+    /// requests to the store. Without a runtime, no request was ever sent to the store, so the task
+    /// is dropped.
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(task);
-        }
+        self.client().runtime().spawn(task);
     }
 
     fn figures(&self) -> Vec<Figure> {

@@ -7,6 +7,7 @@ use super::servers::{Connection, Endpoint, Servers, Settings, breaks_connection}
 use super::slots::{self, Range, SlotMap};
 use super::trial::{self, Findings, Trial, Trials, Tried};
 use crate::health::{Problem, StoreProblem};
+use crate::runtime::Runtime;
 use crate::scripts::script::Failure;
 use crate::stats::ClientStats;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
@@ -16,7 +17,6 @@ use redis::{ErrorKind, RedisError, RedisResult, ServerError, ServerErrorKind};
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -30,11 +30,15 @@ const RETRY: Duration = Duration::from_millis(300);
 /// Everything that a client knows about its servers.
 pub(crate) struct Network {
     pub(crate) servers: Servers,
+    pub(crate) runtime: Runtime,
     settings: Settings,
     map: ArcSwap<SlotMap>,
     trials: Trials,
     /// Whether the limits are tried on each new connection.
     tries: AtomicBool,
+    /// Whether a caller outside of a runtime had to decide without the store, because this client has
+    /// no runtime either.
+    misses_runtime: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
     refreshing: AtomicBool,
     /// Whether a limit reports its counts again to a store that may have lost them.
@@ -57,14 +61,16 @@ pub(crate) enum Target {
 }
 
 impl Network {
-    pub(crate) fn new(servers: Servers, settings: Settings) -> Self {
+    pub(crate) fn new(servers: Servers, settings: Settings, runtime: Runtime) -> Self {
         let map = ArcSwap::from_pointee(SlotMap::of(Node::new(servers.first())));
         Self {
             servers,
+            runtime,
             settings,
             map,
             trials: Trials::default(),
             tries: AtomicBool::new(false),
+            misses_runtime: AtomicBool::new(false),
             refreshing: AtomicBool::new(false),
             tells_again: AtomicBool::new(false),
             connections: AtomicU64::new(0),
@@ -90,7 +96,7 @@ impl Network {
         self.try_from_now_on();
         let map = self.map();
         let nodes: Vec<_> = map.nodes().iter().filter(|node| map.has_keys(node)).collect();
-        let connected = join_all(nodes.iter().map(|node| self.attempt(node))).await;
+        let connected = join_all(nodes.iter().map(|node| self.attempt_in_task(node))).await;
         let mut problem = None;
         for (node, _) in nodes.into_iter().zip(&connected).filter(|(_, is_connected)| !**is_connected) {
             self.probe(node);
@@ -108,9 +114,9 @@ impl Network {
         limits.into_iter().for_each(|limit| self.trials.add(limit));
         // ORDERING: relaxed, as in `try_from_now_on`. Without a runtime, the limits are tried with
         // the next connection, or when a caller requests the trials.
-        if let (true, Ok(runtime)) = (self.tries.load(Relaxed), Handle::try_current()) {
+        if self.tries.load(Relaxed) {
             let network = Arc::clone(self);
-            runtime.spawn(async move { network.try_limits().await });
+            self.runtime.spawn(async move { network.try_limits().await });
         }
     }
 
@@ -119,6 +125,12 @@ impl Network {
     pub(crate) fn tell_again(&self) {
         // ORDERING: relaxed; nothing else depends on this flag.
         self.tells_again.store(true, Relaxed);
+    }
+
+    /// Records that a check outside of a runtime could not ask the store.
+    pub(crate) fn note_missing_runtime(&self) {
+        // ORDERING: relaxed; nothing else depends on this flag.
+        self.misses_runtime.store(true, Relaxed);
     }
 
     fn try_from_now_on(&self) {
@@ -177,7 +189,7 @@ impl Network {
     /// if the task is already running.
     fn try_again(self: &Arc<Self>, node: &Arc<Node>) {
         if node.try_again() {
-            tokio::spawn(Retry { client: Arc::downgrade(self), node: Arc::clone(node) }.run());
+            self.runtime.spawn(Retry { client: Arc::downgrade(self), node: Arc::clone(node) }.run());
         }
     }
 
@@ -185,8 +197,8 @@ impl Network {
         Problem::Unreachable { server: self.servers.describe(&node.endpoint).0, reason }
     }
 
-    /// Returns the problems of the servers that have keys: unreachable servers, and the results of
-    /// the last trials.
+    /// Returns the problem of a missing runtime, and the problems of the servers that have keys:
+    /// unreachable servers, and the results of the last trials.
     fn problems(&self) -> Vec<Problem> {
         let map = self.map();
         let of_node = |node: &Arc<Node>| {
@@ -198,7 +210,10 @@ impl Network {
             }
             problems
         };
-        map.nodes().iter().filter(|node| map.has_keys(node)).flat_map(of_node).collect()
+        // ORDERING: relaxed, as in `note_missing_runtime`.
+        let missing = self.misses_runtime.load(Relaxed).then_some(Problem::NoRuntime);
+        let nodes = map.nodes().iter().filter(|node| map.has_keys(node));
+        missing.into_iter().chain(nodes.flat_map(of_node)).collect()
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -365,7 +380,18 @@ impl Network {
     /// already running.
     fn probe(self: &Arc<Self>, node: &Arc<Node>) {
         if node.breaker.probe() {
-            tokio::spawn(Probe { client: Arc::downgrade(self), node: Arc::clone(node) }.run());
+            self.runtime.spawn(Probe { client: Arc::downgrade(self), node: Arc::clone(node) }.run());
+        }
+    }
+
+    /// Tries to connect to a node like [`attempt`](Self::attempt). The connection needs a task, which
+    /// the task of the attempt starts in the runtime of the client.
+    async fn attempt_in_task(self: &Arc<Self>, node: &Arc<Node>) -> bool {
+        let (network, node) = (Arc::clone(self), Arc::clone(node));
+        match self.runtime.spawn(async move { network.attempt(&node).await }) {
+            // An error means that the runtime is ending.
+            Some(attempt) => attempt.await.unwrap_or(false),
+            None => false,
         }
     }
 
@@ -415,11 +441,9 @@ impl Network {
         if self.refreshing.swap(true, Relaxed) {
             return;
         }
-        let inner = Arc::clone(self);
-        tokio::spawn(async move {
-            let _ = timeout(inner.patience(), inner.refresh()).await;
-            // ORDERING: relaxed, as above.
-            inner.refreshing.store(false, Relaxed);
+        let refresh = Refresh(Arc::clone(self));
+        self.runtime.spawn(async move {
+            let _ = timeout(refresh.0.patience(), refresh.0.refresh()).await;
         });
     }
 
@@ -484,6 +508,17 @@ async fn ask_slots(connection: Arc<Connection>, host: &str) -> RedisResult<Vec<R
     Ok(ranges.ok_or((ErrorKind::UnexpectedReturnType, "missing slots in the answer of a server"))?)
 }
 
+/// The right to read the topology of the cluster. Dropping this value returns the right, even if the
+/// runtime has ended.
+struct Refresh(Arc<Network>);
+
+impl Drop for Refresh {
+    fn drop(&mut self) {
+        // ORDERING: relaxed, as in `refresh_later`.
+        self.0.refreshing.store(false, Relaxed);
+    }
+}
+
 /// The task that probes a node. It ends when the client is dropped or the node no longer exists.
 struct Probe {
     client: Weak<Network>,
@@ -543,8 +578,8 @@ impl Probe {
                 if client.tries.load(Relaxed)
                     && let Some(connection) = self.node.connection()
                 {
-                    let node = Arc::clone(&self.node);
-                    tokio::spawn(async move {
+                    let (node, network) = (Arc::clone(&self.node), Arc::clone(&client));
+                    network.runtime.spawn(async move {
                         let found = client.try_node(&node, &connection).await;
                         // If the connection has ended in the meantime, this result is dropped,
                         // because the limits are tried again over the new connection.

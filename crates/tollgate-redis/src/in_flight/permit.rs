@@ -165,7 +165,8 @@ impl StorePermits {
         let until = Arc::new(AtomicU64::new(0));
         let (answer, answered) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        let task = tokio::spawn(entry.live(Arc::clone(&until), answer, ended));
+        let spawned = self.client.runtime().spawn(entry.live(Arc::clone(&until), answer, ended));
+        let Some(task) = spawned else { return Err(Failure::Unavailable) };
         // An error means that the task has ended together with its runtime.
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
         let stored = Some(Stored { end, task, permits: Arc::clone(self), until });
@@ -199,7 +200,8 @@ impl StoreEntry {
         }
         if may_be_held && self.give_back().await.is_err() {
             // A new task retries, because callers of `release` wait for only one attempt.
-            tokio::spawn(self.give_back_later());
+            let client = self.permits.client.clone();
+            client.runtime().spawn(self.give_back_later());
         }
     }
 

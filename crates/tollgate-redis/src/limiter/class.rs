@@ -7,7 +7,7 @@ use crate::lease::Leases;
 use crate::name::{Name, Naming};
 use crate::scripts::rule::Op;
 use crate::scripts::script::Failure;
-use crate::stats::SharedStats;
+use crate::stats::{Event, SharedStats};
 use crate::unsynced::Unsynced;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -33,14 +33,48 @@ pub(crate) enum Mode {
 impl Class {
     /// Checks a request at `now`, or according to the limit's own clock if `now` is `None`. If the
     /// caller chooses the time, the request bypasses the lease.
-    pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
-        let deadline = self.core.deadline();
+    pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> Decision {
         let decision = match (&self.mode, now) {
-            (Mode::Lease(leases), None) => leases.check(request).await,
+            (Mode::Lease(leases), None) => leases.check_by(deadline, request).await,
             (Mode::Unsynced(counts), _) => counts.check(request, now, deadline).await,
-            (Mode::Exact | Mode::Lease(_), _) => self.core.check(request, now).await,
+            (Mode::Exact | Mode::Lease(_), _) => self.core.check_by(deadline, request, now).await,
         };
         self.penalize(request, decision, now, deadline).await
+    }
+
+    /// Decides a request if that is possible without the store. This is the first step of
+    /// [`check`](Self::check). `text` returns the key's name in the store.
+    pub(crate) fn check_here(
+        &self,
+        name: &Name,
+        cost: u64,
+        text: impl FnOnce() -> String,
+        now: Option<Tick>,
+    ) -> Option<Decision> {
+        match (&self.mode, now) {
+            (Mode::Lease(leases), None) => leases.check_here(name, cost, text),
+            (Mode::Unsynced(counts), _) => counts.check_here(name, cost, text, now),
+            (Mode::Exact | Mode::Lease(_), _) => None,
+        }
+    }
+
+    /// Decides a request in place of the store. `decided` is the decision of
+    /// [`check_here`](Self::check_here), if there was one: a denial whose penalty the store has not
+    /// confirmed. `event` states what became of the request to the store.
+    pub(crate) fn decide_alone(
+        &self,
+        name: &Name,
+        cost: u64,
+        decided: Option<&Decision>,
+        event: Event,
+    ) -> Decision {
+        let decision = decided.copied().unwrap_or_else(|| {
+            self.core.counters.count(event);
+            self.core.fall_back(name, cost)
+        });
+        let Some(penalty) = self.penalty_of(&decision) else { return decision };
+        self.core.fallback.pause(name, penalty);
+        held_back(cost, &decision, penalty)
     }
 
     pub(crate) async fn peek(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
@@ -53,14 +87,14 @@ impl Class {
             }
         };
         match self.penalty_of(&decision) {
-            Some(penalty) => held_back(request, &decision, penalty),
+            Some(penalty) => held_back(request.cost, &decision, penalty),
             None => decision,
         }
     }
 
     /// Returns how long `decision` pauses its key. Only the state of the key can start a penalty,
     /// and the state of a key that is paused already does not.
-    fn penalty_of(&self, decision: &Decision) -> Option<Duration> {
+    pub(crate) fn penalty_of(&self, decision: &Decision) -> Option<Duration> {
         let is_of_key =
             matches!(decision.source(), DecisionSource::Store | DecisionSource::Lease | DecisionSource::Key);
         self.penalty.filter(|_| is_of_key && decision.outcome() == Outcome::Denied)
@@ -68,7 +102,7 @@ impl Class {
 
     /// Pauses the key of a denied request, if the limit has a penalty. Returns the decision, which
     /// then reports the end of the pause.
-    async fn penalize(
+    pub(crate) async fn penalize(
         &self,
         request: Request<'_>,
         decision: Decision,
@@ -82,7 +116,7 @@ impl Class {
         } else {
             let _ = self.pause_by(deadline, request, penalty, now).await;
         }
-        held_back(request, &decision, penalty)
+        held_back(request.cost, &decision, penalty)
     }
 
     /// Returns the quota that `decision` used: the fallback's share, or the class's own quota.
@@ -234,11 +268,11 @@ impl Class {
 }
 
 /// Returns a denial whose figures respect a pause of the key for `time` from now on.
-fn held_back(request: Request<'_>, denied: &Decision, time: Duration) -> Decision {
+fn held_back(cost: u64, denied: &Decision, time: Duration) -> Decision {
     let reset_after = denied.reset_after().max(time);
     Decision::from(DecisionParts {
         outcome: denied.outcome(),
-        cost: request.cost,
+        cost,
         capacity: denied.capacity(),
         remaining: 0,
         wait: denied.retry_after().map(|wait| wait.max(time)),

@@ -86,8 +86,7 @@ elseif op ~= 'refund' then
       -- Tokens that may be spent until `hold` has passed are charged as if they were spent then.
       local held = math.max(debt, leak * hold)
       local room = math.floor((capacity - held) / unit) - cost
-      -- At most half of the remaining tokens are leased, so that other machines also find some.
-      extra = math.max(math.min(wanted, math.ceil(room / 2)), 0)
+      extra = math.max(math.min(wanted, room), 0)
       if extra > 0 then debt = held end
     end
     debt = debt + (cost + extra) * unit

@@ -54,9 +54,9 @@ enum Kind {
 /// The operation that a script performs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// Charges `cost` tokens. If `cost` is more than zero, also charges up to `lease` tokens, which
-    /// are spent later.
-    Check { cost: u64, lease: u64 },
+    /// Charges `cost` tokens, and up to `lease` tokens that are spent later, until `hold`
+    /// microseconds have passed. The lease of a window lasts until the window ends.
+    Check { cost: u64, lease: u64, hold: u64 },
     /// Returns the decision of a check without charging.
     Peek { cost: u64 },
     /// Charges tokens that are already spent, up to the remaining tokens plus the maximum debt.
@@ -82,8 +82,8 @@ pub(crate) struct Answer {
 pub(crate) struct Rule {
     kind: Kind,
     script: Script,
-    /// How long leased tokens may be spent, in microseconds.
-    hold: u64,
+    /// The minimum and the maximum time for which leased tokens are requested, in microseconds.
+    holds: (u64, u64),
     /// The minimum time for which a machine with leases repeats a denial, in microseconds.
     rest: u64,
 }
@@ -97,7 +97,7 @@ impl Rule {
             Kind::Window { .. } => include_str!("window.lua"),
             Kind::Log { .. } => include_str!("log.lua"),
         };
-        Ok(Self { kind, script: Script::new(body), hold: 0, rest: 0 })
+        Ok(Self { kind, script: Script::new(body), holds: (0, 0), rest: 0 })
     }
 
     /// Sets how long leases of `lease` tokens last. Returns an error if such leases are not
@@ -106,24 +106,25 @@ impl Rule {
         let capacity = self.capacity();
         let refused = |most| Err(Refused::Lease { lease, most });
         let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
-        let hold = match self.kind {
+        let holds = match self.kind {
             // A leaky queue assigns a turn to each request, and only the store knows that turn.
             Kind::Bucket { queue: true, .. } => {
                 return Err(Refused::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
             }
             // The other half is left for machines without a lease.
             _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
-            // The lease lasts until the end of the window.
-            Kind::Window { .. } => 0,
+            // The lease lasts until the end of the window, but is as large as if it ended earlier.
+            Kind::Window { period, .. } => (clamped(period.into()), clamped(period.into())),
             Kind::Log { period, limit } => {
                 let hold = clamped(u128::from(period) * u128::from(lease) / u128::from(limit));
                 if hold > u128::from(period / 2) {
                     return refused(0);
                 }
-                hold
+                (hold, hold)
             }
             Kind::Bucket { unit, leak, .. } => {
-                // The lease lasts as long as its tokens take to refill.
+                // The lease lasts as long as its tokens take to refill. A key that spends them more
+                // slowly may hold them for longer: until half of the capacity has refilled.
                 let hold = clamped(u128::from(lease) * u128::from(unit) / u128::from(leak));
                 let kept = |hold: u128| hold * u128::from(leak) / u128::from(unit) + 1;
                 if kept(hold) + u128::from(lease) > u128::from(capacity) {
@@ -132,20 +133,24 @@ impl Rule {
                         u64::try_from(u128::from(capacity).saturating_sub(least) / 2).unwrap_or(0),
                     );
                 }
-                hold
+                (hold, hold.max(clamped(u128::from(capacity / 2) * u128::from(unit) / u128::from(leak))))
             }
         };
-        self.hold = u64::try_from(hold).unwrap_or(LONGEST_HOLD);
+        let micros = |time: u128| u64::try_from(time).unwrap_or(LONGEST_HOLD);
+        self.holds = (micros(holds.0), micros(holds.1));
         // After a denial, tokens may refill one by one, and this machine must not ask the store for
-        // each of them. The pause lets several tokens refill, but never so many that the bucket
-        // would be full.
+        // each of them. During the pause, the tokens of a lease refill. They are at most half of the
+        // capacity, so the bucket is not full, and no token is lost.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => {
-                let time = clamped(u128::from(period) * u128::from(lease) / u128::from(limit)) / 4;
-                u64::try_from(time).unwrap_or(LONGEST_HOLD).min(period / 20)
+                let time = clamped(u128::from(period) * u128::from(lease) / u128::from(limit));
+                micros(time).min(period / 20)
             }
-            _ => self.hold / 4,
+            // The tokens of a log return in the same order a period later, and are lost if nobody
+            // takes them.
+            Kind::Log { .. } => self.holds.0 / 4,
+            Kind::Bucket { .. } => self.holds.0,
         };
         Ok(())
     }
@@ -153,6 +158,18 @@ impl Rule {
     /// Returns the minimum time for which a denial is repeated.
     pub(crate) fn rest(&self) -> Duration {
         Duration::from_micros(self.rest)
+    }
+
+    /// Returns the minimum and the maximum time for which leased tokens are requested. A window uses
+    /// these times only to estimate how many tokens are needed.
+    pub(crate) fn holds(&self) -> (Duration, Duration) {
+        (Duration::from_micros(self.holds.0), Duration::from_micros(self.holds.1))
+    }
+
+    /// Returns true if the tokens refill one by one, so that `refill_after` is the time until the
+    /// next token.
+    pub(crate) fn refills_steadily(&self) -> bool {
+        matches!(self.kind, Kind::Bucket { .. })
     }
 
     /// Returns the maximum cost of one request.
@@ -201,7 +218,7 @@ impl Rule {
         };
         let call = call.number(GRACE_MS);
         match op {
-            Op::Check { cost, lease } => call.number(cost).number(lease).number(self.hold),
+            Op::Check { cost, lease, hold } => call.number(cost).number(lease).number(hold),
             Op::Peek { cost } => call.number(cost),
             Op::Force { tokens } => match self.kind {
                 Kind::Window { most, .. } => call.number(tokens).number(most),
@@ -234,11 +251,11 @@ impl Rule {
             [granted, extra, rest @ .., left] => (granted, extra, rest, left),
             _ => return None,
         };
-        let (cost, lease, takes) = match op {
-            Op::Check { cost, .. } => (cost, extra, true),
-            Op::Peek { cost } => (cost, 0, false),
-            Op::Force { .. } => (u64::try_from(extra).ok()?, 0, true),
-            Op::Refund { .. } | Op::Pause { .. } => (0, 0, false),
+        let (cost, lease, micros, takes) = match op {
+            Op::Check { cost, hold, .. } => (cost, extra, hold, true),
+            Op::Peek { cost } => (cost, 0, 0, false),
+            Op::Force { .. } => (u64::try_from(extra).ok()?, 0, 0, true),
+            Op::Refund { .. } | Op::Pause { .. } => (0, 0, 0, false),
         };
         let capacity = self.capacity();
         let outcome = match granted {
@@ -289,10 +306,10 @@ impl Rule {
         });
         let hold = match self.kind {
             Kind::Window { .. } => duration(figures.ends),
-            _ => Duration::from_micros(self.hold),
+            _ => Duration::from_micros(micros),
         };
         // A log records the tokens of a lease at the lease's end.
-        let ahead = if matches!(self.kind, Kind::Log { .. }) { self.hold } else { 0 };
+        let ahead = if matches!(self.kind, Kind::Log { .. }) { micros } else { 0 };
         let charge = self.charge(&decision).saturating_add(ahead);
         Some(Answer { decision, lease: u64::try_from(lease).unwrap_or(0), hold, charge })
     }

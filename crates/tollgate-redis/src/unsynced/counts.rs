@@ -61,8 +61,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    pub(crate) fn new(name: Name, text: &str, window: u64) -> Self {
-        Self { name, text: text.into(), window, count: Count::default(), answered: Notify::new() }
+    pub(crate) fn new(name: Name, text: Box<str>, window: u64) -> Self {
+        Self { name, text, window, count: Count::default(), answered: Notify::new() }
     }
 }
 
@@ -103,7 +103,13 @@ impl UnsyncedState {
     }
 
     /// Returns a window's count, or `None` if there are too many counts.
-    pub(crate) fn count(self: &Arc<Self>, name: Name, text: &str, window: u64) -> Option<Arc<Counted>> {
+    /// `text` returns the key's name in the store.
+    pub(crate) fn count(
+        self: &Arc<Self>,
+        name: Name,
+        text: impl FnOnce() -> String,
+        window: u64,
+    ) -> Option<Arc<Counted>> {
         let key = (name, window);
         if let Some(count) = self.counts.peek_with(&key, |_, count| Arc::clone(count)) {
             return Some(count);
@@ -113,7 +119,8 @@ impl UnsyncedState {
         if self.size.load(Relaxed) >= self.max_keys {
             return None;
         }
-        if self.counts.insert_sync(key, Arc::new(Counted::new(name, text, window))).is_ok() {
+        let count = Counted::new(name, text().into_boxed_str(), window);
+        if self.counts.insert_sync(key, Arc::new(count)).is_ok() {
             // ORDERING: relaxed, as above.
             self.size.fetch_add(1, Relaxed);
         }
@@ -177,7 +184,7 @@ impl UnsyncedState {
             return;
         }
         let state = Arc::clone(self);
-        tokio::task::spawn_blocking(move || {
+        self.core.client.runtime().spawn_blocking(move || {
             let mut left = 0;
             state.counts.retain_sync(|&(_, of), _| {
                 left += u64::from(of + 1 >= window);
@@ -203,7 +210,7 @@ impl UnsyncedState {
     ) -> Decision {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let reply = [granted.into(), 0, window, before, present, now, paused].map(number);
-        let op = Op::Check { cost, lease: 0 };
+        let op = Op::Check { cost, lease: 0, hold: 0 };
         let answer = self.core.rule.answer(&reply, op, DecisionSource::Lease);
         answer.expect("windows answer with seven numbers").decision
     }

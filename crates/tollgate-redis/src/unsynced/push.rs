@@ -70,7 +70,7 @@ impl UnsyncedState {
         self.enqueue(count);
         // ORDERING: relaxed; the flag only bounds the number of tasks.
         if !self.pushing.load(Relaxed) && !self.pushing.swap(true, Relaxed) {
-            tokio::spawn(PushTask(Arc::downgrade(self)).run());
+            self.core.client.runtime().spawn(PushTask(Arc::downgrade(self)).run());
         }
         self.woken.notify_one();
     }
@@ -167,7 +167,7 @@ impl UnsyncedState {
         let Some(window) = count.window.checked_sub(1).filter(|_| others > 0) else { return };
         let key = (count.name, window);
         if self.counts.peek_with(&key, |_, before| before.note_others(others)).is_none() {
-            let before = Counted::new(count.name, &count.text, window);
+            let before = Counted::new(count.name, count.text.clone(), window);
             before.note_others(others);
             if self.counts.insert_sync(key, Arc::new(before)).is_ok() {
                 // ORDERING: relaxed; this is only a count.

@@ -123,6 +123,11 @@ impl TokenPool {
         self.both(Relaxed).map(|lease| lease.at(now)).iter().sum()
     }
 
+    /// Returns the number of tokens that were not spent, including those whose time has ended.
+    pub fn unspent(&self) -> u64 {
+        self.both(Relaxed).map(|lease| lease.tokens).iter().sum()
+    }
+
     /// Returns the indices of both leases, in the order in which their tokens are spent: a lease
     /// with tokens precedes an empty one, and of two leases with tokens, the earlier to expire is
     /// first.

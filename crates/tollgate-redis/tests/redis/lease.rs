@@ -432,6 +432,9 @@ fn requests_that_are_given_up_take_no_leases_with_them() {
         let (proxy, machines) = machines(&server, Quota::new(1000, AGES), Algorithm::FixedWindow).await;
         let machine = &machines[0];
         assert_eq!(spend(&machines[..1], 200).await, 200);
+        // A lease that is requested early must not be taken for the requests below. The store answers
+        // in order.
+        assert!(machine.check_n("key", 0).await.is_allowed());
         proxy.set(Mode::Delay(Duration::from_millis(50)));
         for _ in 0..10 {
             let before = proxy.passed().requests;
@@ -677,6 +680,78 @@ fn a_machine_whose_clock_is_in_an_earlier_window_gets_no_leases() {
             assert_eq!((decision.source(), decision.remaining()), (DecisionSource::Store, left));
         }
         assert_eq!(limiter.stats().leased, 0);
+    });
+}
+
+#[test]
+fn after_the_last_token_of_a_bucket_the_store_is_not_asked() {
+    on_server(async |server| {
+        let limiter = builder(&server.url(), Quota::new(100, AGES), Algorithm::TokenBucket, 20);
+        let limiter = limiter.build().unwrap();
+        assert_eq!(load::spend(&limiter, "key", 100).await, 100);
+        let by_store = limiter.stats().by_store;
+        let denied = limiter.check("key").await;
+        assert_eq!((denied.is_allowed(), denied.source()), (false, DecisionSource::Lease));
+        assert_eq!(limiter.stats().by_store, by_store);
+        let (wait, of_token) = (denied.retry_after().unwrap(), AGES / 100);
+        assert!(wait > of_token - Duration::from_secs(60) && wait <= of_token, "{denied:?}");
+    });
+}
+
+#[test]
+fn a_lease_of_a_slow_key_is_charged_until_its_end() {
+    on_server(async |server| {
+        // A lease refills in half a second, and half of the capacity in two seconds.
+        let quota = Quota::per_second(100).burst(400);
+        let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
+        let (slow, other) = (build(), build());
+        let mut by_store = 0;
+        // Ten requests a second lease twenty tokens for two seconds.
+        while slow.stats().leased < 15 || slow.stats().by_store == by_store {
+            by_store = slow.stats().by_store;
+            assert!(slow.check("key").await.is_allowed());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // Shortly before the lease ends, the bucket has refilled all other charges.
+        tokio::time::sleep(Duration::from_millis(1_600)).await;
+        let leased = slow.stats().leased;
+        assert!(leased >= 15, "{leased}");
+        let begin = now();
+        let (mut admitted, mut cost) = (0, 400);
+        while cost > 0 {
+            match other.check_n("key", cost).await.is_allowed() {
+                true => admitted += cost,
+                false => cost = cost * 9 / 10,
+            }
+        }
+        while slow.stats().leased > 0 && slow.check("key").await.source() == DecisionSource::Lease {
+            admitted += 1;
+        }
+        let time = now() - begin;
+        assert!(admitted <= 401 + time / 10_000_000, "{admitted} in {time} ns");
+        assert!(admitted > 300, "{admitted}");
+    });
+}
+
+#[test]
+fn a_slow_key_keeps_its_lease_for_longer() {
+    on_server(async |server| {
+        // Half of the capacity refills in 5 s, and a lease in 1 s.
+        let quota = Quota::per_second(100).burst(1_000);
+        let limiter = builder(&server.url(), quota, Algorithm::TokenBucket, 100).build().unwrap();
+        // Twenty requests a second lease more than ten tokens.
+        for _ in 0..40 {
+            assert!(limiter.check("key").await.is_allowed());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(limiter.stats().leased > 0);
+        let by_store = limiter.stats().by_store;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        assert_eq!(limiter.check("key").await.source(), DecisionSource::Lease, "{:?}", limiter.stats());
+        assert_eq!(limiter.stats().by_store, by_store);
+        // The bucket is charged ahead of time for at most half of its capacity.
+        let remaining = limiter.peek("key").await.remaining();
+        assert!(remaining >= 300, "{remaining}");
     });
 }
 

@@ -23,11 +23,14 @@ mod load;
 #[cfg(all(feature = "http", feature = "wait"))]
 mod outbound;
 mod pauses;
+mod rarely;
 mod refusals;
 mod reservations;
 mod selftest;
 mod shared;
 mod store;
+#[cfg(target_os = "linux")]
+mod threads;
 mod topologies;
 mod unknown;
 mod unsynced;

@@ -1,0 +1,216 @@
+//! [`Cell`]: the state of a key on this machine. It consists of the leased tokens, the denials that
+//! are repeated without a request to the store, and the size of the next lease.
+//!
+//! # Orderings
+//!
+//! Each of the atomics here is relaxed: a heuristic, a figure of a decision, or a word that is the
+//! whole state of a denial. The pool of tokens has an ordering of its own (`words/pool.rs`).
+
+use super::demand::{Demand, Wanted};
+use crate::scripts::rule::{Answer, Op};
+use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
+use crate::words::pool::{LAST, MOST, TICK, TokenPool};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
+
+/// The maximum time for which a denial is remembered, in ticks.
+const DENIED: u64 = 1_000;
+/// A key without tokens is idle if it has not asked the store for this many ticks.
+pub(super) const IDLE: u64 = 1_000;
+/// The next lease is requested when the tokens that are left last for at most this many ticks, or for
+/// twice the time that the store took for its last answer. The answer then usually arrives before
+/// they are spent.
+const EARLY: u64 = 25;
+
+/// The state of a key on this machine.
+#[derive(Debug, Default)]
+pub(super) struct Cell {
+    pub(super) pool: TokenPool,
+    /// Notified when the store has answered.
+    pub(super) answered: Notify,
+    /// The cost that this machine denies without a request to the store, and the end of this
+    /// denial: `until << 24 | cost`, or 0 if there is no denial.
+    denied: AtomicU64,
+    /// The retry time reported by the store, which may be much later than `until`.
+    retry_at: AtomicU64,
+    /// Whether the store has denied the cost because the key is paused.
+    is_paused: AtomicBool,
+    /// The size of the last lease that was requested, and the time of that request.
+    size: AtomicU64,
+    asked: AtomicU64,
+    /// The number of unspent tokens after the last request.
+    leased: AtomicU64,
+    /// The next lease is requested when at most this many tokens are left.
+    early: AtomicU64,
+    /// How long the store took for the last answer, in ticks.
+    took: AtomicU64,
+    /// The number that identifies the charge of each place's lease in the store. Only the owner of
+    /// the right to ask uses these numbers.
+    charges: [AtomicU64; 2],
+    /// The figures of the last answer: the remaining tokens, and the time of the full reset.
+    remaining: AtomicU64,
+    reset_at: AtomicU64,
+}
+
+/// Returns `time` in whole ticks, capped at the maximum that a lease can represent.
+pub(super) fn ticks(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos() / u128::from(TICK)).unwrap_or(LAST).min(LAST)
+}
+
+impl Cell {
+    /// Adds a lease with its charge in the store. Requires the right to ask.
+    pub(super) fn fill(&self, tokens: u64, until: u64, charge: u64, clock: impl Fn() -> u64) {
+        if let Some(place) = self.pool.fill(tokens, until, clock) {
+            // ORDERING: relaxed, here and in `take_back`; the right to ask orders its owners.
+            self.charges[place].store(charge, Relaxed);
+        }
+    }
+
+    /// Removes the leased tokens, and returns the refunds that give them back to the store, with
+    /// the end of each lease. Requires the right to ask.
+    pub(super) fn take_back(&self, now: u64) -> Vec<(u64, Op)> {
+        let taken = self.pool.take_all(now).into_iter().zip(&self.charges);
+        let refund = |((until, tokens), charge): ((u64, u64), &AtomicU64)| {
+            // ORDERING: relaxed, as in `fill`.
+            let charge = charge.load(Relaxed);
+            (tokens > 0).then_some((until, Op::Refund { charge, tokens }))
+        };
+        taken.filter_map(refund).collect()
+    }
+
+    /// If the store has denied `cost`, returns how many ticks must pass before `cost` may be
+    /// requested again.
+    pub(super) fn denied_for(&self, cost: u64, now: u64) -> Option<u64> {
+        // ORDERING: relaxed; the word is the whole state.
+        let word = self.denied.load(Relaxed);
+        let (until, denied) = (word >> 24, word & MOST);
+        // ORDERING: relaxed, as in `record`.
+        let wait = || self.retry_at.load(Relaxed).max(until) - now;
+        (until > now && cost >= denied && (denied > 0 || cost == 0)).then(wait)
+    }
+
+    /// Returns whether it is time to request the next lease, when `left` tokens are left.
+    pub(super) fn is_due(&self, left: u64, now: u64) -> bool {
+        // ORDERING: relaxed, because these numbers only decide how early the next lease is requested.
+        let (size, early) = (self.size.load(Relaxed), self.early.load(Relaxed));
+        // A key with the smallest lease may be a rarely used key.
+        left <= early && size >= 2 && self.pool.has_room(now) && !self.has_nothing_to_lease(now)
+    }
+
+    /// Records how many ticks a request took. `is_lost` is true if a lease may be lost; the next one
+    /// then starts small.
+    pub(super) fn note_answer(&self, took: u64, is_lost: bool) {
+        if is_lost {
+            // ORDERING: relaxed, as in `next_lease`.
+            self.size.store(0, Relaxed);
+        }
+        // ORDERING: relaxed, as in `next_lease`.
+        self.took.store(took, Relaxed);
+        // ORDERING: relaxed, as in `next_lease`.
+        self.leased.store(self.pool.unspent(), Relaxed);
+    }
+
+    /// Forgets a denial.
+    pub(super) fn forget_denial(&self) {
+        // ORDERING: relaxed, as in `denied_for`.
+        self.denied.store(0, Relaxed);
+    }
+
+    /// Returns true if the store had no tokens left a moment ago.
+    fn has_nothing_to_lease(&self, now: u64) -> bool {
+        // ORDERING: relaxed, as in `denied_for`.
+        let word = self.denied.load(Relaxed);
+        word >> 24 > now && word & MOST <= 1
+    }
+
+    /// Records that `cost` tokens are denied until `until`. A cost of 0 means that the store had
+    /// nothing to lease.
+    pub(super) fn deny(&self, cost: u64, until: u64) {
+        if cost <= MOST {
+            // ORDERING: relaxed, as in `denied_for`.
+            self.denied.store(until.min(LAST) << 24 | cost, Relaxed);
+        }
+    }
+
+    /// Stores the figures of an answer to a request for `cost` tokens. A denial is remembered for at
+    /// least `rest`. If the tokens `refill_steadily`, so is the fact that no token is left.
+    pub(super) fn record(&self, answer: &Answer, cost: u64, rest: u64, refill_steadily: bool, now: u64) {
+        let decision = &answer.decision;
+        let remaining = decision.remaining().saturating_sub(answer.lease);
+        // ORDERING: relaxed, because a decision may mix the figures of two answers. The leased
+        // tokens themselves are in the pool.
+        self.remaining.store(remaining, Relaxed);
+        // ORDERING: relaxed, as above.
+        self.reset_at.store(now.saturating_add(ticks(decision.reset_after())), Relaxed);
+        let (cost, wait) = match (decision.outcome(), decision.retry_after()) {
+            (Outcome::Denied, Some(wait)) => (cost, ticks(wait)),
+            // The next request would be denied, unless the leased tokens pay it.
+            (Outcome::Allowed, _) if remaining == 0 && refill_steadily => (1, ticks(decision.refill_after())),
+            _ => return,
+        };
+        // ORDERING: relaxed, as above.
+        self.retry_at.store(now.saturating_add(wait), Relaxed);
+        // ORDERING: relaxed, as above.
+        self.is_paused.store(decision.source() == DecisionSource::Pause, Relaxed);
+        self.deny(cost, now + wait.max(rest).min(DENIED));
+    }
+
+    /// Chooses the next lease, for a request that costs `cost` tokens. Requires the right to ask.
+    pub(super) fn next_lease(&self, cost: u64, most: u64, holds: (u64, u64), now: u64) -> Wanted {
+        // ORDERING: relaxed, here and below, because these numbers are heuristics, and only the caller
+        // with the right to ask reaches this code.
+        let (size, asked) = (self.size.load(Relaxed), self.asked.swap(now, Relaxed));
+        if asked == 0 {
+            return Wanted { tokens: 0, hold: holds.0 };
+        }
+        // ORDERING: relaxed, as above.
+        let spent = self.leased.load(Relaxed).saturating_sub(self.pool.unspent()).saturating_add(cost);
+        let demand = Demand { spent, time: now.saturating_sub(asked).max(1) };
+        let wanted = demand.next(size, most, holds);
+        // ORDERING: relaxed, as above.
+        self.size.store(wanted.tokens, Relaxed);
+        // ORDERING: relaxed, as above.
+        let lead = EARLY.max(2 * self.took.load(Relaxed));
+        // ORDERING: relaxed, as above.
+        self.early.store(demand.within(lead).min(wanted.tokens / 2), Relaxed);
+        // The cap is needed for requests that cost more than the leases hold. Such a request
+        // reaches this code even if the leases are nearly full.
+        let room = (most * 2).saturating_sub(self.pool.held(now));
+        Wanted { tokens: wanted.tokens.min(room), ..wanted }
+    }
+
+    pub(super) fn is_idle(&self, now: u64) -> bool {
+        // ORDERING: relaxed, as in `next_lease`.
+        let asked = self.asked.load(Relaxed);
+        // ORDERING: relaxed, as in `denied_for`.
+        let denied = self.denied.load(Relaxed) >> 24;
+        self.pool.held(now) == 0 && denied <= now && asked + IDLE < now
+    }
+
+    /// Returns a decision made on this machine. `wait` is in ticks.
+    pub(super) fn decision(&self, outcome: Outcome, cost: u64, limit: u64, wait: u64, now: u64) -> Decision {
+        let duration = |ticks: u64| Duration::from_nanos(ticks.saturating_mul(TICK));
+        // ORDERING: relaxed, as in `record`.
+        let (remaining, reset_at) = (self.remaining.load(Relaxed), self.reset_at.load(Relaxed));
+        let remaining = remaining.saturating_add(self.pool.held(now)).min(limit);
+        let reset = duration(reset_at.saturating_sub(now));
+        // ORDERING: relaxed, as in `record`.
+        let is_paused = outcome == Outcome::Denied && self.is_paused.load(Relaxed);
+        Decision::from(DecisionParts {
+            outcome,
+            cost,
+            capacity: limit,
+            remaining: if outcome == Outcome::Allowed {
+                remaining
+            } else {
+                remaining.min(cost.saturating_sub(1))
+            },
+            wait: Some(duration(wait)),
+            reset_after: reset,
+            refill_after: if outcome == Outcome::Allowed { reset } else { duration(wait).min(reset) },
+            at: Tick::from_nanos(now.saturating_mul(TICK)),
+            source: if is_paused { DecisionSource::Pause } else { DecisionSource::Lease },
+        })
+    }
+}
