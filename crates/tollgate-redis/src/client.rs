@@ -53,7 +53,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection to servers that several machines share: a single server, a master with its replicas
-/// behind sentinels, or a cluster. The servers run Redis 7 or Valkey.
+/// behind sentinels, or a cluster. The servers run Redis 6.2 or later, or Valkey.
 ///
 /// Clones share the connection. The client opens the connection in the background when it is first
 /// needed, inside a tokio runtime, and reopens it whenever it is lost. [`connect`](Self::connect)

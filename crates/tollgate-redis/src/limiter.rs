@@ -485,9 +485,6 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// - While the store is unreachable, a machine that has not called this method admits the
     ///   requests that [`WhenUnavailable`](crate::WhenUnavailable) allows.
     ///
-    /// Versions of this crate without pauses treat the state of a paused key as broken. Machines
-    /// that run these versions decide the key's requests as if the store were unreachable.
-    ///
     /// # Errors
     ///
     /// Returns a [`StoreProblem`] if the store has not confirmed the pause by the deadline. The

@@ -83,7 +83,7 @@ use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
 use crate::words::recovery::Recovery;
 use counts::{Counted, UnsyncedState};
-use push::{GRACE_MS, PushPermit};
+use push::PushPermit;
 use scc::{HashIndex, Queue};
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,8 +104,7 @@ fn script() -> Script {
 pub(crate) fn trial(limit: &str, naming: &Naming, period: u64, now: Option<Tick>) -> Arc<Trial> {
     let window = core::system_time().as_nanos() / 1000 / period;
     let script = script();
-    let call = Call::new(&script, "").text("push").time(now).number(period).number(GRACE_MS);
-    let call = call.text("trial").number(window).number(1);
+    let call = Call::new(&script, "", now).text("push").text("trial").numbers([period, window, 1]);
     Trial::new(limit, naming, call, now.is_some())
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Subjects take turns, round by round, and each figure is the median of all rounds. Two subjects
 //! are widely used methods, reimplemented here: INCR with EXPIRE, and a GCRA script in floating
-//! point.
+//! point. The server's times are also compared with those of the GCRA script in the same round.
 //!
 //! With `--draw`, the table is written into docs/performance.md, between the table's marks.
 
@@ -67,12 +67,20 @@ struct Run {
     p99: Duration,
     /// The server's CPU time per check, in microseconds.
     cpu: f64,
+    /// How long the server executes commands per check, in microseconds. This excludes reading
+    /// requests and writing responses.
+    commands: f64,
+}
+
+/// Returns how long the server has executed the commands of the subjects.
+fn execution_time(server: &Server) -> Duration {
+    ["evalsha", "incr", "expire"].iter().map(|command| server.execution_time(command)).sum()
 }
 
 /// Runs tasks that make checks for a given time.
 async fn run(subject: &Arc<Subject>, server: &Server, plan: &Plan) -> Run {
     let until = Instant::now() + Duration::from_secs_f64(plan.seconds);
-    let cpu = server.cpu_time();
+    let (cpu, commands) = (server.cpu_time(), execution_time(server));
     let begun = Instant::now();
     let check = |subject: Arc<Subject>| async move {
         let mut latencies = latencies();
@@ -95,11 +103,14 @@ async fn run(subject: &Arc<Subject>, server: &Server, plan: &Plan) -> Run {
         all.add(task.await.expect("a task has panicked")).expect("they have the same bounds");
     }
     let (elapsed, cpu) = (begun.elapsed(), server.cpu_time() - cpu);
+    let commands = execution_time(server) - commands;
+    let per_check = |time: Duration| time.as_secs_f64() * 1e6 / all.len() as f64;
     Run {
         per_second: all.len() as f64 / elapsed.as_secs_f64(),
         p50: Duration::from_nanos(all.value_at_quantile(0.5)),
         p99: Duration::from_nanos(all.value_at_quantile(0.99)),
-        cpu: cpu.as_secs_f64() * 1e6 / all.len() as f64,
+        cpu: per_check(cpu),
+        commands: per_check(commands),
     }
 }
 
@@ -132,19 +143,30 @@ fn micros(time: f64) -> String {
     }
 }
 
+/// Returns a time, and how it compares with the times of the GCRA script, which is the last
+/// subject, in the same rounds.
+fn compared(runs: &[Run], gcra: &[Run], time: fn(&Run) -> f64) -> String {
+    let ratios = runs.iter().zip(gcra).map(|(run, gcra)| time(run) / time(gcra));
+    match median(runs.iter().map(time).collect()) {
+        ..0.05 => "0".to_owned(),
+        median_time => format!("{} ({:.2})", micros(median_time), median(ratios.collect())),
+    }
+}
+
 /// Returns the rows of the table. Each row contains the medians of its rounds.
 fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
     let mut table = String::from(
-        "| limit | checks per second | p50 | p99 | server CPU per check | bytes per key |\n|---|---|---|---|---|---|\n",
+        "| limit | checks per second | p50 | p99 | server CPU per check | in commands | bytes per key |\n|---|---|---|---|---|---|---|\n",
     );
+    let gcra = runs.last().expect("there are subjects");
     for ((name, runs), bytes) in names.iter().zip(runs).zip(bytes) {
         let of = |figure: fn(&Run) -> f64| median(runs.iter().map(figure).collect());
         let bytes = bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
-        let cpu = of(|run| run.cpu);
-        let cpu = if cpu < 0.05 { "0".to_owned() } else { micros(cpu) };
+        let cpu = compared(runs, gcra, |run| run.cpu);
+        let commands = compared(runs, gcra, |run| run.commands);
         let _ = writeln!(
             table,
-            "| {name} | {:.0} k | {} | {} | {cpu} | {bytes} |",
+            "| {name} | {:.0} k | {} | {} | {cpu} | {commands} | {bytes} |",
             of(|run| run.per_second) / 1e3,
             micros(of(|run| run.p50.as_secs_f64() * 1e6)),
             micros(of(|run| run.p99.as_secs_f64() * 1e6)),

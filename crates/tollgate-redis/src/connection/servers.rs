@@ -403,9 +403,8 @@ impl Connection {
     }
 
     async fn read_run(&self) -> Option<String> {
-        let mut info = redis::cmd("INFO");
-        info.arg("server").arg("replication");
-        let info: String = redis::from_redis_value(self.send(info, false).await.ok()?).ok()?;
+        // Redis 6.2 does not accept several sections.
+        let info: String = redis::from_redis_value(self.send(redis::cmd("INFO"), false).await.ok()?).ok()?;
         let named = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
         Some(format!("{} {}", named("run_id:")?, named("master_replid:")?))
     }

@@ -217,11 +217,10 @@ pub(crate) async fn run_all(
     found
 }
 
-/// Returns the server's report about its memory and its role, if the user may read it.
+/// Returns the server's report about itself, if the user may read it. Redis 6.2 does not accept
+/// several sections.
 async fn info(connection: &Connection) -> Option<String> {
-    let mut info = redis::cmd("INFO");
-    info.arg("memory").arg("replication");
-    redis::from_redis_value(connection.send(info, false).await.ok()?).ok()
+    redis::from_redis_value(connection.send(redis::cmd("INFO"), false).await.ok()?).ok()
 }
 
 /// Returns the value of a field in the answer to INFO.

@@ -39,8 +39,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::{Decision, DecisionParts, DecisionSource, Denied, Outcome, Permit, Tick};
 
-/// How long the store keeps a key's entries after the last lifetime has ended, in milliseconds.
-const GRACE_MS: u64 = 1000;
 /// The number of renewals in a lifetime.
 const RENEWALS: u32 = 3;
 
@@ -134,8 +132,7 @@ pub(super) fn decision(limit: u64, reply: PermitReply, source: DecisionSource) -
 impl StorePermits {
     pub(super) fn call<'s>(&'s self, key: &'s str, op: &str, name: &str) -> Call<'s> {
         let lifetime = u64::try_from(self.lifetime.as_micros()).unwrap_or(u64::MAX);
-        let call = Call::new(&self.script, key).text(op).text(name).number(lifetime).number(GRACE_MS);
-        if op == "hold" { call.number(self.limit) } else { call }
+        Call::new(&self.script, key, None).text(op).text(name).numbers([lifetime, self.limit])
     }
 
     pub(super) async fn ask(&self, key: &str, op: &str, name: &str) -> Result<PermitReply, Failure> {

@@ -5,14 +5,12 @@
 -- therefore counts once, and a store that has lost the count receives it again. "paused" is the end
 -- of a pause.
 --
--- ARGV: op now period grace node window count | push: - | take: cost limit sliding forced
+-- Request: op node period window count, and more numbers | take: cost limit sliding forced
 -- | pause: time
 -- Answer: granted before total previous share now left (`before` is the node's count before
 -- this call, and `share` is the node's part of `previous`; `left` is the rest of the pause)
 
-local op, period, grace, node = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local now = clock(ARGV[2])
-local window, count = tonumber(ARGV[6]), tonumber(ARGV[7])
+local op, node, period, window, count, more = struct.unpack('<ssddd', ARGV[1])
 local key = KEYS[1]
 
 local function name(window)
@@ -38,18 +36,20 @@ end
 
 local granted, after = 0, math.max(before, count)
 if op == 'take' then
-  local cost, limit = tonumber(ARGV[8]), tonumber(ARGV[9])
+  local cost, limit, sliding, forced = struct.unpack('<dddd', ARGV[1], more)
   local free = limit - (total + after - before)
-  if ARGV[10] == '1' then
-    free = free - weighed(previous, math.min(math.max(now - window * period, 0), period), period)
+  if sliding == 1 then
+    local elapsed = math.min(math.max(now - window * period, 0), period)
+    local _, weighed = muldiv(previous, period - elapsed, period)
+    free = free - weighed
   end
-  if cost <= free and (left == 0 or ARGV[11] == '1') then granted, after = 1, after + cost end
+  if cost <= free and (left == 0 or forced == 1) then granted, after = 1, after + cost end
 end
 
 local function keep(time)
-  local ttl = math.max(divceil(time, 1000), 0) + grace
+  local ttl = math.max(math.ceil(time / 1000), 0) + grace
   -- A late count of an earlier window must not shorten the life of a later window or of a pause.
-  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, name(ttl)) end
+  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
 end
 
 if after > before then
@@ -58,8 +58,8 @@ if after > before then
   keep((window + 2) * period - now)
 end
 if op == 'pause' then
-  left = math.max(left, tonumber(ARGV[8]))
+  left = math.max(left, (struct.unpack('<d', ARGV[1], more)))
   redis.call('HSET', key, 'paused', name(now + left))
   keep(left)
 end
-return { granted, before, total, previous, share, now, left }
+return struct.pack('<ddddddd', granted, before, total, previous, share, now, left)

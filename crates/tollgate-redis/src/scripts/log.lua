@@ -6,18 +6,13 @@
 -- minus one), 'next' (the last n, counted from -2^53), 'seen' (the latest time at which the log was
 -- used, at least 1, negated), and 'paused' (the end of a pause, negated).
 --
--- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | force: tokens
--- | refund: tokens time | pause: time
+-- Request: op period limit tokens, and two more numbers | check: lease hold | refund: time
+-- (`tokens` is the cost, the number of tokens, or for pause a time)
 -- Answer: granted extra held now wait reset left (for force, `extra` is the charged amount, because
 -- a log has no debt; `left` is the rest of the pause)
 
-local op, period, limit, grace = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
-local now, by_server = clock(ARGV[2])
+local op, period, limit, tokens, second, hold = struct.unpack('<sddddd', ARGV[1])
 local asked, key = now, KEYS[1]
-
-local function number(score)
-  return string.format('%.0f', score)
-end
 
 local function cost_of(member)
   return tonumber(string.match(member, ':(%d+)$'))
@@ -33,25 +28,25 @@ if seen > now then
     -- The server's clock has stepped back, so the log and its pause are moved back with the clock.
     local all = redis.call('ZRANGEBYSCORE', key, 0, '+inf', 'WITHSCORES')
     for i = 1, #all, 2 do
-      redis.call('ZADD', key, number(math.max(tonumber(all[i + 1]) - (seen - now), 0)), all[i])
+      redis.call('ZADD', key, math.max(tonumber(all[i + 1]) - (seen - now), 0), all[i])
     end
-    redis.call('ZADD', key, number(-now), 'seen')
+    redis.call('ZADD', key, -now, 'seen')
     if paused > 0 then
       paused = math.max(paused - (seen - now), 1)
-      redis.call('ZADD', key, number(-paused), 'paused')
+      redis.call('ZADD', key, -paused, 'paused')
     end
   else
     now = seen
   end
 end
-if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[7])) end
+if op == 'pause' then paused = math.max(paused, asked + tokens) end
 local left = math.max(paused - asked, 0)
 
 -- Admissions up to the cutoff have left the window. The next admission removes them.
 local cutoff = now - period
-local live = cutoff >= 0 and '(' .. number(cutoff) or '0'
+local live = cutoff >= 0 and string.format('(%.0f', cutoff) or '0'
 local out = {}
-if sum > 0 and cutoff >= 0 then out = redis.call('ZRANGEBYSCORE', key, 0, number(cutoff)) end
+if sum > 0 and cutoff >= 0 then out = redis.call('ZRANGEBYSCORE', key, 0, cutoff) end
 local held = sum
 for _, member in ipairs(out) do held = held - cost_of(member) end
 
@@ -78,32 +73,31 @@ end
 
 local granted, extra, wait, reset = 0, 0, 0
 local cost = 0
-if op ~= 'refund' and op ~= 'pause' then cost = tonumber(ARGV[7]) end
+if op ~= 'refund' and op ~= 'pause' then cost = tokens end
 if op == 'force' then cost = math.max(math.min(cost, limit - held), 0) end
 if cost > limit then
   wait = -1
 elseif (cost <= limit - held and (left == 0 or op == 'force')) or cost == 0 then
   granted = 1
-  local hold = tonumber(ARGV[9])
   if op == 'check' and left == 0 then
     -- At most half of the remaining tokens are leased, so that other machines also find some.
-    extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((limit - held - cost) / 2)), 0)
+    extra = math.max(math.min(second, math.ceil((limit - held - cost) / 2)), 0)
   end
   if op ~= 'peek' and cost + extra > 0 then
-    if #out > 0 then redis.call('ZREMRANGEBYSCORE', key, 0, number(cutoff)) end
+    if #out > 0 then redis.call('ZREMRANGEBYSCORE', key, 0, cutoff) end
     held = held + cost + extra
-    local entries = { number(-held - 1), 'sum', number(-math.max(now, 1)), 'seen' }
+    local entries = { -held - 1, 'sum', -math.max(now, 1), 'seen' }
     local function admit(time, tokens)
-      entries[#entries + 1] = number(time)
+      entries[#entries + 1] = time
       entries[#entries + 1] = string.format('%.0f:%.0f', serial + 9007199254740992, tokens)
       serial = serial + 1
     end
     if cost > 0 then admit(now, cost) end
     -- Tokens that may be spent until `hold` has passed count as if they were spent then.
     if extra > 0 then admit(now + hold, extra) end
-    redis.call('ZADD', key, number(serial - 1), 'next', unpack(entries))
+    redis.call('ZADD', key, serial - 1, 'next', unpack(entries))
     reset = until_idle()
-    redis.call('PEXPIRE', key, number(divceil(math.max(reset, left), 1000) + grace))
+    redis.call('PEXPIRE', key, math.ceil(math.max(reset, left) / 1000) + grace)
   end
 elseif cost > limit - held then
   wait = until_out(cost - (limit - held))
@@ -111,7 +105,7 @@ end
 
 -- Gives back up to `tokens` of the tokens that were admitted at `time`.
 local function give_back(tokens, time)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, number(time), number(time))) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, time, time)) do
     local count = cost_of(member)
     local back = math.min(count, tokens)
     if back > 0 then
@@ -119,15 +113,15 @@ local function give_back(tokens, time)
       if time > cutoff then held = held - back end
       redis.call('ZREM', key, member)
       if count > back then
-        redis.call('ZADD', key, number(time), string.format('%s:%.0f', string.match(member, '^(%d+)'), count - back))
+        redis.call('ZADD', key, time, string.format('%s:%.0f', string.match(member, '^(%d+)'), count - back))
       end
     end
   end
 end
 
 if op == 'refund' and sum > 0 then
-  give_back(tonumber(ARGV[7]), tonumber(ARGV[8]))
-  redis.call('ZADD', key, number(-sum - 1), 'sum')
+  give_back(tokens, second)
+  redis.call('ZADD', key, -sum - 1, 'sum')
 end
 
 if held <= 0 then
@@ -137,9 +131,9 @@ elseif not reset then
 end
 if op == 'force' then extra = cost end
 if op == 'pause' then
-  redis.call('ZADD', key, number(-paused), 'paused', number(-math.max(now, 1)), 'seen')
-  local ttl = divceil(math.max(reset, left), 1000) + grace
+  redis.call('ZADD', key, -paused, 'paused', -math.max(now, 1), 'seen')
+  local ttl = math.ceil(math.max(reset, left) / 1000) + grace
   -- A machine with a longer period may still count the admissions.
-  if not scores[2] or redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, number(ttl)) end
+  if not scores[2] or redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
 end
-return { granted, extra, held, now, wait, reset, left }
+return struct.pack('<ddddddd', granted, extra, held, now, wait, reset, left)

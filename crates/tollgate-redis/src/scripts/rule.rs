@@ -18,9 +18,6 @@ const DIVISOR: u64 = 1 << 49;
 /// The maximum number of admissions in a log. A script visits all admissions that have left the
 /// window, and the server answers no other client during that time.
 const LOG: u64 = 100_000;
-/// How long the store keeps a state after the state has stopped counting. This margin covers the
-/// differences between servers' clocks.
-const GRACE_MS: u64 = 1000;
 
 /// The bounds on how long leased tokens may be spent, in microseconds.
 const SHORTEST_HOLD: u64 = 50_000;
@@ -199,33 +196,22 @@ impl Rule {
 
     /// Returns the script call. If there is no `now`, the script uses the server's time.
     pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op, now: Option<Tick>) -> Call<'s> {
-        let name = match op {
-            Op::Check { .. } => "check",
-            Op::Peek { .. } => "peek",
-            Op::Force { .. } => "force",
-            Op::Refund { .. } => "refund",
-            Op::Pause { .. } => "pause",
+        let (name, tokens, [second, third]) = match op {
+            Op::Check { cost, lease, hold } => ("check", cost, [lease, hold]),
+            Op::Peek { cost } => ("peek", cost, [0, 0]),
+            Op::Force { tokens } => ("force", tokens, [0, 0]),
+            Op::Refund { charge, tokens } => ("refund", tokens, [charge, 0]),
+            Op::Pause { time } => ("pause", time, [0, 0]),
         };
-        let call = Call::new(&self.script, key).text(name).time(now);
-        let call = match self.kind {
+        let call = Call::new(&self.script, key, now).text(name);
+        match self.kind {
             Kind::Bucket { unit, leak, burst, most, .. } => {
-                call.number(unit).number(leak).number(burst).number(most)
+                call.numbers([unit, leak, burst, most, tokens, second, third])
             }
-            Kind::Window { period, limit, sliding, .. } => {
-                call.number(period).number(limit).number(sliding.into())
+            Kind::Window { period, limit, most, sliding } => {
+                call.numbers([period, limit, most, sliding.into(), tokens, second])
             }
-            Kind::Log { period, limit } => call.number(period).number(limit).text("-"),
-        };
-        let call = call.number(GRACE_MS);
-        match op {
-            Op::Check { cost, lease, hold } => call.number(cost).number(lease).number(hold),
-            Op::Peek { cost } => call.number(cost),
-            Op::Force { tokens } => match self.kind {
-                Kind::Window { most, .. } => call.number(tokens).number(most),
-                _ => call.number(tokens),
-            },
-            Op::Refund { charge, tokens } => call.number(tokens).number(charge),
-            Op::Pause { time } => call.number(time),
+            Kind::Log { period, limit } => call.numbers([period, limit, tokens, second, third]),
         }
     }
 
@@ -318,18 +304,16 @@ impl Rule {
 impl Kind {
     fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, Refused> {
         let (limit, nanos) = (quota.tokens(), quota.period().as_nanos());
-        let has_burst =
-            matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue);
         if limit == 0
             || nanos == 0
             || quota.period() > Quota::MAX_PERIOD
             || quota.capacity() == 0
-            || !has_burst && quota.explicit_burst().is_some()
+            || !algorithm.has_burst() && quota.explicit_burst().is_some()
         {
             // Limiters in memory also refuse this quota. Their error states the reason.
             SingleLimiter::builder(quota).algorithm(algorithm).build()?;
         }
-        if has_burst {
+        if algorithm.has_burst() {
             return Self::bucket(quota, algorithm == Algorithm::LeakyQueue);
         }
         if !nanos.is_multiple_of(1000) {

@@ -3,7 +3,6 @@
 use redis::{Cmd, ErrorKind, RedisError, Script as Hashed, ServerErrorKind, Value};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::sync::Arc;
 use tollgate::Tick;
 
@@ -51,16 +50,21 @@ pub(crate) struct Call<'s> {
     args: Args,
 }
 
-/// The arguments of a call, concatenated, and the offset at which each argument ends.
+/// The arguments of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Args {
-    bytes: Vec<u8>,
-    ends: SmallVec<[usize; 10]>,
+    /// The request. A single argument takes less of the server's time than one for each number, and
+    /// doubles take less than digits.
+    request: Vec<u8>,
+    /// The time of the request in microseconds. Without it, the script reads the server's clock.
+    now: Option<u64>,
 }
 
 impl<'s> Call<'s> {
-    pub(crate) fn new(script: &'s Script, key: &'s str) -> Self {
-        Self::with(script, key, Args { bytes: Vec::with_capacity(96), ends: SmallVec::new() })
+    /// Starts a call. If there is no `now`, the script uses the server's time.
+    pub(crate) fn new(script: &'s Script, key: &'s str, now: Option<Tick>) -> Self {
+        let now = now.map(|now| now.as_nanos() / 1000);
+        Self::with(script, key, Args { request: Vec::with_capacity(96), now })
     }
 
     pub(crate) fn with(script: &'s Script, key: &'s str, args: Args) -> Self {
@@ -71,29 +75,22 @@ impl<'s> Call<'s> {
         self.args
     }
 
-    pub(crate) fn text(mut self, arg: &str) -> Self {
-        self.args.bytes.extend_from_slice(arg.as_bytes());
-        self.end()
-    }
-
-    pub(crate) fn number(mut self, arg: u64) -> Self {
-        // Writing to a Vec can't fail.
-        let _ = write!(self.args.bytes, "{arg}");
-        self.end()
-    }
-
-    /// Appends a time in microseconds. Without a time, appends an empty string, so that the script
-    /// uses the server's time.
-    pub(crate) fn time(self, now: Option<Tick>) -> Self {
-        match now {
-            Some(now) => self.number(now.as_nanos() / 1000),
-            None => self.text(""),
-        }
-    }
-
-    fn end(mut self) -> Self {
-        self.args.ends.push(self.args.bytes.len());
+    /// Appends a text, which must not contain a zero byte.
+    pub(crate) fn text(mut self, text: &str) -> Self {
+        self.args.request.extend_from_slice(text.as_bytes());
+        self.args.request.push(0);
         self
+    }
+
+    /// Appends a number. Scripts compute with doubles, so numbers above 2^53 are rounded.
+    pub(crate) fn number(mut self, number: u64) -> Self {
+        self.args.request.extend_from_slice(&(number as f64).to_le_bytes());
+        self
+    }
+
+    /// Appends several numbers.
+    pub(crate) fn numbers<const N: usize>(self, numbers: [u64; N]) -> Self {
+        numbers.into_iter().fold(self, Self::number)
     }
 
     /// Returns the command. If `whole` is true, the command contains the whole script, for a server
@@ -104,11 +101,8 @@ impl<'s> Call<'s> {
             false => redis::cmd("EVALSHA"),
         };
         cmd.arg(if whole { &*self.script.code } else { &*self.script.digest }).arg(1).arg(self.key);
-        let mut start = 0;
-        for &end in &self.args.ends {
-            cmd.arg(&self.args.bytes[start..end]);
-            start = end;
-        }
+        // With one argument less, the script reads the server's clock.
+        cmd.arg(&self.args.request).arg(self.args.now);
         cmd
     }
 }
@@ -121,9 +115,11 @@ pub(crate) fn is_unknown(error: &RedisError) -> bool {
 
 /// Parses the numbers in an answer.
 pub(crate) fn reply(value: Value) -> Result<Reply, RedisError> {
-    let Value::Array(values) = value.extract_error()? else { return Err(no_numbers()) };
-    let number = |value| if let Value::Int(number) = value { Ok(number) } else { Err(no_numbers()) };
-    values.into_iter().map(number).collect()
+    let Value::BulkString(bytes) = value.extract_error()? else { return Err(no_numbers()) };
+    let (numbers, []) = bytes.as_chunks() else { return Err(no_numbers()) };
+    // The numbers are whole, and exact below 2^53.
+    #[allow(clippy::cast_possible_truncation)]
+    Ok(numbers.iter().map(|number| f64::from_le_bytes(*number) as i64).collect())
 }
 
 fn no_numbers() -> RedisError {

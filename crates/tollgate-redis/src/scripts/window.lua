@@ -1,31 +1,35 @@
 -- The windows: fixed window, sliding window. Window n contains the microseconds from n * period to
 -- (n + 1) * period.
 --
--- State: "number previous present period", a string. A fixed window does not use `previous`. During
--- a pause, " end" follows.
+-- State: "w1" number previous present period paused, the numbers as doubles. A fixed window does
+-- not use `previous`. `paused` is the time at which a pause ends, or 0.
 --
--- ARGV: op now period limit sliding grace | check: cost extra - | peek: cost | force: tokens most
--- | refund: tokens number | pause: time
--- Answer: granted extra number previous present now left (`now` is the given time or the server's
--- time; for force, `extra` is the charged amount, until `most` tokens are taken; `left` is the rest
--- of the pause)
+-- Request: op period limit most sliding tokens, and one more number | check: lease | refund: number
+-- (`tokens` is the cost, the number of tokens, or for pause a time)
+-- Answer: granted extra number previous present asked left (`asked` is the given time or the
+-- server's time; for force, `extra` is the charged amount, until `most` tokens are taken; `left` is
+-- the rest of the pause)
 
-local op, period, limit, sliding, grace =
-  ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
-local now, by_server = clock(ARGV[2])
-local asked = now
-local number, previous, present = math.floor(now / period), 0, 0
+local op, period, limit, most, sliding, tokens, second = struct.unpack('<sdddddd', ARGV[1])
+sliding = sliding == 1
+local asked, number, previous, present = now, now / period, 0, 0
+number = number - number % 1
 local back, paused = false, 0
--- The state that a pause writes. It is in the windows of the quota that wrote the state.
-local kept
+-- The state, moved to the current window of the quota that wrote the state.
+local n, before, count, length
 
 local state = redis.call('GET', KEYS[1])
 if state then
-  local n, before, count, length, till = string.match(state, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
-  if not n then return redis.error_reply('TOLLGATE the key holds no windows') end
-  paused = tonumber(till) or 0
-  n, before, count, length = tonumber(n), tonumber(before), tonumber(count), tonumber(length)
-  local here = math.floor(now / length)
+  local format
+  if #state == 42 then
+    format, n, before, count, length, paused = struct.unpack('<c2ddddd', state)
+  end
+  if format ~= 'w1' then
+    local is_window = string.find(state, '^w%d') or string.find(state, '^%d+ %d+ %d+ %d+')
+    return redis.error_reply(is_window and other_version or 'TOLLGATE the key holds no windows')
+  end
+  local here = now / length
+  here = here - here % 1
   if by_server and n > here + 1 then
     -- The server's clock has stepped far back. The counts are moved to the current window and
     -- stored immediately. Otherwise, each window until the old time would move them again. A pause
@@ -42,7 +46,6 @@ if state then
   elseif here > n then
     n, before, count = here, 0, 0
   end
-  kept = { n, before, count, length }
   if length == period then
     number, previous, present = n, before, count
   else
@@ -50,59 +53,66 @@ if state then
     -- current window.
     number = math.floor(now / period)
     present = count
-    if sliding then present = count + weighed(before, now - n * length, length) end
+    if sliding then
+      local _, weighed = muldiv(before, (n + 1) * length - now, length)
+      present = count + weighed
+    end
   end
 end
 
-local elapsed = now - number * period
 local used = present
-if sliding then used = used + weighed(previous, elapsed, period) end
-local free = math.max(limit - used, 0)
-
-if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[7])) end
-local left = math.max(paused - asked, 0)
-
-local function write()
-  local n, before, count, length = number, previous, present, period
-  if op == 'pause' and kept then n, before, count, length = unpack(kept) end
-  local windows = 1
-  if sliding then windows = 2 end
-  local ttl = divceil(math.max((n + windows) * length - now, left), 1000) + grace
-  local state = string.format('%.0f %.0f %.0f %.0f', n, before, count, length)
-  redis.call('SET', KEYS[1], state .. until_end(left, paused), 'PX', string.format('%.0f', ttl))
+if sliding and previous > 0 then
+  -- The part of the previous window that still counts is rounded up, so that a charge fits
+  -- according to the exact estimate as well.
+  local _, weighed = muldiv(previous, (number + 1) * period - now, period)
+  used = present + weighed
 end
 
-local granted, extra = 0, 0
-if op == 'force' then
-  granted = 1
-  extra = math.max(math.min(tonumber(ARGV[7]), tonumber(ARGV[8]) - used), 0)
-  present = present + extra
-  if extra > 0 then write() end
-elseif op == 'pause' then
-  write()
-elseif op ~= 'refund' then
-  local cost = tonumber(ARGV[7])
+if op == 'pause' then paused = math.max(paused, asked + tokens) end
+local left = paused - asked
+if left < 0 then left = 0 end
+
+local granted, extra, writes = 0, 0, false
+if op == 'check' or op == 'peek' then
+  local cost, lease, free = tokens, second, limit - used
+  if free < 0 then free = 0 end
   if cost == 0 or left == 0 and cost <= free then granted = 1 end
   if op == 'check' and granted == 1 then
     -- At most half of the remaining tokens are leased, so that other machines also find some. A
     -- caller whose clock is in an earlier window gets no lease, because it would spend the lease
     -- after the key's window has ended.
-    if left == 0 and now == asked then
-      extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0)
+    if lease > 0 and left == 0 and now == asked then
+      extra = math.max(math.min(lease, math.ceil((free - cost) / 2)), 0)
     end
     present = present + cost + extra
-    if cost + extra > 0 then write() end
-  elseif op == 'check' and back then
-    write()
+    writes = cost + extra > 0
+  else
+    writes = back and op == 'check'
   end
+elseif op == 'force' then
+  granted = 1
+  extra = math.max(math.min(tokens, most - used), 0)
+  present = present + extra
+  writes = extra > 0
+elseif op == 'pause' then
+  writes = true
 elseif state then
-  local tokens, n = tonumber(ARGV[7]), tonumber(ARGV[8])
-  if n == number and present > 0 then
+  if second == number and present > 0 then
     present = math.max(present - tokens, 0)
-    write()
-  elseif n == number - 1 and previous > 0 then
+    writes = true
+  elseif second == number - 1 and previous > 0 then
     previous = math.max(previous - tokens, 0)
-    write()
+    writes = true
   end
 end
-return { granted, extra, number, previous, present, asked, left }
+
+if writes then
+  -- A pause changes no counts, so the state stays in the windows of the quota that wrote it.
+  if op ~= 'pause' or not state then n, before, count, length = number, previous, present, period end
+  if left == 0 then paused = 0 end
+  local ttl = (n + (sliding and 2 or 1)) * length - now
+  if ttl < left then ttl = left end
+  ttl = ttl / 1000
+  redis.call('SET', KEYS[1], struct.pack('<c2ddddd', 'w1', n, before, count, length, paused), 'PX', ttl - ttl % 1 + grace .. '')
+end
+return struct.pack('<ddddddd', granted, extra, number, previous, present, asked, left)

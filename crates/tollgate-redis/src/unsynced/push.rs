@@ -16,8 +16,6 @@ use tollgate::Tick;
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The maximum number of counts in one write.
 const BATCH: usize = 128;
-/// How long the store keeps an idle state.
-pub(crate) const GRACE_MS: u64 = 1000;
 
 /// The right to push a count. Dropping this value queues the count again if the store has not
 /// confirmed the count.
@@ -207,8 +205,8 @@ impl UnsyncedState {
     }
 
     fn call<'s>(&'s self, op: &str, count: &'s Counted, told: u64) -> Call<'s> {
-        let call = Call::new(&self.script, &count.text).text(op).time(self.core.now());
-        call.number(self.period).number(GRACE_MS).text(&self.node).number(count.window).number(told)
+        let call = Call::new(&self.script, &count.text, self.core.now()).text(op).text(&self.node);
+        call.numbers([self.period, count.window, told])
     }
 
     /// Pauses a key on this machine and in the store, for `time` microseconds.
@@ -222,10 +220,11 @@ impl UnsyncedState {
         let here = self.at(now);
         self.note_pause(request.name, here, time);
         // A pause reports no admission, so it requires no permit.
-        let call = Call::new(&self.script, request.text).text("pause").time(now.or_else(|| self.core.now()));
-        let call = call.number(self.period).number(GRACE_MS).text(&self.node).number(here / self.period);
+        let call = Call::new(&self.script, request.text, now.or_else(|| self.core.now()));
+        let call = call.text("pause").text(&self.node);
+        let call = call.numbers([self.period, here / self.period, 0, time]);
         let sent = self.elapsed();
-        let answer = self.core.client.call(&call.number(0).number(time), deadline).await;
+        let answer = self.core.client.call(&call, deadline).await;
         self.notice_connection();
         match answer.and_then(CountsReply::read) {
             Ok(reply) => {
@@ -259,8 +258,8 @@ impl UnsyncedState {
         }
         let count = permit.count;
         let told = count.send();
-        let call = self.call("take", count, told).number(cost).number(self.limit).number(self.sliding.into());
-        let call = call.number((!keeps_pauses).into());
+        let call = self.call("take", count, told);
+        let call = call.numbers([cost, self.limit, self.sliding.into(), (!keeps_pauses).into()]);
         let sent = self.elapsed();
         let answer = self.core.client.call(&call, deadline).await;
         self.notice_connection();

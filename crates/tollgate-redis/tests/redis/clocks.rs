@@ -103,18 +103,20 @@ fn into_the_future(server: &Server, algorithm: Algorithm, key: &str) {
         server.command(&["PEXPIRE", key, &left.to_string()]);
         return;
     }
-    let state: String = server.ask(&["GET", key]);
-    let mut numbers: Vec<u64> = state.split(' ').map(|number| number.parse().unwrap()).collect();
-    if algorithm.has_windows() {
-        numbers[0] += BACK / numbers[3];
-    } else {
-        numbers[1] += BACK;
-    }
-    if let Some(paused) = numbers.get_mut(4) {
-        *paused += BACK;
-    }
-    let state: Vec<_> = numbers.iter().map(u64::to_string).collect();
-    server.command(&["SET", key, &state.join(" "), "PX", &left.to_string()]);
+    let state: Vec<u8> = server.ask(&["GET", key]);
+    let (head, numbers) = state.split_at(2);
+    let numbers = numbers.as_chunks().0.iter().map(|number| f64::from_le_bytes(*number));
+    let [first, second, third, fourth, paused] = numbers.collect::<Vec<_>>().try_into().unwrap();
+    let back = BACK as f64;
+    let paused = if paused > 0.0 { paused + back } else { paused };
+    let moved = match algorithm.has_windows() {
+        true => [first + back / fourth, second, third, fourth, paused],
+        false => [first, second + back, third, fourth, paused],
+    };
+    let state = [head, moved.map(f64::to_le_bytes).as_flattened()].concat();
+    let mut set = redis::cmd("SET");
+    set.arg(key).arg(state).arg("PX").arg(left);
+    set.exec(&mut server.client().get_connection().unwrap()).unwrap();
 }
 
 #[test]

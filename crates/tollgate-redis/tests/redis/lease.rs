@@ -673,8 +673,12 @@ fn a_machine_whose_clock_is_in_an_earlier_window_gets_no_leases() {
         let builder = builder.algorithm(Algorithm::FixedWindow).deadline(Duration::from_secs(5));
         let limiter = builder.lease(20).client_clock().readable_keys().build().unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
-        let state = format!("{} 0 0 {}", now / AGES.as_micros() + 1, AGES.as_micros());
-        server.command(&["SET", "tollgate:behind:w:=alice", &state, "PX", "60000"]);
+        // The state of an unused key in the next window.
+        let numbers = [(now / AGES.as_micros() + 1) as f64, 0.0, 0.0, AGES.as_micros() as f64, 0.0];
+        let state = [b"w1".as_slice(), numbers.map(f64::to_le_bytes).as_flattened()].concat();
+        let mut set = redis::cmd("SET");
+        set.arg("tollgate:behind:w:=alice").arg(state).arg("PX").arg(60_000);
+        set.exec(&mut server.client().get_connection().unwrap()).unwrap();
         for left in (80..100).rev() {
             let decision = limiter.check("alice").await;
             assert_eq!((decision.source(), decision.remaining()), (DecisionSource::Store, left));

@@ -148,6 +148,50 @@ fn a_key_that_holds_something_else_is_refused_alone() {
 }
 
 #[test]
+fn a_state_of_another_version_or_kind_is_refused_with_the_reason() {
+    on_each_client(async |server, client| {
+        let state = |head: &[u8], numbers: usize| [head, &vec![0; 8 * numbers]].concat();
+        for (algorithm, [ours, other]) in
+            [(Algorithm::TokenBucket, [b'b', b'w']), (Algorithm::SlidingWindow, [b'w', b'b'])]
+        {
+            let limiter = limiter(&client, algorithm);
+            limiter.pause("alice", Duration::from_secs(60)).await.unwrap();
+            let key = server.keys_with_ttl().remove(0).0;
+            let state_length = server.ask::<Vec<u8>>(&["GET", &key]).len();
+            // This state has the same length as a state of this version.
+            let old = *b"3 1790000000000000 36000 1 179000006000000";
+            assert_eq!(old.len(), state_length);
+            let another_version = "another version of tollgate wrote the state";
+            let another_kind = "the key holds no ";
+            for (state, reason) in [
+                // The states of versions without a version byte, also during a pause.
+                (b"3 1790000000000000 36 1".to_vec(), another_version),
+                (b"3 1790000000000000 36 1 1790000060000000".to_vec(), another_version),
+                (old.into(), another_version),
+                (state(&[ours, b'2'], 5), another_version),
+                (state(&[ours, b'2'], 6), another_version),
+                (state(&[ours, b'0'], 1), another_version),
+                (state(&[other, b'1'], 5), another_kind),
+                (vec![0; state_length], another_kind),
+                (b"nonsense".to_vec(), another_kind),
+                (Vec::new(), another_kind),
+            ] {
+                let mut connection = server.client().get_connection().unwrap();
+                redis::cmd("SET").arg(&key).arg(&state).exec(&mut connection).unwrap();
+                let refused = limiter.pause("alice", Duration::from_secs(1)).await.unwrap_err().to_string();
+                assert!(refused.contains(reason), "{algorithm}: {state:?}: {refused}");
+                assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy, "{state:?}");
+                // The refused state stays as it is, until a reset deletes it.
+                assert_eq!(server.ask::<Vec<u8>>(&["GET", &key]), state);
+            }
+            limiter.reset("alice").await.unwrap();
+            assert_eq!(limiter.check("alice").await.source(), DecisionSource::Store);
+            limiter.reset("alice").await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_user_may_do_only_what_the_limiter_needs() {
     for_each_server(async |program: Program| {
         let server = Server::of(program);

@@ -46,16 +46,19 @@ impl Cluster {
             // resolve equal epochs.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
             if number < MASTERS {
-                let slots =
-                    [number * SLOTS / MASTERS, (number + 1) * SLOTS / MASTERS - 1].map(|s| s.to_string());
-                node.command(&["CLUSTER", "ADDSLOTSRANGE", &slots[0], &slots[1]]);
+                let slots = number * SLOTS / MASTERS..(number + 1) * SLOTS / MASTERS;
+                let slots: Vec<_> = slots.map(|slot| slot.to_string()).collect();
+                let words = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str));
+                node.command(&words.collect::<Vec<_>>());
             }
         }
         let first = &self.nodes[0];
         for other in &self.nodes[1..] {
             let port = other.address().port().to_string();
-            let bus = other.ask::<(String, String)>(&["CONFIG", "GET", "cluster-port"]).1;
-            first.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+            // Redis 6.2 lacks this setting.
+            let bus: Vec<String> = other.ask(&["CONFIG", "GET", "cluster-port"]);
+            let words = ["CLUSTER", "MEET", "127.0.0.1", &port].into_iter();
+            first.command(&words.chain(bus.get(1).map(String::as_str)).collect::<Vec<_>>());
         }
         until("all nodes know each other", || {
             self.nodes.iter().all(|node| {

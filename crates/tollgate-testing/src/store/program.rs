@@ -1,4 +1,4 @@
-//! The two server programs that the tests use.
+//! The server programs that the tests use.
 
 use super::wait;
 use std::env;
@@ -8,17 +8,23 @@ use std::sync::Once;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
+    /// Redis 7 or later.
     Redis,
     Valkey,
+    /// Redis 6.2, the oldest version that the library supports. Only some of the tests run with
+    /// this version, because others use settings and commands that it lacks.
+    OldRedis,
 }
 
 impl Program {
-    /// Returns Redis, and also Valkey if it is installed. If Valkey is missing, this is reported
-    /// once.
+    /// Returns Redis, also Valkey if it is installed, and also Redis 6.2 if its variable names it.
+    /// If Valkey is missing, this is reported once.
     pub fn all() -> Vec<Self> {
         static SAID: Once = Once::new();
-        if Self::Valkey.find().is_some() {
-            return vec![Self::Redis, Self::Valkey];
+        let others = [Self::Valkey, Self::OldRedis].into_iter().filter(|program| program.find().is_some());
+        let all: Vec<_> = [Self::Redis].into_iter().chain(others).collect();
+        if all.contains(&Self::Valkey) {
+            return all;
         }
         // Writing to the stream directly bypasses the test harness, which hides the output of
         // passing tests.
@@ -26,7 +32,7 @@ impl Program {
             let said = "valkey-server is not on the path and not named by TOLLGATE_VALKEY_SERVER: Valkey is left out";
             let _ = writeln!(std::io::stderr(), "{said}");
         });
-        vec![Self::Redis]
+        all
     }
 
     /// Returns the path of the program.
@@ -44,19 +50,21 @@ impl Program {
             Self::Valkey => {
                 panic!("valkey-server is not on the path and not named by TOLLGATE_VALKEY_SERVER")
             }
+            Self::OldRedis => panic!("redis-server 6.2 is not named by TOLLGATE_OLD_REDIS_SERVER"),
         })
     }
 
     fn find(self) -> Option<PathBuf> {
         let (variable, name) = match self {
-            Self::Redis => ("TOLLGATE_REDIS_SERVER", "redis-server"),
-            Self::Valkey => ("TOLLGATE_VALKEY_SERVER", "valkey-server"),
+            Self::Redis => ("TOLLGATE_REDIS_SERVER", Some("redis-server")),
+            Self::Valkey => ("TOLLGATE_VALKEY_SERVER", Some("valkey-server")),
+            Self::OldRedis => ("TOLLGATE_OLD_REDIS_SERVER", None),
         };
         if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {
             assert!(Path::new(&named).is_file(), "invalid {variable} {named:?}: expected a file");
             return Some(named.into());
         }
-        let path = env::var_os("PATH")?;
+        let (name, path) = (name?, env::var_os("PATH")?);
         env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
     }
 }

@@ -44,7 +44,9 @@ impl Server {
         // Another process may take the port before the server does.
         for _ in 0..10 {
             let port = ports::free();
-            let bus = (setup.role == Role::Cluster).then(ports::free);
+            // Nodes of Redis 6.2 cannot choose the port of their bus.
+            let chooses_bus = setup.role == Role::Cluster && setup.program != Program::OldRedis;
+            let bus = chooses_bus.then(ports::free);
             let folder = Folder::new(&format!("server-{}-{port}", std::process::id()));
             setup.write(folder.path(), port, bus);
             let address = (Ipv4Addr::LOCALHOST, port).into();
@@ -221,10 +223,22 @@ impl Server {
     /// example for a missing permission, is not counted.
     #[track_caller]
     pub fn calls(&self, command: &str) -> u64 {
+        self.figure_of(command, "calls=")
+    }
+
+    /// Returns how long the server has executed a command such as `evalsha` in total. This time
+    /// includes the calls in scripts, and excludes reading requests and writing responses.
+    #[track_caller]
+    pub fn execution_time(&self, command: &str) -> Duration {
+        Duration::from_micros(self.figure_of(command, "usec="))
+    }
+
+    #[track_caller]
+    fn figure_of(&self, command: &str, name: &str) -> u64 {
         let info: String = self.ask(&["INFO", "commandstats"]);
         let Some(figures) = field(&info, &format!("cmdstat_{command}")) else { return 0 };
-        let calls = figures.split(',').find_map(|figure| figure.strip_prefix("calls="));
-        calls.expect("a figure").parse().expect("a figure")
+        let figure = figures.split(',').find_map(|figure| figure.strip_prefix(name));
+        figure.expect("a figure").parse().expect("a figure")
     }
 
     /// Returns the number of connected clients, without the client that sends this query.

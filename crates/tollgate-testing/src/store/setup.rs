@@ -65,11 +65,16 @@ impl Setup {
         Server::start_with(self)
     }
 
-    /// Writes the configuration file. Cluster nodes communicate over the port `bus`.
+    /// Writes the configuration file. Cluster nodes communicate over the port `bus`, or over the
+    /// port `port` + 10,000 if `bus` is `None`.
     pub fn write(&self, folder: &Path, port: u16, bus: Option<u16>) {
         let mut lines = vec!["bind 127.0.0.1".to_owned(), format!("dir {}", folder.display())];
         if self.role != Role::Sentinel {
-            lines.extend(["save \"\"", "appendonly no", "enable-debug-command yes"].map(str::to_owned));
+            lines.extend(["save \"\"", "appendonly no"].map(str::to_owned));
+            // Redis 6.2 always allows its debug command.
+            if self.program != Program::OldRedis {
+                lines.push("enable-debug-command yes".to_owned());
+            }
             // Without this setting, a master of Redis 7 would wait five seconds for more replicas
             // before it synchronizes the first.
             lines.push("repl-diskless-sync-delay 0".to_owned());
@@ -77,8 +82,10 @@ impl Setup {
             // setting, that ping would take ten seconds.
             lines.push("repl-ping-replica-period 1".to_owned());
         }
-        if let Some(bus) = bus {
+        if self.role == Role::Cluster {
             lines.push("cluster-enabled yes".to_owned());
+        }
+        if let Some(bus) = bus {
             lines.push(format!("cluster-port {bus}"));
         }
         if let Some(password) = &self.password {
