@@ -406,7 +406,7 @@ bench-redis: redis-server
 	@if command -v redis-server > /dev/null; then $(run); fi
 
 #: make calls      counts the calls to Redis of four processes with leases, which check 1,000 keys by
-#:                 Zipf's law for 100 s (two minutes; installs redis-server; CALLS_SECONDS=n)
+#:                 Zipf's law for 100 s (four minutes; installs redis-server; CALLS_SECONDS=n)
 calls: export TOLLGATE_CALLS_SECONDS := $(CALLS_SECONDS)
 calls: redis-server
 	$(CARGO) test --locked -p tollgate-redis --all-features --test redis -- --nocapture rarely::
