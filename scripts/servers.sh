@@ -35,7 +35,9 @@ fi
 "$redis" --version
 "$valkey" --version
 export TOLLGATE_OLD_REDIS_SERVER="$redis" TOLLGATE_VALKEY_SERVER="$valkey"
-# These modules need no setting or command that Redis 6.2 lacks.
+# These modules need no setting or command that Redis 6.2 lacks. A server of that version may reset a
+# connection that it refuses, before the client has read the reason.
 $cargo test --locked -p tollgate-redis --all-features --test redis -- \
 	vectors:: topologies:: clocks:: pauses:: refusals:: store:: in_flight:: lease:: idle:: \
-	reservations:: unsynced:: shared:: cluster::keys_are_asked_for selftest::cluster::
+	reservations:: unsynced:: shared:: cluster::keys_are_asked_for selftest::cluster:: \
+	--skip what_a_server_says_when_it_closes_a_new_connection

@@ -4,7 +4,7 @@ use crate::load::{has_burst, patient};
 use std::time::{Duration, Instant};
 use tollgate::store::ExactKeys;
 use tollgate::{Algorithm, Decision, Limiter, Quota, Tick, WindowAlign};
-use tollgate_redis::{Client, SharedLimiter};
+use tollgate_redis::{Client, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::server::Server;
 
@@ -193,6 +193,79 @@ fn the_store_decides_as_the_rules_do() {
                     while !run_alike(&client, algorithm, quota, seed, attempts.next().unwrap()).await {}
                 }
             }
+        }
+    });
+}
+
+/// Charges a key under one quota and peeks under another. The numbers are so large that their
+/// products exceed 2^53, up to which the scripts' numbers are exact. The expected figures are
+/// computed with integers of 128 bits.
+#[test]
+fn a_change_of_quota_keeps_charged_tokens_to_the_last_unit() {
+    for_each_server(async |program: Program| {
+        let server = Server::of(program);
+        let client = patient(server.url());
+        client.connect().await.unwrap();
+        let limiter = |algorithm, quota| -> SharedLimiter<str> {
+            let builder = SharedLimiter::builder(&client, format!("{algorithm}"), quota);
+            // A limiter in this process does not support such large bursts.
+            let builder = builder.when_unavailable(WhenUnavailable::Deny);
+            builder.algorithm(algorithm).deadline(Duration::from_secs(60)).build().unwrap()
+        };
+        let at = |micros: u128| Tick::from(Duration::from_micros(u64::try_from(micros).unwrap()));
+        let start: u128 = 1_790_000_000_000_000;
+        let mut numbers = Numbers(11);
+        let mut below = |end: u64| u128::from(numbers.below(end));
+        for case in 0..100 {
+            let key = format!("{case}");
+            let quota = |tokens: u128, micros: u128| {
+                let micros = Duration::from_micros(u64::try_from(micros).unwrap());
+                Quota::new(u64::try_from(tokens).unwrap(), micros)
+            };
+
+            // A token is `unit` units, and a microsecond refills one unit.
+            let mut bucket = |least: u64| {
+                let unit = u128::from(least) + below(least);
+                let burst = (1 << 52) / unit;
+                (quota(1, unit).burst(u64::try_from(burst).unwrap()), unit, burst)
+            };
+            let ((here, unit, burst), (there, other_unit, most)) = (bucket(1 << 30), bucket(1 << 29));
+            let debt = burst * unit;
+            let elapsed = below(1 << 30);
+            let charged = limiter(Algorithm::TokenBucket, here)
+                .at(at(start))
+                .check_n(&key, u64::try_from(burst).unwrap())
+                .await;
+            assert!(charged.is_allowed(), "{case}: {charged:?}");
+            let peeked = limiter(Algorithm::TokenBucket, there).at(at(start + elapsed));
+            let peeked = peeked.peek_n(&key, u64::try_from(most).unwrap()).await;
+            let owed = ((debt - elapsed) * other_unit).div_ceil(unit);
+            let wait = peeked.retry_after().unwrap().as_micros();
+            let expected = (most - owed.div_ceil(other_unit), owed);
+            assert_eq!((u128::from(peeked.remaining()), wait), expected, "{case}: {here:?} {there:?}");
+
+            let mut window = || {
+                let limit = (1 << 48) + below(1 << 30) * below(1 << 17);
+                let length = (1 << 30) + below(1 << 30) * below(1 << 10);
+                (quota(limit, length), limit, length)
+            };
+            let ((here, limit, length), (there, most, _)) = (window(), window());
+            let begin = start.next_multiple_of(length);
+            let elapsed = (below(1 << 30) * length) >> 30;
+            let charged = limiter(Algorithm::SlidingWindow, here)
+                .at(at(begin))
+                .check_n(&key, u64::try_from(limit).unwrap())
+                .await;
+            assert!(charged.is_allowed(), "{case}: {charged:?}");
+            // Under the first quota, the charge is now in the previous window.
+            let peeked = limiter(Algorithm::SlidingWindow, there).at(at(begin + length + elapsed));
+            let peeked = peeked.peek_n(&key, 0).await;
+            let used = (limit * (length - elapsed)).div_ceil(length);
+            assert_eq!(
+                u128::from(peeked.remaining()),
+                most.saturating_sub(used),
+                "{case}: {here:?} {there:?}"
+            );
         }
     });
 }
