@@ -1,7 +1,7 @@
 # The commands of a contributor. CI runs `make test`; `make help` lists the others.
 #
 # `make test` takes at most 15 minutes on two cores, and installs at most 30 MB. Longer checks
-# belong to `make edges`, which takes 30 minutes: packages outside of the workspace, builds with
+# belong to `make edges`, which takes 25 minutes: packages outside of the workspace, builds with
 # other features, models of more than ten seconds, long races, and all parts that download other
 # programs. Both print the time of each part. CI runs both, and there a part fails if a program that
 # it needs is missing.
@@ -131,7 +131,7 @@ test: tools
 #: make edges      longer checks: clippy on other packages, builds with other features, README's
 #:                 first command in a clean build, instructions of a check, larger models, long
 #:                 races, limits in Redis 6.2 and Valkey 9, in HAProxy, Pingora and Envoy, the HTML
-#:                 report of a replay in a browser (30 minutes)
+#:                 report of a replay in a browser (25 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
