@@ -2,20 +2,12 @@
 //!
 //! # Why leases never exceed the limit
 //!
-//! *Proof.* A token that may be spent until `e` is charged as if it were spent at `e`, and counts
-//! from the moment at which it is leased. Consider any interval and the tokens spent in the
-//! interval. All of them were leased before the interval's end, and none of their times `e` is
-//! before the interval's start.
-//!
-//! For a bucket, consider the first of the leases of these tokens, in the order of the store. After
-//! this lease, the bucket is full no sooner than at `e` plus the lease's cost. This is not before
-//! the interval's start plus that cost. Each later lease adds its own cost. The last lease was
-//! granted, so all leases together are at most what the bucket admits in the interval.
-//!
-//! A log counts each token from a moment before the token is spent until a period after the token
-//! is spent. A window's lease ends with the window that counted it. It does not matter which
-//! machine spends the tokens, or when. A machine that stops has spent fewer tokens. Tokens that a
-//! machine gives back are not spent, and the store removes no more than their own charge. ∎
+//! A token that may be spent until `e` is charged as if it were spent at `e`, and counts from the
+//! moment at which it is leased. `docs/design.md` proves that the tokens spent in any interval are
+//! then within the bound of the algorithm (*Why is a token charged before it may be spent?*). The
+//! scripts apply this rule: a bucket is charged as if it were at least as empty as at `e`, a log
+//! records the time `e`, and a window's lease ends with the window that counted it. Tokens that a
+//! machine gives back are not spent, and the store removes no more than their own charge.
 //!
 //! This machine measures a lease's end `e` from a moment before it requested the lease. On this
 //! machine, the lease therefore ends no later than in the store.
