@@ -171,7 +171,7 @@ impl SingleLimiter {
     #[inline]
     pub(crate) fn check_at(&self, cost: u64, now: Tick) -> Decision {
         let Some(gcra) = self.first else {
-            return self.check_by_other_rule(now, cost);
+            return self.check_by_other_rule(now, cost).0;
         };
         let stamp = self.resets.stamp();
         match take(gcra, self.state.0.first_word(), now, cost) {
@@ -185,18 +185,18 @@ impl SingleLimiter {
     /// Charges the state under a rule other than a bucket. This method is not inlined, so that the
     /// check of a bucket can be inlined into its callers.
     #[inline(never)]
-    fn check_by_other_rule(&self, now: Tick, cost: u64) -> Decision {
+    fn check_by_other_rule(&self, now: Tick, cost: u64) -> SlowDecision {
         match self.state.0.first_rule() {
             StateRule::Packed(AnyRule::FixedWindow(rule)) => self.check_first_word(rule, now, cost),
             StateRule::Packed(AnyRule::SlidingWindow(rule)) => self.check_first_word(rule, now, cost),
-            _ => self.check_later_state(now, cost).0,
+            _ => self.check_later_state(now, cost),
         }
     }
 
     /// Charges the first version of the state. The type of the rule is known at compile time, so
     /// the compiler can write the answer directly to the place where the caller expects it.
     #[inline(always)]
-    fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
+    fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> SlowDecision {
         let stamp = self.resets.stamp();
         let charged = |word: Word| if word.is_frozen() { word } else { rule.next(word, now, cost) };
         let Updated { from, is_new, .. } = update(self.state.0.first_word(), charged);
@@ -205,9 +205,9 @@ impl SingleLimiter {
             // `Stamp::NONE`.
             let mut decision = rule.answer(from, now, cost);
             decision.stamp = stamp;
-            return decision;
+            return decision.into();
         }
-        self.check_later_state(now, cost).0
+        self.check_later_state(now, cost)
     }
 
     /// Charges a log, or the last version of the state after a quota change.
