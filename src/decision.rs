@@ -5,7 +5,7 @@ mod outcome;
 mod parts;
 mod rounded;
 
-pub(crate) use figures::{Figures, Stamp};
+pub(crate) use figures::{Figures, LeaseId, Stamp};
 pub use outcome::{DecisionSource, Outcome};
 pub use parts::DecisionParts;
 use rounded::Rounded;
@@ -183,7 +183,9 @@ impl Decision {
     }
 
     /// Returns the number of tokens that remain after this decision, from 0 to
-    /// [`capacity`](Self::capacity), or 0 if a policy answered.
+    /// [`capacity`](Self::capacity), or 0 if a policy answered. If the tokens were spent from a lease
+    /// ([`Builder::core_leases`](crate::Builder::core_leases)), these are the tokens that are left of
+    /// the lease.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -196,6 +198,7 @@ impl Decision {
         match self.figures {
             Figures::Known { remaining, .. }
             | Figures::Held { remaining, .. }
+            | Figures::Leased { remaining, .. }
             | Figures::Told { remaining, .. } => remaining,
             Figures::LateHeld { .. } | Figures::LateBucket { .. } => self.limit - self.charged(),
             Figures::Permits { out, .. } => self.limit.saturating_sub(out),
@@ -276,7 +279,9 @@ impl Decision {
     #[inline(always)]
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
-            Figures::Known { reset, .. } | Figures::Told { reset, .. } => reset,
+            Figures::Known { reset, .. } | Figures::Told { reset, .. } | Figures::Leased { reset, .. } => {
+                reset
+            }
             Figures::Held { until, .. } | Figures::LateHeld { until, .. } if until > Tick::MAX.as_nanos() => {
                 NEVER
             }
@@ -325,6 +330,7 @@ impl Decision {
             Figures::Known { .. }
             | Figures::Held { .. }
             | Figures::LateHeld { .. }
+            | Figures::Leased { .. }
             | Figures::Permits { .. }
             | Figures::Told { .. } => self.reset_after(),
         }
@@ -379,7 +385,7 @@ impl Decision {
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
             Figures::Known { wait, .. } | Figures::Told { wait, .. } => return wait,
-            Figures::Held { .. } | Figures::LateHeld { .. } => return 0,
+            Figures::Held { .. } | Figures::LateHeld { .. } | Figures::Leased { .. } => return 0,
             Figures::Permits { .. } => return if self.is_allowed() { 0 } else { NEVER },
             Figures::Bucket { full, grain, queue } => (full, grain, queue),
             Figures::LateBucket { grain, queue, .. } => (self.late_full(grain), grain, queue),
@@ -403,6 +409,9 @@ impl Decision {
     /// remembers a time at which all forgotten keys are idle. If `now` is earlier, the request is
     /// decided at the remembered time. (This can happen if the thread was stopped or the clock was
     /// set back.) The durations of this decision always count from the `now` of the check.
+    ///
+    /// If the tokens were spent from a lease ([`Builder::core_leases`](crate::Builder::core_leases)),
+    /// the result is the time at which the lease was taken. The durations also count from that time.
     ///
     /// If `now` is before the key's window, or before the last admission in its log, the charge is
     /// counted at the start of this window, or at this admission. The result is still `now`.

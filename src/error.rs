@@ -285,6 +285,28 @@ pub enum Refused {
          the tokens of a period"
     )]
     ZeroBurst,
+    /// The algorithm cannot lease tokens to cores.
+    #[error(
+        "core_leases has no meaning for a {algorithm}, whose tokens are not interchangeable; allowed: with a \
+         token-bucket or a leaky-bucket; choose one of them, or leave core_leases out"
+    )]
+    LeasesUnsupported {
+        /// The algorithm that refused it.
+        algorithm: Algorithm,
+    },
+    /// The burst is too small to lease parts of it to each core.
+    #[error(
+        "burst {burst} is too small for leases to {cores} cores; allowed: {least} and more; choose a larger \
+         burst, or leave core_leases out"
+    )]
+    BurstTooSmallToLease {
+        /// The burst that was refused.
+        burst: u64,
+        /// The number of cores.
+        cores: u64,
+        /// The smallest allowed burst.
+        least: u64,
+    },
     /// The period is longer than [`Quota::MAX_PERIOD`](crate::Quota::MAX_PERIOD).
     #[error(
         "period {period:?} is too long; allowed: 1ns to {most:?}; choose a shorter period with fewer tokens"
@@ -576,6 +598,7 @@ impl Refused {
             Self::InFlightOutOfRange { .. } => "limit",
             Self::DebtTooLarge { .. } | Self::DebtUnsupported { .. } => "max_debt",
             Self::AlignUnsupported { .. } => "align",
+            Self::LeasesUnsupported { .. } | Self::BurstTooSmallToLease { .. } => "core_leases",
             Self::NoPenalty => "penalty",
             Self::SweepIntervalOutOfRange { .. } | Self::NoThread => "sweeper",
             Self::UnknownName { setting, .. } => setting,

@@ -32,7 +32,7 @@
 //! | permits in flight | their own rule (`rule/permits.rs`), whose word is a count; combined with a rate by `check_all` | a permit is returned by an event: no time makes its word idle, so it must not share a word that becomes idle with time |
 //! | the end of a key's pause | not in the word: a word of a second store (`limiter/pauses.rs`) | refunds, forced charges and changes of quotas continue during a pause, and after the pause the key has the state that it would have had without it |
 //! | the permits that a reset has made void | in the word of the permits, as its generation | the reset number of the limiter would void the permits of all keys, which would not recover with time |
-//! | leases between cores | the leased tokens: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays correct; but a charge must use a burst that is smaller by the tokens that may be leased |
+//! | leases between cores | the leased tokens: a line for each core, beside the word (`state/leases.rs`). In the word: that tokens may be out, as a value that no bucket makes otherwise (`rule/leased.rs`) | a lease is charged in full when it is taken, so the word stays correct; but a charge must use a burst that is smaller by the tokens that may be leased |
 //! | the mark of `clear` and `reset` | not in the word: one number for each limiter, and in each decision (`limiter/resets.rs`) | most words have no room for it: a number of 32 bits would leave a window only 31 bits for its count and time |
 //!
 //! *Debt.* A bucket's value is the time at which the bucket is full, and a debt moves that time
@@ -41,10 +41,9 @@
 //! window's count has only as many bits as the limit requires. A debt must therefore stay within
 //! the unused range of these bits, or the rule must be created with more bits.
 //!
-//! *The mark of leases.* The mark requires a bit, but no bit of a value is always 0. A bucket would
-//! lose half of its times and half of its largest burst, and a window would lose one bit of its
-//! counts. If the key had its own rule, that rule could express the mark without a bit. In a table,
-//! however, a change of rules is a turnover.
+//! *The mark of leases.* No bit of a value is always 0, so there is no bit for a mark. A bucket,
+//! however, never uses the largest quarter of its values, and a leased word is one of these, with a
+//! time of at most 18 years. A window uses all values, and grants no leases.
 //!
 //! *Reset of one key.* Exact keys have space beside the word. In a table, the reset number of the
 //! whole limiter identifies the charges that a reset has voided. As a consequence, resetting one
@@ -73,6 +72,7 @@
 mod contract;
 mod fixed_window;
 mod gcra;
+pub(crate) mod leased;
 mod permits;
 mod sliding_window;
 mod windows;
@@ -83,6 +83,7 @@ pub use crate::error::Refused;
 pub use contract::Rule;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
+pub(crate) use leased::Leased;
 pub use permits::Permits;
 pub use sliding_window::SlidingWindow;
 pub use word::Word;

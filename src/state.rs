@@ -103,6 +103,7 @@
 //! store maintains: see `exact/quotas.rs`.
 
 mod any_state;
+mod leases;
 #[cfg(tollgate_loom)]
 mod model;
 mod packed;
@@ -113,6 +114,7 @@ mod standalone;
 mod versions;
 
 pub(crate) use any_state::AnyState;
+pub(crate) use leases::Leases;
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
 pub(crate) use packed::State;

@@ -86,6 +86,35 @@ impl Counter {
     }
 }
 
+/// Returns the number of cores that this process may use.
+#[cfg(not(tollgate_loom))]
+pub(crate) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Returns the number of this thread. Threads are numbered from 0, in the order in which they first
+/// call this function.
+#[cfg(not(tollgate_loom))]
+#[inline(always)]
+pub(crate) fn thread_number() -> usize {
+    thread_local! {
+        /// The number plus one; 0 until the thread has a number.
+        static NUMBER: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+    #[cold]
+    fn next() -> usize {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
+        // ORDERING: relaxed; a count.
+        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(next());
+        }
+        number.get() - 1
+    })
+}
+
 /// Sleeps for a millisecond. Only calls that are allowed to wait use this function.
 #[cfg(not(tollgate_loom))]
 pub(crate) fn rest() {
@@ -93,9 +122,9 @@ pub(crate) fn rest() {
 }
 
 #[cfg(tollgate_loom)]
-pub use shim::{Atomic, AtomicPtr, ModelSwitch, Ordering};
+pub use shim::{Atomic, AtomicPtr, ModelSwitch, Ordering, number_thread};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{Index, epoch, reading, rest};
+pub(crate) use shim::{Index, cores, epoch, reading, rest, thread_number};
 
 #[cfg(tollgate_loom)]
 mod shim {
@@ -398,5 +427,24 @@ mod shim {
 
     pub(crate) fn rest() {
         loom::thread::yield_now();
+    }
+
+    pub(crate) fn cores() -> usize {
+        2
+    }
+
+    loom::thread_local! {
+        static NUMBER: std::cell::Cell<usize> = std::cell::Cell::new(0);
+    }
+
+    /// Returns the number that [`number_thread`] has set for this thread, or 0.
+    pub(crate) fn thread_number() -> usize {
+        NUMBER.with(std::cell::Cell::get)
+    }
+
+    /// Sets the number of this thread. A model numbers its threads itself, so that their numbers do
+    /// not depend on the schedule.
+    pub fn number_thread(number: usize) {
+        NUMBER.with(|own| own.set(number));
     }
 }

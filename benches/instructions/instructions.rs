@@ -82,8 +82,8 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
 // The arguments and results of a function are created and dropped outside of the count.
 
 #[library_benchmark]
-#[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(50))]
-#[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(49))]
+#[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(46))]
+#[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(44))]
 #[bench::sliding_window(args = (one(Algorithm::SlidingWindow, CHECKS), true), config = at_most(262))]
 fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
     assert!((0..CHECKS).all(|_| black_box(&gate).check().outcome() == outcome(allowed)));

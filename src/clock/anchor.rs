@@ -170,11 +170,22 @@ impl CounterReader {
         self.no_earlier(after)
     }
 
+    /// Returns `time`, or the latest time that was returned before, whichever is later.
     #[inline(always)]
     fn no_earlier(&self, time: u64) -> u64 {
-        let latest = time.max(self.latest.get());
-        self.latest.set(latest);
-        latest
+        if time < self.latest.get() {
+            return self.stepped_back();
+        }
+        self.latest.set(time);
+        time
+    }
+
+    /// Answers a reading that would step back. This is rare, so it is a branch: a maximum would
+    /// delay every reading by the latest time.
+    #[cold]
+    #[inline(never)]
+    fn stepped_back(&self) -> u64 {
+        self.latest.get()
     }
 }
 

@@ -60,7 +60,21 @@ impl CounterClock {
     /// Converts a time that `read` returned to a tick.
     #[inline(always)]
     pub(super) fn since(&self, now: u64) -> Tick {
-        Tick::from_nanos(now.saturating_sub(self.origin))
+        let passed = now.wrapping_sub(self.origin);
+        // A time before the origin wraps around, so one comparison finds it and a time after the
+        // last tick.
+        if passed > Tick::MAX.as_nanos() {
+            return self.outside(passed);
+        }
+        Tick::from_nanos(passed)
+    }
+
+    /// Returns the first tick for a time before the origin, otherwise the last tick.
+    #[cold]
+    #[inline(never)]
+    fn outside(&self, passed: u64) -> Tick {
+        let is_before = passed.wrapping_add(self.origin) < self.origin;
+        if is_before { Tick::ZERO } else { Tick::MAX }
     }
 }
 
@@ -224,5 +238,12 @@ mod tests {
     fn a_time_before_the_origin_is_the_origin() {
         let counter = CounterClock { origin: u64::MAX };
         assert_eq!(counter.since(CounterClock::read()), Tick::ZERO);
+    }
+
+    #[test]
+    fn a_time_becomes_the_nearest_tick() {
+        let (counter, last) = (CounterClock { origin: 7 }, Tick::MAX.as_nanos());
+        let ticks = [0, 6, 7, 8, 7 + last, 8 + last, u64::MAX].map(|now| counter.since(now).as_nanos());
+        assert_eq!(ticks, [0, 0, 0, 1, last, last, last]);
     }
 }

@@ -100,6 +100,15 @@ pub(crate) enum Figures {
     /// Like `Bucket`, but for a fresh key (forgotten or never seen) that is charged `late`
     /// nanoseconds after the time of its request. The key's bucket was full.
     LateBucket { late: u64, grain: Grain, queue: bool },
+    /// Tokens that were spent from a lease of the thread's core.
+    Leased {
+        /// The tokens that are left of the lease.
+        remaining: u64,
+        /// Nanoseconds from the time of the lease until the bucket is full; `u64::MAX` if that
+        /// is after the last tick.
+        reset: u64,
+        lease: LeaseId,
+    },
     /// Permits of a key, which are returned when their owners finish.
     Permits {
         /// The number of permits in use after this decision.
@@ -118,6 +127,13 @@ pub(crate) enum Figures {
         /// or more. (A larger type would make `Figures` larger than a bucket's figures require.)
         refill: u32,
     },
+}
+
+/// Identifies the lease of a charge: its place, and the generation of the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LeaseId {
+    pub(crate) line: u32,
+    pub(crate) generation: u32,
 }
 
 impl Figures {

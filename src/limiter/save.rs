@@ -282,7 +282,7 @@ impl SingleLimiter {
         Head::of(self.method).write(SINGLE, &mut sink)?;
         let (quota, state) = loop {
             let quota = self.quota();
-            let (rule, state) = self.visit(|state| state.saved());
+            let (rule, state) = self.saved();
             // If the rules differ, the quota has changed between the two calls.
             if self.method.any(quota).is_ok_and(|enforced| enforced.rule == rule) {
                 break (quota, state);
@@ -402,7 +402,8 @@ impl Builder<SingleLimiter> {
         let until = state.until(&before).ok_or_else(FileReader::damaged)?;
         let (clock, is_continued) = at.resume(&chosen.clock(), until);
         let method = chosen.method_after(chosen.algorithm, &clock, head.phase);
-        let limiter = SingleLimiter::new(method, method.any(chosen.quota)?, clock);
+        let leases = chosen.leases(&clock)?;
+        let limiter = SingleLimiter::new(method, method.any(chosen.quota)?, clock, leases);
         if is_continued {
             limiter.state.0.restore(&before, state, limiter.clock.now());
         }

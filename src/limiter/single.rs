@@ -4,7 +4,7 @@ use super::resets::Resets;
 use super::time_of::{At, OwnClock, Time};
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
-use crate::decision::{Decision, Denied, SlowDecision, Stamp};
+use crate::decision::{Decision, Denied, Figures, SlowDecision, Stamp};
 use crate::error::QuotaError;
 use crate::limiter::build::builder::Builder;
 use crate::limiter::build::kind::Kind;
@@ -13,9 +13,13 @@ use crate::limiter::held::reservation::Reservation;
 use crate::limiter::together::chargeable::Chargeable;
 use crate::limiter::together::look::Look;
 use crate::quota::{Enforced, Quota};
-use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, take, update};
-use crate::state::{AnyState, Counts, SharedRule, Since, Standalone, State, StateRule, Wanted};
+use crate::rule::{AnyRule, Gcra, Leased, Rule, Updated, Word, load, take, update};
+use crate::state::{
+    AnyState, Counts, Leases, SavedState, SharedRule, Since, Standalone, State, StateRule, Wanted,
+};
+use crate::sync::Ordering::Acquire;
 use crate::time::Tick;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// A rate limiter for a single resource. It has a single state, and neither keys nor a table.
@@ -39,6 +43,9 @@ pub struct SingleLimiter {
     /// check that finds the first version frozen continues with the last version.
     first: Option<Gcra>,
     pub(crate) state: Apart,
+    /// The leases between cores, and the initial rule. With leases, `first` is `None`, so that a
+    /// check without leases does not have to look here.
+    leases: Option<(Gcra, Arc<Leases>)>,
     pub(crate) resets: Resets,
     pub(crate) method: Method,
     pub(crate) clock: Clock,
@@ -52,11 +59,18 @@ pub(crate) struct Apart(pub(crate) Standalone);
 
 impl SingleLimiter {
     /// Creates a limiter whose state has never been charged.
-    pub(crate) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
-        let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
-        let rule = SharedRule::new(Enforced { rule, quota }, &Counts::new());
+    pub(crate) fn new(
+        method: Method,
+        Enforced { rule, quota }: Enforced<StateRule>,
+        clock: Clock,
+        leases: Option<Arc<Leases>>,
+    ) -> Self {
+        let bucket = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
+        let rule = SharedRule::with_leases(Enforced { rule, quota }, &Counts::new(), leases.clone());
+        let leases = bucket.zip(leases);
+        let first = bucket.filter(|_| leases.is_none());
         let state = Apart(Standalone::idle(Wanted { rule, changes: 0, since: Since::START }));
-        Self { first, state, resets: Resets::none_yet(), method, clock }
+        Self { first, state, leases, resets: Resets::none_yet(), method, clock }
     }
 
     /// Returns a builder for a limiter that enforces `quota`.
@@ -125,6 +139,9 @@ impl SingleLimiter {
 
     /// Looks at the state before it is charged.
     pub(crate) fn look<'m>(&'m self, cost: u64, time: impl Time, look: &mut Look<'m>) {
+        if self.leases.is_some() {
+            return;
+        }
         if let StateRule::Packed(rule) = self.state.0.first_rule() {
             let state = State { rule, word: self.state.0.first_word(), stamp: Stamp::NONE };
             look.see(state, time.of_look(&self.clock, look), cost, &self.resets);
@@ -147,7 +164,7 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check(&self) -> Decision {
-        self.check_at(1, self.clock.now())
+        self.check_n(1)
     }
 
     /// Checks whether a request that costs `cost` tokens may proceed now. Charges all of the tokens
@@ -164,15 +181,26 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check_n(&self, cost: u64) -> Decision {
-        self.check_at(cost, self.clock.now())
+        let Some(gcra) = &self.first else {
+            return self.check_otherwise(None, cost).0;
+        };
+        let now = self.clock.now();
+        // The rule is copied after the clock was read, so that it does not occupy registers before.
+        self.check_first(*gcra, now, cost)
     }
 
     /// Checks like [`check_n`](Self::check_n), at the time `now`.
     #[inline]
     pub(crate) fn check_at(&self, cost: u64, now: Tick) -> Decision {
         let Some(gcra) = self.first else {
-            return self.check_by_other_rule(now, cost);
+            return self.check_otherwise(Some(now), cost).0;
         };
+        self.check_first(gcra, now, cost)
+    }
+
+    /// Charges the first version of the state, whose rule is a bucket.
+    #[inline(always)]
+    fn check_first(&self, gcra: Gcra, now: Tick, cost: u64) -> Decision {
         let stamp = self.resets.stamp();
         match take(gcra, self.state.0.first_word(), now, cost) {
             // The first rule has the stamp `Stamp::NONE`.
@@ -182,21 +210,91 @@ impl SingleLimiter {
         }
     }
 
-    /// Charges the state under a rule other than a bucket. This method is not inlined, so that the
-    /// check of a bucket can be inlined into its callers.
+    /// Charges the state under a rule other than a bucket, or with leases. Without a time, the
+    /// limiter's clock is read. This method is not inlined, so that the check of a bucket can be
+    /// inlined into its callers.
     #[inline(never)]
-    fn check_by_other_rule(&self, now: Tick, cost: u64) -> Decision {
+    fn check_otherwise(&self, time: Option<Tick>, cost: u64) -> SlowDecision {
+        if let Some((bucket, leases)) = &self.leases {
+            // Only a check by the limiter's own clock, which nobody moves, spends a lease.
+            let spends = time.is_none() && cost > 0 && leases.is_contended();
+            if let Some(spent) = spends.then(|| leases.spend(cost)).flatten() {
+                return spent.into();
+            }
+            let now = time.unwrap_or_else(|| self.clock.now());
+            let stamp = self.resets.stamp();
+            return match leases.decide_at_home(*bucket, self.state.0.first_word(), now, cost, spends) {
+                // The first rule has the stamp `Stamp::NONE`.
+                Some(decision) => decision.stamped(stamp).into(),
+                None => self.check_leases(leases, now, cost, spends),
+            };
+        }
+        let now = time.unwrap_or_else(|| self.clock.now());
         match self.state.0.first_rule() {
             StateRule::Packed(AnyRule::FixedWindow(rule)) => self.check_first_word(rule, now, cost),
             StateRule::Packed(AnyRule::SlidingWindow(rule)) => self.check_first_word(rule, now, cost),
-            _ => self.check_later_state(now, cost).0,
+            _ => self.check_later_state(now, cost),
+        }
+    }
+
+    /// Takes a lease, or charges the state, which may have another rule than the first.
+    #[inline(never)]
+    fn check_leases(&self, leases: &Leases, now: Tick, cost: u64, spends: bool) -> SlowDecision {
+        let stamp = self.resets.stamp();
+        let charge = |bucket: Leased, state: State<'_>| {
+            let is_offered = || bucket.offered(load(state.word), now) >= cost;
+            let leased = (spends && is_offered()).then(|| leases.lease(bucket, state.word, cost)).flatten();
+            leased.or_else(|| Some(leases.charge(bucket, state.word, now, cost)?.stamped(state.stamp)))
+        };
+        self.visit_bucket(leases, charge).stamped(stamp).into()
+    }
+
+    /// Passes the bucket and its word to `visit`, which returns `None` if the word is frozen.
+    fn visit_bucket<T>(&self, leases: &Leases, visit: impl Fn(Leased, State<'_>) -> Option<T>) -> T {
+        self.visit(|state| {
+            let state = state.as_packed().expect("a log has no leases");
+            let bucket = state.rule.as_gcra().expect("only buckets have leases");
+            visit(Leased::new(bucket, leases.count()), state)
+        })
+    }
+
+    /// Changes the word of a bucket with leases. Returns the word before the change.
+    fn change(&self, leases: &Leases, to: impl Fn(Leased, State<'_>, Word) -> Word) -> Word {
+        self.visit_bucket(leases, |bucket, state| {
+            let from =
+                update(state.word, |word| if word.is_frozen() { word } else { to(bucket, state, word) }).from;
+            (!from.is_frozen()).then_some(from)
+        })
+    }
+
+    /// Returns the state as a value, with its rule. Tokens that are out count as spent.
+    pub(crate) fn saved(&self) -> (StateRule, SavedState) {
+        let Some((_, leases)) = &self.leases else { return self.visit(|state| state.saved()) };
+        self.bring_leases_home();
+        self.visit_bucket(leases, |bucket, state| {
+            let word = load(state.word);
+            let word = bucket.home(word, self.clock.now(), 0).unwrap_or(word);
+            let saved = || (StateRule::Packed(*state.rule), SavedState::Word(word));
+            (!word.is_frozen()).then(saved)
+        })
+    }
+
+    /// Returns all leases to the bucket, unless another thread is doing so.
+    pub(crate) fn bring_leases_home(&self) {
+        if let Some((_, leases)) = &self.leases {
+            self.visit_bucket(leases, |bucket, state| {
+                if Leased::is_leased(load(state.word)) {
+                    leases.bring_home(bucket, state.word);
+                }
+                Some(())
+            });
         }
     }
 
     /// Charges the first version of the state. The type of the rule is known at compile time, so
     /// the compiler can write the answer directly to the place where the caller expects it.
     #[inline(always)]
-    fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
+    fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> SlowDecision {
         let stamp = self.resets.stamp();
         let charged = |word: Word| if word.is_frozen() { word } else { rule.next(word, now, cost) };
         let Updated { from, is_new, .. } = update(self.state.0.first_word(), charged);
@@ -205,9 +303,9 @@ impl SingleLimiter {
             // `Stamp::NONE`.
             let mut decision = rule.answer(from, now, cost);
             decision.stamp = stamp;
-            return decision;
+            return decision.into();
         }
-        self.check_later_state(now, cost).0
+        self.check_later_state(now, cost)
     }
 
     /// Charges a log, or the last version of the state after a quota change.
@@ -252,7 +350,11 @@ impl SingleLimiter {
 
     /// Peeks like [`peek_n`](Self::peek_n), at the time `now`.
     pub(crate) fn peek_at(&self, cost: u64, now: Tick) -> Decision {
-        self.visit(|state| state.peek(now, cost))
+        let Some((_, leases)) = &self.leases else { return self.visit(|state| state.peek(now, cost)) };
+        self.visit_bucket(leases, |bucket, state| {
+            let word = load(state.word);
+            word.is_live().then(|| bucket.peek(word, now, cost, leases.is_contended()))
+        })
     }
 
     /// Refunds the tokens of a charge, for an admitted request that failed or was never made.
@@ -293,7 +395,20 @@ impl SingleLimiter {
     /// Refunds like [`refund_n`](Self::refund_n), at the time `now`.
     pub(crate) fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
         let is_current = |rule| self.resets.are_before(charge, rule);
-        self.visit(|state| state.refund(now, charge, tokens, is_current));
+        match (&self.leases, charge.figures) {
+            (Some((_, leases)), Figures::Leased { lease, .. }) => {
+                _ = leases.refund(lease, tokens.min(charge.charged()));
+            }
+            (Some((_, leases)), _) => {
+                _ = self.change(leases, |bucket, state, word| {
+                    // ORDERING: acquire side of *reset*, as in `State::refund`.
+                    let _ = state.word.load(Acquire);
+                    let refund = |word| state.rule.refund(word, now, charge, tokens);
+                    if is_current(state.stamp) { bucket.step(word, now, refund) } else { word }
+                })
+            }
+            (None, _) => self.visit(|state| state.refund(now, charge, tokens, is_current)),
+        }
     }
 
     /// Resets the limiter to the state of a new limiter.
@@ -309,7 +424,16 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset(&self) {
-        self.resets.note(|| self.visit(|state| state.reset()));
+        self.resets.note(|| match &self.leases {
+            None => self.visit(|state| state.reset()),
+            Some((_, leases)) => {
+                self.bring_leases_home();
+                leases.void();
+                self.change(leases, |bucket, state, word| {
+                    bucket.step(word, Tick::ZERO, |word| state.rule.reset(word))
+                });
+            }
+        });
     }
 
     /// Returns true if a new limiter would make the same decisions from now on. If so, this limiter
@@ -327,7 +451,9 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn is_idle(&self) -> bool {
+        self.bring_leases_home();
         let now = self.clock.now();
+        // A leased word is larger than any time, and therefore not idle.
         self.visit(|state| state.is_idle(now))
     }
 
@@ -346,7 +472,34 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.state.0.version_bytes() + self.state.0.bytes()
+        let leases = self.leases.as_ref().map_or(0, |(_, leases)| leases.bytes());
+        size_of::<Self>() + self.state.0.version_bytes() + self.state.0.bytes() + leases
+    }
+
+    /// Returns how many tokens cores have taken in advance and not spent yet: see
+    /// [`Builder::core_leases`].
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1_000_000)).core_leases().build()?;
+    /// assert_eq!(limiter.leased(), 0);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn leased(&self) -> u64 {
+        self.leases.as_ref().map_or(0, |(_, leases)| leases.out())
+    }
+
+    /// Returns how many tokens were charged for leases and then lost, because a thread stopped, a
+    /// quota changed, or a lease was returned while it was taken. They refill like spent tokens.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1_000_000)).core_leases().build()?;
+    /// assert_eq!(limiter.lost(), 0);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn lost(&self) -> u64 {
+        self.leases.as_ref().map_or(0, |(_, leases)| leases.lost())
     }
 
     /// Returns the algorithm that the limiter was built with.
@@ -391,7 +544,14 @@ impl SingleLimiter {
 
     /// Charges like [`force`](Self::force), at the time `now`.
     pub(crate) fn force_at(&self, tokens: u64, now: Tick) -> u64 {
-        self.visit(|state| state.force(now, tokens))
+        let Some((_, leases)) = &self.leases else { return self.visit(|state| state.force(now, tokens)) };
+        let forced = Cell::new(0);
+        self.change(leases, |bucket, _, word| {
+            let (to, tokens) = bucket.force(word, now, tokens);
+            forced.set(tokens);
+            to
+        });
+        forced.get()
     }
 
     /// Charges the estimated cost of work whose actual cost is known later; see [`Reservation`].
@@ -432,7 +592,7 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn reserve_owned(self: &Arc<Self>, estimate: u64) -> Result<Reservation, Denied> {
-        let charge = self.check_n(estimate);
+        let charge = Chargeable::check_n(&**self, estimate);
         charge.ok()?;
         Reservation::from_charge(Box::new(Arc::clone(self)), estimate, charge)
     }
@@ -456,8 +616,10 @@ impl SingleLimiter {
 }
 
 impl Chargeable for SingleLimiter {
+    /// Charges the state that all cores share, because the caller may refund the charge later, and
+    /// a refund of a lease may be void.
     fn check_n(&self, cost: u64) -> Decision {
-        Self::check_n(self, cost)
+        if self.leases.is_some() { self.check_at(cost, self.clock.now()) } else { Self::check_n(self, cost) }
     }
 
     fn peek_n(&self, cost: u64) -> Decision {
@@ -527,3 +689,6 @@ impl Kind for SingleLimiter {
     type Limit = Quota;
     type Hash = ();
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;

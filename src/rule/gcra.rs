@@ -216,6 +216,15 @@ impl Gcra {
         end.unwrap_or(Tick::MAX).since(Tick::ZERO)
     }
 
+    /// Returns the burst in tokens.
+    pub(super) fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    pub(super) fn grain(&self) -> Grain {
+        self.grain
+    }
+
     /// Returns the grain at which the bucket is full again, as seen at `present`, and the number of
     /// grains that remain in the bucket.
     #[inline(always)]

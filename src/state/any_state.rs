@@ -67,6 +67,14 @@ impl<'s> AnyState<'s> {
         Self { begins: Some(Begins { mark, is_current }), ..self }
     }
 
+    /// Returns the word with its rule, or `None` for a log.
+    pub(crate) fn as_packed(self) -> Option<State<'s>> {
+        match self.form {
+            Form::Packed(state) => Some(state),
+            Form::Log(..) => None,
+        }
+    }
+
     /// Returns the earliest time at which a log without a time may be charged.
     fn earliest(self) -> Tick {
         self.begins.map_or(Tick::ZERO, |begins| begins.mark.get())

@@ -1,10 +1,11 @@
 //! The rule shared by many keys, and the rule wanted for a key's state.
 
+use super::leases::Leases;
 use super::since::Since;
 use crate::decision::{Decision, Stamp};
 use crate::log::{Log, SlidingLog};
 use crate::quota::{Enforced, Quota};
-use crate::rule::AnyRule;
+use crate::rule::{AnyRule, Leased, Word};
 use crate::stats::size;
 use crate::sync::{Atomic, Counter, Ordering::Relaxed};
 use crate::time::Tick;
@@ -42,12 +43,36 @@ pub(crate) struct SharedRule {
     pub(crate) rule: StateRule,
     pub(crate) quota: Quota,
     pub(crate) counts: Arc<Counts>,
+    /// The leases of a limiter for one resource.
+    pub(crate) leases: Option<Arc<Leases>>,
 }
 
 impl SharedRule {
-    pub(crate) fn new(Enforced { rule, quota }: Enforced<StateRule>, counts: &Arc<Counts>) -> Arc<Self> {
+    pub(crate) fn new(rule: Enforced<StateRule>, counts: &Arc<Counts>) -> Arc<Self> {
+        Self::with_leases(rule, counts, None)
+    }
+
+    pub(crate) fn with_leases(
+        Enforced { rule, quota }: Enforced<StateRule>,
+        counts: &Arc<Counts>,
+        leases: Option<Arc<Leases>>,
+    ) -> Arc<Self> {
         counts.rules.add(1);
-        Arc::new(Self { rule, quota, counts: Arc::clone(counts) })
+        Arc::new(Self { rule, quota, counts: Arc::clone(counts), leases })
+    }
+
+    /// Returns the word that a frozen word stands for, without its leases, whose tokens count as
+    /// spent.
+    pub(super) fn settled(&self, frozen: Word) -> Word {
+        match (&self.leases, self.rule) {
+            (Some(leases), StateRule::Packed(AnyRule::Gcra(bucket)))
+                if Leased::is_leased(frozen.thawed()) =>
+            {
+                let bucket = Leased::new(bucket, leases.count());
+                bucket.home(frozen.thawed(), leases.void(), 0).unwrap_or(frozen.thawed())
+            }
+            _ => frozen.thawed(),
+        }
     }
 }
 

@@ -192,7 +192,8 @@ impl Versioned {
             if last.version.rule.quota == new.quota {
                 return Ok(());
             }
-            let rule = SharedRule::new(new, &last.version.rule.counts);
+            let SharedRule { counts, leases, .. } = &*last.version.rule;
+            let rule = SharedRule::with_leases(new, counts, leases.clone());
             self.install_behind(last, Wanted { rule, changes: 0, since: since.clone() }, guard)
         });
         // Freeze the words of the earlier versions, and install their translations.
@@ -306,8 +307,9 @@ impl Versioned {
                         return Ok(None);
                     }
                     if load(&next.word).is_fresh() {
+                        let word = version.rule.settled(frozen);
                         let now = since.binding();
-                        begin(&next.word, new.adopt(old, frozen.thawed(), now));
+                        begin(&next.word, new.adopt(old, word, now));
                     }
                 }
                 (StateRule::Log(_), StateRule::Log(_), Change::Log(_)) => {

@@ -6,8 +6,11 @@ use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::Refused;
 use crate::quota::Quota;
+use crate::rule::leased::{LEAST, SHARE};
 use crate::settings::{WhenFull, WindowAlign};
+use crate::state::Leases;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// If the phases of a saved limiter and of the loaded limiter differ by less, the phases count as
@@ -52,6 +55,8 @@ pub(crate) struct Chosen {
     /// How long a denial pauses its key; `None` if denials pause no key.
     pub(crate) penalty: Option<Duration>,
     pub(crate) count_denials: bool,
+    /// Whether cores take tokens in advance.
+    pub(crate) core_leases: bool,
     /// The classes other than the default class, each with its name.
     pub(crate) classes: Vec<(String, ClassSettings)>,
     pub(crate) default_class: String,
@@ -73,6 +78,7 @@ impl<L: Kind> Builder<L> {
             grace: Duration::from_secs(1),
             penalty: None,
             count_denials: false,
+            core_leases: false,
             classes: Vec::new(),
             default_class: "default".to_owned(),
         };
@@ -301,6 +307,23 @@ impl Chosen {
     pub(crate) fn method(&self, clock: &Clock) -> Result<Method, Refused> {
         self.check_align()?;
         Ok(self.method_of(self.algorithm, clock))
+    }
+
+    /// Returns the leases of a limiter for one resource, if they are set, or an error if the limiter
+    /// cannot grant any.
+    pub(crate) fn leases(&self, clock: &Clock) -> Result<Option<Arc<Leases>>, Refused> {
+        if !self.core_leases {
+            return Ok(None);
+        }
+        if !matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
+            return Err(Refused::LeasesUnsupported { algorithm: self.algorithm });
+        }
+        let (lines, burst) = (Leases::lines(), self.quota.capacity());
+        let least = LEAST * SHARE * lines;
+        if burst < least {
+            return Err(Refused::BurstTooSmallToLease { burst, cores: lines, least });
+        }
+        Ok(Some(Arc::new(Leases::new(lines, clock.clone()))))
     }
 
     /// Returns an error if an alignment is set but the algorithm has no windows.

@@ -3,7 +3,7 @@
 use super::markdown::{table, wrapped};
 use super::shown::{BATCHES, DEFAULTS, LTO, RELEASE, Shown};
 use crate::report::number;
-use crate::subjects::{BASE, OWN};
+use crate::subjects::OWN;
 use crate::workload::grouped;
 use Figure::{Batches, Bytes, Time, Turnover};
 
@@ -60,14 +60,10 @@ pub fn text(shown: &Shown) -> String {
         (name, [vec![number(Some(bound), digits)], bold.to_vec()].concat())
     };
     let table = table("", &["aim", RELEASE, LTO], AIMS.map(row));
-    let single = |heading| number(shown.ratio(shown.cell(heading, 1), "tollgate, one resource"), 2);
     let text = format!(
-        "{} of {} aims are reached; a figure that misses its aim is bold. Relative to {BASE}, the checks of a \
-         `SingleLimiter` take {} (hot key, admitted) and {} (hot key, denied) on one thread.",
+        "{} of {} aims are reached; a figure that misses its aim is bold.",
         AIMS.len() - missed,
-        AIMS.len(),
-        single("hot key, admitted"),
-        single("hot key, denied")
+        AIMS.len()
     );
     format!("{}\n\n{table}", wrapped(&text))
 }

@@ -1,14 +1,15 @@
 //! The tables of docs/performance.md: throughput, where a peer is faster, single checks, and aims.
 
 use super::markdown::{self, quoted, wrapped};
-use super::shown::{Cell, Faster, SUBJECTS, Shown, THREADS, is_default};
+use super::shown::{Cell, Faster, ONE_RESOURCE, SUBJECTS, Shown, THREADS, is_default};
 use super::{Part, aims, tails};
 use crate::report::{Row, number};
-use crate::workload::Workload;
+use crate::workload::{Kind, Workload};
 
-pub fn parts(shown: &Shown) -> [Part; 6] {
+pub fn parts(shown: &Shown) -> [Part; 7] {
     let (many, few): (Vec<_>, Vec<_>) =
         shown.workloads.iter().copied().partition(|workload| workload.keys >= shown.many);
+    let single: Vec<_> = few.iter().copied().filter(is_of_one_resource).collect();
     let times = [few, many.clone()].map(|workloads| table(shown, &workloads, &SUBJECTS, &THREADS, time));
     // The defaults take the same bytes as the same subjects with other settings.
     let others: Vec<&str> = SUBJECTS.into_iter().filter(|subject| !is_default(subject)).collect();
@@ -16,11 +17,18 @@ pub fn parts(shown: &Shown) -> [Part; 6] {
     [
         ("peers", machine(shown)),
         ("peers times", times.join("\n\n")),
+        ("peers one resource", table(shown, &single, &ONE_RESOURCE, &THREADS, time)),
         ("peers bytes", table(shown, &many, &others, &[1], bytes)),
         ("peers faster", losses(cells)),
         ("peers latency", format!("{}\n\n{}", tails::table(&shown.tails), losses(tails::faster(shown)))),
         ("peers aims", aims::text(shown)),
     ]
+}
+
+/// Returns whether a workload suits limiters without keys. The type of a key that they ignore makes
+/// no difference to them.
+fn is_of_one_resource(workload: &Workload) -> bool {
+    workload.keys == 1 && workload.kind == Kind::U64
 }
 
 fn machine(shown: &Shown) -> String {

@@ -23,6 +23,9 @@ pub const BASE_RELEASE: &str = "governor, default, release";
 pub const DEFAULTS: [&str; 2] = [OWN_RELEASE, OWN_LTO];
 pub const BATCHES: &str = "tollgate, batches of 32";
 const COARSE: &str = "tollgate, coarse clock";
+const OWN_RESOURCE: &str = "tollgate, one resource";
+/// This subject has no row for denials: the burst of that workload is too small for leases.
+const OWN_LEASES: &str = "tollgate, one resource, leases";
 
 /// The subjects of the tables and of the picture, from the top.
 pub const SUBJECTS: [&str; 17] = [
@@ -42,6 +45,19 @@ pub const SUBJECTS: [&str; 17] = [
     "dashmap + atomic",
     "rate-net",
     BARE_TABLE,
+    FLOOR,
+];
+
+/// The subjects of the table of one resource, from the top. They have no keys, so they have rows only
+/// in workloads with one key.
+pub const ONE_RESOURCE: [&str; 8] = [
+    OWN_RESOURCE,
+    OWN_LEASES,
+    BASE,
+    "governor, one resource",
+    "rate-net, one resource",
+    "ratelimit",
+    "leaky-bucket",
     FLOOR,
 ];
 
@@ -105,8 +121,11 @@ impl Shown {
         let many = plan.known;
         let is_large = rows.iter().any(|row| row.keys > many);
         let shown = Self { runs, tails, workloads: workload::all(many, is_large), many };
-        let missing = |cell| {
-            let subject = SUBJECTS.into_iter().find(|subject| shown.ratio(cell, subject).is_none())?;
+        let missing = |cell: Cell| {
+            let is_measured = |subject: &&str| cell.workload.keys == 1 && *subject != OWN_LEASES;
+            let single = ONE_RESOURCE.into_iter().filter(is_measured);
+            let mut subjects = SUBJECTS.into_iter().chain(single);
+            let subject = subjects.find(|subject| shown.ratio(cell, subject).is_none())?;
             Some(format!("no row of {subject} for {cell}"))
         };
         let missing = shown.cells().find_map(missing);
@@ -138,8 +157,8 @@ impl Shown {
         self.row(cell, subject)?.ratio_to_governor
     }
 
-    /// Returns the peers that keep a state for each key and take less time than this library with
-    /// the same kind of clock.
+    /// Returns the peers that take less time than this library does for the same task, with the same
+    /// kind of clock.
     pub fn faster(&self, cell: Cell) -> Faster<'_> {
         let ratio = |row: &Row| {
             let own = self.ratio(cell, self.own_like(&row.subject)?)?;
@@ -149,16 +168,21 @@ impl Shown {
     }
 
     /// Returns the subject of this library that a peer is compared with, which has the same kind of
-    /// clock. Returns `None` for the defaults, for the subjects of this library, and for peers with
-    /// another task: peers without a limit, with an estimate, or with only one resource, which have
-    /// no rows with many keys.
+    /// clock. A peer with only one resource has no rows with many keys, and is compared with the
+    /// limiter of one resource. Returns `None` for the defaults, for the subjects of this library,
+    /// and for peers with another task: peers without a limit, or with an estimate.
     pub fn own_like(&self, subject: &str) -> Option<&'static str> {
-        let has_keys = self.runs[0].rows.iter().any(|row| row.subject == subject && row.keys > 1);
+        let rows = self.runs[0].rows.iter().filter(|row| row.subject == subject);
+        let most_keys = rows.map(|row| row.keys).max()?;
         let is_ours = subject.starts_with(OWN);
-        if !has_keys || is_ours || subject.starts_with('(') || subject.ends_with("(estimate)") {
+        if is_ours || subject.starts_with('(') || subject.ends_with("(estimate)") {
             return None;
         }
-        Some(if subject.ends_with("coarse clock") { COARSE } else { OWN })
+        Some(match subject {
+            _ if most_keys == 1 => OWN_RESOURCE,
+            _ if subject.ends_with("coarse clock") => COARSE,
+            _ => OWN,
+        })
     }
 
     /// Returns the number of rounds: `medians of 31 rounds (flood: 8)`.

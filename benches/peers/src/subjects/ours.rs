@@ -34,7 +34,27 @@ pub fn all<K: Key>() -> Rows<K> {
             let single = single.map_err(|_| "refuses the quota")?;
             each(move |_| single.check().is_allowed())
         }),
+        ("tollgate, one resource, leases", |setting| {
+            if setting.keys > 1 {
+                return Err(ONE_RESOURCE);
+            }
+            let single = SingleLimiter::builder(quota(setting)).clock(counter()).core_leases().build();
+            let single = single.map_err(|_| "refuses the quota")?;
+            contend(&single);
+            each(move |_| single.check().is_allowed())
+        }),
     ]
+}
+
+/// Checks on two threads until the cores have leases, as they have after the first moments of a
+/// limiter that several threads use.
+fn contend(limiter: &SingleLimiter) {
+    let is_leasing = || limiter.leased() > 0;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..100_000_000).take_while(|_| !is_leasing()).for_each(|_| _ = limiter.check()));
+        }
+    });
 }
 
 /// Returns this library with its default clock.

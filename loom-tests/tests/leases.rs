@@ -1,0 +1,177 @@
+//! Races of leases between cores: see `src/state/leases.rs`.
+
+mod model;
+
+use loom::sync::Arc;
+use model::{Atomics, Bound, Seen, explore};
+use std::time::Duration;
+use tollgate::sync::number_thread;
+use tollgate::{ManualClock, Quota, SingleLimiter, Tick};
+
+/// The smallest burst that two cores can lease from. A lease has 8 tokens, and the reserve 16.
+const BURST: u64 = 256;
+
+fn quota(burst: u64) -> Quota {
+    Quota::new(1, Duration::from_nanos(1)).burst(burst)
+}
+
+fn limiter() -> (Arc<SingleLimiter>, ManualClock) {
+    let clock = ManualClock::new();
+    clock.set(Tick::from_nanos(5_000));
+    let builder = SingleLimiter::builder(quota(BURST)).clock(&clock).core_leases();
+    (Arc::new(builder.build().unwrap()), clock)
+}
+
+fn take(limiter: &SingleLimiter, cost: u64) -> u64 {
+    limiter.check_n(cost).charged()
+}
+
+/// Takes every token that the limiter still admits at this time.
+fn drain(limiter: &SingleLimiter) -> u64 {
+    [128, 64, 32, 16, 8, 4, 2, 1].into_iter().map(|cost| take(limiter, cost)).sum()
+}
+
+/// A thread takes a lease while another thread is denied and returns all leases.
+#[test]
+fn lease_races_return_and_no_token_is_returned_twice() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let mut admitted = take(&limiter, 1);
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                take(&limiter, 1)
+            }
+        });
+        // More than the places leave, so this is denied and returns the leases.
+        admitted += take(&limiter, 254);
+        admitted += other.join().unwrap();
+        admitted += drain(&limiter);
+        assert!(admitted + limiter.lost() <= BURST, "{admitted} tokens");
+        note.note((admitted, limiter.lost()));
+    });
+    // The lost tokens were charged for a lease whose line was closed before it was filled.
+    seen.expect(&["(233, 7)", "(240, 0)"]);
+}
+
+/// Two threads share a place. One of them takes a lease, and the other spends it.
+#[test]
+fn lease_races_spend_and_its_figures_are_visible() {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || limiter.check()
+        });
+        let decisions = [limiter.check(), other.join().unwrap()];
+        for decision in decisions {
+            assert!(decision.is_allowed());
+            assert_eq!((decision.at(), decision.capacity()), (Tick::from_nanos(5_000), BURST));
+        }
+        assert!((240..=241).contains(&(2 + drain(&limiter))));
+    });
+}
+
+/// Two threads spend the same lease while one of them returns it.
+#[test]
+fn spend_races_return_and_each_token_counts_once() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let mut admitted = take(&limiter, 1);
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                let charge = limiter.check_n(3);
+                limiter.refund_n(&charge, 1);
+                charge.charged()
+            }
+        });
+        admitted += take(&limiter, 255);
+        admitted += other.join().unwrap();
+        admitted += drain(&limiter);
+        assert_eq!(limiter.lost(), 0);
+        note.note(admitted);
+    });
+    // The first charge counts among the reserve if no lease preceded it.
+    seen.expect(&["240", "241"]);
+}
+
+/// Two denials return leases at the same time.
+#[test]
+fn returns_race_and_each_token_is_returned_once() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let mut admitted = take(&limiter, 1);
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                take(&limiter, 255)
+            }
+        });
+        admitted += take(&limiter, 255);
+        admitted += other.join().unwrap();
+        admitted += drain(&limiter);
+        assert_eq!((admitted, limiter.lost()), (BURST - 16, 0));
+    });
+}
+
+/// The bucket refills while a thread takes a lease. Everything that is spent afterwards is spent at
+/// one time, so it must not be more than the burst.
+#[test]
+fn lease_races_time_and_both_spend_one_burst() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let (limiter, clock) = limiter();
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                limiter.check()
+            }
+        });
+        assert!(limiter.check().is_allowed());
+        let later = Tick::from_nanos(50_000);
+        clock.set(later);
+        // The rest of the own lease, and all that the word may admit beside leases.
+        let mut admitted = take(&limiter, 7) + take(&limiter, 240);
+        let other = other.join().unwrap();
+        number_thread(1);
+        admitted += take(&limiter, 7) + take(&limiter, 1) + take(&limiter, 1);
+        // The other thread's own token may have been spent before the time was set.
+        admitted += other.charged() * u64::from(other.at() == later);
+        assert!(admitted <= BURST, "{admitted} tokens");
+        note.note(admitted);
+    });
+    // In the most dangerous order, the other thread takes its lease before the time is set.
+    seen.expect_among(&["254"]);
+}
+
+/// The quota changes while a thread takes a lease.
+#[test]
+fn change_of_quota_races_lease_and_owes_it() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                take(&limiter, 1) + take(&limiter, 1)
+            }
+        });
+        limiter.set_quota(quota(300)).unwrap();
+        let mut admitted = other.join().unwrap();
+        admitted += drain(&limiter) + drain(&limiter);
+        assert!(admitted <= 300, "{admitted} tokens");
+        note.note(admitted);
+    });
+    seen.expect(&["277", "278", "282"]);
+}

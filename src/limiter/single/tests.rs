@@ -1,0 +1,323 @@
+//! Tests of leases. In these tests, a manual clock counts as the limiter's own.
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::sync::thread;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// A limiter of one token per nanosecond, which grants leases to this many lines.
+fn leasing(lines: u64, burst: u64) -> (SingleLimiter, ManualClock) {
+    let clock = ManualClock::new();
+    clock.set(Tick::from_nanos(1_000_000));
+    let leases = Leases::new(lines, Clock::from(&clock));
+    leases.note_contention();
+    let method = Method::Rate { algorithm: Algorithm::TokenBucket, phase: Duration::ZERO, debt: 0 };
+    let rule = method.any(quota(burst)).unwrap();
+    (SingleLimiter::new(method, rule, Clock::from(&clock), Some(Arc::new(leases))), clock)
+}
+
+fn quota(burst: u64) -> Quota {
+    Quota::new(1, Duration::from_nanos(1)).burst(burst)
+}
+
+/// The most that is out with two lines and a burst of 256.
+const RESERVE: u64 = 16;
+
+/// Takes all tokens that the limiter admits now.
+fn drain(limiter: &SingleLimiter) -> u64 {
+    let costs = (0..20).rev().map(|power| 1 << power);
+    costs.map(|cost| (0..).take_while(|_| limiter.check_n(cost).is_allowed()).count() as u64 * cost).sum()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+#[test]
+fn threads_with_leases_admit_in_any_interval_what_one_bucket_admits() {
+    for (threads, lines, burst) in [(2, 2, 256), (3, 2, 700), (4, 4, 512), (8, 3, 1_000)] {
+        let (limiter, clock) = leasing(lines, burst);
+        let (start, end) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+        let (admitted, leased) = (AtomicU64::new(0), AtomicU64::new(0));
+        let mut failures = Vec::new();
+        const ROUNDS: u64 = 2_000;
+        thread::scope(|scope| {
+            for number in 0..threads {
+                let (limiter, start, end, admitted, leased) = (&limiter, &start, &end, &admitted, &leased);
+                scope.spawn(move || {
+                    let mut random = Random(number as u64);
+                    for _ in 0..ROUNDS {
+                        start.wait();
+                        for _ in 0..random.below(60) {
+                            let cost = [1, 1, 1, 2, 3, 40][random.below(6) as usize];
+                            let charge = limiter.check_n(cost);
+                            if !charge.is_allowed() {
+                                continue;
+                            }
+                            admitted.fetch_add(charge.charged(), SeqCst);
+                            let Figures::Leased { lease, .. } = charge.figures else { continue };
+                            leased.fetch_add(1, SeqCst);
+                            if random.below(8) == 0 {
+                                let (_, leases) = limiter.leases.as_ref().unwrap();
+                                admitted.fetch_sub(leases.refund(lease, cost), SeqCst);
+                            }
+                        }
+                        end.wait();
+                    }
+                });
+            }
+            let (mut random, mut meter) = (Random(77), 0_u64);
+            // The threads wait for all rounds, so a failure is reported after the last one.
+            let mut judge = |is_right: bool, what: String| failures.extend((!is_right).then_some(what));
+            for round in 0..ROUNDS {
+                let passed = [1, 5, 20, 60, burst][random.below(5) as usize];
+                clock.advance(Duration::from_nanos(passed));
+                meter = meter.saturating_sub(passed);
+                start.wait();
+                end.wait();
+                meter += admitted.swap(0, SeqCst);
+                judge(
+                    meter <= burst,
+                    format!("{meter} of {burst} tokens in round {round}, {threads} threads"),
+                );
+                if random.below(4) == 0 {
+                    meter += drain(&limiter);
+                    judge(meter <= burst, format!("{meter} of {burst} tokens after a drain"));
+                    let least = (burst - burst / 16).saturating_sub(limiter.lost());
+                    judge(meter >= least, format!("only {meter} of {burst} tokens"));
+                }
+            }
+        });
+        assert_eq!(failures, Vec::<String>::new());
+        assert!(leased.load(SeqCst) > ROUNDS, "{leased:?} leased tokens test little");
+    }
+}
+
+#[test]
+fn a_limiter_that_never_had_two_threads_at_once_grants_no_leases() {
+    let builder = SingleLimiter::builder(quota(1 << 20)).clock(ManualClock::new());
+    let limiter = builder.core_leases().build().unwrap();
+    assert!((0..10_000).all(|_| limiter.check().is_allowed() && limiter.leased() == 0));
+    assert_eq!(drain(&limiter), (1 << 20) - 10_000);
+}
+
+#[test]
+fn a_denial_brings_home_what_is_out_and_then_writes_nothing() {
+    let (limiter, clock) = leasing(2, 256);
+    assert!(limiter.check().is_allowed());
+    assert_eq!(limiter.leased(), 7);
+    // The reserve is 16 tokens.
+    assert_eq!(1 + drain(&limiter), 240);
+    assert_eq!(limiter.leased(), 0);
+    let before = format!("{limiter:?}");
+    assert!(!limiter.check().is_allowed());
+    assert_eq!(format!("{limiter:?}"), before);
+    // After a refill of the reserve, nothing is missing.
+    clock.advance(Duration::from_nanos(256));
+    assert_eq!(drain(&limiter), 256);
+}
+
+#[test]
+fn a_retry_after_a_denial_succeeds_and_one_tick_earlier_is_denied() {
+    for cost in [1, 100, 250, 256] {
+        let (limiter, clock) = leasing(2, 256);
+        for _ in 0..3 {
+            assert!(limiter.check().is_allowed());
+            drain(&limiter);
+            let wait = limiter.check_n(cost).retry_after().unwrap();
+            clock.advance(wait - Duration::from_nanos(1));
+            assert!(!limiter.check_n(cost).is_allowed());
+            clock.advance(Duration::from_nanos(1));
+            assert!(limiter.check_n(cost).is_allowed());
+            clock.advance(Duration::from_nanos(1_000));
+        }
+    }
+}
+
+#[test]
+fn a_decision_tells_the_time_of_the_lease_and_at_most_what_remains() {
+    let (limiter, clock) = leasing(2, 256);
+    let first = limiter.check();
+    clock.advance(Duration::from_nanos(5));
+    let second = limiter.check();
+    assert_eq!(first.at(), second.at());
+    assert_eq!((second.remaining(), second.capacity(), second.charged()), (6, 256, 1));
+    assert!(second.remaining() <= drain(&limiter));
+}
+
+#[test]
+fn refunds_return_to_the_lease_while_it_is_there() {
+    let (limiter, _) = leasing(2, 256);
+    let charges: Vec<_> = (0..3).map(|_| limiter.check()).collect();
+    assert_eq!(limiter.leased(), 5);
+    charges.iter().for_each(|charge| limiter.refund(charge));
+    assert_eq!(limiter.leased(), 8);
+    // A lease never has more tokens than it began with.
+    limiter.refund(&charges[0]);
+    assert_eq!(limiter.leased(), 8);
+    let charge = limiter.check();
+    drain(&limiter);
+    limiter.refund(&charge);
+    assert_eq!((limiter.leased(), drain(&limiter)), (0, 0), "the refund is void");
+}
+
+#[test]
+fn a_charge_of_the_word_is_refunded_beside_leases() {
+    let (limiter, _) = leasing(2, 256);
+    assert!(limiter.check().is_allowed());
+    let charge = limiter.check_n(100);
+    limiter.refund(&charge);
+    assert_eq!(1 + drain(&limiter), 240);
+}
+
+#[test]
+fn a_reset_voids_refunds_and_fills_the_bucket() {
+    let (limiter, _) = leasing(2, 256);
+    let (lease, charge) = (limiter.check(), limiter.check_n(100));
+    limiter.reset();
+    assert_eq!(limiter.leased(), 0);
+    [lease, charge].iter().for_each(|charge| limiter.refund(charge));
+    assert_eq!(limiter.leased(), 0);
+    assert!((240..=256).contains(&drain(&limiter)));
+}
+
+/// A smaller quota is set while tokens are out, and a larger one after the bucket has refilled.
+#[test]
+fn a_change_of_quota_owes_what_is_out() {
+    for burst in [8, 100, 255, 1_000] {
+        let (limiter, clock) = leasing(2, 256);
+        let lease = limiter.check();
+        clock.advance(Duration::from_nanos(10_000));
+        let spent = (0..5).filter(|_| limiter.check().is_allowed()).count() as u64;
+        assert_eq!((spent, limiter.leased()), (5, 2));
+        limiter.set_quota(quota(burst)).unwrap();
+        assert_eq!(limiter.leased(), 0, "no token of the earlier quota can be spent");
+        limiter.refund(&lease);
+        let admitted = spent + drain(&limiter);
+        assert!(admitted <= burst.max(spent), "{admitted} of {burst}");
+        assert!(admitted + RESERVE >= burst, "{admitted} of {burst}");
+    }
+}
+
+#[test]
+fn a_saved_limiter_owes_what_is_out() {
+    let (limiter, clock) = leasing(2, 256);
+    assert!(limiter.check().is_allowed());
+    let mut saved = Vec::new();
+    limiter.save(&mut saved).unwrap();
+    let loaded = SingleLimiter::builder(quota(256)).clock(&clock).load(&saved[..]).unwrap();
+    let admitted = 1 + drain(&loaded);
+    assert!((240..=256).contains(&admitted), "{admitted}");
+}
+
+/// The two times advance by turns, and neither is admitted more than one bucket admits.
+#[test]
+fn checks_at_another_time_charge_the_word() {
+    let (limiter, clock) = leasing(2, 256);
+    let (mut by_clock, mut at_zero) = (0, 0);
+    for _ in 0..2_000 {
+        clock.advance(Duration::from_nanos(1));
+        by_clock += u64::from(limiter.check().is_allowed());
+        at_zero += u64::from(limiter.at(Tick::ZERO).check().is_allowed());
+    }
+    assert!(at_zero <= 256 && by_clock <= 256 + 2_000, "{by_clock} and {at_zero}");
+    assert!(limiter.at(Tick::ZERO).check_n(0).is_allowed());
+}
+
+#[test]
+fn what_cannot_be_leased_is_refused_with_the_reason() {
+    let refused = |builder: Builder<SingleLimiter>| builder.core_leases().build().unwrap_err().to_string();
+    for algorithm in Algorithm::ALL {
+        let builder = SingleLimiter::builder(Quota::per_second(30_000)).algorithm(algorithm).core_leases();
+        let is_bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        assert_eq!(builder.build().is_ok(), is_bucket, "{algorithm}");
+    }
+    let least = 128 * Leases::lines();
+    let too_small = refused(SingleLimiter::builder(Quota::per_second(least - 1)));
+    assert!(
+        too_small.contains(&format!("{} is too small", least - 1)) && too_small.contains(&least.to_string())
+    );
+    assert!(SingleLimiter::builder(Quota::per_second(least)).core_leases().build().is_ok());
+}
+
+#[test]
+fn the_lease_of_a_thread_that_ended_comes_home() {
+    let (limiter, clock) = leasing(64, 8_192);
+    thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| assert!(limiter.check().is_allowed()));
+        }
+    });
+    let out = limiter.leased();
+    assert!(out >= 7, "{out}");
+    clock.advance(Duration::from_nanos(10_000));
+    // The reserve is 512 tokens. What came home was not spent.
+    assert_eq!((drain(&limiter), limiter.leased(), limiter.lost()), (8_192 - 512 + out, 0, 0));
+}
+
+/// One of two threads takes a lease and falls idle. The other one asks for twice the rate.
+#[test]
+fn a_thread_alone_gets_the_whole_rate_while_another_is_idle() {
+    let (limiter, clock) = leasing(2, 256);
+    let mut admitted = 0;
+    let mut ask = |nanos: u64| {
+        for _ in 0..nanos {
+            clock.advance(Duration::from_nanos(1));
+            admitted += u64::from(limiter.check().is_allowed()) + u64::from(limiter.check().is_allowed());
+        }
+    };
+    for _ in 0..10 {
+        thread::scope(|scope| {
+            _ = scope.spawn(|| assert!(limiter.check().is_allowed() || limiter.leased() == 0))
+        });
+        ask(2_000);
+    }
+    assert!(admitted >= 19_800, "{admitted} of 20,000");
+    assert!(admitted <= 20_000 + 256);
+}
+
+#[test]
+fn a_cost_of_0_takes_no_lease() {
+    let (limiter, _) = leasing(2, 256);
+    assert!(limiter.check_n(0).is_allowed());
+    assert_eq!((limiter.leased(), limiter.peek().remaining()), (0, 240));
+    assert!(limiter.check().is_allowed() && limiter.check_n(0).is_allowed());
+    assert_eq!((limiter.leased(), limiter.check_n(257).retry_after()), (7, None));
+}
+
+#[test]
+fn reservations_and_charges_of_several_limits_use_the_word() {
+    let (limiter, _) = leasing(2, 256);
+    limiter.reserve(100).unwrap().commit(60);
+    let both = &mut [crate::limiter::Charge::new(&limiter, 1), crate::limiter::Charge::new(&limiter, 1)];
+    assert!(crate::limiter::check_all(both).is_ok());
+    assert_eq!((limiter.leased(), limiter.peek().remaining()), (0, 256 - 62));
+    assert!(limiter.bytes() > 2 * 128);
+}
+
+/// Other threads take what remains while a thread keeps its decision.
+#[test]
+fn remaining_is_never_more_than_can_be_taken() {
+    let (limiter, clock) = leasing(2, 256);
+    let mut random = Random(5);
+    for _ in 0..3_000 {
+        clock.advance(Duration::from_nanos(random.below(40)));
+        let decision =
+            if random.below(3) == 0 { limiter.peek() } else { limiter.check_n(1 + random.below(9)) };
+        let is_told = decision.charged() == 0 || matches!(decision.figures, Figures::Leased { .. });
+        if random.below(8) == 0 && is_told {
+            let admitted = drain(&limiter);
+            assert!(decision.remaining() <= admitted, "{decision:?}, and {admitted} were admitted");
+        }
+        if random.below(20) == 0 {
+            thread::scope(|scope| _ = scope.spawn(|| limiter.check()));
+        }
+    }
+}

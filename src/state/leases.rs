@@ -1,0 +1,372 @@
+//! Leases between cores: tokens that a thread takes from a bucket in advance and spends on a cache
+//! line of its own.
+//!
+//! A word that all cores write moves from core to core with each check. A lease charges the word
+//! once for many tokens. Each token is then spent by one compare-and-swap on a *line*, a word that
+//! few threads write, and without a reading of the clock.
+//!
+//! # State
+//!
+//! There are as many lines as cores. A thread uses the line of its number. `line_word.rs` describes
+//! the word of a line, and `rule/leased.rs` the word of the bucket: it is *leased* while tokens may
+//! be out, and *home* otherwise.
+//!
+//! # Protocol
+//!
+//! ```text
+//! lease:   claim a vacant line; read the clock; charge the word, which is then leased;
+//!          fill the line
+//! spend:   lower the tokens of the line
+//! return:  become the only thread that returns leases; close all lines and add up their tokens;
+//!          read the clock; lower the word, which is then home; open the lines
+//! void:    freeze the word (a change of quota); empty all lines that are not closed; read the
+//!          clock; translate the word as if no token had been returned
+//! ```
+//!
+//! A denial by a leased bucket first returns all leases. Once the word is home, a denial reads only
+//! the word, as without leases.
+//!
+//! # Invariants
+//!
+//! 1. A line has at most one lease at a time, and no more tokens than its lease. Only a vacant
+//!    line can be claimed, and a refund is accepted only by the lease that was spent.
+//! 2. The time of a lease is read after its line was claimed.
+//! 3. If a line has tokens, the word of the bucket is leased or frozen. Only a return makes the
+//!    word home, while all lines are closed, and only the thread that closed the lines opens
+//!    them.
+//! 4. A token that was spent was spent before its line was closed or emptied, and therefore before
+//!    the time that a return or a change of quota reads.
+//!
+//! `Leased` derives the bound from these invariants. A token counts at the time at which it is
+//! spent.
+//!
+//! # What is lost
+//!
+//! If a thread stops between the charge of the word and the filling of its line, or if its line
+//! is closed in between, the tokens of the lease remain charged and are never spent. They refill
+//! like all charged tokens. A change of quota drops the tokens that are out. `lost` counts both,
+//! except for threads that never run again.
+//!
+//! If the thread that returns leases stops for good, no leases are granted or returned any more.
+//! Checks continue at the word, with a burst that is smaller by the reserve.
+//!
+//! # Progress
+//!
+//! Spending, refunding and charging the word are lock-free. No thread waits for another: a thread
+//! whose line is claimed or closed charges the word, and a thread that finds another thread
+//! returning leases denies its request.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | filled | `Leases::lease` fills a line | `Leases::spend` | the figures of the lease | `lease_races_spend_and_its_figures_are_visible` |
+//! | leased | `Leases::lease` fills a line | `CoreLine::change` closes it | the charge of the word, so that no token is lost because the word seems to be home | none: a thread closes the lines after it has read a leased word, so the charge is hidden only from a thread that was stopped during an earlier return, which takes three threads |
+//! | figures | `CoreLine::set` | `CoreLine::figures` | that the line was claimed for another lease, so that the exchange of a spending fails | none: in loom, an exchange compares the newest value |
+//! | opened | `Leases::bring_home` ends | `Leases::bring_home` begins | that the earlier return has opened the lines | none: in loom, an exchange compares the newest value |
+
+mod line_word;
+
+use crate::clock::Clock;
+use crate::decision::{Decision, Figures, LeaseId, Outcome};
+use crate::rule::{Gcra, Leased, Updated, Word, load, swap, try_update};
+use crate::sync::{
+    Atomic, Counter,
+    Ordering::{Acquire, Relaxed, Release},
+    cores, thread_number,
+};
+use crate::time::Tick;
+use line_word::LineWord;
+use std::cell::Cell;
+
+/// The lines for leases of one limiter.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    lines: Box<[CoreLine]>,
+    clock: Clock,
+    /// False if the owner of the clock moves it. No leases are granted then.
+    is_own: bool,
+    /// 1 once two threads have charged the word at the same time.
+    is_contended: Atomic<u32>,
+    /// 1 while a thread returns leases.
+    is_returning: Atomic<u32>,
+    lost: Counter,
+}
+
+/// A line, and the figures of its lease. Each line is on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct CoreLine {
+    word: Atomic<u64>,
+    /// The time of the lease, in ticks.
+    at: Atomic<u64>,
+    /// The burst, in tokens.
+    limit: Atomic<u64>,
+    /// The nanoseconds from the time of the lease until the bucket is full again.
+    reset: Atomic<u64>,
+}
+
+impl CoreLine {
+    fn new() -> Self {
+        let [word, at, limit, reset] = [const { 0 }; 4].map(Atomic::new);
+        Self { word, at, limit, reset }
+    }
+
+    /// Returns the figures of the lease. If a later lease has replaced any of them, the line has
+    /// changed as well.
+    fn figures(&self) -> Lease {
+        // ORDERING: acquire side of *figures*.
+        let [at, limit, reset] = [&self.at, &self.limit, &self.reset].map(|figure| figure.load(Acquire));
+        Lease { at, limit, reset }
+    }
+
+    fn set(&self, Lease { at, limit, reset }: Lease) {
+        for (figure, value) in [(&self.at, at), (&self.limit, limit), (&self.reset, reset)] {
+            // ORDERING: release side of *figures*.
+            figure.store(value, Release);
+        }
+    }
+
+    /// Changes the line's word. Returns the word before the change, or `None` if nothing was
+    /// changed.
+    fn change(&self, to: impl Fn(LineWord) -> Option<LineWord>) -> Option<LineWord> {
+        let to = |bits| to(LineWord::of_bits(bits)).map(LineWord::bits);
+        // ORDERING: acquire side of *leased*, for a line that is closed. Other changes need no
+        // ordering.
+        self.word.fetch_update(Relaxed, Acquire, to).ok().map(LineWord::of_bits)
+    }
+}
+
+/// The figures of a lease.
+#[derive(Clone, Copy)]
+struct Lease {
+    at: u64,
+    limit: u64,
+    reset: u64,
+}
+
+impl Lease {
+    fn decision(self, cost: u64, line: usize, word: LineWord) -> Decision {
+        let Self { at, limit, reset } = self;
+        #[allow(clippy::cast_possible_truncation)]
+        let lease = LeaseId { line: line as u32, generation: word.generation() };
+        let figures = Figures::Leased { remaining: word.tokens(), reset, lease };
+        Decision::of_key(Outcome::Allowed, cost, limit, Tick::from_nanos(at), figures)
+    }
+}
+
+impl Leases {
+    /// The number of lines that a limiter on this machine has.
+    pub(crate) fn lines() -> u64 {
+        cores() as u64
+    }
+
+    /// Creates vacant lines. The clock is the limiter's own.
+    pub(crate) fn new(lines: u64, clock: Clock) -> Self {
+        Self {
+            lines: (0..lines).map(|_| CoreLine::new()).collect(),
+            is_own: clock.is_real() || cfg!(any(test, tollgate_loom)),
+            clock,
+            // A model does not spend executions on the first contention.
+            is_contended: Atomic::new(u32::from(cfg!(tollgate_loom))),
+            is_returning: Atomic::new(0),
+            lost: Counter::new(),
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.lines.len() as u64
+    }
+
+    /// Returns the size in bytes of the allocated memory.
+    pub(crate) fn bytes(&self) -> usize {
+        // An `Arc` stores two counts before its value.
+        2 * size_of::<usize>() + size_of::<Self>() + size_of_val(&*self.lines)
+    }
+
+    /// Returns the number of tokens that are out.
+    pub(crate) fn out(&self) -> u64 {
+        // ORDERING: relaxed; a figure.
+        self.lines.iter().map(|line| LineWord::of_bits(line.word.load(Relaxed)).tokens()).sum()
+    }
+
+    /// Returns how many tokens were charged for leases and then lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.get()
+    }
+
+    /// Returns whether two threads have ever charged the word at the same time.
+    #[inline]
+    pub(crate) fn is_contended(&self) -> bool {
+        // ORDERING: relaxed; a hint.
+        self.is_contended.load(Relaxed) != 0
+    }
+
+    /// Returns the number of the thread's line.
+    #[inline(always)]
+    fn own(&self) -> usize {
+        let number = thread_number();
+        // A division takes longer than all other steps, and most programs have few threads.
+        if number < self.lines.len() { number } else { number % self.lines.len() }
+    }
+
+    /// Spends tokens, at least one, of the thread's own line. Returns `None` if the line has fewer
+    /// tokens.
+    #[inline]
+    pub(crate) fn spend(&self, cost: u64) -> Option<Decision> {
+        let own = self.own();
+        let line = &self.lines[own];
+        // ORDERING: acquire side of *filled*: the figures of the lease are visible.
+        let mut bits = line.word.load(Acquire);
+        loop {
+            let spent = LineWord::of_bits(bits).spent(cost)?;
+            let figures = line.figures();
+            // ORDERING: relaxed for the tokens. A failure is the acquire side of *filled*.
+            match line.word.compare_exchange_weak(bits, spent.bits(), Relaxed, Acquire) {
+                Ok(_) => return Some(figures.decision(cost, own, spent)),
+                Err(found) => bits = found,
+            }
+        }
+    }
+
+    /// Charges the word for a lease, fills the thread's own line, and spends `cost` tokens of it.
+    /// Returns `None` if no lease is offered or if the line is not vacant.
+    pub(crate) fn lease(&self, bucket: Leased, word: &Atomic<Word>, cost: u64) -> Option<Decision> {
+        let own = self.own();
+        let line = &self.lines[own];
+        let claimed = line.change(LineWord::claimed).and_then(LineWord::claimed)?;
+        // The clock is read after the line was claimed: invariant 2.
+        let now = self.clock.now();
+        let leased = Cell::new(0);
+        let Updated { to, is_new, .. } = try_update(word, |word| {
+            let (to, tokens) = bucket.leased(word, now).filter(|&(_, tokens)| tokens >= cost)?;
+            leased.set(tokens);
+            Some(to)
+        });
+        if !is_new {
+            line.change(|word| (word == claimed).then(|| claimed.filled(0, 0)));
+            return None;
+        }
+        let charged = bucket.answer(to, Some(to), now, leased.get());
+        let reset = u64::try_from(charged.reset_after().as_nanos()).unwrap_or(u64::MAX);
+        let figures = Lease { at: now.as_nanos(), limit: charged.capacity(), reset };
+        line.set(figures);
+        let filled = claimed.filled(leased.get(), leased.get() - cost);
+        // ORDERING: release side of *filled* and of *leased*.
+        if line.word.compare_exchange(claimed.bits(), filled.bits(), Release, Relaxed).is_err() {
+            self.lost.add(leased.get() - cost);
+        }
+        Some(figures.decision(cost, own, filled))
+    }
+}
+
+impl Leases {
+    /// Returns all leases to the bucket, so that its word is home. Does nothing if another thread
+    /// is doing so.
+    #[cold]
+    pub(crate) fn bring_home(&self, bucket: Leased, word: &Atomic<Word>) {
+        // ORDERING: acquire side of *opened*.
+        if self.is_returning.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+            return;
+        }
+        let closed = self.lines.iter().filter_map(|line| line.change(LineWord::closed));
+        let tokens = closed.map(LineWord::tokens).sum();
+        // The clock is read after the lines were closed: invariant 4.
+        let home = |word: Word| bucket.home(word, self.clock.now(), tokens);
+        let Updated { from, is_new, .. } = try_update(word, home);
+        if !is_new {
+            // The translation of a frozen word has counted the tokens as spent.
+            debug_assert!(tokens == 0 || from.is_frozen(), "tokens are out while the word is home");
+            self.lost.add(tokens);
+        }
+        self.lines.iter().for_each(|line| _ = line.change(LineWord::opened));
+        // ORDERING: release side of *opened*.
+        self.is_returning.store(0, Release);
+    }
+
+    /// Empties all lines, so that no token of an earlier lease is spent or refunded any more.
+    /// Returns the time, which is not before any spending.
+    #[cold]
+    pub(crate) fn void(&self) -> Tick {
+        let voided = self.lines.iter().filter_map(|line| line.change(LineWord::voided));
+        self.lost.add(voided.map(LineWord::tokens).sum());
+        self.clock.now()
+    }
+
+    /// Decides a request on a home word in one attempt, under the limiter's first rule. Returns
+    /// `None` if the word is not home, if another thread has changed it, or if the request may take
+    /// a lease.
+    #[inline]
+    pub(crate) fn decide_at_home(
+        &self,
+        bucket: Gcra,
+        word: &Atomic<Word>,
+        now: Tick,
+        cost: u64,
+        may_lease: bool,
+    ) -> Option<Decision> {
+        let from = load(word);
+        if !from.is_live() || Leased::is_leased(from) {
+            return None;
+        }
+        let Some(to) = bucket.charged(from, now, cost) else {
+            return Some(bucket.answer_after(from, None, now, cost));
+        };
+        if may_lease {
+            return None;
+        }
+        if !swap(word, from, to) {
+            self.note_contention();
+            return None;
+        }
+        Some(bucket.answer_after(from, Some(to), now, cost))
+    }
+
+    /// Charges the word, or denies the request after all leases were returned. Returns `None` if the
+    /// word is frozen.
+    pub(crate) fn charge(
+        &self,
+        bucket: Leased,
+        word: &Atomic<Word>,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        let first = Cell::new(None);
+        let Updated { from, to, is_new } = try_update(word, |word| {
+            // A spurious failure finds the same word again.
+            if first.replace(Some(word)).is_some_and(|first| first != word) {
+                self.note_contention();
+            }
+            bucket.charged(word, now, cost)
+        });
+        let to = is_new.then_some(to);
+        let answer = (is_new || from.is_live()).then(|| bucket.answer(from, to, now, cost))?;
+        if answer.outcome() == Outcome::Denied && Leased::is_leased(from) {
+            self.bring_home(bucket, word);
+            return self.charge_home(bucket, word, now, cost);
+        }
+        Some(answer)
+    }
+
+    /// Charges the word after the leases were returned.
+    fn charge_home(&self, bucket: Leased, word: &Atomic<Word>, now: Tick, cost: u64) -> Option<Decision> {
+        let Updated { from, to, is_new } = try_update(word, |word| bucket.charged(word, now, cost));
+        let to = is_new.then_some(to);
+        (is_new || from.is_live()).then(|| bucket.answer(from, to, now, cost))
+    }
+
+    #[cold]
+    pub(crate) fn note_contention(&self) {
+        // ORDERING: relaxed; a hint.
+        self.is_contended.store(u32::from(self.is_own), Relaxed);
+    }
+
+    /// Refunds at most `tokens` of a charge that was spent from a lease, and returns how many. They
+    /// are none if the lease is not there any more.
+    pub(crate) fn refund(&self, lease: LeaseId, tokens: u64) -> u64 {
+        let refunded = |word: LineWord| word.refunded(lease.generation, tokens);
+        let line = self.lines.get(lease.line as usize);
+        let before = line.and_then(|line| line.change(refunded));
+        before.map_or(0, |word| refunded(word).map_or(0, LineWord::tokens) - word.tokens())
+    }
+}
