@@ -38,6 +38,10 @@ impl Random {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
+
+    fn one_of(&mut self, values: &[u64]) -> u64 {
+        values[usize::try_from(self.below(values.len() as u64)).unwrap()]
+    }
 }
 
 #[test]
@@ -56,7 +60,7 @@ fn threads_with_leases_admit_in_any_interval_what_one_bucket_admits() {
                     for _ in 0..ROUNDS {
                         start.wait();
                         for _ in 0..random.below(60) {
-                            let cost = [1, 1, 1, 2, 3, 40][random.below(6) as usize];
+                            let cost = random.one_of(&[1, 1, 1, 2, 3, 40]);
                             let charge = limiter.check_n(cost);
                             if !charge.is_allowed() {
                                 continue;
@@ -77,7 +81,7 @@ fn threads_with_leases_admit_in_any_interval_what_one_bucket_admits() {
             // The threads wait for all rounds, so a failure is reported after the last one.
             let mut judge = |is_right: bool, what: String| failures.extend((!is_right).then_some(what));
             for round in 0..ROUNDS {
-                let passed = [1, 5, 20, 60, burst][random.below(5) as usize];
+                let passed = random.one_of(&[1, 5, 20, 60, burst]);
                 clock.advance(Duration::from_nanos(passed));
                 meter = meter.saturating_sub(passed);
                 start.wait();
