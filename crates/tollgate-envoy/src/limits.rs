@@ -149,7 +149,6 @@ impl Limits {
         let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
         let (filter, state) = (limits.filter.clone(), limits.state.clone());
         let runtime = limits.runtime().cloned();
-        limits.flush();
         drop(limits);
         let mut names = HashSet::new();
         let mut newest = None;
@@ -177,15 +176,6 @@ impl Limits {
     /// Returns the thread of the stores, if limits of this filter count in a store.
     pub(crate) fn runtime(&self) -> Option<&Arc<StoreRuntime>> {
         self.shared.as_ref()?.runtime()
-    }
-
-    /// Starts to report outstanding counts to the store.
-    fn flush(&self) {
-        let shared = self.parts.iter().filter_map(|(_, limiter)| limiter.shared());
-        for (part, runtime) in shared.zip(self.runtime().into_iter().cycle()) {
-            let limit = part.limit.clone();
-            runtime.run(Box::pin(async move { limit.flush().await }));
-        }
     }
 
     /// Reads the figures of a filter's shared limits, for its next request.
