@@ -149,6 +149,7 @@ impl Limits {
         let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
         let (filter, state) = (limits.filter.clone(), limits.state.clone());
         let runtime = limits.runtime().cloned();
+        limits.flush();
         drop(limits);
         let mut names = HashSet::new();
         let mut newest = None;
@@ -176,6 +177,16 @@ impl Limits {
     /// Returns the thread of the stores, if limits of this filter count in a store.
     pub(crate) fn runtime(&self) -> Option<&Arc<StoreRuntime>> {
         self.shared.as_ref()?.runtime()
+    }
+
+    /// Starts to report outstanding counts to the store. Without this call, counts that are made
+    /// while an earlier report is under way might be lost with their limiter.
+    fn flush(&self) {
+        let Some(runtime) = self.runtime() else { return };
+        for part in self.parts.iter().filter_map(|(_, limiter)| limiter.shared()) {
+            let limit = part.limit.clone();
+            runtime.run(Box::pin(async move { limit.flush().await }));
+        }
     }
 
     /// Reads the figures of a filter's shared limits, for its next request.
