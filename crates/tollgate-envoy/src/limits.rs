@@ -179,10 +179,11 @@ impl Limits {
         self.shared.as_ref()?.runtime()
     }
 
-    /// Starts to report outstanding counts to the store.
+    /// Starts to report outstanding counts to the store. Without this call, counts that are made
+    /// while an earlier report is under way might be lost with their limiter.
     fn flush(&self) {
-        let shared = self.parts.iter().filter_map(|(_, limiter)| limiter.shared());
-        for (part, runtime) in shared.zip(self.runtime().into_iter().cycle()) {
+        let Some(runtime) = self.runtime() else { return };
+        for part in self.parts.iter().filter_map(|(_, limiter)| limiter.shared()) {
             let limit = part.limit.clone();
             runtime.run(Box::pin(async move { limit.flush().await }));
         }

@@ -26,13 +26,13 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 /// How long tasks may run after the last configuration has ended.
-const LAST_MOMENT: Duration = Duration::from_millis(500);
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// How often the thread looks whether the last tasks have ended.
 const LAST_LOOK: Duration = Duration::from_millis(2);
 
 /// How long Envoy's main thread waits for the thread to end.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 static RUNNING: Mutex<Weak<StoreRuntime>> = Mutex::new(Weak::new());
 
