@@ -44,7 +44,8 @@ const TIMES: u64 = 1 << 60;
 /// # Bound
 ///
 /// At most `burst + d * limit / period` tokens are admitted in any interval `[a, a + d]`, as by the
-/// bucket alone (see [`Gcra`]). A request that is charged to the word counts at its time, and a
+/// bucket alone (see [`Gcra`]). This is the theorem of `docs/design.md` (*Why is a token charged
+/// before it may be spent?*) for a bound by number. A request that is charged to the word counts at its time, and a
 /// token that is spent from a lease counts when it is spent.
 ///
 /// The proof uses four facts about the lines (see `state/leases.rs`): a line has at most one
