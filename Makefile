@@ -98,7 +98,7 @@ LIBRARIES := -p tollgate -p tollgate-http -p tollgate-wait -p tollgate-redis
 OUTSIDE := loom-tests benches/peers fuzz tests/shuttle benches/instructions examples/pingora
 
 SCRIPT := CARGO="$(CARGO)" scripts
-NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which the tests of tollgate-redis start"
+NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which tests and benchmarks start"
 NEEDS_VALGRIND := $(SCRIPT)/need.sh valgrind "which counts instructions"
 NEEDS_CXX := $(SCRIPT)/need.sh g++ "which compiles the header as C++"
 NEEDS_PKG_CONFIG := $(SCRIPT)/need.sh pkg-config "which finds the installed C library"
@@ -377,10 +377,11 @@ pingora:
 # The benchmark starts a server and proxies on free ports, and stops them.
 #: make bench-proxy
 #:                 the processor time of a request through tollgate proxy, nginx, HAProxy and
-#:                 Envoy, with and without limits (six minutes; installs wrk and the three others;
+#:                 Envoy, with and without limits, also with limits in Redis and in a rate limit
+#:                 service (eight minutes; installs wrk, redis-server and the three others;
 #:                 PROXY_BENCH="--rounds 3 --seconds 2")
 bench-proxy: run = $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PROXY_BENCH)
-bench-proxy:
+bench-proxy: redis-server
 	@$(SCRIPT)/proxies.sh
 	$(CARGO) build --locked --release -p tollgate-envoy --lib --example empty
 	@if $(NEEDS_WRK); then $(run); else test -z "$$CI"; fi
