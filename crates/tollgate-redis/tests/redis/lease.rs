@@ -1,7 +1,6 @@
 //! Leases never exceed the limit, no matter which machines spend tokens, die or lose their
 //! connection. Leases need few round trips.
 
-use crate::admissions::{Admission, Admissions, now};
 use crate::load::{self, AGES, on_client, on_server, patient};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -9,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tollgate::{Algorithm, DecisionSource, Quota};
 use tollgate_redis::{Client, SharedBuilder, SharedLimiter, WhenUnavailable};
+use tollgate_testing::store::admissions::{Admission, Admissions, now};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::nodes::{Nodes, node};
 use tollgate_testing::store::server::Server;

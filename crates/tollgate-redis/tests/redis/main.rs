@@ -6,7 +6,6 @@
 
 #![cfg(unix)]
 
-mod admissions;
 mod breaker;
 mod classes;
 mod clocks;

@@ -1,8 +1,6 @@
 //! Tests Envoy under load: exact limits across workers, listeners and protocols, as well as reloads
 //! and memory.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,7 +8,7 @@ use std::time::Instant;
 
 use http::{HeaderValue, Method, StatusCode};
 
-use super::client::{Client, from, run, upstream};
+use super::client::{BlockingClient, Client, from, run, upstream};
 use super::process::{Envoy, Front, newest};
 
 /// Counts the answers that clients received.
@@ -142,34 +140,15 @@ fn reloads_under_load_keep_the_count() {
 const KEYS: u64 = 50_000;
 
 /// Sends one request for each of these key numbers over a single connection. Returns the number of
-/// admitted requests. In a test build, this function costs a fraction of what hyper's client costs.
+/// admitted requests.
 fn one_by_one(port: u16, numbers: Range<u64>) -> u64 {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-    stream.set_nodelay(true).unwrap();
+    let mut client = BlockingClient::connect(port);
     let mut admitted = 0;
-    let mut unread: Vec<u8> = Vec::new();
-    let mut read = vec![0; 1 << 12];
     for number in numbers {
-        let key = number % KEYS;
-        let request = format!("GET / HTTP/1.1\r\nhost: example.com\r\nx-key: {key}\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        unread.clear();
-        while !is_whole(&unread) {
-            let count = stream.read(&mut read).unwrap();
-            assert!(count > 0, "Envoy has closed a connection");
-            unread.extend_from_slice(&read[..count]);
-        }
-        admitted += u64::from(unread.starts_with(b"HTTP/1.1 200 "));
+        let status = client.send(&format!("x-key: {}\r\n", number % KEYS)).unwrap();
+        admitted += u64::from(status == 200);
     }
     admitted
-}
-
-/// Returns whether a response is complete.
-fn is_whole(bytes: &[u8]) -> bool {
-    let Some(head) = bytes.windows(4).position(|it| it == b"\r\n\r\n") else { return false };
-    let text = std::str::from_utf8(&bytes[..head]).unwrap();
-    let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-    bytes.len() >= head + 4 + length.parse::<usize>().unwrap()
 }
 
 #[test]

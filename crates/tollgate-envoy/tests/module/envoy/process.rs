@@ -10,6 +10,7 @@ use std::{fs, iter, thread};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tollgate_testing::store::process;
 
 /// Returns the paths of all Envoy versions, newest first.
 pub(super) fn programs() -> Vec<PathBuf> {
@@ -55,11 +56,16 @@ pub(super) struct Front {
     pub(super) port: u16,
     pub(super) filter: String,
     pub(super) config: String,
+    /// The file to which Envoy writes a line for each request: the time of day at which the request
+    /// arrived, the microseconds until Envoy sent it to the upstream (`-` if it did not), and the
+    /// status.
+    pub(super) access_log: Option<PathBuf>,
 }
 
 impl Front {
     pub(super) fn new(filter: &str, config: &str) -> Self {
-        Self { port: free_port(), filter: filter.to_owned(), config: config.to_owned() }
+        let (filter, config) = (filter.to_owned(), config.to_owned());
+        Self { port: free_port(), filter, config, access_log: None }
     }
 
     fn listener(&self) -> Value {
@@ -70,6 +76,18 @@ impl Front {
                 json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": self.config})
             }
         };
+        let access_log = self.access_log.iter().map(|path| {
+            json!({
+                "name": "file",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+                    "path": path,
+                    "log_format": {"text_format_source": {"inline_string":
+                        "%START_TIME(%s.%6f)% %COMMON_DURATION(DS_RX_BEG:US_TX_BEG:us)% %RESPONSE_CODE%\n",
+                    }},
+                },
+            })
+        });
         let to_upstream = json!({"cluster": "upstream", "timeout": "0s"});
         json!({
             "@type": "type.googleapis.com/envoy.config.listener.v3.Listener",
@@ -80,6 +98,7 @@ impl Front {
                 "typed_config": {
                     "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
                     "stat_prefix": "front",
+                    "access_log": access_log.collect::<Vec<_>>(),
                     "use_remote_address": true,
                     "xff_num_trusted_hops": 1,
                     "route_config": {"response_headers_to_add": [{"header": {
@@ -225,6 +244,16 @@ impl Envoy {
         self.version += 1;
         write(&self.folder.path().join("listeners.json"), fronts, self.version);
         found("Envoy has read its listeners", || (done(self) > before).then_some(()));
+    }
+
+    /// Stops the process (SIGSTOP), so that it resembles a machine that hangs.
+    pub(super) fn stop(&self) {
+        process::stop(&self.child);
+    }
+
+    /// Resumes the process after [`stop`](Self::stop).
+    pub(super) fn resume(&self) {
+        process::resume(&self.child);
     }
 
     /// Sends a signal, and returns the status with which Envoy ends, and its log.
