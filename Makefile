@@ -410,12 +410,12 @@ bench-replay:
 
 # The benchmark starts a server on a free port, and stops it.
 #: make bench-redis
-#:                 shared limits in Redis (exact, leased, unsynchronized) and other limiters (four
-#:                 minutes; installs redis-server; REDIS_BENCH="--draw" writes the table in
-#:                 docs/performance.md)
+#:                 shared limits in Redis (exact, leased, unsynchronized) and other limiters, and
+#:                 then `make calls` (eight minutes; installs redis-server; REDIS_BENCH="--draw"
+#:                 writes the table in docs/performance.md)
 bench-redis: run = $(CARGO) bench --locked -p tollgate-redis --bench redis -- $(REDIS_BENCH)
 bench-redis: redis-server
-	@if command -v redis-server > /dev/null; then $(run); fi
+	@if command -v redis-server > /dev/null; then $(run) && $(MAKE) --no-print-directory calls; fi
 
 #: make calls      counts the calls to Redis of four processes with leases, which check 1,000 keys by
 #:                 Zipf's law for 100 s (four minutes; installs redis-server; CALLS_SECONDS=n)
