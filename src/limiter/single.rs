@@ -4,7 +4,7 @@ use super::resets::Resets;
 use super::time_of::{At, OwnClock, Time};
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
-use crate::decision::{Decision, Denied, Figures, SlowDecision, Stamp};
+use crate::decision::{Decision, Denied, Figures, Outcome, SlowDecision, Stamp};
 use crate::error::QuotaError;
 use crate::limiter::build::builder::Builder;
 use crate::limiter::build::kind::Kind;
@@ -283,10 +283,11 @@ impl SingleLimiter {
     pub(crate) fn bring_leases_home(&self) {
         if let Some((_, leases)) = &self.leases {
             self.visit_bucket(leases, |bucket, state| {
-                if Leased::is_leased(load(state.word)) {
+                let word = load(state.word);
+                if Leased::is_leased(word) {
                     leases.bring_home(bucket, state.word);
                 }
-                Some(())
+                (!word.is_frozen()).then_some(())
             });
         }
     }
@@ -351,10 +352,20 @@ impl SingleLimiter {
     /// Peeks like [`peek_n`](Self::peek_n), at the time `now`.
     pub(crate) fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         let Some((_, leases)) = &self.leases else { return self.visit(|state| state.peek(now, cost)) };
-        self.visit_bucket(leases, |bucket, state| {
-            let word = load(state.word);
-            word.is_live().then(|| bucket.peek(word, now, cost, leases.is_contended()))
-        })
+        let peek = || {
+            self.visit_bucket(leases, |bucket, state| {
+                let word = load(state.word);
+                let answer = || bucket.peek(word, now, cost, leases.is_contended());
+                word.is_live().then(|| (answer(), Leased::is_leased(word)))
+            })
+        };
+        let (answer, is_leased) = peek();
+        if is_leased && answer.outcome() == Outcome::Denied {
+            // A check would return all leases before it denies the request.
+            self.bring_leases_home();
+            return peek().0;
+        }
+        answer
     }
 
     /// Refunds the tokens of a charge, for an admitted request that failed or was never made.
@@ -403,7 +414,11 @@ impl SingleLimiter {
                 _ = self.change(leases, |bucket, state, word| {
                     // ORDERING: acquire side of *reset*, as in `State::refund`.
                     let _ = state.word.load(Acquire);
-                    let refund = |word| state.rule.refund(word, now, charge, tokens);
+                    let charge = match leases.is_contended() {
+                        true => bucket.without_reserve(charge),
+                        false => *charge,
+                    };
+                    let refund = |word| state.rule.refund(word, now, &charge, tokens);
                     if is_current(state.stamp) { bucket.step(word, now, refund) } else { word }
                 })
             }
@@ -545,13 +560,22 @@ impl SingleLimiter {
     /// Charges like [`force`](Self::force), at the time `now`.
     pub(crate) fn force_at(&self, tokens: u64, now: Tick) -> u64 {
         let Some((_, leases)) = &self.leases else { return self.visit(|state| state.force(now, tokens)) };
-        let forced = Cell::new(0);
-        self.change(leases, |bucket, _, word| {
-            let (to, tokens) = bucket.force(word, now, tokens);
-            forced.set(tokens);
-            to
-        });
-        forced.get()
+        let force = |tokens| {
+            let forced = Cell::new(0);
+            let from = self.change(leases, |bucket, _, word| {
+                let (to, tokens) = bucket.force(word, now, tokens);
+                forced.set(tokens);
+                to
+            });
+            (forced.get(), Leased::is_leased(from))
+        };
+        let (forced, is_leased) = force(tokens);
+        if is_leased && forced < tokens {
+            // The rest may be charged to the tokens that are out and not spent.
+            self.bring_leases_home();
+            return forced + force(tokens - forced).0;
+        }
+        forced
     }
 
     /// Charges the estimated cost of work whose actual cost is known later; see [`Reservation`].

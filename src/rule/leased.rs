@@ -4,7 +4,7 @@
 use super::contract::Rule;
 use super::gcra::Gcra;
 use super::word::Word;
-use crate::decision::Decision;
+use crate::decision::{Decision, Figures};
 use crate::time::Tick;
 
 /// At most this part of the burst is out on lease.
@@ -133,6 +133,22 @@ impl Leased {
     pub(crate) fn answer(&self, from: Word, to: Option<Word>, now: Tick, cost: u64) -> Decision {
         let plain = |word: Word| if Self::is_leased(word) { Word::of(word.value() - LEASED) } else { word };
         self.bucket.answer_after(self.seen(from, now), to.map(plain), now, cost)
+    }
+
+    /// Returns a charge as it may be refunded. A charge of a leased word counts the reserve as missing
+    /// before it, and so does the leased word of a later refund. Tokens that only seem to be missing
+    /// must not hold the charge longer, or its refund would return tokens of later charges. The
+    /// refund of a charge that found the bucket almost full, and its word home, therefore returns
+    /// fewer tokens than it might, by at most the reserve.
+    pub(crate) fn without_reserve(&self, charge: &Decision) -> Decision {
+        let reserve = self.bucket.grain().of_tokens(self.lines * self.size);
+        match charge.figures {
+            Figures::Bucket { full, grain, queue } => {
+                let full = full.saturating_sub(reserve);
+                Decision { figures: Figures::Bucket { full, grain, queue }, ..*charge }
+            }
+            _ => *charge,
+        }
     }
 
     /// Returns the word after a forced charge, and the number of tokens charged.

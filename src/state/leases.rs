@@ -78,6 +78,7 @@ use crate::sync::{
 use crate::time::Tick;
 use line_word::LineWord;
 use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
 
 /// The lines for leases of one limiter.
 #[derive(Debug)]
@@ -107,9 +108,9 @@ struct CoreLine {
 }
 
 impl CoreLine {
-    fn new() -> Self {
-        let [word, at, limit, reset] = [const { 0 }; 4].map(Atomic::new);
-        Self { word, at, limit, reset }
+    fn new(generation: u32) -> Self {
+        let [at, limit, reset] = [const { 0 }; 3].map(Atomic::new);
+        Self { word: Atomic::new(LineWord::vacant(generation).bits()), at, limit, reset }
     }
 
     /// Returns the figures of the lease. If a later lease has replaced any of them, the line has
@@ -163,8 +164,11 @@ impl Leases {
 
     /// Creates vacant lines. The clock is the limiter's own.
     pub(crate) fn new(lines: u64, clock: Clock) -> Self {
+        // A random start, so that a lease of another limiter is not taken for one of this limiter.
+        #[allow(clippy::cast_possible_truncation)]
+        let first = if cfg!(tollgate_loom) { 0 } else { RandomState::new().hash_one(0_u8) as u32 };
         Self {
-            lines: (0..lines).map(|_| CoreLine::new()).collect(),
+            lines: (0..lines).map(|_| CoreLine::new(first)).collect(),
             is_own: clock.is_real() || cfg!(any(test, tollgate_loom)),
             clock,
             // A model does not spend executions on the first contention.
@@ -265,6 +269,10 @@ impl Leases {
     /// is doing so.
     #[cold]
     pub(crate) fn bring_home(&self, bucket: Leased, word: &Atomic<Word>) {
+        // ORDERING: relaxed; a denial beside a return writes nothing.
+        if self.is_returning.load(Relaxed) != 0 {
+            return;
+        }
         // ORDERING: acquire side of *opened*.
         if self.is_returning.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             return;

@@ -325,3 +325,79 @@ fn remaining_is_never_more_than_can_be_taken() {
         }
     }
 }
+
+#[test]
+fn a_peek_that_would_be_denied_returns_the_leases_as_a_check_does() {
+    let (limiter, clock) = leasing(2, 256);
+    assert!(limiter.check().is_allowed());
+    clock.advance(Duration::from_nanos(10_000));
+    assert_eq!(limiter.leased(), 7);
+    assert!(limiter.peek_n(240).is_allowed());
+    assert_eq!(limiter.leased(), 7);
+    let wait = limiter.peek_n(250).retry_after().unwrap();
+    clock.advance(wait);
+    assert!(limiter.peek_n(250).is_allowed());
+    let other = SingleLimiter::builder(quota(1)).clock(&clock).build().unwrap();
+    assert!(limiter.check().is_allowed());
+    clock.advance(Duration::from_nanos(10_000));
+    let both =
+        || crate::check_all(&mut [crate::Charge::new(&other, 1), crate::Charge::new(&limiter, 250)]).is_ok();
+    if !both() {
+        clock.advance(Duration::from_nanos(20));
+        assert!(both());
+    }
+}
+
+#[test]
+fn leases_are_returned_after_a_change_of_quota_as_well() {
+    let (limiter, clock) = leasing(2, 256);
+    limiter.set_quota(quota(512)).unwrap();
+    assert!(limiter.check().is_allowed());
+    assert!(limiter.leased() > 0);
+    clock.advance(Duration::from_nanos(10_000));
+    // The returned bucket lacks what was out and is not returned, until it has refilled.
+    let _ = limiter.is_idle();
+    assert_eq!((limiter.leased(), limiter.lost()), (0, 0));
+    clock.advance(Duration::from_nanos(2 * RESERVE));
+    assert!(limiter.is_idle());
+    assert_eq!(drain(&limiter), 512);
+}
+
+/// A charge has refilled, or a return has followed it, and its refund must give back nothing that a
+/// later charge holds.
+#[test]
+fn a_late_refund_returns_no_tokens_of_later_charges() {
+    for returns in [false, true] {
+        let (limiter, clock) = leasing(2, 256);
+        assert!(limiter.check().is_allowed());
+        let early = limiter.check_n(100);
+        if returns {
+            limiter.bring_leases_home();
+        }
+        clock.advance(Duration::from_nanos(101 + if returns { 0 } else { 7 }));
+        assert!(limiter.check_n(100).is_allowed());
+        limiter.refund(&early);
+        let admitted = 100 + drain(&limiter);
+        assert!(admitted <= 256, "{admitted} of 256 at one instant");
+    }
+}
+
+#[test]
+fn a_forced_charge_takes_what_is_out_and_not_spent() {
+    let (limiter, clock) = leasing(2, 256);
+    assert!(limiter.check().is_allowed());
+    clock.advance(Duration::from_nanos(10_000));
+    // The reserve counts as missing, but for the seven tokens that are returned.
+    assert_eq!(limiter.force(256), 256 - RESERVE + 7);
+    assert_eq!((limiter.leased(), drain(&limiter)), (0, 0));
+}
+
+#[test]
+fn a_lease_of_another_limiter_is_not_refunded() {
+    let [(one, _), (other, _)] = [(); 2].map(|()| leasing(2, 256));
+    let charge = one.check();
+    assert!(other.check().is_allowed());
+    let before = other.leased();
+    other.refund(&charge);
+    assert_eq!(other.leased(), before);
+}

@@ -37,6 +37,11 @@ impl LineWord {
         self.0
     }
 
+    /// Returns a line without a lease.
+    pub(super) const fn vacant(generation: u32) -> Self {
+        Self::new(generation, OPEN, 0, 0)
+    }
+
     const fn new(generation: u32, step: u64, granted: u64, tokens: u64) -> Self {
         Self((generation as u64) << GENERATION | step << STEP | granted << GRANTED | tokens)
     }
