@@ -106,14 +106,16 @@ fn into_the_future(server: &Server, algorithm: Algorithm, key: &str) {
     let state: Vec<u8> = server.ask(&["GET", key]);
     let (head, numbers) = state.split_at(2);
     let numbers = numbers.as_chunks().0.iter().map(|number| f64::from_le_bytes(*number));
-    let [first, second, third, fourth, paused] = numbers.collect::<Vec<_>>().try_into().unwrap();
+    let mut numbers: Vec<f64> = numbers.collect();
     let back = BACK as f64;
-    let paused = if paused > 0.0 { paused + back } else { paused };
-    let moved = match algorithm.has_windows() {
-        true => [first + back / fourth, second, third, fourth, paused],
-        false => [first, second + back, third, fourth, paused],
-    };
-    let state = [head, moved.map(f64::to_le_bytes).as_flattened()].concat();
+    match algorithm.has_windows() {
+        true => numbers[0] += back / numbers[3],
+        false => numbers[1] += back,
+    }
+    // The ends of a pause and of a lease.
+    numbers[4..].iter_mut().filter(|end| **end > 0.0).for_each(|end| *end += back);
+    let moved: Vec<_> = numbers.into_iter().map(f64::to_le_bytes).collect();
+    let state = [head, moved.as_flattened()].concat();
     let mut set = redis::cmd("SET");
     set.arg(key).arg(state).arg("PX").arg(left);
     set.exec(&mut server.client().get_connection().unwrap()).unwrap();

@@ -767,3 +767,45 @@ fn a_queue_gives_no_leases() {
     assert_eq!(refused.setting(), "algorithm");
     assert!(refused.to_string().contains("expected token-bucket"));
 }
+
+/// Runs the script of buckets at a time in microseconds, for 100 tokens a second and a burst of
+/// 1,000. Returns whether the request was granted, and how many tokens are missing.
+fn bucket_at(server: &Server, now: u64, op: &str, numbers: [u64; 3]) -> (bool, u64) {
+    let code = concat!(
+        include_str!("../../src/scripts/common.lua"),
+        "\n",
+        include_str!("../../src/scripts/bucket.lua")
+    );
+    let (unit, leak, burst) = (10_000, 1, 1_000);
+    let numbers = [unit, leak, burst, burst].into_iter().chain(numbers).map(|number| number as f64);
+    let numbers: Vec<_> = numbers.map(f64::to_le_bytes).collect();
+    let request = [op.as_bytes(), b"\0", numbers.as_flattened()].concat();
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(code).arg(1).arg("key").arg(request).arg(now);
+    let answer: Vec<u8> = eval.query(&mut server.client().get_connection().unwrap()).unwrap();
+    let answer: Vec<f64> = answer.as_chunks().0.iter().map(|it| f64::from_le_bytes(*it)).collect();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let missing = answer[2] as u64 / unit;
+    (answer[0] > 0.0, missing)
+}
+
+/// A lease is charged as if it were spent at its end, and an earlier charge may already cover the
+/// tokens that refill until then. A refund of that charge must not uncover them.
+#[test]
+fn a_refund_returns_nothing_that_an_open_lease_relies_on() {
+    const START: u64 = 1_000_000_000_000_000;
+    let (server, second) = (Server::start(), 1_000_000);
+    let at = |millis: u64, op, numbers| bucket_at(&server, START + millis * 1_000, op, numbers);
+    assert_eq!(at(0, "check", [500, 0, 0]), (true, 500));
+    assert_eq!(at(0, "check", [0, 100, 5 * second]), (true, 600));
+    let charged_until = START + 5 * second;
+    assert_eq!(at(0, "refund", [500, charged_until, 0]).1, 600);
+    // The 100 tokens can still be spent, so the others must not get more than 900.
+    assert!(!at(4_900, "check", [891, 0, 0]).0);
+    assert!(at(4_900, "check", [890, 0, 0]).0);
+    // Once the lease has ended, a refund is complete.
+    let (_, missing) = at(6_000, "peek", [0, 0, 0]);
+    assert_eq!(at(6_000, "check", [100, 0, 0]), (true, missing + 100));
+    let charged_until = START + 6 * second + (missing + 100) * 10_000;
+    assert_eq!(at(6_000, "refund", [100, charged_until, 0]).1, missing);
+}

@@ -159,15 +159,15 @@ fn a_state_of_another_version_or_kind_is_refused_with_the_reason() {
             let key = server.keys_with_ttl().remove(0).0;
             let state_length = server.ask::<Vec<u8>>(&["GET", &key]).len();
             // This state has the same length as a state of this version.
-            let old = *b"3 1790000000000000 36000 1 179000006000000";
-            assert_eq!(old.len(), state_length);
+            let mut old = b"3 1790000000000000 36000 1 17900000600000".to_vec();
+            old.resize(state_length, b'0');
             let another_version = "another version of tollgate wrote the state";
             let another_kind = "the key holds no ";
             for (state, reason) in [
                 // The states of versions without a version byte, also during a pause.
                 (b"3 1790000000000000 36 1".to_vec(), another_version),
                 (b"3 1790000000000000 36 1 1790000060000000".to_vec(), another_version),
-                (old.into(), another_version),
+                (old, another_version),
                 (state(&[ours, b'2'], 5), another_version),
                 (state(&[ours, b'2'], 6), another_version),
                 (state(&[ours, b'0'], 1), another_version),
