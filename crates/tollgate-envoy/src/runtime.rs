@@ -13,6 +13,7 @@
 //! end next. A worker that destroys a configuration does not wait.
 
 use crate::log::ThreadLog;
+use crate::suspended::YIELDS;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -116,11 +117,12 @@ impl StoreRuntime {
         self.log.clone()
     }
 
-    /// Runs a task to its end. The first part of the task, up to its first wait, runs before this
-    /// method returns.
+    /// Runs a task to its end. The first part of the task, in which it sends its requests, runs before
+    /// this method returns.
     pub(crate) fn run(&self, mut task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let _entered = self.enter();
-        if task.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Pending {
+        let mut poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if (0..=YIELDS).all(|_| poll() == Poll::Pending) {
             self.handle.spawn(task);
         }
     }

@@ -294,6 +294,10 @@ impl Document {
         if let Some(why) = misfit(all.keys()) {
             return Err(wrong(&why));
         }
+        // An option without a value would count as missing.
+        if let Some((setting, _)) = all.iter().find(|(_, value)| value.is_null()) {
+            return Err(wrong(&format!("`{setting}` has no value: give it one, or leave `{setting}` out")));
+        }
         let file = all.remove("file");
         let mut take = |names: &[&str]| -> serde_json::Map<_, _> {
             names.iter().filter_map(|&setting| all.remove_entry(setting)).collect()

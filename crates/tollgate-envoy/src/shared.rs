@@ -83,8 +83,10 @@ impl SharedStore {
     /// Adds what a limit needs to its limiter.
     pub(crate) fn part(&self, limit: SharedLimit) -> Arc<SharedPart> {
         let figures = limit.figures().into_iter().map(|figure| {
-            let (name, grows, _) = figure_parts(&figure);
-            PublishedFigure { name, grows, latest: AtomicU64::new(0), published: AtomicU64::new(0) }
+            // The client may have counted for an earlier configuration.
+            let (name, grows, now) = figure_parts(&figure);
+            let published = if grows { now } else { 0 };
+            PublishedFigure { name, grows, latest: AtomicU64::new(now), published: AtomicU64::new(published) }
         });
         let figures = figures.collect();
         Arc::new_cyclic(|part: &Weak<SharedPart>| {

@@ -29,7 +29,7 @@ use tollgate_http::program::{Checked, WaitingCheck};
 
 /// How often a check yields before it sends its request over a connection without recent traffic.
 /// The check is polled again at once, because an event for each yield would delay the request.
-const YIELDS: usize = 2;
+pub(crate) const YIELDS: usize = 2;
 
 /// The check of a request that Envoy holds back.
 pub(crate) struct Suspended {

@@ -104,7 +104,7 @@ pub(crate) enum Problem {
 
 impl Problem {
     pub(crate) fn is_warning(&self) -> bool {
-        matches!(self, Self::Eviction { .. })
+        matches!(self, Self::Eviction { .. } | Self::NoRuntime)
     }
 }
 

@@ -37,6 +37,9 @@
 //!   longer, until half of the capacity would have refilled, and at most 10 s. A window's lease
 //!   lasts until the window ends. In a window or a log, a lease is at most half of the tokens that
 //!   are left in the store.
+//! - While a machine holds a lease of a bucket, up to half of the capacity is charged ahead of time,
+//!   and each new lease extends this time. A request that costs more than the other half may be denied
+//!   for as long as other requests use the key. Use no lease for requests of such costs.
 //! - A lease has as many tokens as the key spends on this machine while a lease lasts, judged by the
 //!   time since the last request. Leases start small and grow by a factor of at most four, so a
 //!   rarely used key leases almost nothing.
@@ -250,7 +253,9 @@ impl Leases {
     pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
         let (state, spent) = (&self.state, decision.at().as_nanos() / TICK);
         if let Some(cell) = state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
-            cell.pool.give_back(tokens, spent, state.now());
+            if cell.pool.give_back(tokens, spent, state.now()) {
+                cell.forget_denial();
+            }
         }
     }
 

@@ -91,6 +91,10 @@ fn a_bad_configuration_is_refused_with_its_reason() {
             "`when-full` has no effect beside `redis`",
         ),
         (
+            "{\"limit\": [\"a=1/h by ip\"], \"redis\": null, \"redis-lease\": 20}",
+            "`redis` has no value: give it one, or leave `redis` out",
+        ),
+        (
             "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-deadline = \"soon\"",
             "filter_config, line 3: invalid redis-deadline `soon`: expected a time, such as 50ms or 1s",
         ),
