@@ -252,10 +252,10 @@ impl Leases {
 
     pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
         let (state, spent) = (&self.state, decision.at().as_nanos() / TICK);
-        if let Some(cell) = state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
-            if cell.pool.give_back(tokens, spent, state.now()) {
-                cell.forget_denial();
-            }
+        if let Some(cell) = state.cells.peek_with(name, |_, cell| Arc::clone(cell))
+            && cell.pool.give_back(tokens, spent, state.now())
+        {
+            cell.forget_denial();
         }
     }
 
