@@ -183,9 +183,9 @@ impl Decision {
     }
 
     /// Returns the number of tokens that remain after this decision, from 0 to
-    /// [`capacity`](Self::capacity), or 0 if a policy answered. If the tokens were spent from a lease
-    /// ([`Builder::core_leases`](crate::Builder::core_leases)), these are the tokens that are left of
-    /// the lease.
+    /// [`capacity`](Self::capacity), or 0 if a policy answered. If the tokens were spent from a
+    /// lease ([`Builder::core_leases`](crate::Builder::core_leases)), these are the tokens that are
+    /// left of the lease.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -410,8 +410,9 @@ impl Decision {
     /// decided at the remembered time. (This can happen if the thread was stopped or the clock was
     /// set back.) The durations of this decision always count from the `now` of the check.
     ///
-    /// If the tokens were spent from a lease ([`Builder::core_leases`](crate::Builder::core_leases)),
-    /// the result is the time at which the lease was taken. The durations also count from that time.
+    /// If the tokens were spent from a lease
+    /// ([`Builder::core_leases`](crate::Builder::core_leases)), the result is the time at which the
+    /// lease was taken. The durations also count from that time.
     ///
     /// If `now` is before the key's window, or before the last admission in its log, the charge is
     /// counted at the start of this window, or at this admission. The result is still `now`.

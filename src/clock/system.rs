@@ -12,7 +12,8 @@ use std::time::Duration;
 /// A system clock, counted from an origin.
 #[derive(Clone, Debug)]
 pub(super) struct SystemClock {
-    /// The reading at tick 0. It is negative if a clock that was continued started before the machine.
+    /// The reading at tick 0. It is negative if a clock that was continued started before the
+    /// machine.
     origin: i64,
     which: libc::clockid_t,
 }

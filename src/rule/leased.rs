@@ -45,8 +45,8 @@ const TIMES: u64 = 1 << 60;
 ///
 /// At most `burst + d * limit / period` tokens are admitted in any interval `[a, a + d]`, as by the
 /// bucket alone (see [`Gcra`]). This is the theorem of `docs/design.md` (*Why is a token charged
-/// before it may be spent?*) for a bound by number. A request that is charged to the word counts at its time, and a
-/// token that is spent from a lease counts when it is spent.
+/// before it may be spent?*) for a bound by number. A request that is charged to the word counts at
+/// its time, and a token that is spent from a lease counts when it is spent.
 ///
 /// The proof uses four facts about the lines (see `state/leases.rs`): a line has at most one
 /// lease at a time; the time of a lease is read after the line was claimed for it; no token is
@@ -135,11 +135,11 @@ impl Leased {
         self.bucket.answer_after(self.seen(from, now), to.map(plain), now, cost)
     }
 
-    /// Returns a charge as it may be refunded. A charge of a leased word counts the reserve as missing
-    /// before it, and so does the leased word of a later refund. Tokens that only seem to be missing
-    /// must not hold the charge longer, or its refund would return tokens of later charges. The
-    /// refund of a charge that found the bucket almost full, and its word home, therefore returns
-    /// fewer tokens than it might, by at most the reserve.
+    /// Returns a charge as it may be refunded. A charge of a leased word counts the reserve as
+    /// missing before it, and so does the leased word of a later refund. Tokens that only seem to
+    /// be missing must not hold the charge longer, or its refund would return tokens of later
+    /// charges. The refund of a charge that found the bucket almost full, and its word home,
+    /// therefore returns fewer tokens than it might, by at most the reserve.
     pub(crate) fn without_reserve(&self, charge: &Decision) -> Decision {
         let reserve = self.bucket.grain().of_tokens(self.lines * self.size);
         match charge.figures {

@@ -330,8 +330,8 @@ impl Leases {
         Some(bucket.answer_after(from, Some(to), now, cost))
     }
 
-    /// Charges the word, or denies the request after all leases were returned. Returns `None` if the
-    /// word is frozen.
+    /// Charges the word, or denies the request after all leases were returned. Returns `None` if
+    /// the word is frozen.
     pub(crate) fn charge(
         &self,
         bucket: Leased,

@@ -284,8 +284,8 @@ fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
     let is_waiting = |source: &Source| source.path.starts_with(folder_of("tollgate-wait"));
     // Threads that write a state file take turns, and wait for the disk anyway.
     let is_file = |source: &Source| source.path.ends_with("src/state_file.rs");
-    // The thread of a client's runtime, and threads that wait for the store. Checks that this machine
-    // decides use neither.
+    // The thread of a client's runtime, and threads that wait for the store. Checks that this
+    // machine decides use neither.
     let is_runtime = |source: &Source| source.path.ends_with("tollgate-redis/src/runtime.rs");
     let exempt = |source: &Source| {
         is_sync(source) || is_model(source) || is_waiting(source) || is_file(source) || is_runtime(source)

@@ -25,7 +25,8 @@ fn page(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Collects the names of all `#[test]` and `#[tokio::test]` functions in a folder, including models and property tests.
+/// Collects the names of all `#[test]` and `#[tokio::test]` functions in a folder, including models
+/// and property tests.
 fn tests_of(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -24,8 +24,8 @@
 //! filters of a new configuration take over the limiters of the previous configuration
 //! (`limits.rs`). With the setting `state`, the counts of a limit outlive the process (`state.rs`).
 //!
-//! With the setting `redis`, several Envoys share the state of a limit in a store. One thread of the
-//! module talks to the stores (`runtime.rs`).
+//! With the setting `redis`, several Envoys share the state of a limit in a store. One thread of
+//! the module talks to the stores (`runtime.rs`).
 
 pub mod abi;
 mod counters;

@@ -117,8 +117,8 @@ impl StoreRuntime {
         self.log.clone()
     }
 
-    /// Runs a task to its end. The first part of the task, in which it sends its requests, runs before
-    /// this method returns.
+    /// Runs a task to its end. The first part of the task, in which it sends its requests, runs
+    /// before this method returns.
     pub(crate) fn run(&self, mut task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let _entered = self.enter();
         let mut poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop()));

@@ -9,7 +9,8 @@
 //! # Invariants
 //!
 //! 1. No event is posted after the filter was destroyed. Envoy destroys the filters of a worker on
-//!    the worker, before the worker ends, and an event may not be posted to a worker that has ended.
+//!    the worker, before the worker ends, and an event may not be posted to a worker that has
+//!    ended.
 //! 2. At most one event of a check is under way. The hook allows the next event before it polls the
 //!    check, so a wake during the poll is not lost.
 //!

@@ -446,12 +446,12 @@ impl ClientBuilder {
     /// Runs the client's tasks on a thread that the client starts, for programs without a runtime.
     ///
     /// [`build`](Self::build) starts the thread, which is called `tollgate-redis`. The thread ends
-    /// soon after the last clone of the client and its limits, permits and reservations was dropped.
-    /// A drop waits for nothing, and is allowed in any thread. At the exit of the process, requests
-    /// that are under way are lost.
+    /// soon after the last clone of the client and its limits, permits and reservations was
+    /// dropped. A drop waits for nothing, and is allowed in any thread. At the exit of the process,
+    /// requests that are under way are lost.
     ///
-    /// All methods of such a client and of its limits work in any thread: the `async` methods can be
-    /// polled by any executor, and need no tokio. [`SharedLimiter::try_check`] and
+    /// All methods of such a client and of its limits work in any thread: the `async` methods can
+    /// be polled by any executor, and need no tokio. [`SharedLimiter::try_check`] and
     /// [`SharedLimiter::check_blocking`] need no executor either.
     ///
     /// [`SharedLimiter::try_check`]: crate::SharedLimiter::try_check

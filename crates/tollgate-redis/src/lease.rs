@@ -14,34 +14,34 @@
 //!
 //! # How rarely the store is asked
 //!
-//! A call brings at most `lease` tokens, and each machine must ask again when its lease ends. A bucket
-//! of rate `r` and capacity `c` therefore costs at least `r / lease` calls a second for a key that is
-//! at its limit, and `2 * r / c` for each machine on which any other key is in use, because leases end
-//! after `c / (2 * r)`. A key at its limit costs more than that: each machine asks about once in the
-//! time of a denial, below.
+//! A call brings at most `lease` tokens, and each machine must ask again when its lease ends. A
+//! bucket of rate `r` and capacity `c` therefore costs at least `r / lease` calls a second for a
+//! key that is at its limit, and `2 * r / c` for each machine on which any other key is in use,
+//! because leases end after `c / (2 * r)`. A key at its limit costs more than that: each machine
+//! asks about once in the time of a denial, below.
 //!
-//! For example, four machines check 1,000 keys by Zipf's law, with 100 tokens a second, a capacity of
-//! 1,000 and leases of 100. The key of rank 100 uses just its limit, so all machines together have
-//! 75,000 requests a second. At least 820 calls a second are necessary, one for 91 requests. The test
-//! `the_store_is_asked_for_few_of_the_requests` has this load. In 100 s (`make calls`), the server
-//! counted one call for 60 requests, and with a sliding window of 6,000 tokens a minute, one for 34.
-//! Windows of a second cannot come near it: each machine must ask about each key in each window, once
-//! for at most 19 requests.
+//! For example, four machines check 1,000 keys by Zipf's law, with 100 tokens a second, a capacity
+//! of 1,000 and leases of 100. The key of rank 100 uses just its limit, so all machines together
+//! have 75,000 requests a second. At least 820 calls a second are necessary, one for 91 requests.
+//! The test `the_store_is_asked_for_few_of_the_requests` has this load. In 100 s (`make calls`),
+//! the server counted one call for 60 requests, and with a sliding window of 6,000 tokens a minute,
+//! one for 34. Windows of a second cannot come near it: each machine must ask about each key in
+//! each window, once for at most 19 requests.
 //!
 //! # Costs and limitations
 //!
 //! - Tokens that a machine has leased but not spent are unavailable to all other machines until the
 //!   lease ends. For each key, these are up to twice `lease` tokens on each machine. A lease of a
-//!   log lasts as long as `lease` tokens take to refill, at least 50 ms and at most 10 s. A bucket's
-//!   lease lasts for at least this time; if a key spends its tokens more slowly, the lease lasts
-//!   longer, until half of the capacity would have refilled, and at most 10 s. A window's lease
-//!   lasts until the window ends. In a window or a log, a lease is at most half of the tokens that
-//!   are left in the store.
-//! - While a machine holds a lease of a bucket, up to half of the capacity is charged ahead of time,
-//!   and each new lease extends this time. A request that costs more than the other half may be denied
-//!   for as long as other requests use the key. Use no lease for requests of such costs.
-//! - A lease has as many tokens as the key spends on this machine while a lease lasts, judged by the
-//!   time since the last request. Leases start small and grow by a factor of at most four, so a
+//!   log lasts as long as `lease` tokens take to refill, at least 50 ms and at most 10 s. A
+//!   bucket's lease lasts for at least this time; if a key spends its tokens more slowly, the lease
+//!   lasts longer, until half of the capacity would have refilled, and at most 10 s. A window's
+//!   lease lasts until the window ends. In a window or a log, a lease is at most half of the tokens
+//!   that are left in the store.
+//! - While a machine holds a lease of a bucket, up to half of the capacity is charged ahead of
+//!   time, and each new lease extends this time. A request that costs more than the other half may
+//!   be denied for as long as other requests use the key. Use no lease for requests of such costs.
+//! - A lease has as many tokens as the key spends on this machine while a lease lasts, judged by
+//!   the time since the last request. Leases start small and grow by a factor of at most four, so a
 //!   rarely used key leases almost nothing.
 //! - If the answer to a lease is lost, its tokens are lost as well, and the next lease starts small
 //!   again. Cancelling a request does not cancel its lease.
@@ -169,8 +169,8 @@ impl Leases {
         decisions.into_iter().map(|(_, decision)| decision).collect()
     }
 
-    /// Decides with leased tokens, or repeats a denial, if that is possible without a request to the
-    /// store. `text` returns the key's name in the store, for a request for the next lease.
+    /// Decides with leased tokens, or repeats a denial, if that is possible without a request to
+    /// the store. `text` returns the key's name in the store, for a request for the next lease.
     pub(crate) fn check_here(
         &self,
         name: &Name,
@@ -293,14 +293,15 @@ impl LeaseState {
         u64::try_from(nanos).unwrap_or(u64::MAX) + 1
     }
 
-    /// Returns false if only the store can decide. A request for 0 tokens reads the state, which only
-    /// the store knows. A request that can never pass must not receive a remembered denial, because
-    /// such a denial reports when to retry.
+    /// Returns false if only the store can decide. A request for 0 tokens reads the state, which
+    /// only the store knows. A request that can never pass must not receive a remembered denial,
+    /// because such a denial reports when to retry.
     fn may_decide(&self, cost: u64) -> bool {
         cost > 0 && cost <= self.core.rule.capacity()
     }
 
-    /// Decides with the tokens and the denials of a cell. Returns `None` if the store must be asked.
+    /// Decides with the tokens and the denials of a cell. Returns `None` if the store must be
+    /// asked.
     fn decide_here(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
@@ -396,8 +397,8 @@ impl LeaseState {
             if let Ok(answer) = &answer {
                 if answer.lease > 0 {
                     let until = ticks(sent + answer.hold);
-                    // `now` includes the tick in progress, so it reaches the end of the lease before
-                    // the actual time does.
+                    // `now` includes the tick in progress, so it reaches the end of the lease
+                    // before the actual time does.
                     cell.fill(answer.lease, until, answer.charge, || state.now());
                 } else if cost == 0 {
                     cell.deny(0, state.now() + DRY);
@@ -433,8 +434,8 @@ impl LeaseState {
     }
 
     fn record(&self, cell: &Cell, answer: &Answer, cost: u64) {
-        // The rest is random, so that machines do not ask in the same order each time. The first one
-        // would always find the most tokens.
+        // The rest is random, so that machines do not ask in the same order each time. The first
+        // one would always find the most tokens.
         let rest = self.rest - fastrand::u64(..=self.rest / 4);
         cell.record(answer, cost, rest, self.core.rule.refills_steadily(), self.now());
     }

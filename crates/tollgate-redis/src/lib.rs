@@ -33,8 +33,8 @@
 //!
 //! Machines that share a limit must use the same name and algorithm. Exact limits and leases store
 //! the same state, so machines may mix them. `max_unsynced` stores separate counts, so either all
-//! machines must use this mode, or none. `docs/design.md` proves the bound of leases, and the comments
-//! in `unsynced.rs` that of unsynchronized counts.
+//! machines must use this mode, or none. `docs/design.md` proves the bound of leases, and the
+//! comments in `unsynced.rs` that of unsynchronized counts.
 //!
 //! # The algorithms in the store
 //!

@@ -259,8 +259,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.within(class.check(request, self.now, class.core.deadline())).await
     }
 
-    /// Checks one request of `key`, without waiting. Returns a [`PendingCheck`] if the store must be
-    /// asked, which a task in the client's [runtime](crate::ClientBuilder::runtime_thread) then
+    /// Checks one request of `key`, without waiting. Returns a [`PendingCheck`] if the store must
+    /// be asked, which a task in the client's [runtime](crate::ClientBuilder::runtime_thread) then
     /// does. See [`try_check_n`](Self::try_check_n).
     ///
     /// ```no_run
@@ -284,11 +284,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced) or exceeds the limit. This step uses no
     /// runtime, timer or lock. It may start a task that requests the next lease or reports counts.
     ///
-    /// Returns [`PendingCheck`] otherwise, and always without these two modes. The same applies to a
-    /// denial with a [penalty](crate::SharedBuilder::penalty), which the store has to confirm.
+    /// Returns [`PendingCheck`] otherwise, and always without these two modes. The same applies to
+    /// a denial with a [penalty](crate::SharedBuilder::penalty), which the store has to confirm.
     ///
-    /// The tasks run in the runtime of the client, or else in the runtime of the caller. If there is
-    /// neither, the store cannot be asked: [`WhenUnavailable`](crate::WhenUnavailable) decides, and
+    /// The tasks run in the runtime of the client, or else in the runtime of the caller. If there
+    /// is neither, the store cannot be asked: [`WhenUnavailable`](crate::WhenUnavailable) decides,
+    /// and
     /// [`ClientStats::problems`](crate::ClientStats::problems) names the remedy.
     ///
     /// # Errors

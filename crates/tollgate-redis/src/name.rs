@@ -186,7 +186,8 @@ impl Name {
 const KEPT: usize = 1_024;
 
 thread_local! {
-    /// Keys write their bytes here, so that a check that is decided on this machine allocates nothing.
+    /// Keys write their bytes here, so that a check that is decided on this machine allocates
+    /// nothing.
     static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

@@ -309,8 +309,8 @@ impl Chosen {
         Ok(self.method_of(self.algorithm, clock))
     }
 
-    /// Returns the leases of a limiter for one resource, if they are set, or an error if the limiter
-    /// cannot grant any.
+    /// Returns the leases of a limiter for one resource, if they are set, or an error if the
+    /// limiter cannot grant any.
     pub(crate) fn leases(&self, clock: &Clock) -> Result<Option<Arc<Leases>>, Refused> {
         if !self.core_leases {
             return Ok(None);

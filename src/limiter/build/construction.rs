@@ -195,31 +195,31 @@ impl Builder<SingleLimiter> {
     /// it is spent. These are the differences:
     ///
     /// - At most a sixteenth of the burst is out on lease. A lease is at most half of the core's
-    ///   share of the remaining tokens, so that an almost empty bucket grants none. Before a request
-    ///   is denied, all leases are returned. Until that many tokens have refilled after a return, a
-    ///   request may be denied that the bucket alone would admit. The same applies while another
-    ///   thread returns the leases, and for good if that thread never runs again; such a denial may
-    ///   report a retry time that is too early.
+    ///   share of the remaining tokens, so that an almost empty bucket grants none. Before a
+    ///   request is denied, all leases are returned. Until that many tokens have refilled after a
+    ///   return, a request may be denied that the bucket alone would admit. The same applies while
+    ///   another thread returns the leases, and for good if that thread never runs again; such a
+    ///   denial may report a retry time that is too early.
     /// - The [`at`](crate::Decision::at) of a decision that spends a lease is the time at which the
     ///   lease was taken, and [`remaining`](crate::Decision::remaining) is the rest of the lease.
-    ///   Other decisions count the tokens that may be out as missing, except for a check that finds no
-    ///   lease: the next lease may make up to a sixteenth of the burst unavailable.
-    /// - A refund has no effect if the lease of the charge has been returned. Other refunds may return
-    ///   fewer tokens than without leases, by at most a sixteenth of the burst.
+    ///   Other decisions count the tokens that may be out as missing, except for a check that finds
+    ///   no lease: the next lease may make up to a sixteenth of the burst unavailable.
+    /// - A refund has no effect if the lease of the charge has been returned. Other refunds may
+    ///   return fewer tokens than without leases, by at most a sixteenth of the burst.
     /// - A change of the quota counts the tokens that are out as spent, and so does a save.
     ///
     /// Only a check at the present time, by a clock that nobody moves, spends a lease. With a
     /// [`ManualClock`](crate::ManualClock), the limiter grants none. Peeks, forced charges,
     /// reservations, [`check_all`](crate::check_all), all other calls of
     /// [`Chargeable`](crate::Chargeable), and the views of [`at`](SingleLimiter::at) use the state
-    /// that all cores share. A check that costs more than the rest of a lease does, too, and takes no
-    /// other lease until a denial has returned this one, so leases serve equal costs best, above all
-    /// checks of one token.
+    /// that all cores share. A check that costs more than the rest of a lease does, too, and takes
+    /// no other lease until a denial has returned this one, so leases serve equal costs best, above
+    /// all checks of one token.
     ///
     /// The bound holds by one clock. If the clocks of two threads differ (see
-    /// [`Clock`](crate::Clock#platforms)), a return of leases may count tokens as refilled that were
-    /// spent in this difference: at most the tokens that refill in it, and at most a sixteenth of the
-    /// burst, are then admitted in addition.
+    /// [`Clock`](crate::Clock#platforms)), a return of leases may count tokens as refilled that
+    /// were spent in this difference: at most the tokens that refill in it, and at most a sixteenth
+    /// of the burst, are then admitted in addition.
     ///
     /// [`leased`](SingleLimiter::leased) returns how many tokens are out.
     ///

@@ -48,8 +48,8 @@ pub const SUBJECTS: [&str; 17] = [
     FLOOR,
 ];
 
-/// The subjects of the table of one resource, from the top. They have no keys, so they have rows only
-/// in workloads with one key.
+/// The subjects of the table of one resource, from the top. They have no keys, so they have rows
+/// only in workloads with one key.
 pub const ONE_RESOURCE: [&str; 8] = [
     OWN_RESOURCE,
     OWN_LEASES,
@@ -157,8 +157,8 @@ impl Shown {
         self.row(cell, subject)?.ratio_to_governor
     }
 
-    /// Returns the peers that take less time than this library does for the same task, with the same
-    /// kind of clock.
+    /// Returns the peers that take less time than this library does for the same task, with the
+    /// same kind of clock.
     pub fn faster(&self, cell: Cell) -> Faster<'_> {
         let ratio = |row: &Row| {
             let own = self.ratio(cell, self.own_like(&row.subject)?)?;

@@ -1,9 +1,9 @@
 //! Measures the cost of a proxy and its limits. `wrk` sends requests to `tollgate proxy`, nginx,
 //! HAProxy and Envoy, each with and without limits. Everything runs on this machine.
 //!
-//! Each request to Envoy contains one of a million keys, because the module's limit needs a key. The
-//! limits in a store, and those of a rate limit service, have one key for all requests. Their cost
-//! includes the processor time of the store or the service.
+//! Each request to Envoy contains one of a million keys, because the module's limit needs a key.
+//! The limits in a store, and those of a rate limit service, have one key for all requests. Their
+//! cost includes the processor time of the store or the service.
 //!
 //! The load generator, the proxies and the server share the cores. Requests per second therefore
 //! show only how much a proxy loses when limits are added. A proxy's cost is the processor time per

@@ -36,8 +36,8 @@ pub(crate) struct Network {
     trials: Trials,
     /// Whether the limits are tried on each new connection.
     tries: AtomicBool,
-    /// Whether a caller outside of a runtime had to decide without the store, because this client has
-    /// no runtime either.
+    /// Whether a caller outside of a runtime had to decide without the store, because this client
+    /// has no runtime either.
     misses_runtime: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
     refreshing: AtomicBool,
@@ -384,8 +384,8 @@ impl Network {
         }
     }
 
-    /// Tries to connect to a node like [`attempt`](Self::attempt). The connection needs a task, which
-    /// the task of the attempt starts in the runtime of the client.
+    /// Tries to connect to a node like [`attempt`](Self::attempt). The connection needs a task,
+    /// which the task of the attempt starts in the runtime of the client.
     async fn attempt_in_task(self: &Arc<Self>, node: &Arc<Node>) -> bool {
         let (network, node) = (Arc::clone(self), Arc::clone(node));
         match self.runtime.spawn(async move { network.attempt(&node).await }) {
@@ -508,8 +508,8 @@ async fn ask_slots(connection: Arc<Connection>, host: &str) -> RedisResult<Vec<R
     Ok(ranges.ok_or((ErrorKind::UnexpectedReturnType, "missing slots in the answer of a server"))?)
 }
 
-/// The right to read the topology of the cluster. Dropping this value returns the right, even if the
-/// runtime has ended.
+/// The right to read the topology of the cluster. Dropping this value returns the right, even if
+/// the runtime has ended.
 struct Refresh(Arc<Network>);
 
 impl Drop for Refresh {

@@ -18,9 +18,9 @@ use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
 const DENIED: u64 = 1_000;
 /// A key without tokens is idle if it has not asked the store for this many ticks.
 pub(super) const IDLE: u64 = 1_000;
-/// The next lease is requested when the tokens that are left last for at most this many ticks, or for
-/// twice the time that the store took for its last answer. The answer then usually arrives before
-/// they are spent.
+/// The next lease is requested when the tokens that are left last for at most this many ticks, or
+/// for twice the time that the store took for its last answer. The answer then usually arrives
+/// before they are spent.
 const EARLY: u64 = 25;
 
 /// The state of a key on this machine.
@@ -92,14 +92,15 @@ impl Cell {
 
     /// Returns whether it is time to request the next lease, when `left` tokens are left.
     pub(super) fn is_due(&self, left: u64, now: u64) -> bool {
-        // ORDERING: relaxed, because these numbers only decide how early the next lease is requested.
+        // ORDERING: relaxed, because these numbers only decide how early the next lease is
+        // requested.
         let (size, early) = (self.size.load(Relaxed), self.early.load(Relaxed));
         // A key with the smallest lease may be a rarely used key.
         left <= early && size >= 2 && self.pool.has_room(now) && !self.has_nothing_to_lease(now)
     }
 
-    /// Records how many ticks a request took. `is_lost` is true if a lease may be lost; the next one
-    /// then starts small.
+    /// Records how many ticks a request took. `is_lost` is true if a lease may be lost; the next
+    /// one then starts small.
     pub(super) fn note_answer(&self, took: u64, is_lost: bool) {
         if is_lost {
             // ORDERING: relaxed, as in `next_lease`.
@@ -133,8 +134,8 @@ impl Cell {
         }
     }
 
-    /// Stores the figures of an answer to a request for `cost` tokens. A denial is remembered for at
-    /// least `rest`. If the tokens `refill_steadily`, so is the fact that no token is left.
+    /// Stores the figures of an answer to a request for `cost` tokens. A denial is remembered for
+    /// at least `rest`. If the tokens `refill_steadily`, so is the fact that no token is left.
     pub(super) fn record(&self, answer: &Answer, cost: u64, rest: u64, refill_steadily: bool, now: u64) {
         let decision = &answer.decision;
         let remaining = decision.remaining().saturating_sub(answer.lease);
@@ -158,8 +159,8 @@ impl Cell {
 
     /// Chooses the next lease, for a request that costs `cost` tokens. Requires the right to ask.
     pub(super) fn next_lease(&self, cost: u64, most: u64, holds: (u64, u64), now: u64) -> Wanted {
-        // ORDERING: relaxed, here and below, because these numbers are heuristics, and only the caller
-        // with the right to ask reaches this code.
+        // ORDERING: relaxed, here and below, because these numbers are heuristics, and only the
+        // caller with the right to ask reaches this code.
         let (size, asked) = (self.size.load(Relaxed), self.asked.swap(now, Relaxed));
         if asked == 0 {
             return Wanted { tokens: 0, hold: holds.0 };

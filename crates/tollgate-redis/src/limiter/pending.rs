@@ -22,11 +22,11 @@ const MARGIN: Duration = Duration::from_millis(5);
 /// A check for which the store is being asked. Returned by
 /// [`SharedLimiter::try_check`](crate::SharedLimiter::try_check).
 ///
-/// A task in the client's runtime asks the store. The decision is available to any executor, because
-/// this value is a future that needs no runtime, and to a thread, by [`wait`](Self::wait). Both
-/// complete by the limit's deadline, like [`SharedLimiter::check`](crate::SharedLimiter::check): if
-/// the store has not answered by then, [`WhenUnavailable`](crate::WhenUnavailable) decides. It also
-/// decides if the runtime has ended.
+/// A task in the client's runtime asks the store. The decision is available to any executor,
+/// because this value is a future that needs no runtime, and to a thread, by [`wait`](Self::wait).
+/// Both complete by the limit's deadline, like
+/// [`SharedLimiter::check`](crate::SharedLimiter::check): if the store has not answered by then,
+/// [`WhenUnavailable`](crate::WhenUnavailable) decides. It also decides if the runtime has ended.
 ///
 /// Dropping this value forgets the answer, but the store may count the request. With a
 /// [`lease`](crate::SharedBuilder::lease), the store is asked nonetheless, and later checks of the
@@ -56,9 +56,9 @@ pub struct PendingCheck {
 }
 
 impl PendingCheck {
-    /// Starts a task that completes a check. `text` is the key's name in the store. `decided` is the
-    /// decision, if only the penalty is missing. If there is no runtime for the task, the check is
-    /// decided without the store.
+    /// Starts a task that completes a check. `text` is the key's name in the store. `decided` is
+    /// the decision, if only the penalty is missing. If there is no runtime for the task, the check
+    /// is decided without the store.
     pub(crate) fn start(
         class: &Arc<Class>,
         (name, text): (Name, String),
@@ -111,8 +111,8 @@ impl PendingCheck {
     }
 }
 
-/// Sends the output of a future. If the receiver is dropped, drops the future, but not before it was
-/// polled once: a check that was polled has asked the store.
+/// Sends the output of a future. If the receiver is dropped, drops the future, but not before it
+/// was polled once: a check that was polled has asked the store.
 async fn tell_unless_forgotten(mut tell: Sender<Decision>, check: impl Future<Output = Decision>) {
     let mut check = pin!(check);
     let decision = poll_fn(|context| match check.as_mut().poll(context) {

@@ -136,8 +136,8 @@ impl Rule {
         let micros = |time: u128| u64::try_from(time).unwrap_or(LONGEST_HOLD);
         self.holds = (micros(holds.0), micros(holds.1));
         // After a denial, tokens may refill one by one, and this machine must not ask the store for
-        // each of them. During the pause, the tokens of a lease refill. They are at most half of the
-        // capacity, so the bucket is not full, and no token is lost.
+        // each of them. During the pause, the tokens of a lease refill. They are at most half of
+        // the capacity, so the bucket is not full, and no token is lost.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => {
@@ -157,8 +157,8 @@ impl Rule {
         Duration::from_micros(self.rest)
     }
 
-    /// Returns the minimum and the maximum time for which leased tokens are requested. A window uses
-    /// these times only to estimate how many tokens are needed.
+    /// Returns the minimum and the maximum time for which leased tokens are requested. A window
+    /// uses these times only to estimate how many tokens are needed.
     pub(crate) fn holds(&self) -> (Duration, Duration) {
         (Duration::from_micros(self.holds.0), Duration::from_micros(self.holds.1))
     }

@@ -432,8 +432,8 @@ fn requests_that_are_given_up_take_no_leases_with_them() {
         let (proxy, machines) = machines(&server, Quota::new(1000, AGES), Algorithm::FixedWindow).await;
         let machine = &machines[0];
         assert_eq!(spend(&machines[..1], 200).await, 200);
-        // A lease that is requested early must not be taken for the requests below. The store answers
-        // in order.
+        // A lease that is requested early must not be taken for the requests below. The store
+        // answers in order.
         assert!(machine.check_n("key", 0).await.is_allowed());
         proxy.set(Mode::Delay(Duration::from_millis(50)));
         for _ in 0..10 {

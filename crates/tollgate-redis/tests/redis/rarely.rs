@@ -1,12 +1,12 @@
 //! With leases, the store is asked for few of the requests. The server counts the calls.
 //!
-//! Four processes check 1,000 keys, which are requested by Zipf's law: the key of rank `k` gets
-//! `1 / k` of the requests of the first one. The key of rank 100 gets as many requests as its quota
-//! allows, so a tenth of the keys are over their quota. One thread in each process sends requests at
-//! a fixed rate, with `check_blocking`.
+//! Four processes check 1,000 keys, which are requested by Zipf's law: the key of rank `k` gets `1
+//! / k` of the requests of the first one. The key of rank 100 gets as many requests as its quota
+//! allows, so a tenth of the keys are over their quota. One thread in each process sends requests
+//! at a fixed rate, with `check_blocking`.
 //!
-//! `make calls` runs this load for 100 s. The tests run it for a few seconds and with fewer keys, and
-//! most of the calls are made while the leases grow.
+//! `make calls` runs this load for 100 s. The tests run it for a few seconds and with fewer keys,
+//! and most of the calls are made while the leases grow.
 
 use serde_json::json;
 use std::thread::sleep;
@@ -32,8 +32,8 @@ fn size() -> (usize, Duration) {
 /// The quota of each key: 100 requests a second.
 fn quota(algorithm: Algorithm) -> Quota {
     match algorithm {
-        // A lease is at most half of the capacity, and a bucket must be charged ahead of time for the
-        // tokens that refill while a lease lasts.
+        // A lease is at most half of the capacity, and a bucket must be charged ahead of time for
+        // the tokens that refill while a lease lasts.
         _ if algorithm.has_burst() => Quota::per_second(100).burst(1_000),
         // Every machine must ask about each of its keys in each window.
         _ => Quota::per_minute(6_000),
@@ -50,8 +50,8 @@ fn shares(keys: usize) -> Vec<f64> {
     (1..=keys).scan(0.0, sum_up).collect()
 }
 
-/// Returns how many requests all processes send in a second. The key at a tenth of the ranks gets as
-/// many as its quota allows.
+/// Returns how many requests all processes send in a second. The key at a tenth of the ranks gets
+/// as many as its quota allows.
 fn per_second(algorithm: Algorithm, keys: usize) -> f64 {
     let quota = quota(algorithm);
     let first = quota.tokens() as f64 / quota.period().as_secs_f64() * (keys / 10) as f64;
@@ -103,8 +103,8 @@ fn loading_node() {
     });
 }
 
-/// Runs the load and returns how many requests there were for each call to the store. Returns `None`
-/// if the machine is too busy for this load.
+/// Runs the load and returns how many requests there were for each call to the store. Returns
+/// `None` if the machine is too busy for this load.
 fn load(algorithm: Algorithm) -> Option<f64> {
     let (keys, _) = size();
     let server = Server::start();
@@ -152,8 +152,9 @@ fn load(algorithm: Algorithm) -> Option<f64> {
 
 #[test]
 fn the_store_is_asked_for_few_of_the_requests() {
-    // In the first seconds, most calls are made while the leases grow. A sliding window leases at most
-    // half of the remaining tokens, so a key at its limit asks several times before it is denied.
+    // In the first seconds, most calls are made while the leases grow. A sliding window leases at
+    // most half of the remaining tokens, so a key at its limit asks several times before it is
+    // denied.
     let is_long = size().1 >= Duration::from_secs(100);
     for (algorithm, in_long) in [(Algorithm::TokenBucket, 50.0), (Algorithm::SlidingWindow, 25.0)] {
         let least = if is_long { in_long } else { 10.0 };

@@ -66,7 +66,8 @@ impl Admissions {
         beyond
     }
 
-    /// Returns how far the admissions exceed a bucket in some interval; see [`beyond`](Self::beyond).
+    /// Returns how far the admissions exceed a bucket in some interval; see
+    /// [`beyond`](Self::beyond).
     pub fn beyond_bucket(&self, burst: u64, per_second: u64) -> (i64, Duration) {
         // One token more, because the refill is rounded down.
         self.beyond(|time| Some(burst + per_second * time / 1_000_000_000 + 1))

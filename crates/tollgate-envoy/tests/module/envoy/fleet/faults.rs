@@ -139,7 +139,8 @@ fn after_a_failover_the_charges_that_the_replica_had_not_received_are_admitted_a
         for traffic in fleet.finish() {
             let not_received = signed(traffic.admitted(cut, killed).len());
             let beyond = traffic.beyond();
-            // A bucket is charged ahead for its leases, which may be more than what the replica lacks.
+            // A bucket is charged ahead for its leases, which may be more than what the replica
+            // lacks.
             assert!(beyond > 0 || traffic.is_bucket(), "{}: the fault is visible", traffic.algorithm);
             assert_at_most(&traffic, "beyond the bound", beyond, not_received + held);
             println!("{}: {not_received} admitted that the replica had not received", traffic.algorithm);
