@@ -323,12 +323,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// All machines together never admit more than the limit. `tokens` may range from 1 to half of
     /// the capacity. The [crate's page](crate) describes the costs of a lease.
     ///
-    /// A lease charges a bucket ahead of time for the tokens that refill while the lease lasts. If
-    /// a machine spends the leased tokens quickly, these are at most `tokens`, or the tokens that
-    /// refill in 50 ms if these are more. A slow key keeps its lease for longer, up to 10 s, and is
-    /// charged for at most half of the capacity. No request can spend these tokens before the
-    /// lease's time has ended, even if the lease is given back earlier. The larger the capacity,
-    /// the more rarely the store is asked.
+    /// No other machine can use the leased tokens, up to twice `tokens` for each machine and key,
+    /// until they are given back or their lease ends, after at most 10 s. A lease of a bucket may
+    /// last as long as the bucket takes to refill, so the larger the capacity, the more rarely the
+    /// store is asked.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

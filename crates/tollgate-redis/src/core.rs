@@ -37,7 +37,7 @@ pub(crate) struct Request<'n> {
 impl Request<'_> {
     /// Returns the operation of a check without a lease.
     fn check(&self) -> Op {
-        Op::Check { cost: self.cost, lease: 0, hold: 0 }
+        Op::check(self.cost)
     }
 }
 
@@ -73,25 +73,6 @@ impl Core {
         let call = self.rule.call(text, op, now.or_else(|| self.now()));
         let answered = self.client.call(&call, deadline).await;
         self.answer(answered, op)
-    }
-
-    /// Gives back tokens by the operations `refunds`, and then asks the store, in one round trip.
-    /// For each refund, also returns whether it is certain that the store has not executed the
-    /// refund.
-    pub(crate) async fn refund_and_ask(
-        &self,
-        deadline: Instant,
-        text: &str,
-        refunds: &[Op],
-        op: Op,
-    ) -> (Vec<bool>, Result<Answer, Failure>) {
-        let ops = refunds.iter().chain([&op]);
-        let calls: Vec<_> = ops.map(|&op| self.rule.call(text, op, self.now())).collect();
-        let mut answers = self.client.call_all(&calls, deadline).await;
-        let answered = answers.pop().unwrap_or(Err(Failure::Unavailable));
-        let not_executed =
-            |answer: &Result<Reply, Failure>| answer.as_ref().is_err_and(|it| *it != Failure::Unknown);
-        (answers.iter().map(not_executed).collect(), self.answer(answered, op))
     }
 
     fn answer(&self, answered: Result<Reply, Failure>, op: Op) -> Result<Answer, Failure> {
@@ -135,7 +116,8 @@ impl Core {
     /// Charges tokens that are already spent, and returns how many were charged. If the store does
     /// not answer, charges the fallback instead.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
-        let answer = self.ask(request.text, Op::Force { tokens: request.cost }, now).await;
+        let op = Op::Force { tokens: request.cost, settled: [None; 2] };
+        let answer = self.ask(request.text, op, now).await;
         self.forced(request, answer)
     }
 

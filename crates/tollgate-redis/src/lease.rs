@@ -2,23 +2,36 @@
 //!
 //! # Why leases never exceed the limit
 //!
-//! A token that may be spent until `e` is charged as if it were spent at `e`, and counts from the
-//! moment at which it is leased. `docs/design.md` proves that the tokens spent in any interval are
-//! then within the bound of the algorithm (*Why is a token charged before it may be spent?*). The
-//! scripts apply this rule: a bucket is charged as if it were at least as empty as at `e`, a log
-//! records the time `e`, and a window's lease ends with the window that counted it. Tokens that a
-//! machine gives back are not spent, and the store removes no more than their own charge.
+//! Every lease has an end, and all of its tokens are charged when it is granted. The scripts keep
+//! this charge as follows:
 //!
-//! This machine measures a lease's end `e` from a moment before it requested the lease. On this
+//! - *Bucket.* The state counts the leased tokens. They do not refill, until the machine settles
+//!   the lease or the lease ends. The leased tokens and the tokens left in the bucket are therefore
+//!   together at most the capacity.
+//! - *Log.* The log records the tokens at the end of the lease.
+//! - *Window.* The lease ends with the window that counted it.
+//!
+//! `docs/design.md` proves that the tokens spent in any interval are then within the bound of the
+//! algorithm (*Why is a token charged before it may be spent?*).
+//!
+//! This machine measures the end of a lease from a moment before it requested the lease. On this
 //! machine, the lease therefore ends no later than in the store.
+//!
+//! # Settling
+//!
+//! Before this machine requests a lease, it closes the leases that are spent or have ended. If the
+//! leases cannot pay for a request, it closes all of them. No token of a closed lease is ever
+//! spent. The same request to the store then reports the closed leases: the unspent tokens return
+//! to the key, and the spent tokens of a bucket refill from then on. The report is sent at most
+//! once, so a lost report counts as no report, and the store keeps the charge until the lease ends.
 //!
 //! # How rarely the store is asked
 //!
 //! A call brings at most `lease` tokens, and each machine must ask again when its lease ends. A
 //! bucket of rate `r` and capacity `c` therefore costs at least `r / lease` calls a second for a
-//! key that is at its limit, and `2 * r / c` for each machine on which any other key is in use,
-//! because leases end after `c / (2 * r)`. A key at its limit costs more than that: each machine
-//! asks about once in the time of a denial, below.
+//! key that is at its limit, and about `4 * r / (3 * c)` for each machine on which any other key is
+//! in use, because its leases last for `c / (2 * r)` to `c / r`. A key at its limit costs more than
+//! that: each machine asks about once in the time of a denial, below.
 //!
 //! For example, four machines check 1,000 keys by Zipf's law, with 100 tokens a second, a capacity
 //! of 1,000 and leases of 100. The key of rank 100 uses just its limit, so all machines together
@@ -31,32 +44,25 @@
 //! # Costs and limitations
 //!
 //! - Tokens that a machine has leased but not spent are unavailable to all other machines until the
-//!   lease ends. For each key, these are up to twice `lease` tokens on each machine. A lease of a
-//!   log lasts as long as `lease` tokens take to refill, at least 50 ms and at most 10 s. A
-//!   bucket's lease lasts for at least this time; if a key spends its tokens more slowly, the lease
-//!   lasts longer, until half of the capacity would have refilled, and at most 10 s. A window's
-//!   lease lasts until the window ends. In a window or a log, a lease is at most half of the tokens
-//!   that are left in the store.
-//! - While a machine holds a lease of a bucket, up to half of the capacity is charged ahead of
-//!   time, and each new lease extends this time. A request that costs more than the other half may
-//!   be denied for as long as other requests use the key. Use no lease for requests of such costs.
+//!   lease ends. In a bucket, spent tokens do not refill until the machine has settled them or
+//!   their lease ends. For each key, both are together up to twice `lease` tokens on each machine,
+//!   and in a bucket at most half of the capacity on all machines. In a window or a log, a lease is
+//!   at most half of the tokens that are left in the store.
+//! - A lease of a bucket lasts for at least the time in which half of the capacity refills, but at
+//!   least 50 ms and at most 5 s; and for at most twice this time. A lease of a log lasts as long
+//!   as `lease` tokens take to refill, at least 50 ms and at most 10 s. A window's lease lasts
+//!   until the window ends.
 //! - A lease has as many tokens as the key spends on this machine while a lease lasts, judged by
 //!   the time since the last request. Leases start small and grow by a factor of at most four, so a
 //!   rarely used key leases almost nothing.
 //! - If the answer to a lease is lost, its tokens are lost as well, and the next lease starts small
 //!   again. Cancelling a request does not cancel its lease.
-//! - A bucket or a log is charged ahead of time for the leases that it grants, so its last few
-//!   tokens are never leased.
+//! - A log records a lease at its end, so the tokens of a lease leave the log later than others.
 //! - If the leased tokens cannot pay a request, the request first gives them back to the store, in
 //!   the same round trip. The request can thus spend the tokens of this machine together with the
 //!   tokens in the store. If the answer is lost, the leased tokens are lost as well. Forced charges
 //!   and the requests of a batch give tokens back in the same way; the requests of one key are
 //!   checked one after the other.
-//! - A bucket or a log keeps the part of a lease that was charged ahead of time, even if all tokens
-//!   of the lease are given back, because later leases of other machines rely on this part. In a
-//!   bucket, the part consists of the tokens that refill while the lease lasts. These tokens are
-//!   available again once that time has passed; until then, no request can spend them, even if only
-//!   one machine uses the limit.
 //! - After the store has denied a cost, this machine denies the cost until the retry time, but for
 //!   at most a second, and only until this machine gives tokens back. It does the same for any cost
 //!   if the store's last answer left no token in a bucket. During this time, the machine does not
@@ -77,13 +83,12 @@ mod demand;
 
 use crate::core::{Core, Request};
 use crate::name::Name;
-use crate::scripts::rule::{Answer, Op};
+use crate::scripts::rule::{Answer, Op, Settled};
 use crate::scripts::script::Failure;
 use crate::stats::Event;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::pool::{MOST, TICK};
-use cell::{Cell, IDLE, ticks};
-use demand::Wanted;
+use cell::{Cell, ClosedLeases, IDLE, settled, ticks};
 use futures_util::future::join_all;
 use scc::HashIndex;
 use std::collections::HashMap;
@@ -107,8 +112,8 @@ struct LeaseState {
     most: u64,
     /// The minimum time for which a denial is remembered, in ticks.
     rest: u64,
-    /// The minimum and the maximum time for which tokens are leased, in ticks.
-    holds: (u64, u64),
+    /// The time for which a lease can usually be kept, in ticks.
+    hold: u64,
     max_keys: u64,
     start: Instant,
     cells: HashIndex<Name, Arc<Cell>>,
@@ -135,7 +140,7 @@ impl Leases {
     pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize) -> Self {
         let state = LeaseState {
             rest: ticks(core.rule.rest()),
-            holds: (ticks(core.rule.holds().0), ticks(core.rule.holds().1)),
+            hold: ticks(core.rule.hold()),
             core,
             most: most.min(MOST),
             max_keys: max_keys as u64,
@@ -212,8 +217,7 @@ impl Leases {
                 return core.decide(request, answer);
             }
             if timeout_at(patience, answered).await.is_err() {
-                let op = Op::Check { cost: request.cost, lease: 0, hold: 0 };
-                let answer = core.ask_by(deadline, request.text, op, None).await;
+                let answer = core.ask_by(deadline, request.text, Op::check(request.cost), None).await;
                 if let Ok(answer) = &answer {
                     state.record(&cell, answer, request.cost);
                 }
@@ -228,7 +232,7 @@ impl Leases {
         let (state, core) = (&self.state, &self.state.core);
         let deadline = core.deadline();
         let patience = deadline - core.deadline / 2;
-        let op = Op::Force { tokens: request.cost };
+        let op = |settled| Op::Force { tokens: request.cost, settled };
         let cell = state.cells.peek_with(&request.name, |_, cell| Arc::clone(cell));
         while let Some(cell) = &cell {
             let answered = cell.answered.notified();
@@ -239,15 +243,15 @@ impl Leases {
             }
             if cell.pool.ask() {
                 let permit = AskPermit(Arc::clone(cell));
-                let back = permit.0.take_back(state.now());
-                let asking = state.return_and_ask(cell, back, deadline, request.text, op);
+                let closed = permit.0.close(true, || state.now());
+                let asking = state.settle_and_ask(cell, &closed, deadline, request.text, op);
                 return core.forced(request, asking.await);
             }
             if timeout_at(patience, answered).await.is_err() {
                 break;
             }
         }
-        core.forced(request, core.ask_by(deadline, request.text, op, None).await)
+        core.forced(request, core.ask_by(deadline, request.text, op([None; 2]), None).await)
     }
 
     pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
@@ -388,18 +392,20 @@ impl LeaseState {
         let (state, permit) = (Arc::clone(self), AskPermit(Arc::clone(cell)));
         self.core.client.runtime().spawn(async move {
             let cell = &permit.0;
-            let Wanted { tokens: lease, hold } = cell.next_lease(cost, state.most, state.holds, state.now());
+            let lease = cell.next_lease(cost, state.most, state.hold, state.now());
             // The leases cannot pay this cost, but together with the tokens in the store they may.
-            let back = if cost > 0 { cell.take_back(state.now()) } else { Vec::new() };
+            let closed = cell.close(cost > 0, || state.now());
+            // Tokens that were given back may take the place of an early lease.
+            let Some(place) = closed.iter().position(Option::is_some) else {
+                return Err(Failure::Unavailable);
+            };
             let sent = state.start.elapsed();
-            let op = Op::Check { cost, lease, hold: hold * (TICK / 1_000) };
-            let answer = state.return_and_ask(cell, back, deadline, &text, op).await;
+            let op = |settled| Op::Check { cost, lease, settled };
+            let answer = state.settle_and_ask(cell, &closed, deadline, &text, op).await;
             if let Ok(answer) = &answer {
                 if answer.lease > 0 {
-                    let until = ticks(sent + answer.hold);
-                    // `now` includes the tick in progress, so it reaches the end of the lease
-                    // before the actual time does.
-                    cell.fill(answer.lease, until, answer.charge, || state.now());
+                    // The current tick counts as passed, so the lease never ends late.
+                    cell.fill(place, ticks(sent + answer.hold), answer.charge, answer.lease);
                 } else if cost == 0 {
                     cell.deny(0, state.now() + DRY);
                 }
@@ -410,25 +416,19 @@ impl LeaseState {
         })
     }
 
-    /// Gives back the tokens that were taken from a cell, and then asks the store, in one round
-    /// trip. Requires the right to ask.
-    async fn return_and_ask(
+    /// Asks the store, which first settles the closed leases. Opens them again if it is certain
+    /// that the store has not done so. Requires the right to ask.
+    async fn settle_and_ask(
         &self,
         cell: &Cell,
-        back: Vec<(u64, Op)>,
+        closed: &ClosedLeases,
         deadline: Instant,
         text: &str,
-        op: Op,
+        op: impl FnOnce(Settled) -> Op,
     ) -> Result<Answer, Failure> {
-        if back.is_empty() {
-            return self.core.ask_by(deadline, text, op, None).await;
-        }
-        let refunds: Vec<Op> = back.iter().map(|(_, refund)| *refund).collect();
-        let (not_executed, answer) = self.core.refund_and_ask(deadline, text, &refunds, op).await;
-        for ((until, refund), _) in back.iter().zip(not_executed).filter(|(_, is_not)| *is_not) {
-            if let Op::Refund { tokens, charge } = *refund {
-                cell.fill(tokens, *until, charge, || self.now());
-            }
+        let answer = self.core.ask_by(deadline, text, op(settled(closed)), None).await;
+        if answer.as_ref().is_err_and(|failure| *failure != Failure::Unknown) {
+            cell.reopen(closed);
         }
         answer
     }

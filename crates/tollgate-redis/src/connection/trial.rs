@@ -92,7 +92,7 @@ impl Trial {
     /// Returns the trial of a limit that runs `rule`'s script. If `now` is given, the limit's
     /// checks send the time.
     pub(crate) fn of(limit: &str, naming: &Naming, rule: &Rule, now: Option<Tick>) -> Arc<Self> {
-        let call = rule.call("", Op::Check { cost: 1, lease: 0, hold: 0 }, now);
+        let call = rule.call("", Op::check(1), now);
         Self::new(limit, naming, call, now.is_some())
     }
 

@@ -6,10 +6,10 @@
 //! Each of the atomics here is relaxed: a heuristic, a figure of a decision, or a word that is the
 //! whole state of a denial. The pool of tokens has an ordering of its own (`words/pool.rs`).
 
-use super::demand::{Demand, Wanted};
-use crate::scripts::rule::{Answer, Op};
+use super::demand::Demand;
+use crate::scripts::rule::{Answer, Settled, Settlement};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
-use crate::words::pool::{LAST, MOST, TICK, TokenPool};
+use crate::words::pool::{Closed, LAST, MOST, TICK, TokenPool};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
@@ -45,12 +45,35 @@ pub(super) struct Cell {
     early: AtomicU64,
     /// How long the store took for the last answer, in ticks.
     took: AtomicU64,
-    /// The number that identifies the charge of each place's lease in the store. Only the owner of
-    /// the right to ask uses these numbers.
-    charges: [AtomicU64; 2],
+    /// The leases that the store has granted for the places of the pool. Only the owner of the
+    /// right to ask uses them.
+    granted: [Granted; 2],
     /// The figures of the last answer: the remaining tokens, and the time of the full reset.
     remaining: AtomicU64,
     reset_at: AtomicU64,
+}
+
+/// A lease as the store knows it: the number that identifies its charge, and its tokens. A lease of
+/// 0 tokens needs no settlement.
+#[derive(Debug, Default)]
+struct Granted {
+    charge: AtomicU64,
+    tokens: AtomicU64,
+}
+
+/// The closed leases of both places.
+pub(super) type ClosedLeases = [Option<ClosedLease>; 2];
+
+/// A closed lease: its end, and what the store must be told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClosedLease {
+    until: u64,
+    settlement: Settlement,
+}
+
+/// Returns the settlements of closed leases. An empty place needs none.
+pub(super) fn settled(closed: &ClosedLeases) -> Settled {
+    closed.map(|lease| lease.map(|it| it.settlement).filter(|it| it.granted > 0))
 }
 
 /// Returns `time` in whole ticks, capped at the maximum that a lease can represent.
@@ -59,24 +82,40 @@ pub(super) fn ticks(time: Duration) -> u64 {
 }
 
 impl Cell {
-    /// Adds a lease with its charge in the store. Requires the right to ask.
-    pub(super) fn fill(&self, tokens: u64, until: u64, charge: u64, clock: impl Fn() -> u64) {
-        if let Some(place) = self.pool.fill(tokens, until, clock) {
-            // ORDERING: relaxed, here and in `take_back`; the right to ask orders its owners.
-            self.charges[place].store(charge, Relaxed);
+    /// Fills the place of a closed lease. Requires the right to ask.
+    pub(super) fn fill(&self, place: usize, until: u64, charge: u64, tokens: u64) {
+        let settlement = Settlement { charge, granted: tokens, unspent: tokens };
+        self.open(place, ClosedLease { until, settlement });
+    }
+
+    /// Closes the leases without tokens that can be spent, or `all` leases. Requires the right to
+    /// ask.
+    pub(super) fn close(&self, all: bool, clock: impl Fn() -> u64) -> ClosedLeases {
+        let mut places = self.granted.iter();
+        self.pool.close(all, clock).map(|closed| {
+            let (granted, Closed { until, unspent }) = (places.next()?, closed?);
+            // ORDERING: relaxed, here and in `open`; the right to ask orders its owners.
+            let (charge, granted) = (granted.charge.load(Relaxed), granted.tokens.swap(0, Relaxed));
+            Some(ClosedLease { until, settlement: Settlement { charge, granted, unspent } })
+        })
+    }
+
+    /// Opens closed leases again, which the store has not settled. Requires the right to ask.
+    pub(super) fn reopen(&self, closed: &ClosedLeases) {
+        for (place, lease) in closed.iter().enumerate() {
+            if let Some(lease) = lease {
+                self.open(place, *lease);
+            }
         }
     }
 
-    /// Removes the leased tokens, and returns the refunds that give them back to the store, with
-    /// the end of each lease. Requires the right to ask.
-    pub(super) fn take_back(&self, now: u64) -> Vec<(u64, Op)> {
-        let taken = self.pool.take_all(now).into_iter().zip(&self.charges);
-        let refund = |((until, tokens), charge): ((u64, u64), &AtomicU64)| {
-            // ORDERING: relaxed, as in `fill`.
-            let charge = charge.load(Relaxed);
-            (tokens > 0).then_some((until, Op::Refund { charge, tokens }))
-        };
-        taken.filter_map(refund).collect()
+    fn open(&self, place: usize, ClosedLease { until, settlement }: ClosedLease) {
+        let Settlement { charge, granted, unspent } = settlement;
+        // ORDERING: relaxed, as in `close`.
+        self.granted[place].charge.store(charge, Relaxed);
+        // ORDERING: relaxed, as in `close`.
+        self.granted[place].tokens.store(granted, Relaxed);
+        self.pool.fill(place, unspent, until);
     }
 
     /// If the store has denied `cost`, returns how many ticks must pass before `cost` may be
@@ -157,28 +196,29 @@ impl Cell {
         self.deny(cost, now + wait.max(rest).min(DENIED));
     }
 
-    /// Chooses the next lease, for a request that costs `cost` tokens. Requires the right to ask.
-    pub(super) fn next_lease(&self, cost: u64, most: u64, holds: (u64, u64), now: u64) -> Wanted {
+    /// Returns the tokens of the next lease, which can be kept for `hold` ticks, for a request that
+    /// costs `cost` tokens. Requires the right to ask.
+    pub(super) fn next_lease(&self, cost: u64, most: u64, hold: u64, now: u64) -> u64 {
         // ORDERING: relaxed, here and below, because these numbers are heuristics, and only the
         // caller with the right to ask reaches this code.
         let (size, asked) = (self.size.load(Relaxed), self.asked.swap(now, Relaxed));
         if asked == 0 {
-            return Wanted { tokens: 0, hold: holds.0 };
+            return 0;
         }
         // ORDERING: relaxed, as above.
         let spent = self.leased.load(Relaxed).saturating_sub(self.pool.unspent()).saturating_add(cost);
         let demand = Demand { spent, time: now.saturating_sub(asked).max(1) };
-        let wanted = demand.next(size, most, holds);
+        let tokens = demand.next(size, most, hold);
         // ORDERING: relaxed, as above.
-        self.size.store(wanted.tokens, Relaxed);
+        self.size.store(tokens, Relaxed);
         // ORDERING: relaxed, as above.
         let lead = EARLY.max(2 * self.took.load(Relaxed));
         // ORDERING: relaxed, as above.
-        self.early.store(demand.within(lead).min(wanted.tokens / 2), Relaxed);
+        self.early.store(demand.within(lead).min(tokens / 2), Relaxed);
         // The cap is needed for requests that cost more than the leases hold. Such a request
         // reaches this code even if the leases are nearly full.
         let room = (most * 2).saturating_sub(self.pool.held(now));
-        Wanted { tokens: wanted.tokens.min(room), ..wanted }
+        tokens.min(room)
     }
 
     pub(super) fn is_idle(&self, now: u64) -> bool {

@@ -12,32 +12,22 @@ pub(super) struct Demand {
     pub(super) time: u64,
 }
 
-/// The lease that a machine requests: its tokens, and the time for which they are kept, in ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) tokens: u64,
-    pub(super) hold: u64,
-}
-
 impl Demand {
     /// Returns how many tokens are spent in `time` at this rate, rounded down.
     pub(super) fn within(self, time: u64) -> u64 {
         self.spent.saturating_mul(time) / self.time
     }
 
-    /// Returns the next lease after one of `size` tokens: as many as the key spends in the longest
-    /// time for which it can keep them, but at most `most`. They are kept for twice the time that
-    /// the key takes to spend them.
-    pub(super) fn next(self, size: u64, most: u64, (shortest, longest): (u64, u64)) -> Wanted {
-        let due = self.within(longest);
+    /// Returns the tokens of the next lease after one of `size` tokens: as many as the key spends
+    /// in the time for which a lease can be `kept`, but at most `most`.
+    pub(super) fn next(self, size: u64, most: u64, kept: u64) -> u64 {
+        let due = self.within(kept);
         let tokens = match due > size {
             true => due.min((size * GROWTH).max(1)),
             // A lease shrinks slowly, because random requests are sometimes slow.
             false => (size + due) / 2,
         };
-        let tokens = tokens.min(most);
-        let hold = tokens.saturating_mul(2 * self.time) / self.spent.max(1);
-        Wanted { tokens, hold: hold.clamp(shortest, longest) }
+        tokens.min(most)
     }
 }
 
@@ -45,21 +35,16 @@ impl Demand {
 mod tests {
     use super::*;
 
-    const HOLDS: (u64, u64) = (1_000, 5_000);
+    const KEPT: u64 = 5_000;
 
     /// Returns the leases of a key that spends `spent` tokens in `time`, from the first request on.
-    fn leases(spent: u64, time: u64) -> Vec<Wanted> {
+    fn sizes(spent: u64, time: u64) -> Vec<u64> {
         let mut size = 0;
         let next = |_| {
-            let wanted = Demand { spent, time }.next(size, 100, HOLDS);
-            size = wanted.tokens;
-            wanted
+            size = Demand { spent, time }.next(size, 100, KEPT);
+            size
         };
         (0..8).map(next).collect()
-    }
-
-    fn sizes(spent: u64, time: u64) -> Vec<u64> {
-        leases(spent, time).iter().map(|wanted| wanted.tokens).collect()
     }
 
     #[test]
@@ -69,32 +54,23 @@ mod tests {
         assert_eq!(sizes(20, 1_000), [1, 4, 16, 64, 100, 100, 100, 100]);
         assert_eq!(sizes(5, 2_000), [1, 4, 12, 12, 12, 12, 12, 12]);
         assert_eq!(sizes(1, 3_000), [1; 8]);
-        // A key that comes back after more than the longest time leases nothing.
+        // A key that comes back after more than this time leases nothing.
         assert_eq!(sizes(1, 5_001), [0; 8]);
-    }
-
-    #[test]
-    fn leases_last_for_twice_the_time_in_which_they_are_spent() {
-        let holds = |spent, time| leases(spent, time).last().unwrap().hold;
-        assert_eq!(
-            (holds(1, 1), holds(80, 1_000), holds(20, 1_000), holds(5, 2_000)),
-            (1_000, 2_500, 5_000, 5_000)
-        );
     }
 
     #[test]
     fn a_lease_shrinks_when_less_is_spent() {
         let slow = Demand { spent: 2, time: 5_000 };
-        assert_eq!(slow.next(100, 100, HOLDS).tokens, 51);
-        assert_eq!(slow.next(4, 100, HOLDS).tokens, 3);
-        assert_eq!(Demand { spent: 0, time: 1 }.next(1, 100, HOLDS), Wanted { tokens: 0, hold: 1_000 });
+        assert_eq!(slow.next(100, 100, KEPT), 51);
+        assert_eq!(slow.next(4, 100, KEPT), 3);
+        assert_eq!(Demand { spent: 0, time: 1 }.next(1, 100, KEPT), 0);
     }
 
     #[test]
     fn no_number_overflows() {
         for (spent, time) in [(u64::MAX, 1), (1, u64::MAX / 2), (u64::MAX, u64::MAX / 2)] {
-            let wanted = Demand { spent, time }.next(1 << 24, (1 << 24) - 1, (50, 10_000));
-            assert!(wanted.tokens < 1 << 24 && (50..=10_000).contains(&wanted.hold), "{wanted:?}");
+            let tokens = Demand { spent, time }.next(1 << 24, (1 << 24) - 1, 10_000);
+            assert!(tokens < 1 << 24, "{tokens:?}");
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Figures {
     pub(super) reset: u128,
     pub(super) refill: u128,
     pub(super) at: u128,
-    /// The time until the window ends.
+    /// The time until a lease ends that is granted now.
     pub(super) ends: u128,
 }
 
@@ -41,6 +41,8 @@ pub(super) struct Bucket {
     pub(super) unit: u128,
     pub(super) leak: u128,
     pub(super) capacity: u128,
+    /// The part of the debt that does not refill.
+    pub(super) leased: u128,
 }
 
 impl Bucket {
@@ -66,7 +68,7 @@ impl Bucket {
                 Outcome::Allowed => Some(0),
                 _ => None,
             },
-            reset: until(debt),
+            reset: until(debt.saturating_sub(self.leased)),
             refill: until((debt + next).saturating_sub(self.capacity)),
             at: asked,
             ends: 0,

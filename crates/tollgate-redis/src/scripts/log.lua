@@ -6,12 +6,13 @@
 -- minus one), 'next' (the last n, counted from -2^53), 'seen' (the latest time at which the log was
 -- used, at least 1, negated), and 'paused' (the end of a pause, negated).
 --
--- Request: op period limit tokens, and two more numbers | check: lease hold | refund: time
--- (`tokens` is the cost, the number of tokens, or for pause a time)
--- Answer: granted extra held now wait reset left (for force, `extra` is the charged amount, because
--- a log has no debt; `left` is the rest of the pause)
+-- Request: op period limit tokens lease hold, and for each refund and each settled lease: time
+-- granted unspent (`tokens` is the cost, the number of tokens, or for pause a time; of the
+-- `granted` tokens that were admitted at this time, `unspent` return) Answer: granted extra held
+-- now wait reset left (for force, `extra` is the charged amount, because a log has no debt; `left`
+-- is the rest of the pause)
 
-local op, period, limit, tokens, second, hold = struct.unpack('<sddddd', ARGV[1])
+local op, period, limit, tokens, lease, hold, place = struct.unpack('<sddddd', ARGV[1])
 local asked, key = now, KEYS[1]
 
 local function cost_of(member)
@@ -50,6 +51,30 @@ if sum > 0 and cutoff >= 0 then out = redis.call('ZRANGEBYSCORE', key, 0, cutoff
 local held = sum
 for _, member in ipairs(out) do held = held - cost_of(member) end
 
+-- Gives back up to `tokens` of the tokens that were admitted at `time`.
+local function give_back(tokens, time)
+  if sum <= 0 then return end
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, time, time)) do
+    local count = cost_of(member)
+    local back = math.min(count, tokens)
+    if back > 0 then
+      tokens, sum = tokens - back, sum - back
+      if time > cutoff then held = held - back end
+      redis.call('ZREM', key, member)
+      if count > back then
+        redis.call('ZADD', key, time, string.format('%s:%.0f', string.match(member, '^(%d+)'), count - back))
+      end
+    end
+  end
+  redis.call('ZADD', key, -sum - 1, 'sum')
+end
+
+while place < #ARGV[1] do
+  local time, _, unspent
+  time, _, unspent, place = struct.unpack('<ddd', ARGV[1], place)
+  give_back(unspent, time)
+end
+
 -- Returns the time until `tokens` of the held tokens have left the window.
 local function until_out(tokens)
   -- Usually one admission is enough.
@@ -81,7 +106,7 @@ elseif (cost <= limit - held and (left == 0 or op == 'force')) or cost == 0 then
   granted = 1
   if op == 'check' and left == 0 then
     -- At most half of the remaining tokens are leased, so that other machines also find some.
-    extra = math.max(math.min(second, math.ceil((limit - held - cost) / 2)), 0)
+    extra = math.max(math.min(lease, math.ceil((limit - held - cost) / 2)), 0)
   end
   if op ~= 'peek' and cost + extra > 0 then
     if #out > 0 then redis.call('ZREMRANGEBYSCORE', key, 0, cutoff) end
@@ -101,27 +126,6 @@ elseif (cost <= limit - held and (left == 0 or op == 'force')) or cost == 0 then
   end
 elseif cost > limit - held then
   wait = until_out(cost - (limit - held))
-end
-
--- Gives back up to `tokens` of the tokens that were admitted at `time`.
-local function give_back(tokens, time)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, time, time)) do
-    local count = cost_of(member)
-    local back = math.min(count, tokens)
-    if back > 0 then
-      tokens, sum = tokens - back, sum - back
-      if time > cutoff then held = held - back end
-      redis.call('ZREM', key, member)
-      if count > back then
-        redis.call('ZADD', key, time, string.format('%s:%.0f', string.match(member, '^(%d+)'), count - back))
-      end
-    end
-  end
-end
-
-if op == 'refund' and sum > 0 then
-  give_back(tokens, second)
-  redis.call('ZADD', key, -sum - 1, 'sum')
 end
 
 if held <= 0 then

@@ -22,6 +22,8 @@ const LOG: u64 = 100_000;
 /// The bounds on how long leased tokens may be spent, in microseconds.
 const SHORTEST_HOLD: u64 = 50_000;
 const LONGEST_HOLD: u64 = 10_000_000;
+/// The lease of a bucket lasts for one to two steps.
+const LONGEST_STEP: u64 = LONGEST_HOLD / 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -48,21 +50,43 @@ enum Kind {
     },
 }
 
+/// A lease that a machine has closed: it spends none of these tokens any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settlement {
+    /// [`Answer::charge`] of the lease.
+    pub(crate) charge: u64,
+    /// The tokens of the lease.
+    pub(crate) granted: u64,
+    /// The tokens that were not spent, and return to the store.
+    pub(crate) unspent: u64,
+}
+
+/// The leases that a request settles: at most the two leases of a machine.
+pub(crate) type Settled = [Option<Settlement>; 2];
+
 /// The operation that a script performs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// Charges `cost` tokens, and up to `lease` tokens that are spent later, until `hold`
-    /// microseconds have passed. The lease of a window lasts until the window ends.
-    Check { cost: u64, lease: u64, hold: u64 },
+    /// Charges `cost` tokens, and up to `lease` tokens that are spent later. Settles closed leases
+    /// first.
+    Check { cost: u64, lease: u64, settled: Settled },
     /// Returns the decision of a check without charging.
     Peek { cost: u64 },
     /// Charges tokens that are already spent, up to the remaining tokens plus the maximum debt.
-    Force { tokens: u64 },
+    /// Settles closed leases first.
+    Force { tokens: u64, settled: Settled },
     /// Gives back `tokens` of the tokens of a charge. [`Rule::charge`] identifies the charge of a
     /// decision, and [`Answer::charge`] identifies the charge of a lease.
     Refund { charge: u64, tokens: u64 },
     /// Pauses the key for this time, in microseconds.
     Pause { time: u64 },
+}
+
+impl Op {
+    /// Returns the operation of a check without a lease.
+    pub(crate) fn check(cost: u64) -> Self {
+        Self::Check { cost, lease: 0, settled: [None; 2] }
+    }
 }
 
 /// A script's answer: the decision, the number of tokens leased with the decision, how long these
@@ -79,8 +103,10 @@ pub(crate) struct Answer {
 pub(crate) struct Rule {
     kind: Kind,
     script: Script,
-    /// The minimum and the maximum time for which leased tokens are requested, in microseconds.
-    holds: (u64, u64),
+    /// How long leased tokens may be spent, in microseconds: at least this time in a bucket, and
+    /// exactly this time in a log. A window's lease ends with the window, but is as large as if it
+    /// ended after this time.
+    hold: u64,
     /// The minimum time for which a machine with leases repeats a denial, in microseconds.
     rest: u64,
 }
@@ -94,7 +120,7 @@ impl Rule {
             Kind::Window { .. } => include_str!("window.lua"),
             Kind::Log { .. } => include_str!("log.lua"),
         };
-        Ok(Self { kind, script: Script::new(body), holds: (0, 0), rest: 0 })
+        Ok(Self { kind, script: Script::new(body), hold: 0, rest: 0 })
     }
 
     /// Sets how long leases of `lease` tokens last. Returns an error if such leases are not
@@ -102,52 +128,38 @@ impl Rule {
     pub(crate) fn lease(&mut self, lease: u64) -> Result<(), Refused> {
         let capacity = self.capacity();
         let refused = |most| Err(Refused::Lease { lease, most });
-        let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
-        let holds = match self.kind {
+        let clamped = |hold: u128| u64::try_from(hold).unwrap_or(u64::MAX).clamp(SHORTEST_HOLD, LONGEST_HOLD);
+        let refills =
+            |tokens: u64, unit, leak| clamped(u128::from(tokens) * u128::from(unit) / u128::from(leak));
+        let share = |period: u64, limit| clamped(u128::from(period) * u128::from(lease) / u128::from(limit));
+        self.hold = match self.kind {
             // A leaky queue assigns a turn to each request, and only the store knows that turn.
             Kind::Bucket { queue: true, .. } => {
                 return Err(Refused::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
             }
             // The other half is left for machines without a lease.
             _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
-            // The lease lasts until the end of the window, but is as large as if it ended earlier.
-            Kind::Window { period, .. } => (clamped(period.into()), clamped(period.into())),
+            Kind::Window { period, .. } => clamped(period.into()),
             Kind::Log { period, limit } => {
-                let hold = clamped(u128::from(period) * u128::from(lease) / u128::from(limit));
-                if hold > u128::from(period / 2) {
+                let hold = share(period, limit);
+                if hold > period / 2 {
                     return refused(0);
                 }
-                (hold, hold)
+                hold
             }
-            Kind::Bucket { unit, leak, .. } => {
-                // The lease lasts as long as its tokens take to refill. A key that spends them more
-                // slowly may hold them for longer: until half of the capacity has refilled.
-                let hold = clamped(u128::from(lease) * u128::from(unit) / u128::from(leak));
-                let kept = |hold: u128| hold * u128::from(leak) / u128::from(unit) + 1;
-                if kept(hold) + u128::from(lease) > u128::from(capacity) {
-                    let least = kept(SHORTEST_HOLD.into());
-                    return refused(
-                        u64::try_from(u128::from(capacity).saturating_sub(least) / 2).unwrap_or(0),
-                    );
-                }
-                (hold, hold.max(clamped(u128::from(capacity / 2) * u128::from(unit) / u128::from(leak))))
-            }
+            // In this time, half of the capacity refills.
+            Kind::Bucket { unit, leak, .. } => refills(capacity / 2, unit, leak).min(LONGEST_STEP),
         };
-        let micros = |time: u128| u64::try_from(time).unwrap_or(LONGEST_HOLD);
-        self.holds = (micros(holds.0), micros(holds.1));
         // After a denial, tokens may refill one by one, and this machine must not ask the store for
         // each of them. During the pause, the tokens of a lease refill. They are at most half of
         // the capacity, so the bucket is not full, and no token is lost.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
-            Kind::Window { period, limit, .. } => {
-                let time = clamped(u128::from(period) * u128::from(lease) / u128::from(limit));
-                micros(time).min(period / 20)
-            }
+            Kind::Window { period, limit, .. } => share(period, limit).min(period / 20),
             // The tokens of a log return in the same order a period later, and are lost if nobody
             // takes them.
-            Kind::Log { .. } => self.holds.0 / 4,
-            Kind::Bucket { .. } => self.holds.0,
+            Kind::Log { .. } => self.hold / 4,
+            Kind::Bucket { unit, leak, .. } => refills(lease, unit, leak),
         };
         Ok(())
     }
@@ -157,10 +169,9 @@ impl Rule {
         Duration::from_micros(self.rest)
     }
 
-    /// Returns the minimum and the maximum time for which leased tokens are requested. A window
-    /// uses these times only to estimate how many tokens are needed.
-    pub(crate) fn holds(&self) -> (Duration, Duration) {
-        (Duration::from_micros(self.holds.0), Duration::from_micros(self.holds.1))
+    /// Returns the time for which a machine can usually keep a lease.
+    pub(crate) fn hold(&self) -> Duration {
+        Duration::from_micros(self.hold)
     }
 
     /// Returns true if the tokens refill one by one, so that `refill_after` is the time until the
@@ -196,28 +207,40 @@ impl Rule {
 
     /// Returns the script call. If there is no `now`, the script uses the server's time.
     pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op, now: Option<Tick>) -> Call<'s> {
-        let (name, tokens, [second, third]) = match op {
-            Op::Check { cost, lease, hold } => ("check", cost, [lease, hold]),
-            Op::Peek { cost } => ("peek", cost, [0, 0]),
-            Op::Force { tokens } => ("force", tokens, [0, 0]),
-            Op::Refund { charge, tokens } => ("refund", tokens, [charge, 0]),
-            Op::Pause { time } => ("pause", time, [0, 0]),
+        let (name, tokens, second, settled) = match op {
+            Op::Check { cost, lease, settled } => ("check", cost, lease, settled),
+            Op::Peek { cost } => ("peek", cost, 0, [None; 2]),
+            Op::Force { tokens, settled } => ("force", tokens, 0, settled),
+            // A bucket limits how much of an older charge it gives back.
+            Op::Refund { charge, tokens } if matches!(self.kind, Kind::Bucket { .. }) => {
+                ("refund", tokens, charge, [None; 2])
+            }
+            Op::Refund { charge, tokens } => {
+                let settlement = Settlement { charge, granted: tokens, unspent: tokens };
+                ("refund", tokens, 0, [Some(settlement), None])
+            }
+            Op::Pause { time } => ("pause", time, 0, [None; 2]),
         };
         let call = Call::new(&self.script, key, now).text(name);
-        match self.kind {
+        let call = match self.kind {
             Kind::Bucket { unit, leak, burst, most, .. } => {
-                call.numbers([unit, leak, burst, most, tokens, second, third])
+                call.numbers([unit, leak, burst, most, tokens, second, self.hold])
             }
             Kind::Window { period, limit, most, sliding } => {
                 call.numbers([period, limit, most, sliding.into(), tokens, second])
             }
-            Kind::Log { period, limit } => call.numbers([period, limit, tokens, second, third]),
-        }
+            Kind::Log { period, limit } => call.numbers([period, limit, tokens, second, self.hold]),
+        };
+        // Only a bucket must know that leased tokens were spent.
+        let is_needed = |it: &Settlement| it.unspent > 0 || matches!(self.kind, Kind::Bucket { .. });
+        let settled = settled.into_iter().flatten().filter(is_needed);
+        settled.fold(call, |call, it| call.numbers([it.charge, it.granted, it.unspent]))
     }
 
-    /// Returns the number that identifies a charge in the script. For a bucket, the number is the
-    /// time until which the bucket holds the charge. For a window, it identifies the window that
-    /// counted the charge. For a log, it is the time of the charge.
+    /// Returns the number that identifies a charge in the script, except for the charge of a lease.
+    /// For a bucket, the number is the time until which the bucket holds the charge, if no leased
+    /// token refills. For a window, it identifies the window that counted the charge. For a log, it
+    /// is the time of the charge.
     pub(crate) fn charge(&self, decision: &Decision) -> u64 {
         let micros = |tick: Tick| tick.as_nanos() / 1000;
         let until = micros(decision.at() + decision.reset_after());
@@ -237,11 +260,11 @@ impl Rule {
             [granted, extra, rest @ .., left] => (granted, extra, rest, left),
             _ => return None,
         };
-        let (cost, lease, micros, takes) = match op {
-            Op::Check { cost, hold, .. } => (cost, extra, hold, true),
-            Op::Peek { cost } => (cost, 0, 0, false),
-            Op::Force { .. } => (u64::try_from(extra).ok()?, 0, 0, true),
-            Op::Refund { .. } | Op::Pause { .. } => (0, 0, 0, false),
+        let (cost, lease, takes) = match op {
+            Op::Check { cost, .. } => (cost, extra, true),
+            Op::Peek { cost } => (cost, 0, false),
+            Op::Force { .. } => (u64::try_from(extra).ok()?, 0, true),
+            Op::Refund { .. } | Op::Pause { .. } => (0, 0, false),
         };
         let capacity = self.capacity();
         let outcome = match granted {
@@ -252,13 +275,16 @@ impl Rule {
         // A peek reports the state before a charge.
         let cost = if outcome == Outcome::Allowed && !takes { 0 } else { cost };
         let mut figures = match (self.kind, rest) {
-            (Kind::Bucket { unit, leak, queue, .. }, &[debt, now, asked]) => {
+            (Kind::Bucket { unit, leak, queue, .. }, &[debt, now, asked, until, leased]) => {
                 let bucket = Bucket {
                     unit: unit.into(),
                     leak: leak.into(),
                     capacity: u128::from(unit) * u128::from(capacity),
+                    leased,
                 };
-                bucket.figures(outcome, cost.into(), debt, queue, now.saturating_sub(asked), asked)
+                let behind = now.saturating_sub(asked);
+                let figures = bucket.figures(outcome, cost.into(), debt, queue, behind, asked);
+                Figures { ends: until.saturating_sub(now), ..figures }
             }
             (Kind::Window { period, limit, sliding, .. }, &[number, previous, present, asked]) => {
                 let windows = Windows { period: period.into(), limit: limit.into(), sliding };
@@ -270,7 +296,7 @@ impl Rule {
                 reset,
                 refill: reset,
                 at: now,
-                ends: 0,
+                ends: self.hold.into(),
             },
             _ => return None,
         };
@@ -290,13 +316,13 @@ impl Rule {
             at: Tick::from(duration(figures.at)),
             source: if is_paused { DecisionSource::Pause } else { source },
         });
-        let hold = match self.kind {
-            Kind::Window { .. } => duration(figures.ends),
-            _ => Duration::from_micros(micros),
+        let charge = match (self.kind, rest) {
+            (Kind::Bucket { .. }, &[.., until, _]) => u64::try_from(until).unwrap_or(0),
+            // A log records the tokens of a lease at the lease's end.
+            (Kind::Log { .. }, _) => self.charge(&decision).saturating_add(self.hold),
+            _ => self.charge(&decision),
         };
-        // A log records the tokens of a lease at the lease's end.
-        let ahead = if matches!(self.kind, Kind::Log { .. }) { micros } else { 0 };
-        let charge = self.charge(&decision).saturating_add(ahead);
+        let hold = duration(figures.ends);
         Some(Answer { decision, lease: u64::try_from(lease).unwrap_or(0), hold, charge })
     }
 }

@@ -4,13 +4,14 @@
 -- State: "w1" number previous present period paused, the numbers as doubles. A fixed window does
 -- not use `previous`. `paused` is the time at which a pause ends, or 0.
 --
--- Request: op period limit most sliding tokens, and one more number | check: lease | refund: number
--- (`tokens` is the cost, the number of tokens, or for pause a time)
--- Answer: granted extra number previous present asked left (`asked` is the given time or the
--- server's time; for force, `extra` is the charged amount, until `most` tokens are taken; `left` is
--- the rest of the pause)
+-- Request: op period limit most sliding tokens lease, and for each refund and each settled lease:
+-- number granted unspent (`tokens` is the cost, the number of tokens, or for pause a time; the
+-- window of this number has counted `granted` tokens, of which `unspent` return) Answer: granted
+-- extra number previous present asked left (`asked` is the given time or the server's time; for
+-- force, `extra` is the charged amount, until `most` tokens are taken; `left` is the rest of the
+-- pause)
 
-local op, period, limit, most, sliding, tokens, second = struct.unpack('<sdddddd', ARGV[1])
+local op, period, limit, most, sliding, tokens, lease, place = struct.unpack('<sdddddd', ARGV[1])
 sliding = sliding == 1
 local asked, number, previous, present = now, now / period, 0, 0
 number = number - number % 1
@@ -60,6 +61,18 @@ if state then
   end
 end
 
+-- Tokens that return to the window that counted them.
+local returned = false
+while place < #ARGV[1] do
+  local window, _, unspent
+  window, _, unspent, place = struct.unpack('<ddd', ARGV[1], place)
+  if window == number and present > 0 then
+    present, returned = math.max(present - unspent, 0), true
+  elseif window == number - 1 and previous > 0 then
+    previous, returned = math.max(previous - unspent, 0), true
+  end
+end
+
 local used = present
 if sliding and previous > 0 then
   -- The part of the previous window that still counts is rounded up, so that a charge fits
@@ -72,9 +85,9 @@ if op == 'pause' then paused = math.max(paused, asked + tokens) end
 local left = paused - asked
 if left < 0 then left = 0 end
 
-local granted, extra, writes = 0, 0, false
+local granted, extra, writes = 0, 0, returned
 if op == 'check' or op == 'peek' then
-  local cost, lease, free = tokens, second, limit - used
+  local cost, free = tokens, limit - used
   if free < 0 then free = 0 end
   if cost == 0 or left == 0 and cost <= free then granted = 1 end
   if op == 'check' and granted == 1 then
@@ -85,25 +98,17 @@ if op == 'check' or op == 'peek' then
       extra = math.max(math.min(lease, math.ceil((free - cost) / 2)), 0)
     end
     present = present + cost + extra
-    writes = cost + extra > 0
+    writes = returned or cost + extra > 0
   else
-    writes = back and op == 'check'
+    writes = returned or back and op == 'check'
   end
 elseif op == 'force' then
   granted = 1
   extra = math.max(math.min(tokens, most - used), 0)
   present = present + extra
-  writes = extra > 0
+  writes = returned or extra > 0
 elseif op == 'pause' then
   writes = true
-elseif state then
-  if second == number and present > 0 then
-    present = math.max(present - tokens, 0)
-    writes = true
-  elseif second == number - 1 and previous > 0 then
-    previous = math.max(previous - tokens, 0)
-    writes = true
-  end
 end
 
 if writes then

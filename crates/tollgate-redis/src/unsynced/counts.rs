@@ -210,7 +210,7 @@ impl UnsyncedState {
     ) -> Decision {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let reply = [granted.into(), 0, window, before, present, now, paused].map(number);
-        let op = Op::Check { cost, lease: 0, hold: 0 };
+        let op = Op::check(cost);
         let answer = self.core.rule.answer(&reply, op, DecisionSource::Lease);
         answer.expect("windows answer with seven numbers").decision
     }

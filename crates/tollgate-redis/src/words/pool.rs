@@ -4,27 +4,28 @@
 //!
 //! A pool contains two *leases*, so that the next lease can arrive while the last one is still
 //! being spent. Each lease is one word, which contains the number of tokens and the time until
-//! which they may be spent. The leases stay separate, because tokens are valid only for the time
-//! for which they were charged.
+//! which they may be spent. The leases stay separate, because each has its own end.
 //!
 //! | bits | field |
 //! |---|---|
 //! | 0 to 23 | tokens |
-//! | 24 to 63 | the end of the lease, in ticks of [`TICK`] since the limiter was built; 0 in a lease that was never filled |
+//! | 24 to 63 | the end of the lease, in ticks of [`TICK`] since the limiter was built; 0 in a closed lease |
+//!
+//! A *closed* lease has no tokens, and receives none until its place is filled with another lease.
+//! The number of its spent tokens is therefore final, and can be reported to the store.
 //!
 //! # Invariants
 //!
 //! 1. A compare-and-swap spends a token by removing the token from the lease. It does so only
 //!    before the lease's time has ended.
-//! 2. Only the owner of the right to ask the store stores a lease, by a compare-and-swap. The new
-//!    lease replaces a lease that is spent or has ended. If tokens were given back in the meantime,
-//!    there may be no such lease. The new tokens are then added to one of the leases, and all of
-//!    that lease's tokens expire at the earlier of the two times.
-//! 3. A token is given back only to a lease that expires no later than the token's original lease.
+//! 2. Only the owner of the right to ask the store closes a lease, or fills the place of a closed
+//!    lease.
+//! 3. A token is given back only if no lease was closed since the token was spent, and only to a
+//!    lease that expires no later than the token's original lease.
 //!
 //! # Progress
 //!
-//! Spending and filling are lock-free, because a failed compare-and-swap means that another one has
+//! Spending and closing are lock-free, because a failed compare-and-swap means that another one has
 //! succeeded. A caller may find no tokens while another caller asks the store. It then waits for
 //! that answer, as if it had asked the store itself.
 //!
@@ -32,8 +33,8 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | *filled* | `put`, on the lease | `give_back` | a thread that sees a new lease also sees that a lease has arrived or is arriving; otherwise a token that is given back would live as long as the new lease | `fill_races_give_back_and_no_token_outlives_its_lease` |
-//! | *asked* | `asked` | `ask` | the arrival time of the last lease, which precedes the record that the next lease is arriving | none: in loom a store takes effect where it is made, and never before an earlier store of another thread |
+//! | *filled* | `fill`, on the lease | `give_back` | a thread that sees a new lease also sees the closing of the lease before it; otherwise a token that is given back would live as long as the new lease | `fill_races_give_back_and_no_token_outlives_its_lease` |
+//! | *asked* | `asked` | `ask` | the time of the last closing, which precedes the record that another lease is being closed | none: in loom a store takes effect where it is made, and never before an earlier store of another thread |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
 
@@ -48,10 +49,16 @@ pub const MOST: u64 = (1 << TOKEN_BITS) - 1;
 #[derive(Debug, Default)]
 pub struct TokenPool {
     leases: [AtomicU64; 2],
-    /// The time at which the last lease arrived, in ticks; [`LAST`] while the lease is being
-    /// stored.
-    filled: AtomicU64,
+    /// The time at which a lease was last closed, in ticks; [`LAST`] while a lease is being closed.
+    closed: AtomicU64,
     asking: AtomicBool,
+}
+
+/// A lease that was closed: its end, and the tokens that were not spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    pub until: u64,
+    pub unspent: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,26 +103,42 @@ impl TokenPool {
         None
     }
 
-    /// Removes all tokens that can be spent at `now`. Returns the end of each place's lease, and
-    /// the number of tokens removed from it.
-    pub fn take_all(&self, now: u64) -> [(u64, u64); 2] {
-        [0, 1].map(|index| {
+    /// Closes each lease without tokens that can be spent, or `all` leases. Returns the closed
+    /// lease of each place. Requires the right to ask.
+    ///
+    /// Until a lease is closed, its tokens may be spent, even after the time of this call. The time
+    /// of the closing is therefore read again afterwards, and no tokens can be given back until
+    /// then.
+    pub fn close(&self, all: bool, clock: impl Fn() -> u64) -> [Option<Closed>; 2] {
+        // ORDERING: relaxed, because this store precedes the store of the next lease, the release
+        // side of *filled*.
+        self.closed.store(LAST, Relaxed);
+        let now = clock();
+        let closed = [0, 1].map(|place: usize| {
             // ORDERING: relaxed, as in `spend`.
-            let mut word = self.leases[index].load(Relaxed);
+            let mut word = self.leases[place].load(Relaxed);
             loop {
                 let lease = Lease::of(word);
-                let tokens = lease.at(now);
-                if tokens == 0 {
-                    return (lease.until, 0);
+                if !all && lease.at(now) > 0 {
+                    return None;
                 }
-                let next = Lease { tokens: 0, ..lease }.word();
                 // ORDERING: relaxed, as in `spend`.
-                match self.leases[index].compare_exchange_weak(word, next, Relaxed, Relaxed) {
-                    Ok(_) => return (lease.until, tokens),
+                match self.leases[place].compare_exchange_weak(word, 0, Relaxed, Relaxed) {
+                    Ok(_) => return Some(Closed { until: lease.until, unspent: lease.tokens }),
                     Err(found) => word = found,
                 }
             }
-        })
+        });
+        // ORDERING: relaxed, because a caller that sees the earlier value gives nothing back.
+        self.closed.store(clock(), Relaxed);
+        closed
+    }
+
+    /// Fills the place of a closed lease. Requires the right to ask.
+    pub fn fill(&self, place: usize, tokens: u64, until: u64) {
+        let word = Lease { until, tokens: tokens.min(MOST) }.word();
+        // ORDERING: release side of *filled*.
+        self.leases[place].store(word, Release);
     }
 
     /// Returns the number of tokens that can be spent at `now`.
@@ -159,45 +182,6 @@ impl TokenPool {
         self.both(Relaxed).iter().any(|lease| lease.at(now) == 0)
     }
 
-    /// Adds a lease. Returns its place, or `None` if its tokens were added to another lease.
-    /// Requires the right to ask.
-    ///
-    /// Until the new lease is stored, tokens of the replaced lease may be spent, even after the
-    /// time of this call. The arrival time is therefore read again after the new lease has been
-    /// stored, and no tokens can be given back until then.
-    pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) -> Option<usize> {
-        // ORDERING: relaxed, because this store precedes the store of the lease, the release side
-        // of *filled*.
-        self.filled.store(LAST, Relaxed);
-        let place = self.put(Lease { until, tokens: tokens.min(MOST) }, clock());
-        // ORDERING: relaxed, because a caller that sees the earlier value gives nothing back.
-        self.filled.store(clock(), Relaxed);
-        place
-    }
-
-    /// Replaces a spent or expired lease with `lease`, and returns the index of the replaced lease.
-    /// If there is no such lease, adds the tokens to another lease and returns `None`.
-    fn put(&self, lease: Lease, now: u64) -> Option<usize> {
-        loop {
-            let both = self.both(Relaxed);
-            let empty = both.iter().position(|lease| lease.at(now) == 0);
-            // If there is no such lease, tokens were given back to a spent lease.
-            let index = empty.unwrap_or(usize::from(both[1].until > both[0].until));
-            let next = match empty {
-                Some(_) => lease,
-                None => Lease {
-                    until: lease.until.min(both[index].until),
-                    tokens: (both[index].tokens + lease.tokens).min(MOST),
-                },
-            };
-            let (from, to) = (both[index].word(), next.word());
-            // ORDERING: release side of *filled*.
-            if self.leases[index].compare_exchange(from, to, Release, Relaxed).is_ok() {
-                return empty;
-            }
-        }
-    }
-
     /// Gives back tokens that were spent at `spent`, if their lease is still known and has not
     /// ended.
     pub fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
@@ -209,7 +193,7 @@ impl TokenPool {
         let Some(index) = both.iter().position(|lease| Some(lease.until) == until) else { return false };
         // ORDERING: relaxed, because of the acquire side above: if one of these leases is newer
         // than the charge, this value is also newer.
-        if self.filled.load(Relaxed) >= spent {
+        if self.closed.load(Relaxed) >= spent {
             return false;
         }
         let mut word = both[index].word();
@@ -236,13 +220,24 @@ mod tests {
     use std::sync::atomic::Ordering::SeqCst;
     use std::thread;
 
+    /// Closes the spent leases at `now`, and fills one of their places.
+    fn renew(pool: &TokenPool, tokens: u64, until: u64, now: u64) -> bool {
+        let place = pool.close(false, || now).iter().position(Option::is_some);
+        place.inspect(|&place| pool.fill(place, tokens, until)).is_some()
+    }
+
+    /// Two leases of three and two tokens, which end at 20 and at 10.
+    fn two_leases() -> TokenPool {
+        let pool = TokenPool::default();
+        assert!(renew(&pool, 3, 20, 1) && renew(&pool, 2, 10, 1));
+        pool
+    }
+
     #[test]
     fn the_lease_that_expires_first_is_spent_first() {
-        let pool = TokenPool::default();
-        assert_eq!(pool.spend(1, 0), None);
-        pool.fill(3, 20, || 1);
-        pool.fill(2, 10, || 1);
-        assert!(!pool.has_room(1));
+        assert_eq!(TokenPool::default().spend(1, 0), None);
+        let pool = two_leases();
+        assert!(!pool.has_room(1) && !renew(&pool, 7, 30, 1));
         assert_eq!(pool.spend(2, 1), Some(3));
         assert_eq!(pool.spend(3, 1), Some(0));
         assert_eq!(pool.spend(1, 1), None);
@@ -250,19 +245,23 @@ mod tests {
     }
 
     #[test]
-    fn all_tokens_are_taken_once_and_those_that_are_over_are_not() {
-        let pool = TokenPool::default();
-        pool.fill(3, 20, || 1);
-        pool.fill(2, 10, || 1);
-        assert_eq!(pool.take_all(10), [(20, 3), (10, 0)]);
-        assert_eq!((pool.held(1), pool.take_all(1)), (2, [(20, 0), (10, 2)]));
-        assert_eq!((pool.held(1), pool.spend(1, 1)), (0, None));
+    fn a_closed_lease_has_no_tokens_and_receives_none() {
+        let pool = two_leases();
+        assert_eq!(pool.spend(2, 3), Some(3));
+        // The second lease is spent, and the first one has ended without being spent.
+        let closed = |until, unspent| Some(Closed { until, unspent });
+        assert_eq!(pool.close(false, || 4), [None, closed(10, 0)]);
+        assert!(!pool.give_back(2, 3, 5));
+        assert_eq!(pool.close(false, || 20), [closed(20, 3), closed(0, 0)]);
+        assert_eq!(pool.held(1), 0);
+        // All leases are closed on request.
+        assert_eq!(two_leases().close(true, || 1), [closed(20, 3), closed(10, 2)]);
     }
 
     #[test]
     fn what_is_over_is_not_spent() {
         let pool = TokenPool::default();
-        pool.fill(5, 10, || 0);
+        renew(&pool, 5, 10, 0);
         assert_eq!(pool.held(9), 5);
         assert_eq!(pool.held(10), 0);
         assert_eq!(pool.spend(1, 10), None);
@@ -272,42 +271,33 @@ mod tests {
     #[test]
     fn tokens_go_back_only_where_they_came_from() {
         let pool = TokenPool::default();
-        pool.fill(5, 10, || 0);
+        renew(&pool, 5, 10, 0);
         assert_eq!(pool.spend(2, 3), Some(3));
         assert!(pool.give_back(2, 3, 4));
         assert_eq!(pool.held(4), 5);
-        // Once another lease has arrived, the pool no longer knows which lease the charge came
+        // Once another lease was requested, the pool no longer knows which lease the charge came
         // from.
-        pool.fill(5, 20, || 5);
+        renew(&pool, 5, 20, 5);
         assert!(!pool.give_back(1, 3, 6) && pool.held(6) == 10);
         // The same is true after the lease has ended.
-        let pool = TokenPool::default();
-        pool.fill(5, 10, || 0);
-        pool.fill(5, 20, || 0);
-        pool.spend(5, 1);
-        assert!(!pool.give_back(5, 1, 15));
-        assert_eq!(pool.held(15), 5);
+        let pool = two_leases();
+        pool.spend(2, 2);
+        assert!(!pool.give_back(2, 2, 15));
+        assert_eq!(pool.held(15), 3);
     }
 
     #[test]
     fn a_token_does_not_outlive_its_lease_by_going_back_to_a_later_one() {
         let pool = TokenPool::default();
-        pool.fill(5, 10, || 0);
-        assert_eq!(pool.spend(5, 7), Some(0));
-        // `fill` reads the time 5 before it stores the new lease, and 8 afterwards.
+        renew(&pool, 5, 10, 0);
+        // The token was spent while its lease was being closed. `close` reads the time 5 before it
+        // closes the lease, and 8 afterwards.
         let times = AtomicU64::new(5);
-        pool.fill(5, 20, || times.swap(8, SeqCst));
+        assert_eq!(pool.spend(5, 7), Some(0));
+        pool.close(false, || times.swap(8, SeqCst));
+        pool.fill(0, 5, 20);
         assert!(!pool.give_back(5, 7, 8));
         assert_eq!(pool.held(12), 5);
-    }
-
-    #[test]
-    fn a_lease_that_finds_no_empty_place_is_not_lost() {
-        let pool = TokenPool::default();
-        pool.fill(5, 10, || 0);
-        pool.fill(5, 20, || 0);
-        pool.fill(7, 30, || 0);
-        assert_eq!((pool.held(9), pool.held(10), pool.held(19), pool.held(20)), (17, 12, 12, 0));
     }
 
     proptest! {
@@ -325,8 +315,18 @@ mod tests {
                 leased.retain(|&until| until > now);
                 match step {
                     0 => {
-                        pool.fill(tokens, now + hold, || now);
-                        leased.extend((0..tokens).map(|_| now + hold));
+                        // The tokens of a closed lease are never spent.
+                        let all = hold == 1;
+                        let before = pool.held(now);
+                        let closed = pool.close(all, || now);
+                        let unspent = if all { before } else { 0 };
+                        prop_assert_eq!(pool.held(now), before - unspent);
+                        leased.sort_unstable();
+                        leased.drain(..usize::try_from(unspent).unwrap().min(leased.len()));
+                        if let Some(place) = closed.iter().position(Option::is_some) {
+                            pool.fill(place, tokens, now + hold);
+                            leased.extend((0..tokens).map(|_| now + hold));
+                        }
                     }
                     1 | 2 => if pool.spend(tokens, now).is_some() {
                         spent.push((tokens, now));
@@ -365,9 +365,8 @@ mod tests {
                                 spent.fetch_sub(3, SeqCst);
                             }
                         } else if pool.ask() {
-                            if pool.has_room(1) {
+                            if renew(&pool, 12, 1000, 0) {
                                 leased.fetch_add(12, SeqCst);
-                                pool.fill(12, 1000, || 0);
                             }
                             pool.asked();
                         }

@@ -7,6 +7,7 @@
 #![cfg(unix)]
 
 mod breaker;
+mod bucket_leases;
 mod classes;
 mod clocks;
 mod cluster;

@@ -102,9 +102,7 @@ fn a_store_that_is_emptied_admits_one_more_limit_and_the_open_leases() {
         let held = fleet.held();
         for traffic in fleet.finish() {
             let beyond = traffic.beyond();
-            // A bucket is charged ahead for its leases, by up to half of its burst.
-            let least = if traffic.is_bucket() { 0 } else { signed(TOKENS / 2) };
-            assert!(beyond > least, "{}: the fault is visible: {beyond}", traffic.algorithm);
+            assert!(beyond > signed(TOKENS / 2), "{}: the fault is visible: {beyond}", traffic.algorithm);
             assert_at_most(&traffic, "beyond the bound", beyond, signed(TOKENS));
             let after = traffic.beyond_between(emptied, u64::MAX);
             assert_at_most(&traffic, "beyond the bound afterwards", after, held);
@@ -139,9 +137,7 @@ fn after_a_failover_the_charges_that_the_replica_had_not_received_are_admitted_a
         for traffic in fleet.finish() {
             let not_received = signed(traffic.admitted(cut, killed).len());
             let beyond = traffic.beyond();
-            // A bucket is charged ahead for its leases, which may be more than what the replica
-            // lacks.
-            assert!(beyond > 0 || traffic.is_bucket(), "{}: the fault is visible", traffic.algorithm);
+            assert!(beyond > 0, "{}: the fault is visible", traffic.algorithm);
             assert_at_most(&traffic, "beyond the bound", beyond, not_received + held);
             println!("{}: {not_received} admitted that the replica had not received", traffic.algorithm);
         }

@@ -24,8 +24,6 @@ fn load() -> Duration {
 #[track_caller]
 fn assert_between(traffic: &Traffic, what: &str, (from, to): (u64, u64), demand: u64, most: i64) {
     let (beyond, missing) = (traffic.beyond(), traffic.missing(from, to));
-    // A bucket is charged ahead for its leases, by up to half of its burst.
-    let most = if traffic.is_bucket() { most + i64::try_from(TOKENS / 2).unwrap() } else { most };
     let sent = traffic.count(200, from, to) + traffic.count(429, from, to);
     println!(
         "{}, {what}: {} of {sent} requests admitted, {beyond} beyond the bound, {missing} missing",

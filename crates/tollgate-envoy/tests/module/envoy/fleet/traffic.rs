@@ -35,10 +35,6 @@ impl Traffic {
         Self { algorithm, rate, requests: Vec::new() }
     }
 
-    pub(super) fn is_bucket(&self) -> bool {
-        self.algorithm.has_burst()
-    }
-
     /// Reads the access log of an Envoy whose time of day is `shift` seconds ahead.
     pub(super) fn read(&mut self, log: &Path, shift: u64) {
         let ahead = admissions::ahead() + shift * 1_000_000_000;
