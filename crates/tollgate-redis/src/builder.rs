@@ -372,13 +372,12 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// on how well their clocks agree. A machine whose clock is behind gains nothing, because its
     /// requests are judged by the latest time that the key has seen.
     ///
-    /// There are two exceptions. With a [`lease`](Self::lease) of a window, a machine whose clock
-    /// is behind may spend leased tokens after the window has ended, until its own clock reaches
-    /// the end. With [`max_unsynced`](Self::max_unsynced), each machine counts in the windows of
-    /// its own clock. A machine whose clock is behind may therefore use up an earlier window, with
-    /// a separate limit, while the other machines use a later window. A machine whose clock is
-    /// ahead by two periods or more removes the counts of the others, which then report them again
-    /// as after a loss.
+    /// There are two exceptions. With a [`lease`](Self::lease), a machine may spend leased tokens
+    /// after the lease has ended for a machine whose clock is ahead. With
+    /// [`max_unsynced`](Self::max_unsynced), each machine counts in the windows of its own clock. A
+    /// machine whose clock is behind may therefore use up an earlier window, with a separate limit,
+    /// while the other machines use a later window. A machine whose clock is ahead by two periods
+    /// or more removes the counts of the others, which then report them again as after a loss.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

@@ -57,6 +57,11 @@
 //!   rarely used key leases almost nothing.
 //! - If the answer to a lease is lost, its tokens are lost as well, and the next lease starts small
 //!   again. Cancelling a request does not cancel its lease.
+//! - While other machines hold leases of a bucket, a request that costs more than half of the
+//!   capacity may be denied again and again. The retry time of such a denial is the latest possible
+//!   one: the time until the leases have ended and their tokens have refilled. Use no lease for
+//!   requests of such costs.
+//! - The `reset_after` of an admitted request does not include the leased tokens of a bucket.
 //! - A log records a lease at its end, so the tokens of a lease leave the log later than others.
 //! - If the leased tokens cannot pay a request, the request first gives them back to the store, in
 //!   the same round trip. The request can thus spend the tokens of this machine together with the
@@ -88,7 +93,7 @@ use crate::scripts::script::Failure;
 use crate::stats::Event;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::pool::{MOST, TICK};
-use cell::{Cell, ClosedLeases, IDLE, settled, ticks};
+use cell::{Cell, ClosedLeases, IDLE, first_of, settled, ticks};
 use futures_util::future::join_all;
 use scc::HashIndex;
 use std::collections::HashMap;
@@ -97,7 +102,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tollgate::{Decision, Outcome};
 
-/// If the store had nothing to lease, this machine requests no lease for this many ticks.
+/// If the store leased less than half of the requested tokens, this machine requests no lease early
+/// for this many ticks.
 const DRY: u64 = 10;
 /// A sweep for idle keys starts when there are at least this many keys, and at least twice as many
 /// keys as after the last sweep.
@@ -244,8 +250,10 @@ impl Leases {
             if cell.pool.ask() {
                 let permit = AskPermit(Arc::clone(cell));
                 let closed = permit.0.close(true, || state.now());
-                let asking = state.settle_and_ask(cell, &closed, deadline, request.text, op);
-                return core.forced(request, asking.await);
+                let sent = state.start.elapsed();
+                let answer = state.settle_and_ask(cell, &closed, deadline, request.text, op).await;
+                cell.note_answer(ticks(state.start.elapsed() - sent), answer.is_err());
+                return core.forced(request, answer);
             }
             if timeout_at(patience, answered).await.is_err() {
                 break;
@@ -396,17 +404,17 @@ impl LeaseState {
             // The leases cannot pay this cost, but together with the tokens in the store they may.
             let closed = cell.close(cost > 0, || state.now());
             // Tokens that were given back may take the place of an early lease.
-            let Some(place) = closed.iter().position(Option::is_some) else {
-                return Err(Failure::Unavailable);
-            };
+            let Some((place, last)) = first_of(&closed) else { return Err(Failure::Unavailable) };
             let sent = state.start.elapsed();
             let op = |settled| Op::Check { cost, lease, settled };
             let answer = state.settle_and_ask(cell, &closed, deadline, &text, op).await;
             if let Ok(answer) = &answer {
                 if answer.lease > 0 {
                     // The current tick counts as passed, so the lease never ends late.
-                    cell.fill(place, ticks(sent + answer.hold), answer.charge, answer.lease);
-                } else if cost == 0 {
+                    let until = ticks(sent + answer.hold);
+                    cell.fill(place, answer.lease, until, last, answer.charge);
+                }
+                if cost == 0 && answer.lease * 2 < lease {
                     cell.deny(0, state.now() + DRY);
                 }
                 state.record(cell, answer, cost);

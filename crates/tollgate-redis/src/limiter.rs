@@ -402,7 +402,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Gives back the tokens that `decision` took, if these tokens still count. The tokens return
     /// to where they were taken from: the store or this machine. Tokens paid from a lease return to
-    /// the lease, unless it has expired. With
+    /// the lease, unless it has expired or a later lease was requested. With
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced), only tokens that are not reported to
     /// the store yet are given back. If the store does not answer, the charge is kept. A refund is
     /// never repeated, because the store may have executed it.
@@ -471,9 +471,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     ///
     /// During the pause, checks and peeks are denied, and their answers report when the same
     /// request would pass. The pause ends by itself and changes nothing else: afterwards the key
-    /// has the same tokens as without the pause. A second pause may extend the first, but never
-    /// shortens it. A [`reset`](Self::reset) ends the pause. Refunds, forced charges and machines
-    /// with another quota do not end it.
+    /// has the same tokens as without the pause, except that the tokens of this machine's leases
+    /// are lost. A second pause may extend the first, but never shortens it. A
+    /// [`reset`](Self::reset) ends the pause. Refunds, forced charges and machines with another
+    /// quota do not end it.
     ///
     /// Machines still admit some requests that do not need the store's answer:
     ///

@@ -62,7 +62,7 @@ use tollgate::{Decision, Denied, Settlement};
 /// | token bucket, leaky bucket, leaky queue | tokens that have not refilled since they were reserved; if reservations are settled [out of order](tollgate::Reservation#late-settlements), perhaps tokens of other requests | up to `max_debt`; the debt refills before other charges |
 /// | fixed window, sliding window | all tokens, until the window no longer counts | up to `max_debt`, for each window |
 /// | sliding log | all tokens, until the period is over | never: the builder refuses a `max_debt` |
-/// | [`lease`](crate::SharedBuilder::lease) | as the algorithm; payments with leased tokens return to the lease, until it ends | as the algorithm |
+/// | [`lease`](crate::SharedBuilder::lease) | as the algorithm; payments with leased tokens return to the lease, until it ends or a later lease is requested | as the algorithm |
 /// | [`max_unsynced`](crate::SharedBuilder::max_unsynced) | only tokens that were not yet reported to the store, which are next to none after 20 ms; other machines never lower the counts that they have received | never: the builder refuses a `max_debt` |
 /// | the store does not answer | nothing that the store has charged | the debt of the local limiter of [`WhenUnavailable`](crate::WhenUnavailable), if there is one |
 ///

@@ -15,7 +15,7 @@
 //!
 //! | script | state of a key |
 //! |---|---|
-//! | `bucket.lua` | a string: `b1`, then debt, time, unit, leak, and the ends of a pause and of the last lease, as doubles |
+//! | `bucket.lua` | a string: `b1`, then debt, time, unit, leak and the end of a pause, as doubles; with leases, their tokens and ends follow |
 //! | `window.lua` | a string: `w1`, then number, previous, present, period and the end of a pause, as doubles |
 //! | `log.lua` | a sorted set of admissions |
 //! | `counts.lua` | a hash of counts |

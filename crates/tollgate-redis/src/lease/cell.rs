@@ -71,6 +71,11 @@ pub(super) struct ClosedLease {
     settlement: Settlement,
 }
 
+/// Returns the place of a closed lease, and the end of that lease.
+pub(super) fn first_of(closed: &ClosedLeases) -> Option<(usize, u64)> {
+    closed.iter().enumerate().find_map(|(place, lease)| Some((place, lease.as_ref()?.until)))
+}
+
 /// Returns the settlements of closed leases. An empty place needs none.
 pub(super) fn settled(closed: &ClosedLeases) -> Settled {
     closed.map(|lease| lease.map(|it| it.settlement).filter(|it| it.granted > 0))
@@ -82,10 +87,10 @@ pub(super) fn ticks(time: Duration) -> u64 {
 }
 
 impl Cell {
-    /// Fills the place of a closed lease. Requires the right to ask.
-    pub(super) fn fill(&self, place: usize, until: u64, charge: u64, tokens: u64) {
-        let settlement = Settlement { charge, granted: tokens, unspent: tokens };
-        self.open(place, ClosedLease { until, settlement });
+    /// Fills the place of a closed lease, which ended at `last`. Requires the right to ask.
+    pub(super) fn fill(&self, place: usize, tokens: u64, until: u64, last: u64, charge: u64) {
+        self.grant(place, charge, tokens);
+        self.pool.fill(place, tokens, until, last);
     }
 
     /// Closes the leases without tokens that can be spent, or `all` leases. Requires the right to
@@ -94,7 +99,7 @@ impl Cell {
         let mut places = self.granted.iter();
         self.pool.close(all, clock).map(|closed| {
             let (granted, Closed { until, unspent }) = (places.next()?, closed?);
-            // ORDERING: relaxed, here and in `open`; the right to ask orders its owners.
+            // ORDERING: relaxed, here and in `grant`; the right to ask orders its owners.
             let (charge, granted) = (granted.charge.load(Relaxed), granted.tokens.swap(0, Relaxed));
             Some(ClosedLease { until, settlement: Settlement { charge, granted, unspent } })
         })
@@ -103,19 +108,19 @@ impl Cell {
     /// Opens closed leases again, which the store has not settled. Requires the right to ask.
     pub(super) fn reopen(&self, closed: &ClosedLeases) {
         for (place, lease) in closed.iter().enumerate() {
-            if let Some(lease) = lease {
-                self.open(place, *lease);
+            if let Some(ClosedLease { until, settlement }) = *lease {
+                let Settlement { charge, granted, unspent } = settlement;
+                self.grant(place, charge, granted);
+                self.pool.reopen(place, Closed { until, unspent });
             }
         }
     }
 
-    fn open(&self, place: usize, ClosedLease { until, settlement }: ClosedLease) {
-        let Settlement { charge, granted, unspent } = settlement;
+    fn grant(&self, place: usize, charge: u64, tokens: u64) {
         // ORDERING: relaxed, as in `close`.
         self.granted[place].charge.store(charge, Relaxed);
         // ORDERING: relaxed, as in `close`.
-        self.granted[place].tokens.store(granted, Relaxed);
-        self.pool.fill(place, unspent, until);
+        self.granted[place].tokens.store(tokens, Relaxed);
     }
 
     /// If the store has denied `cost`, returns how many ticks must pass before `cost` may be
@@ -215,10 +220,7 @@ impl Cell {
         let lead = EARLY.max(2 * self.took.load(Relaxed));
         // ORDERING: relaxed, as above.
         self.early.store(demand.within(lead).min(tokens / 2), Relaxed);
-        // The cap is needed for requests that cost more than the leases hold. Such a request
-        // reaches this code even if the leases are nearly full.
-        let room = (most * 2).saturating_sub(self.pool.held(now));
-        tokens.min(room)
+        tokens
     }
 
     pub(super) fn is_idle(&self, now: u64) -> bool {

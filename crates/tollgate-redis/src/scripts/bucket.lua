@@ -1,24 +1,27 @@
 -- The buckets: token bucket, leaky bucket, leaky queue.
 --
 -- A token is `unit` units, and each microsecond refills `leak` units. Both are whole numbers, so
--- nothing is ever rounded. State: "b1" debt time unit leak paused, the numbers as doubles. At
--- `time`, `debt` units were missing, in the units of the quota that wrote the state. After a check,
--- at most the burst is missing; after a forced charge, at most `most` tokens. `paused` is the time
--- at which a pause ends, or 0. With leases, the state continues: out later ends step. `out` tokens
--- may be spent until `ends`, and `later` tokens until `ends + step`. These tokens do not refill
--- until then, so `debt` is never less.
+-- nothing is ever rounded.
+-- State: "b1" debt time unit leak paused, the numbers as doubles. At `time`, `debt` units were
+-- missing, in the units of the quota that wrote the state. After a check, at most the burst is
+-- missing; after a forced charge, at most `most` tokens. `paused` is the time at which a pause
+-- ends, or 0.
+-- With leases, the state continues: out later ends step. `out` tokens may be spent until `ends`,
+-- and `later` tokens until `ends + step`. These tokens do not refill until then, so `debt` is never
+-- less.
 --
 -- Request: op unit leak burst most tokens second step, and for each settled lease: until granted
 -- unspent (`tokens` is the cost, the number of tokens, or for pause a time; `second` is for check
--- the tokens to lease, and for refund the time until which the bucket holds the charge) Answer:
--- granted extra debt now asked until leased left (`now` is the key's time, which is not before
--- `asked`; for check, `extra` tokens are leased until `until`; for force, `extra` is the charged
--- amount; `leased` is the part of `debt` that does not refill; `left` is the rest of the pause)
+-- the tokens to lease, and for refund the time until which the bucket holds the charge)
+-- Answer: granted extra debt now asked until leased left (`now` is the key's time, which is not
+-- before `asked`; `leased` is the part of `debt` that does not refill until `until`; for check,
+-- `extra` tokens are leased until then; for force, `extra` is the charged amount; `left` is the
+-- rest of the pause)
 
 local op, unit, leak, burst, most, tokens, second, stride, place = struct.unpack('<sddddddd', ARGV[1])
 local asked, capacity, full = now, burst * unit, most * unit
 
-local debt, back, paused = 0, false, 0
+local debt, back, settles, paused = 0, false, false, 0
 local out, later, ends, step = 0, 0, 0, 0
 -- The debt in the units of the quota that wrote the state. If it exceeds what this quota counts, or
 -- if the key is paused, the state keeps these units.
@@ -57,6 +60,21 @@ if state then
     -- drained.
     now = time
   end
+  -- Settled leases. Their tokens refill from now on, and unspent tokens return at once. A lease
+  -- that has ended is not known any more.
+  while place < #ARGV[1] do
+    local till, granted, unspent
+    till, granted, unspent, place = struct.unpack('<ddd', ARGV[1], place)
+    local known = true
+    if till == ends and out > 0 then
+      out = math.max(out - granted, 0)
+    elseif till == ends + step and later > 0 then
+      later = math.max(later - granted, 0)
+    else
+      known = false
+    end
+    if known then debt, settles = math.max(debt - unspent * units, (out + later) * units), true end
+  end
   kept, keeps = debt, op == 'pause' or debt > most * units
   if units ~= unit then
     -- The state was written under another quota. Charged tokens stay charged, counted in tokens.
@@ -70,27 +88,6 @@ if state then
   if debt > full then debt = full end
 end
 
--- Settled leases. Their tokens refill from now on, and unspent tokens return at once. A lease that
--- has ended is not known any more.
-local settles = false
-while place < #ARGV[1] do
-  local till, granted, unspent
-  till, granted, unspent, place = struct.unpack('<ddd', ARGV[1], place)
-  local known = true
-  if till == ends and out > 0 then
-    out = math.max(out - granted, 0)
-  elseif till == ends + step and later > 0 then
-    later = math.max(later - granted, 0)
-  else
-    known = false
-  end
-  if known then
-    debt = math.max(debt - unspent * unit, (out + later) * unit)
-    kept = math.max(kept - unspent * units, (out + later) * units)
-    settles = true
-  end
-end
-
 if op == 'pause' then paused = math.max(paused, asked + tokens) end
 local left = paused - asked
 if left < 0 then left = 0 end
@@ -101,11 +98,14 @@ if op == 'check' or op == 'peek' then
   if cost == 0 or left == 0 and cost <= burst and debt + cost * unit <= capacity then granted = 1 end
   if op == 'check' and granted == 1 then
     if lease > 0 and left == 0 then
-      -- At most half of the burst is leased, so that requests without a lease also find some.
+      -- At most half of the burst is leased, so that requests without a lease also find tokens. A
+      -- lease takes at most half of this, so that other machines also find some.
       local room = math.floor((capacity - debt) / unit) - cost
-      extra = math.max(math.min(lease, room, math.floor(burst / 2) - out - later), 0)
+      local free = math.floor(burst / 2) - out - later
+      extra = math.max(math.min(lease, room, math.ceil(free / 2)), 0)
       if extra > 0 then
-        if out + later == 0 then ends, step = now + stride, stride end
+        if out + later == 0 then ends = now + stride end
+        if later == 0 then step = stride end
         later = later + extra
       end
     end
@@ -135,7 +135,8 @@ elseif debt > 0 then
   writes = true
 end
 
-local leased = out + later
+local leased, last = out + later, ends
+if later > 0 then last = ends + step end
 if writes then
   if not keeps then kept, units, leaks = debt, unit, leak end
   if kept <= 0 and left == 0 then
@@ -146,11 +147,11 @@ if writes then
     if leased > 0 then
       packed = packed .. struct.pack('<dddd', out, later, ends, step)
       -- The tokens of a lease refill from its end on.
-      ttl = ttl + ends + (later > 0 and step or 0) - now
+      ttl = ttl + last - now
     end
     if ttl < left then ttl = left end
     ttl = ttl / 1000
     redis.call('SET', KEYS[1], packed, 'PX', ttl - ttl % 1 + grace .. '')
   end
 end
-return struct.pack('<dddddddd', granted, extra, debt, now, asked, ends + step, leased * unit, left)
+return struct.pack('<dddddddd', granted, extra, debt, now, asked, last, leased * unit, left)

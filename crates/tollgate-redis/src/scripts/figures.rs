@@ -41,8 +41,9 @@ pub(super) struct Bucket {
     pub(super) unit: u128,
     pub(super) leak: u128,
     pub(super) capacity: u128,
-    /// The part of the debt that does not refill.
+    /// The part of the debt that is leased, and the time until these tokens refill at the latest.
     pub(super) leased: u128,
+    pub(super) ends: u128,
 }
 
 impl Bucket {
@@ -56,7 +57,13 @@ impl Bucket {
         behind: u128,
         asked: u128,
     ) -> Figures {
-        let until = |units: u128| if units == 0 { 0 } else { units.div_ceil(self.leak) + behind };
+        // Leased tokens refill only after their lease has ended.
+        let until = |units: u128| match units.saturating_sub(debt.saturating_sub(self.leased)) {
+            _ if units == 0 => 0,
+            0 => units.div_ceil(self.leak) + behind,
+            leased => units.div_ceil(self.leak).max(self.ends + leased.div_ceil(self.leak)) + behind,
+        };
+        let charges = outcome == Outcome::Allowed && cost > 0;
         let free = self.capacity.saturating_sub(debt);
         let remaining = free / self.unit;
         let next = ((remaining + 1) * self.unit).min(self.capacity);
@@ -68,10 +75,12 @@ impl Bucket {
                 Outcome::Allowed => Some(0),
                 _ => None,
             },
-            reset: until(debt.saturating_sub(self.leased)),
+            // A refund must know until when the bucket holds the charge, and leased tokens are no
+            // part of the charge.
+            reset: until(if charges { debt.saturating_sub(self.leased) } else { debt }),
             refill: until((debt + next).saturating_sub(self.capacity)),
             at: asked,
-            ends: 0,
+            ends: self.ends,
         }
     }
 }

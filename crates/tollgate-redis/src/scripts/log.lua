@@ -8,9 +8,9 @@
 --
 -- Request: op period limit tokens lease hold, and for each refund and each settled lease: time
 -- granted unspent (`tokens` is the cost, the number of tokens, or for pause a time; of the
--- `granted` tokens that were admitted at this time, `unspent` return) Answer: granted extra held
--- now wait reset left (for force, `extra` is the charged amount, because a log has no debt; `left`
--- is the rest of the pause)
+-- `granted` tokens that were admitted at this time, `unspent` return)
+-- Answer: granted extra held now wait reset left (for force, `extra` is the charged amount, because
+-- a log has no debt; `left` is the rest of the pause)
 
 local op, period, limit, tokens, lease, hold, place = struct.unpack('<sddddd', ARGV[1])
 local asked, key = now, KEYS[1]

@@ -75,8 +75,7 @@ pub(crate) enum Op {
     /// Charges tokens that are already spent, up to the remaining tokens plus the maximum debt.
     /// Settles closed leases first.
     Force { tokens: u64, settled: Settled },
-    /// Gives back `tokens` of the tokens of a charge. [`Rule::charge`] identifies the charge of a
-    /// decision, and [`Answer::charge`] identifies the charge of a lease.
+    /// Gives back `tokens` of the tokens of a charge, which [`Rule::charge`] identifies.
     Refund { charge: u64, tokens: u64 },
     /// Pauses the key for this time, in microseconds.
     Pause { time: u64 },
@@ -281,10 +280,10 @@ impl Rule {
                     leak: leak.into(),
                     capacity: u128::from(unit) * u128::from(capacity),
                     leased,
+                    ends: until.saturating_sub(now),
                 };
                 let behind = now.saturating_sub(asked);
-                let figures = bucket.figures(outcome, cost.into(), debt, queue, behind, asked);
-                Figures { ends: until.saturating_sub(now), ..figures }
+                bucket.figures(outcome, cost.into(), debt, queue, behind, asked)
             }
             (Kind::Window { period, limit, sliding, .. }, &[number, previous, present, asked]) => {
                 let windows = Windows { period: period.into(), limit: limit.into(), sliding };

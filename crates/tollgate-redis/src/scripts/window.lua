@@ -6,10 +6,10 @@
 --
 -- Request: op period limit most sliding tokens lease, and for each refund and each settled lease:
 -- number granted unspent (`tokens` is the cost, the number of tokens, or for pause a time; the
--- window of this number has counted `granted` tokens, of which `unspent` return) Answer: granted
--- extra number previous present asked left (`asked` is the given time or the server's time; for
--- force, `extra` is the charged amount, until `most` tokens are taken; `left` is the rest of the
--- pause)
+-- window of this number has counted `granted` tokens, of which `unspent` return)
+-- Answer: granted extra number previous present asked left (`asked` is the given time or the
+-- server's time; for force, `extra` is the charged amount, until `most` tokens are taken; `left` is
+-- the rest of the pause)
 
 local op, period, limit, most, sliding, tokens, lease, place = struct.unpack('<sdddddd', ARGV[1])
 sliding = sliding == 1

@@ -33,7 +33,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | *filled* | `fill`, on the lease | `give_back` | a thread that sees a new lease also sees the closing of the lease before it; otherwise a token that is given back would live as long as the new lease | `fill_races_give_back_and_no_token_outlives_its_lease` |
+//! | *filled* | `open`, on the lease | `give_back` | a thread that sees a new lease also sees the closing of the lease before it; otherwise a token that is given back would live as long as the new lease | `fill_races_give_back_and_no_token_outlives_its_lease` |
 //! | *asked* | `asked` | `ask` | the time of the last closing, which precedes the record that another lease is being closed | none: in loom a store takes effect where it is made, and never before an earlier store of another thread |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
@@ -134,11 +134,24 @@ impl TokenPool {
         closed
     }
 
-    /// Fills the place of a closed lease. Requires the right to ask.
-    pub fn fill(&self, place: usize, tokens: u64, until: u64) {
-        let word = Lease { until, tokens: tokens.min(MOST) }.word();
+    /// Fills the place of a closed lease, which ended at `last`, with a lease of another end. A
+    /// `give_back` that began before the closing then finds that its lease is gone. Requires the
+    /// right to ask.
+    pub fn fill(&self, place: usize, tokens: u64, until: u64, last: u64) {
+        self.open(
+            place,
+            Lease { until: until.saturating_sub(u64::from(until == last)), tokens: tokens.min(MOST) },
+        );
+    }
+
+    /// Opens a closed lease again. Requires the right to ask, without a break since the closing.
+    pub fn reopen(&self, place: usize, Closed { until, unspent }: Closed) {
+        self.open(place, Lease { until, tokens: unspent });
+    }
+
+    fn open(&self, place: usize, lease: Lease) {
         // ORDERING: release side of *filled*.
-        self.leases[place].store(word, Release);
+        self.leases[place].store(lease.word(), Release);
     }
 
     /// Returns the number of tokens that can be spent at `now`.
@@ -222,8 +235,10 @@ mod tests {
 
     /// Closes the spent leases at `now`, and fills one of their places.
     fn renew(pool: &TokenPool, tokens: u64, until: u64, now: u64) -> bool {
-        let place = pool.close(false, || now).iter().position(Option::is_some);
-        place.inspect(|&place| pool.fill(place, tokens, until)).is_some()
+        let closed = pool.close(false, || now);
+        let Some(place) = closed.iter().position(Option::is_some) else { return false };
+        pool.fill(place, tokens, until, closed[place].unwrap().until);
+        true
     }
 
     /// Two leases of three and two tokens, which end at 20 and at 10.
@@ -295,7 +310,7 @@ mod tests {
         let times = AtomicU64::new(5);
         assert_eq!(pool.spend(5, 7), Some(0));
         pool.close(false, || times.swap(8, SeqCst));
-        pool.fill(0, 5, 20);
+        pool.fill(0, 5, 20, 10);
         assert!(!pool.give_back(5, 7, 8));
         assert_eq!(pool.held(12), 5);
     }
@@ -324,7 +339,7 @@ mod tests {
                         leased.sort_unstable();
                         leased.drain(..usize::try_from(unspent).unwrap().min(leased.len()));
                         if let Some(place) = closed.iter().position(Option::is_some) {
-                            pool.fill(place, tokens, now + hold);
+                            pool.fill(place, tokens, now + hold, closed[place].unwrap().until);
                             leased.extend((0..tokens).map(|_| now + hold));
                         }
                     }

@@ -12,10 +12,13 @@ const STEP: u64 = BURST / 2 * UNIT;
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_000_000_000 * SECOND;
 
-/// The bucket of one key in a server.
+/// The bucket of one key in a server, as the machines of one configuration use it.
 struct Bucket {
     connection: redis::Connection,
     key: String,
+    burst: u64,
+    max_debt: u64,
+    step: u64,
 }
 
 /// The answer of the script, in whole tokens and microseconds.
@@ -32,7 +35,8 @@ type Settlement = (u64, u64, u64);
 
 impl Bucket {
     fn new(server: &Server, key: &str) -> Self {
-        Self { connection: server.client().get_connection().unwrap(), key: key.to_owned() }
+        let connection = server.client().get_connection().unwrap();
+        Self { connection, key: key.to_owned(), burst: BURST, max_debt: 0, step: STEP }
     }
 
     fn ask(&mut self, now: u64, op: &str, tokens: u64, second: u64, settled: &[Settlement]) -> Answer {
@@ -41,7 +45,8 @@ impl Bucket {
             "\n",
             include_str!("../../src/scripts/bucket.lua")
         );
-        let mut numbers = vec![UNIT, 1, BURST, BURST, tokens, second, STEP];
+        let most = self.burst + self.max_debt;
+        let mut numbers = vec![UNIT, 1, self.burst, most, tokens, second, self.step];
         settled.iter().for_each(|(until, granted, unspent)| numbers.extend([until, granted, unspent]));
         let numbers: Vec<_> = numbers.into_iter().map(|number| (number as f64).to_le_bytes()).collect();
         let request = [op.as_bytes(), b"\0", numbers.as_flattened()].concat();
@@ -160,28 +165,64 @@ fn leased_tokens_do_not_refill_until_they_are_settled_or_their_lease_ends() {
     let server = Server::start();
     let mut bucket = Bucket::new(&server, "key");
     let first = bucket.lease(START, 20, &[]);
-    assert_eq!((first.leased, first.missing, first.until), (20, 20, START + 2 * STEP));
+    // A lease takes at most half of the tokens that can be leased: half of the burst.
+    assert_eq!((first.leased, first.missing, first.until), (15, 15, START + 2 * STEP));
     // Another lease ends at the same time.
     let now = START + STEP / 2;
     let second = bucket.lease(now, 5, &[]);
-    assert_eq!((second.leased, second.missing, second.until), (5, 25, first.until));
-    // Half of the burst stays for requests without a lease.
-    assert_eq!(bucket.lease(now, 20, &[]).leased, 5);
-    assert_eq!(bucket.lease(now, 20, &[]).leased, 0);
+    assert_eq!((second.leased, second.missing, second.until), (5, 20, first.until));
+    let others: Vec<_> = (0..5).map(|_| bucket.lease(now, 20, &[]).leased).collect();
+    assert_eq!(others, [5, 3, 1, 1, 0]);
+    // The other half of the burst stays for requests without a lease.
     assert_eq!(bucket.missing(START + 2 * STEP - 1), 30);
     assert!(!bucket.check(now, 31) && bucket.check(now, 30));
     // The other tokens refill.
     let now = START + STEP + STEP / 2;
     assert_eq!(bucket.missing(now), 30);
-    // The machine has spent 17 of 20 tokens. These refill from now on; the other three return.
-    assert_eq!(bucket.ask(now, "check", 0, 0, &[(first.until, 20, 3)]).missing, 27);
+    // The machine has spent 12 of 15 tokens. These refill from now on; the other three return.
+    assert_eq!(bucket.ask(now, "check", 0, 0, &[(first.until, 15, 3)]).missing, 27);
     assert_eq!(bucket.missing(now + 7 * UNIT), 20);
-    // A lease is settled once, and not after its end.
+    assert_eq!(bucket.missing(first.until - 1), 15);
+    // From its end on, a lost lease refills. A lease is not settled after its end.
     let now = first.until;
-    assert_eq!(bucket.missing(now), 27 - STEP / 2 / UNIT);
-    assert_eq!(bucket.lease(now, 0, &[(first.until, 5, 5)]).missing, 27 - STEP / 2 / UNIT);
-    // From its end on, the lost lease refills.
-    assert_eq!(bucket.missing(now + 4 * UNIT), 27 - STEP / 2 / UNIT - 4);
+    assert_eq!(bucket.missing(now), 15);
+    assert_eq!(bucket.lease(now, 0, &[(first.until, 5, 5)]).missing, 15);
+    assert_eq!(bucket.missing(now + 4 * UNIT), 11);
+}
+
+/// A machine with a smaller burst or a smaller maximum debt settles its lease with a request. The
+/// request is denied if the rest of the debt exceeds what this machine counts.
+#[test]
+fn a_machine_with_a_smaller_quota_settles_and_charges_all_that_it_is_granted() {
+    let server = Server::start();
+    let (mut large, mut small) = (Bucket::new(&server, "burst"), Bucket::new(&server, "burst"));
+    (large.burst, small.burst) = (100, 10);
+    let lease = small.lease(START, 3, &[]);
+    assert!(large.check(START, 40));
+    let answer = small.ask(START, "check", 4, 1, &[(lease.until, lease.leased, lease.leased)]);
+    assert_eq!((answer.is_granted, answer.leased), (false, 0));
+    assert_eq!(large.missing(START), 40);
+
+    let (mut owing, mut other) = (Bucket::new(&server, "debt"), Bucket::new(&server, "debt"));
+    owing.max_debt = 100;
+    let lease = other.lease(START, 10, &[]);
+    assert_eq!(owing.ask(START, "force", 120, 0, &[]).leased, 120);
+    let answer = other.ask(START, "force", 50, 0, &[(lease.until, lease.leased, lease.leased)]);
+    assert_eq!((answer.leased, owing.missing(START)), (0, 120));
+}
+
+/// The first lease after a change of configuration lasts as long as the new configuration says,
+/// also while an earlier lease has not ended.
+#[test]
+fn leases_last_as_the_last_configuration_says() {
+    let server = Server::start();
+    let (mut short, mut long) = (Bucket::new(&server, "key"), Bucket::new(&server, "key"));
+    short.step = STEP / 10;
+    assert_eq!(short.lease(START, 1, &[]).until, START + STEP / 5);
+    // Both leases end in the same step, because they began in the same step.
+    assert_eq!(long.lease(START + 1, 1, &[]).until, START + STEP / 5);
+    let now = START + STEP / 10;
+    assert_eq!(long.lease(now, 1, &[]).until, START + STEP / 5 + STEP);
 }
 
 /// Other machines keep leasing, and still the lease of a machine that has died ends.
@@ -189,16 +230,16 @@ fn leased_tokens_do_not_refill_until_they_are_settled_or_their_lease_ends() {
 fn a_lost_lease_ends_while_other_machines_lease() {
     let server = Server::start();
     let mut bucket = Bucket::new(&server, "key");
-    assert_eq!(bucket.lease(START, 20, &[]).leased, 20);
+    assert_eq!(bucket.lease(START, 15, &[]).leased, 15);
     let (mut now, mut settled) = (START, Vec::new());
     while now < START + 2 * STEP {
         let Answer { leased, until, missing, .. } = bucket.lease(now, 5, &settled);
         assert_eq!(leased, 5);
-        assert!(missing >= 25);
+        assert!(missing >= 20);
         settled = vec![(until, leased, leased)];
         now += STEP / 10;
     }
-    now += 20 * UNIT;
+    now += 15 * UNIT;
     assert_eq!(bucket.lease(now, 5, &settled).missing, 5);
 }
 
@@ -208,16 +249,15 @@ fn a_lost_lease_ends_while_other_machines_lease() {
 fn a_refund_returns_nothing_that_is_leased() {
     let server = Server::start();
     let mut bucket = Bucket::new(&server, "key");
-    let lease = bucket.lease(START, 20, &[]);
-    assert_eq!(bucket.ask(START, "check", 30, 0, &[]).missing, 50);
+    assert_eq!(bucket.lease(START, 15, &[]).leased, 15);
+    assert_eq!(bucket.ask(START, "check", 30, 0, &[]).missing, 45);
     // The bucket holds the charge until only the leased tokens are missing.
     let charge = START + 30 * UNIT;
-    assert_eq!(bucket.ask(START + 10 * UNIT, "refund", 30, charge, &[]).missing, 20);
-    assert_eq!(bucket.ask(START + 10 * UNIT, "refund", 30, charge, &[]).missing, 20);
+    assert_eq!(bucket.ask(START + 10 * UNIT, "refund", 30, charge, &[]).missing, 15);
+    assert_eq!(bucket.ask(START + 10 * UNIT, "refund", 30, charge, &[]).missing, 15);
     // Another charge has taken the place of the first one, which has refilled.
     assert!(bucket.check(START + 40 * UNIT, 30));
-    assert_eq!(bucket.ask(START + 40 * UNIT, "refund", 30, charge, &[]).missing, 50);
-    assert_eq!(lease.until, START + 2 * STEP);
+    assert_eq!(bucket.ask(START + 40 * UNIT, "refund", 30, charge, &[]).missing, 45);
 }
 
 /// A state outlives the leases that it counts.

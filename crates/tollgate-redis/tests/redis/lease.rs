@@ -643,6 +643,33 @@ fn a_bucket_that_gets_its_tokens_back_has_all_of_them() {
     });
 }
 
+/// If the leases of others are in the way, the reported times count on their ends, because the
+/// store does not know when they are given back.
+#[test]
+fn a_denial_beside_leases_reports_when_they_have_ended() {
+    on_server(async |server| {
+        // Half of the capacity refills in five seconds.
+        let quota = Quota::per_second(10).burst(100);
+        let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
+        let (machine, other) = (build(), build());
+        while machine.stats().leased == 0 {
+            assert!(machine.check("key").await.is_allowed());
+        }
+        // Only the spent tokens refill in this time.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let [denied, peeked] = [other.check_n("key", 100).await, other.peek("key").await];
+        let retry = denied.retry_after().unwrap();
+        assert!(retry > Duration::from_secs(3) && retry <= Duration::from_secs(15), "{denied:?}");
+        // The time of the next token is rounded to milliseconds.
+        for decision in [denied, peeked] {
+            let off = decision.reset_after().abs_diff(decision.refill_after());
+            assert!(off <= Duration::from_millis(1), "{decision:?}");
+        }
+        assert_eq!(denied.reset_after(), retry, "{denied:?}");
+        assert!(peeked.remaining() < 100 && peeked.refill_after() > Duration::ZERO, "{peeked:?}");
+    });
+}
+
 /// A rarely used key leases few tokens, and no more than these are missing from the burst of
 /// another machine.
 #[test]
