@@ -70,10 +70,10 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// the wait by a maximum that is long enough, or by having none. No key is paused for more than
 /// [`max_pause`](Self::max_pause), a day by default.
 ///
-/// Some servers state a short time although the quota of the whole day is used up. If the body says
-/// so, a function in [`read_with`](Self::read_with) sets [`retry_after`](Answer::retry_after) to the
-/// time until the next day. A caller with a maximum wait then receives the refusal, and later
-/// callers fail at once.
+/// Some servers state a short time although the quota of the whole day is used up. If the body
+/// reports this, a function that is passed to [`read_with`](Self::read_with) sets
+/// [`retry_after`](Answer::retry_after) to the time until the next day. A caller with a maximum
+/// wait then receives the refusal, and later callers fail at once.
 ///
 /// # Limits
 ///
