@@ -407,7 +407,7 @@ async fn the_layer_tells_a_wait_of_hours_at_once() {
 /// The server states a delay of 45 s, but the body says that the quota of the day is used up. The
 /// function of the limiter sets the wait until the next day, so nothing is repeated in vain, and
 /// callers with a maximum wait fail at once.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_quota_of_a_day_that_is_used_up_fails_callers_at_once() {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let clock = ManualClock::new();
