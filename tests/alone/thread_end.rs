@@ -7,8 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 use tollgate::store::ExactKeys;
-use tollgate::{Charge, InFlight, Limiter, ManualClock, Quota, Reservation, check_all};
+use tollgate::{
+    Algorithm, Charge, Clock, InFlight, Limiter, ManualClock, Quota, Reservation, SingleLimiter, check_all,
+};
 
 /// A variable of the environment that is set in the other process.
 const CHILD: &str = "TOLLGATE_THREAD_END";
@@ -78,7 +81,7 @@ fn use_all(limiter: &Limiter<String, ExactKeys<String>>) {
     assert!(limiter.check("known").is_allowed());
 }
 
-fn all_calls() {
+fn exact_calls() {
     // The thread has used scc, and its variable is destroyed before the calls.
     let limiter = exact();
     let before = Arc::clone(&limiter);
@@ -111,12 +114,64 @@ fn all_calls() {
     }
 }
 
+/// Calls of limiters without exact keys. Each case runs on a thread that calls the limiter for the
+/// first time, and on a thread that has called it before.
+fn other_calls() {
+    fn both<T: Send + Sync + 'static>(limiter: T, before: fn(&T), last: fn(&T)) {
+        let limiter = Arc::new(limiter);
+        let (first, owner) = (Arc::clone(&limiter), Arc::clone(&limiter));
+        at_the_end_of_a_thread(|| (), move || last(&first));
+        at_the_end_of_a_thread(move || before(&limiter), move || last(&owner));
+    }
+    let fingerprints = Limiter::<String>::builder(Quota::per_hour(10)).max_keys(100_000);
+    let check = |limiter: &Limiter<String>| {
+        for key in 0..5_000 {
+            assert!(limiter.check(&key.to_string()).is_allowed());
+        }
+        limiter.set_key_quota("own", Quota::per_hour(3)).unwrap();
+        let key = limiter.for_key("own");
+        let reservation = Reservation::new(&key, 1).unwrap();
+        assert_eq!(reservation.commit(0).charged, 0);
+        limiter.clear();
+    };
+    both(fingerprints.build().unwrap(), check, check);
+    // The clock has a state for each thread.
+    for clock in [Clock::default(), Clock::system(), Clock::coarse(Duration::from_millis(10))] {
+        let builder = SingleLimiter::builder(Quota::per_hour(100_000)).clock(clock);
+        let check = |limiter: &SingleLimiter| assert!(limiter.check().is_allowed());
+        both(builder.core_leases().build().unwrap(), check, check);
+    }
+    let log = SingleLimiter::builder(Quota::per_hour(10_000)).algorithm(Algorithm::SlidingLog);
+    let check = |limiter: &SingleLimiter| {
+        for _ in 0..1_000 {
+            let charge = limiter.check();
+            limiter.refund(&charge);
+            assert!(charge.is_allowed() && limiter.check().is_allowed());
+        }
+    };
+    both(log.build().unwrap(), check, check);
+    let permits = InFlight::<u64>::builder(9).build().unwrap();
+    both(permits, |permits| drop(permits.acquire(&7)), |permits| drop(permits.acquire_owned(7)));
+}
+
+#[test]
+fn limiters_work_in_destructors_of_thread_locals() {
+    if std::env::var_os(CHILD).is_some() {
+        return other_calls();
+    }
+    calls_in_another_process("thread_end::limiters_work_in_destructors_of_thread_locals");
+}
+
 #[test]
 fn exact_keys_work_in_destructors_of_thread_locals() {
     if std::env::var_os(CHILD).is_some() {
-        return all_calls();
+        return exact_calls();
     }
-    let name = "thread_end::exact_keys_work_in_destructors_of_thread_locals";
+    calls_in_another_process("thread_end::exact_keys_work_in_destructors_of_thread_locals");
+}
+
+/// Runs a test in another process, whose calls must not panic.
+fn calls_in_another_process(name: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

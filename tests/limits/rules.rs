@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Refused, Rule, Word};
-use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
+use tollgate::{Algorithm, Decision, ManualClock, Outcome, Quota, SingleLimiter, Tick};
 use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
@@ -856,6 +856,44 @@ mod failures_of_other_limiters {
             word = next;
         }
         assert!((195..=200).contains(&passed), "{passed}");
+    }
+
+    /// The key is idle for the first 40 minutes of an hour. It has the whole limit in the remaining
+    /// 20 minutes, and again from the next hour on.
+    #[test]
+    fn a_fixed_window_grants_its_whole_limit_to_a_key_that_begins_late() {
+        let rule = AnyRule::new(Algorithm::FixedWindow, Quota::per_hour(100), Duration::ZERO).unwrap();
+        let late = at(40.0 * 60.0);
+        assert_eq!(burst_of(&rule, late), 100);
+        let (word, _) = rule.decide(Word::FRESH, late, 100);
+        let refused = rule.decide(word, late, 1).1;
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(20 * 60)));
+        assert!(rule.decide(word, at(3_600.0), 100).1.is_allowed());
+    }
+
+    /// A request arrives every 10 ms, for 200 periods. A sliding window admits all tokens of the
+    /// first period, and then one token less than its limit in each period.
+    #[test]
+    fn a_saturated_sliding_window_admits_one_token_less_than_its_limit() {
+        for (limit, admitted) in [(1, 100), (2, 201), (3, 401), (10, 1_801)] {
+            let quota = Quota::new(limit, Duration::from_secs(10));
+            for (algorithm, expected) in [
+                (Algorithm::SlidingWindow, admitted),
+                // The alternatives for small limits. The bucket also admits its burst.
+                (Algorithm::SlidingLog, 200 * limit),
+                (Algorithm::TokenBucket, 201 * limit - 1),
+            ] {
+                let clock = ManualClock::new();
+                let builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(&clock);
+                let limiter = builder.build().unwrap();
+                let mut charged = 0;
+                for _ in 0..200_000 {
+                    charged += limiter.check().charged();
+                    clock.advance(Duration::from_millis(10));
+                }
+                assert_eq!(charged, expected, "{limit} in 10 s, {algorithm}");
+            }
+        }
     }
 
     #[test]

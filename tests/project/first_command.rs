@@ -1,5 +1,5 @@
-//! A newcomer waits for the first command in README, so this command compiles few crates, without
-//! optimization.
+//! A newcomer waits for the first command in README and for the examples, so these compile few
+//! crates, without optimization.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -18,27 +18,43 @@ fn arguments(readme: &str) -> Vec<&str> {
     cargo.split_whitespace().collect()
 }
 
-/// Examines the dependencies that cargo itself resolves, so that features enabled by other crates
-/// also count.
-#[test]
-fn the_first_command_of_readme_compiles_few_crates() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let arguments = arguments(&readme);
-    // Each of these arguments selects what is built, and `cargo tree` accepts all of them.
-    // `cargo tree` refuses `--release` and `--profile`, with which the build takes several times as
-    // long.
+/// Returns the crates that are built for `arguments`. Cargo itself resolves them, so features that
+/// other crates enable also count.
+fn crates(root: &Path, edges: &str, arguments: &[&str]) -> BTreeSet<String> {
     let cargo = env::var_os("CARGO").expect("cargo runs this test");
     let listed = Command::new(cargo)
         .current_dir(root)
-        .args(["tree", "--locked", "--edges=normal,build", "--prefix=none", "--format={p}"])
-        .args(&arguments)
+        .args(["tree", "--locked", edges, "--prefix=none", "--format={p}"])
+        .args(arguments)
         .output()
         .unwrap();
     assert!(listed.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&listed.stderr));
     let listed = String::from_utf8(listed.stdout).unwrap();
     // The mark of a crate that is listed twice is removed.
-    let crates: BTreeSet<_> = listed.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    listed.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+#[test]
+fn the_first_command_of_readme_compiles_few_crates() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    // Each of these arguments selects what is built, and `cargo tree` accepts all of them.
+    // `cargo tree` refuses `--release` and `--profile`, with which the build takes several times as
+    // long.
+    let crates = crates(root, "--edges=normal,build", &arguments(&readme));
     assert!(crates.iter().any(|name| name.starts_with("tollgate-cli ")), "{crates:?}");
     assert!(crates.len() <= MOST_CRATES, "{} crates: {crates:#?}", crates.len());
+}
+
+/// Cargo builds all dependencies of a package, including those of its tests, for each of its
+/// examples. The examples are therefore a package of their own.
+#[test]
+fn the_examples_compile_without_what_tests_and_benchmarks_need() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let of_tests = ["tollgate-testing", "criterion", "proptest"];
+    let found = |package| {
+        let crates = crates(root, "--edges=normal,build,dev", &["-p", package]);
+        of_tests.map(|name| crates.iter().any(|it| it.split(' ').next() == Some(name)))
+    };
+    assert_eq!([found("tollgate-examples"), found("tollgate")], [[false; 3], [true; 3]]);
 }

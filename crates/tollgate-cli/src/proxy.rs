@@ -291,8 +291,9 @@ fn log_warnings(settings: &ProxySettings, limits: &Limits) {
         match warning {
             BuildWarning::InventedKey { limit, key } => log_line::warn(format_args!(
                 "limit {limit} counts by {}, which any client can invent: each invented one has a new \
-                 quota, and enough of them leave no place for others; say which are known (known FILE), name \
-                 paths in --path-template, or add the address (+ip)",
+                 quota, enough of them leave no place for others, and a client that names the one of \
+                 another uses up that client's quota; say which are known (known FILE), name paths in \
+                 --path-template, or add the address (+ip)",
                 printable(key.as_bytes())
             )),
             warning => log_line::warn(format_args!("{}", printable(warning.to_string().as_bytes()))),

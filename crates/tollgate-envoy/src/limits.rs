@@ -410,9 +410,11 @@ fn warn(filter: &str, settings: &Settings, warning: &BuildWarning) {
         log(
             WARN,
             format_args!(
-                "filter {filter}: limit {limit} counts by {key}, which any client can invent: each invented one has a \
-                 new quota, and enough of them leave no place for others; say which are known (known FILE), name paths \
-                 in path-template, add the address (+ip), or name a header that Envoy sets in trust-headers"
+                "filter {filter}: limit {limit} counts by {key}, which any client can invent: each \
+                 invented one has a new quota, enough of them leave no place for others, and a client \
+                 that names the one of another uses up that client's quota; say which are known \
+                 (known FILE), name paths in path-template, add the address (+ip), or name a header \
+                 that Envoy sets in trust-headers"
             ),
         );
     }

@@ -95,9 +95,10 @@ impl fmt::Display for BuildWarning {
         match self {
             Self::InventedKey { limit, key } => write!(
                 f,
-                "limit {limit:?} counts by {key}, which any client can invent: each invented one has a new \
-                 quota, and enough of them leave no place for others; say which are known with `.known(...)`, \
-                 name paths with `KeyBy::path_templates`, or add the address with `.and(KeyBy::peer())`"
+                "limit {limit:?} counts by {key}, which any client can invent: each invented one has a \
+                 new quota, enough of them leave no place for others, and a client that names the one \
+                 of another uses up that client's quota; say which are known with `.known(...)`, name \
+                 paths with `KeyBy::path_templates`, or add the address with `.and(KeyBy::peer())`"
             ),
             Self::ExemptsEverybody { limit, family } => {
                 match limit {

@@ -29,6 +29,10 @@ pub enum WhenUnavailable {
     /// Decides with a limiter on this machine, whose quota is a share of the limit's quota. The
     /// share is above 0 and at most 1, and the local quota is at least one token.
     ///
+    /// A machine does not know how many others there are, so the share does not follow their
+    /// number. If their number changes, choose the share for the largest number, or
+    /// [`Deny`](WhenUnavailable::Deny).
+    ///
     /// The limiter is also charged for all requests that the store admits through this machine, so
     /// it knows the recent traffic when it has to decide. Refunds to the store do not reach the
     /// limiter, so it may deny a request that the store would admit.

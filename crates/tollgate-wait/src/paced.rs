@@ -30,8 +30,9 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// - If a response contains the remaining amount of a limit, at most this many requests follow
 ///   until the limit's time ends, and they are spread over this time. Processes that use the same
 ///   limit share the remaining amount without any communication. While more than half of the quota
-///   remains, requests are never more than a second apart. If a response contains several limits,
-///   the slowest one counts.
+///   remains, requests are never more than a second apart, however long the limit's window is. (A
+///   response usually arrives within a second, so each process notices in time when half of the
+///   quota is left.) If a response contains several limits, the slowest one counts.
 /// - The key returns to the inner limiter's quota one window after the limit's time, unless a
 ///   response has repeated the limit.
 ///
@@ -68,6 +69,11 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// [`WaitError::TooLong`](crate::WaitError::TooLong) contains the server's time. A caller accepts
 /// the wait by a maximum that is long enough, or by having none. No key is paused for more than
 /// [`max_pause`](Self::max_pause), a day by default.
+///
+/// Some servers state a short time although the quota of the whole day is used up. If the body
+/// reports this, a function that is passed to [`read_with`](Self::read_with) sets
+/// [`retry_after`](Answer::retry_after) to the time until the next day. A caller with a maximum
+/// wait then receives the refusal, and later callers fail at once.
 ///
 /// # Limits
 ///

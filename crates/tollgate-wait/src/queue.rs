@@ -368,7 +368,9 @@ impl<L, S> WaitQueue<L, S> {
     /// Like [`until_ready_within`](Self::until_ready_within), but parks the current thread while it
     /// waits.
     ///
-    /// A thread that repeats this call sleeps after an immediate error:
+    /// If the wait would be too long, the error is returned at once. A thread that repeats the call
+    /// must therefore sleep first. Without the sleep, threads that are refused would occupy the
+    /// processors:
     ///
     /// ```
     /// # use std::time::Duration;

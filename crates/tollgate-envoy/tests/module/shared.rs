@@ -104,6 +104,20 @@ fn a_request_that_asks_the_store_is_suspended_and_resumed() {
     assert_eq!(schedulers(), 0);
 }
 
+/// A limit in shadow mode is used up on one Envoy, and another Envoy tells its upstream.
+#[test]
+fn the_decisions_of_the_store_are_metadata() {
+    let _alone = alone();
+    let store = Server::start();
+    let text = "limit = [\"a=2/1000d by ip\", \"b=9/1000d by ip\"]\nshadow = [\"a\"]";
+    let text = config(&store, &format!("{text}\ndynamic-metadata = \"tollgate.test\""));
+    let modules = ["degrades", "degrades-too"].map(|filter| load(filter, &text));
+    for (number, decision) in ["allowed/1", "allowed/0", "shadow/0", "shadow/0"].into_iter().enumerate() {
+        let answer = modules[number % 2].serve(&get("/"));
+        assert_eq!((answer.status, answer.header("x-limit-a")), (200, Some(decision)), "request {number}");
+    }
+}
+
 #[test]
 fn leased_tokens_are_spent_without_a_wait_and_across_a_reload() {
     let _alone = alone();

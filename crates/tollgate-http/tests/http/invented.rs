@@ -207,6 +207,7 @@ fn a_limit_by_what_anyone_can_invent_is_warned_of() {
         let warnings = warned(by);
         let expected = format!("limit \"a\" counts by {key}, which any client can invent");
         assert!(warnings.len() == 1 && warnings[0].starts_with(&expected), "{found}: {warnings:?}");
+        assert!(warnings[0].contains("uses up that client's quota"), "{warnings:?}");
     }
     for by in [
         KeyBy::peer(),
@@ -219,6 +220,18 @@ fn a_limit_by_what_anyone_can_invent_is_warned_of() {
         let found = format!("{by:?}");
         assert!(warned(by).is_empty(), "{found}");
     }
+}
+
+/// With the address in the key, a client has its own quota for the name of another.
+#[test]
+fn a_client_that_names_the_key_of_another_uses_up_its_quota() {
+    let attacked = |by: KeyBy| {
+        let running = site().hourly(by);
+        ["203.0.113.66", "192.0.2.1"].map(|peer| running.status(from(peer, "/", &[("x-installation", "42")])))
+    };
+    let by_header = || KeyBy::header("x-installation");
+    assert_eq!(attacked(by_header()), [200, 429]);
+    assert_eq!(attacked(by_header().and(KeyBy::peer())), [200, 200]);
 }
 
 #[test]

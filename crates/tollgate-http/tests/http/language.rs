@@ -226,6 +226,15 @@ fn a_refused_client_stays_refused_for_its_penalty() {
     }
 }
 
+/// One path has a larger quota than the others.
+#[test]
+fn a_limit_replaces_a_general_one_that_exempts_its_requests() {
+    let site = running(&settings(&["path=100/2s by ip for /path1", "default=1/s by ip except /path1"]));
+    let ask = |path: &str| site.status(from("192.0.2.1", path, &[]));
+    assert_eq!([(); 100].map(|()| ask("/path1")), [200; 100]);
+    assert_eq!([ask("/path1"), ask("/"), ask("/path2")], [429, 200, 429]);
+}
+
 #[test]
 fn a_blocked_client_is_refused_for_a_reason_of_its_own() {
     let seen = Arc::new(Mutex::new(Vec::new()));

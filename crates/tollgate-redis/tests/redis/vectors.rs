@@ -1,6 +1,6 @@
 //! The store and this process make the same decisions on the same requests, to the microsecond.
 
-use crate::load::{has_burst, patient};
+use crate::load::{has_burst, on_client, patient};
 use std::time::{Duration, Instant};
 use tollgate::store::ExactKeys;
 use tollgate::{Algorithm, Decision, Limiter, Quota, Tick, WindowAlign};
@@ -266,6 +266,31 @@ fn a_change_of_quota_keeps_charged_tokens_to_the_last_unit() {
                 most.saturating_sub(used),
                 "{case}: {here:?} {there:?}"
             );
+        }
+    });
+}
+
+/// A request arrives every 10 ms, for 200 periods. As in this process, a sliding window admits all
+/// tokens of the first period, and then one token less than its limit in each period.
+#[test]
+fn a_saturated_sliding_window_admits_one_token_less_than_its_limit() {
+    const STEP: u64 = 10_000_000;
+    on_client(async |_, client| {
+        for (limit, expected) in [(1, 100), (2, 201), (3, 401), (10, 1_801)] {
+            let quota = Quota::new(limit, Duration::from_secs(10));
+            let builder = SharedLimiter::<str>::builder(&client, format!("saturated-{limit}"), quota);
+            let builder = builder.algorithm(Algorithm::SlidingWindow).deadline(Duration::from_secs(60));
+            let limiter = builder.build().unwrap();
+            let begin = 1_790_000_000_000_000_000;
+            let (mut now, mut admitted) = (begin, 0);
+            while now < begin + 200_000 * STEP {
+                let decision = limiter.at(Tick::from_nanos(now)).check("alice").await;
+                admitted += decision.charged();
+                // Requests before the end of the wait would be denied, and would change nothing.
+                let wait = decision.retry_after().unwrap_or_default().as_nanos();
+                now += u64::try_from(wait).unwrap().next_multiple_of(STEP).max(STEP);
+            }
+            assert_eq!(admitted, expected, "{limit} in 10 s");
         }
     });
 }

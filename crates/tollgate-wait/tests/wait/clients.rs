@@ -404,6 +404,40 @@ async fn the_layer_tells_a_wait_of_hours_at_once() {
     assert_eq!(client.oneshot(Request::new(())).await.unwrap().status(), 429);
 }
 
+/// The server states a delay of 45 s, but the body says that the quota of the day is used up. The
+/// function of the limiter sets the wait until the next day, so nothing is repeated in vain, and
+/// callers with a maximum wait fail at once.
+#[tokio::test(start_paused = true)]
+async fn a_quota_of_a_day_that_is_used_up_fails_callers_at_once() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let clock = ManualClock::new();
+    let limiter: Limiter<&str> = Limiter::builder(Quota::per_second(1_000)).clock(&clock).build().unwrap();
+    let paced = Paced::new(limiter).clock(&clock).read_with(|head, answer| {
+        if head.extensions.get().is_some_and(|ErrorText(text)| text.contains("PerDay")) {
+            answer.retry_after = Some(DAY);
+        }
+    });
+    let queue = Arc::new(WaitQueue::new(paced));
+    let sent = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&sent);
+    let service = tower::service_fn(move |_: Request<()>| {
+        count.fetch_add(1, Relaxed);
+        let refusal = http::Response::builder().status(429).header("retry-after", "45");
+        let refusal = refusal.extension(ErrorText("GenerateRequestsPerDayPerProject: retryDelay 45s"));
+        ready(Ok::<_, Infallible>(refusal.body(()).unwrap()))
+    });
+    let max_wait = Duration::from_secs(60);
+    let layer = WaitLayer::new(queue, |_: &Request<()>| ("host", 1)).retries(3, idempotent);
+    let client = layer.max_wait(max_wait).layer(service);
+    assert_eq!(client.clone().oneshot(Request::new(())).await.unwrap().status(), 429);
+    let error = client.clone().oneshot(Request::new(())).await.unwrap_err();
+    assert_eq!(error, WaitServiceError::Wait(WaitError::TooLong { wait: DAY, max_wait }));
+    assert_eq!(sent.load(Relaxed), 1);
+    clock.advance(DAY);
+    assert_eq!(client.oneshot(Request::new(())).await.unwrap().status(), 429);
+    assert_eq!(sent.load(Relaxed), 2);
+}
+
 /// A service that is not ready before its flag is set, and counts the requests it receives.
 #[derive(Clone, Default)]
 struct Busy {

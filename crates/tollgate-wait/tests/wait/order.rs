@@ -316,6 +316,31 @@ fn callers_that_race_for_a_start_of_a_leaky_queue_get_one_each() {
     assert!(begin.elapsed() >= ms(189), "{:?}", begin.elapsed());
 }
 
+/// A hundred processes have the same limit, and their tokens are available at the same time. With
+/// jitter, their callers start at different times, up to the jitter later, and never earlier.
+#[test]
+fn jitter_spreads_the_callers_of_many_processes() {
+    let starts_of = |jitter: Duration| {
+        let mut simulation = Simulation::new(12);
+        let starts = Starts::default();
+        for process in 0..100 {
+            let builder = Limiter::builder(Quota::per_minute(1)).clock(simulation.clock.clone());
+            let limiter: Limiter<u64> = builder.build().unwrap();
+            assert!(limiter.check(&7).is_allowed());
+            let queue = WaitQueue::with_sleep(limiter, simulation.sleeper()).jitter(jitter);
+            come(&mut simulation, &Rc::new(queue.patience(ms(3_600_000))), &starts, process, 1);
+        }
+        simulation.run_for(ms(60_000) + jitter);
+        let starts = starts.borrow();
+        assert_eq!(starts.len(), 100);
+        [starts[0].1, starts[49].1, starts[99].1]
+    };
+    assert_eq!(starts_of(ms(0)), [ms(60_000); 3]);
+    let [first, middle, last] = starts_of(ms(10_000));
+    assert!(first >= ms(60_000) && last <= ms(70_000), "{first:?} to {last:?}");
+    assert!(middle - first > ms(1_000) && last - middle > ms(1_000), "{first:?}, {middle:?}, {last:?}");
+}
+
 /// If the line is always full, each token is used the instant it becomes available, for every
 /// algorithm.
 #[test]

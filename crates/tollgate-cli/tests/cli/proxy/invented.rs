@@ -47,6 +47,7 @@ async fn a_full_table_is_told_apart_and_such_a_limit_is_warned_of() {
     let proxy = attacked(&upstream, "header x-api-key or ip").await;
     let warning = " WARN limit per-key counts by header `x-api-key`, which any client can invent";
     assert!(proxy.said().contains(warning), "{}", proxy.said());
+    assert!(proxy.said().contains("uses up that client's quota"), "{}", proxy.said());
     let refused = ask(&proxy, "192.0.2.1", "").await;
     assert_eq!((refused.status, refused.field("retry-after")), (429, None));
     assert_eq!(

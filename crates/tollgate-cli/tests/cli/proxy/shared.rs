@@ -4,6 +4,7 @@ use super::running::{Proxy, until};
 use super::upstream::{Upstream, as_asked, hello};
 use super::wire::{get, grpc, metric, metric_is};
 use serde_json::json;
+use std::time::Duration;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::until_async;
 
@@ -73,6 +74,27 @@ async fn proxies_count_only_responses_with_certain_statuses_together() {
         statuses.push(get(proxies[number % 2].address, &format!("/{answer}"), "").await.status);
     }
     assert_eq!(statuses, [401, 200, 200, 401, 401, 200, 200, 401, 429, 429]);
+}
+
+/// The quota of a second refills, but a client that one proxy has refused stays refused by both.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_penalty_of_one_proxy_holds_for_the_other() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    let url = store.url();
+    let limit = ["--limit", "per-ip=2/s by ip then pause 10min"];
+    let options = [&limit[..], &["--redis", &url, "--redis-deadline", "10s"]].concat();
+    let proxies = [(); 2].map(|()| Proxy::start(upstream.address, &options));
+    for proxy in &proxies {
+        reaches_its_store(proxy).await;
+    }
+    while get(proxies[0].address, "/", "").await.status == 200 {}
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let refused = get(proxies[1].address, "/", "").await;
+    let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
+    assert!(refused.status == 429 && (500..600).contains(&wait), "{refused:?}");
+    let paused = "tollgate_decisions_total{limit=\"per-ip\",outcome=\"paused\"}";
+    assert_eq!(metric(proxies[1].metrics, paused).await, 1.0);
 }
 
 /// A count that has been reported to the store cannot be given back.
