@@ -36,8 +36,7 @@ pub(crate) struct Network {
     trials: Trials,
     /// Whether the limits are tried on each new connection.
     tries: AtomicBool,
-    /// Whether a caller outside of a runtime had to decide without the store, because this client
-    /// has no runtime either.
+    /// Whether a caller outside of a runtime had to decide without the store.
     misses_runtime: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
     refreshing: AtomicBool,
@@ -127,7 +126,7 @@ impl Network {
         self.tells_again.store(true, Relaxed);
     }
 
-    /// Records that a check outside of a runtime could not ask the store.
+    /// Records that a caller outside of a runtime could not ask the store.
     pub(crate) fn note_missing_runtime(&self) {
         // ORDERING: relaxed; nothing else depends on this flag.
         self.misses_runtime.store(true, Relaxed);
@@ -257,12 +256,17 @@ impl Network {
     }
 
     /// Returns the connection to the target, unless the target's breaker is open. If there is no
-    /// connection and no known failure of the server, waits for an attempt to connect.
+    /// connection and no known failure of the server, waits for an attempt to connect. Without a
+    /// timer, returns an error at once.
     pub(crate) async fn connection(
         self: &Arc<Self>,
         target: &Target,
         deadline: Instant,
     ) -> Result<(Arc<Node>, Arc<Connection>), Failure> {
+        if !self.runtime.has_timer() {
+            self.note_missing_runtime();
+            return Err(Failure::Unavailable);
+        }
         loop {
             let node = match target {
                 Target::Slot(slot) => Arc::clone(self.map.load().node(*slot)),
