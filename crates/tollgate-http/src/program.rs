@@ -51,6 +51,7 @@ pub use crate::text::fact::Fact;
 pub use crate::text::limit::{KeyText, PartText};
 pub use crate::text::printable::printable;
 pub use crate::text::quota::parse_quota;
+pub use crate::text::time::parse_time;
 
 /// Returns the fault behind an error.
 pub fn fault(error: &LayerError) -> &Fault {
