@@ -296,6 +296,9 @@ impl Limits {
         let builder =
             program::builder_recorded(&behind_envoy, make, |_| false).map_err(|Refused(why)| why)?;
         let refused = |error: LayerError| Refused::from(error).0;
+        if let Some(shared) = &shared {
+            shared.store().check_limits(parts.iter().map(|(part, _)| part))?;
+        }
         builder.warnings().iter().for_each(|warning| warn(filter, settings, warning));
         warn_of_evasion(filter, settings);
         warn_of_useless_state(filter, settings, &parts);

@@ -144,6 +144,9 @@ pub fn build(
         Ok::<_, Failure>(limiter.backend(part))
     });
     let builder = builder?;
+    if let Some(store) = store {
+        store.check_limits(parts.iter().map(|(limit, _)| limit)).map_err(Failure::refused)?;
+    }
     let mut warnings = builder.warnings();
     warnings.extend(program::not_continued(saved));
     let layer = match settings.limits.is_empty() {

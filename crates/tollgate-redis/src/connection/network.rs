@@ -249,6 +249,12 @@ impl Network {
         !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }
 
+    /// Returns false if this client knows that all nodes have failed, and true otherwise.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn may_answer(&self) -> bool {
+        self.map.load().nodes().iter().any(|node| !matches!(node.find(), Found::Away))
+    }
+
     /// Returns the maximum duration of a probe. It includes the time to connect to the sentinels
     /// and then to the server.
     pub(crate) fn patience(&self) -> Duration {
