@@ -127,6 +127,8 @@ impl Limits {
         let shared = shared.transpose()?;
         let (mut limits, news) = Self::new(filter, settings, config, &earlier, saved, shared)?;
         limits.set_allowances(|_| true)?;
+        // Nothing can be refused from here on.
+        limits.shared.iter_mut().for_each(SharedStore::start);
         limits.state = match state {
             FoundState::None => None,
             FoundState::InUse(state) => {
