@@ -310,7 +310,8 @@ impl Document {
             })
         }
         let parsed = || {
-            let file = file.map(|file| serde_json::from_value(file).map_err(|error| format!("`file`: {error}")));
+            let file =
+                file.map(|file| serde_json::from_value(file).map_err(|error| format!("`file`: {error}")));
             let (file, store) = (file.transpose()?, read::<RedisSettings>(store)?);
             let settings = Settings { limits: read(all)?, own: read(own)?, shared: store.store() };
             Ok(Self { settings, file, is_alone })
