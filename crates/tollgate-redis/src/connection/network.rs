@@ -411,7 +411,7 @@ impl Network {
         let connected = timeout(self.patience(), self.open(node)).await;
         let failure = match connected {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Err(error)) => Some(reason(&error)),
             Err(_) => Some(LATE.to_owned()),
         };
         let is_connected = failure.is_none();
@@ -507,6 +507,13 @@ impl Network {
     fn is_gone(&self, node: &Arc<Node>) -> bool {
         !self.map.load().holds(node)
     }
+}
+
+/// Returns why an attempt to connect has failed, with the fix if the server refuses the user.
+fn reason(error: &RedisError) -> String {
+    let is_refused = error.kind() == ErrorKind::AuthenticationFailed || error.code() == Some("NOAUTH");
+    let fix = if is_refused { "; correct the user and the password in the address" } else { "" };
+    format!("{error}{fix}")
 }
 
 /// Asks a node for the slots. `host` is the name by which the node was reached.
