@@ -104,8 +104,8 @@ impl Runtime {
     }
 
     /// Runs a function on a new thread. If the system refuses the thread, drops the function. A
-    /// blocking thread of tokio might be busy with the look-up of a name, and tokio panics if it has
-    /// no such thread and the system refuses one.
+    /// blocking thread of tokio might be busy with the look-up of a name. If tokio has no such
+    /// thread and the system refuses one, tokio panics.
     pub(crate) fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
         drop(thread::Builder::new().name(NAME.to_owned()).spawn(work));
     }
