@@ -38,7 +38,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::runtime::EnterGuard;
 use tollgate_http::program::{self, Fault, LocalLimiter, key_text, printable};
-use tollgate_http::settings::{Allowance, LayerSettings, LimitPart, SavedLimits};
+use tollgate_http::settings::{LayerSettings, LimitPart, SavedLimits};
 use tollgate_http::{Backend, BuildWarning, ForwardedField, LayerError, RateLimitLayer};
 
 /// The limits of a filter.
@@ -127,6 +127,8 @@ impl Limits {
         let shared = shared.transpose()?;
         let (mut limits, news) = Self::new(filter, settings, config, &earlier, saved, shared)?;
         limits.set_allowances(|_| true)?;
+        // Nothing can be refused from here on.
+        limits.shared.iter_mut().for_each(SharedStore::start);
         limits.state = match state {
             FoundState::None => None,
             FoundState::InUse(state) => {
@@ -296,6 +298,9 @@ impl Limits {
         let builder =
             program::builder_recorded(&behind_envoy, make, |_| false).map_err(|Refused(why)| why)?;
         let refused = |error: LayerError| Refused::from(error).0;
+        if let Some(shared) = &shared {
+            shared.store().check_limits(parts.iter().map(|(part, _)| part))?;
+        }
         builder.warnings().iter().for_each(|warning| warn(filter, settings, warning));
         warn_of_evasion(filter, settings);
         warn_of_useless_state(filter, settings, &parts);
@@ -344,28 +349,9 @@ impl Limits {
     /// Returns an error if a limiter cannot allocate memory for the change. In that case, all
     /// limiters keep their previous allowances.
     fn set_allowances(&self, mut is_due: impl FnMut(&LimitPart) -> bool) -> Result<(), String> {
-        let mut done: Vec<(LocalLimiter, Allowance)> = Vec::new();
         let due = self.parts.iter().filter(|(part, _)| is_due(part));
-        for (part, limiter) in due.filter_map(|(part, limiter)| Some((part, limiter.local()?))) {
-            let classes =
-                part.classes.iter().filter_map(|(name, allowance)| Some((limiter.class(name)?, *allowance)));
-            for (limiter, allowance) in std::iter::once((limiter.clone(), part.allowance)).chain(classes) {
-                let before = limiter.allowance();
-                if before == allowance {
-                    continue;
-                }
-                if let Err(error) = limiter.set(allowance) {
-                    for (limiter, before) in done {
-                        // The limiter accepts this quota, because the quota was in force a moment
-                        // ago.
-                        let _ = limiter.set(before);
-                    }
-                    return Err(format!("limit `{}`: {error}", printable(part.name.as_bytes())));
-                }
-                done.push((limiter, before));
-            }
-        }
-        Ok(())
+        program::set_allowances(due.filter_map(|(part, limiter)| Some((part, limiter.local()?))))
+            .map_err(|(limit, error)| format!("limit `{limit}`: {error}"))
     }
 }
 

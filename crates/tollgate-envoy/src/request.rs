@@ -20,7 +20,7 @@ pub(crate) struct StreamExtension {
 }
 
 impl StreamExtension {
-    /// Returns the stream. The stream must be used only in the hook that created the request.
+    /// Returns the stream, which must be used only in the stream's own hooks.
     pub(crate) fn stream(&self) -> *mut EnvoyStream {
         self.stream as *mut EnvoyStream
     }

@@ -9,8 +9,9 @@
 //!
 //! The last configuration drops its limits before the thread. What then still runs on the thread
 //! reports counts to a store, or releases permits. The thread waits for these tasks for at most
-//! [`LAST_MOMENT`]. Envoy's main thread waits for the end of the thread, because the process may
-//! end next. A worker that destroys a configuration does not wait.
+//! [`LAST_MOMENT`], and only as long as a store that they use may answer. Envoy's main thread waits
+//! for the end of the thread, because the process may end next. A worker that destroys a
+//! configuration does not wait.
 
 use crate::log::ThreadLog;
 use crate::suspended::YIELDS;
@@ -25,6 +26,7 @@ use tokio::runtime::{Builder, EnterGuard, Handle};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
+use tollgate_redis::program::StoreLink;
 
 /// How long tasks may run after the last configuration has ended.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
@@ -44,6 +46,8 @@ pub(crate) struct StoreRuntime {
     end: Option<oneshot::Sender<()>>,
     /// Is disconnected when the thread has ended. Only the destructor uses the receiver.
     ended: Mutex<Receiver<()>>,
+    /// The stores that the thread talks to.
+    links: Arc<Mutex<Vec<StoreLink>>>,
     log: ThreadLog,
     /// The thread that started this one, which is Envoy's main thread.
     main: ThreadId,
@@ -78,13 +82,15 @@ impl StoreRuntime {
             .build()
             .map_err(refused)?;
         let handle = runtime.handle().clone();
+        let of_thread: Arc<Mutex<Vec<StoreLink>>> = Arc::default();
+        let links = Arc::clone(&of_thread);
         let (end, ending) = oneshot::channel::<()>();
         let (ends, ended) = sync_channel::<()>(0);
         let run = move || {
             runtime.block_on(async {
                 let _ = ending.await;
                 let last = Instant::now() + LAST_MOMENT;
-                while Handle::current().metrics().num_alive_tasks() > 0 && Instant::now() < last {
+                while may_be_told(&links) && Instant::now() < last {
                     sleep(LAST_LOOK).await;
                 }
             });
@@ -97,6 +103,7 @@ impl StoreRuntime {
             handle,
             end: Some(end),
             ended: Mutex::new(ended),
+            links: of_thread,
             log: ThreadLog::default(),
             main: thread::current().id(),
         })
@@ -110,6 +117,13 @@ impl StoreRuntime {
     /// Starts a task.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.handle.spawn(task).abort_handle()
+    }
+
+    /// Lets the tasks that use a store end before the thread, as long as the store may answer.
+    pub(crate) fn wait_for(&self, store: StoreLink) {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(StoreLink::is_used);
+        links.push(store);
     }
 
     /// Returns the log for tasks of the thread.
@@ -126,6 +140,12 @@ impl StoreRuntime {
             self.handle.spawn(task);
         }
     }
+}
+
+/// Returns whether a task has something to tell a store that may answer.
+fn may_be_told(links: &Mutex<Vec<StoreLink>>) -> bool {
+    let links = links.lock().unwrap_or_else(PoisonError::into_inner);
+    Handle::current().metrics().num_alive_tasks() > 0 && links.iter().any(StoreLink::may_answer)
 }
 
 impl Drop for StoreRuntime {

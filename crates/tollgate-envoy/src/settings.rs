@@ -12,9 +12,8 @@ use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tollgate::Quota;
 use tollgate_http::ForwardedField;
-use tollgate_http::program::{class_header, files_relative_to, parse_quota, printable};
+use tollgate_http::program::{class_header, files_relative_to, parse_time, printable};
 use tollgate_http::settings::LayerSettings;
 use tollgate_redis::program::{StoreSettings, UnavailablePolicy};
 use toml::Spanned;
@@ -70,11 +69,8 @@ struct RedisSettings {
 
 fn deadline<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    // A quota has the period as its second half, in the same spelling as a deadline.
-    let time = parse_quota(&format!("1/{text}")).ok().map(Quota::period).filter(|time| !time.is_zero());
-    time.map(Some).ok_or_else(|| {
-        let shown = printable(text.as_bytes());
-        D::Error::custom(format!("invalid redis-deadline `{shown}`: expected a time, such as 50ms or 1s"))
+    parse_time(&text).map(Some).map_err(|error| {
+        D::Error::custom(format!("invalid redis-deadline `{}`: {error}", printable(text.as_bytes())))
     })
 }
 
@@ -304,14 +300,20 @@ impl Document {
         };
         let (own, store) = (take(&OWN), take(&OF_STORE));
         let is_alone = own.is_empty() && store.is_empty() && all.is_empty();
-        fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
-            serde_json::from_value(value).map_err(|error| error.to_string())
+        type Table = serde_json::Map<String, serde_json::Value>;
+        fn read<T: DeserializeOwned>(all: Table) -> Result<T, String> {
+            let read = |all: Table| serde_json::from_value(whole(all.into()));
+            read(all.clone()).map_err(|error| {
+                // The error does not name the setting that it is about.
+                let wrong = all.into_iter().find(|one| read(Table::from_iter([one.clone()])).is_err());
+                wrong.map_or_else(|| error.to_string(), |(setting, _)| format!("`{setting}`: {error}"))
+            })
         }
         let parsed = || {
-            let file = file.map(read).transpose()?;
-            let store: RedisSettings = read(whole(store.into()))?;
-            let settings =
-                Settings { limits: read(whole(all.into()))?, own: read(own.into())?, shared: store.store() };
+            let file =
+                file.map(|file| serde_json::from_value(file).map_err(|error| format!("`file`: {error}")));
+            let (file, store) = (file.transpose()?, read::<RedisSettings>(store)?);
+            let settings = Settings { limits: read(all)?, own: read(own)?, shared: store.store() };
             Ok(Self { settings, file, is_alone })
         };
         parsed().map_err(|error: String| wrong(&error))

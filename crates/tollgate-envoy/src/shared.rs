@@ -48,14 +48,14 @@ impl Drop for Background {
 pub(crate) struct SharedStore {
     store: Store,
     /// The task that watches the connection, for all configurations with the same servers. `None`
-    /// if Envoy only validates its configuration.
+    /// before the store is started.
     watch: Option<Arc<Background>>,
     runtime: Option<Arc<StoreRuntime>>,
 }
 
 impl SharedStore {
-    /// Creates a store. If one of `others` is at the same servers, uses its connection. If
-    /// `is_serving` is false, starts nothing.
+    /// Creates a store, which does not connect before it is started. If one of `others` is at the
+    /// same servers, uses its connection. If `is_serving` is false, the store never connects.
     ///
     /// # Errors
     ///
@@ -66,10 +66,17 @@ impl SharedStore {
         if !is_serving {
             return Ok(Self { store, watch: None, runtime: None });
         }
-        let runtime = StoreRuntime::get()?;
         let watch = other.and_then(|other| other.watch.clone());
-        let watch = watch.unwrap_or_else(|| Arc::new(watch_connection(&store, &runtime)));
-        Ok(Self { store, watch: Some(watch), runtime: Some(runtime) })
+        Ok(Self { store, watch, runtime: Some(StoreRuntime::get()?) })
+    }
+
+    /// Connects, unless another configuration has connected. A configuration that is refused later
+    /// would have to wait for the end of the attempt.
+    pub(crate) fn start(&mut self) {
+        if let (Some(runtime), None) = (&self.runtime, &self.watch) {
+            runtime.wait_for(self.store.link());
+            self.watch = Some(Arc::new(watch_connection(&self.store, runtime)));
+        }
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -36,7 +36,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tollgate::Clock;
+use tollgate::{Clock, QuotaError};
 
 pub use crate::check::pending_refunds::Refunds;
 pub use crate::client::watch::FieldWatch;
@@ -51,6 +51,7 @@ pub use crate::text::fact::Fact;
 pub use crate::text::limit::{KeyText, PartText};
 pub use crate::text::printable::printable;
 pub use crate::text::quota::parse_quota;
+pub use crate::text::time::parse_time;
 
 /// Returns the fault behind an error.
 pub fn fault(error: &LayerError) -> &Fault {
@@ -116,6 +117,39 @@ pub fn local_from(
     saved: &mut SavedLimits,
 ) -> Result<LocalLimiter, LayerError> {
     settings.local(limit, None, saved)
+}
+
+/// Gives each limiter, and each of its classes, the allowance that its limit specifies.
+///
+/// # Errors
+///
+/// Returns an error, with the printable name of the limit, if a limiter cannot allocate memory for
+/// the change. In that case, all limiters keep their previous allowances.
+pub fn set_allowances<'l>(
+    limits: impl IntoIterator<Item = (&'l LimitPart, &'l LocalLimiter)>,
+) -> Result<(), (String, QuotaError)> {
+    let mut changed: Vec<(LocalLimiter, Allowance)> = Vec::new();
+    let of_class = |(limit, limiter): (&'l LimitPart, &'l LocalLimiter)| {
+        classes(limit).filter_map(move |(class, allowance)| {
+            let of_class = class.map_or_else(|| Some(limiter.clone()), |class| limiter.class(class));
+            Some((limit, of_class?, allowance))
+        })
+    };
+    for (limit, limiter, allowance) in limits.into_iter().flat_map(of_class) {
+        let earlier = limiter.allowance();
+        if earlier == allowance {
+            continue;
+        }
+        if let Err(error) = limiter.set(allowance) {
+            for (limiter, earlier) in changed {
+                // The limiter accepts this quota, because the quota was in force a moment ago.
+                let _ = limiter.set(earlier);
+            }
+            return Err((printable(limit.name.as_bytes()), error));
+        }
+        changed.push((limiter, earlier));
+    }
+    Ok(())
 }
 
 /// Returns what did not continue, after all limiters were created.

@@ -15,4 +15,6 @@ pub(crate) mod printable;
 pub(crate) mod quota;
 pub(crate) mod scope;
 pub(crate) mod statuses;
+#[cfg(feature = "unstable-program")]
+pub(crate) mod time;
 mod words;

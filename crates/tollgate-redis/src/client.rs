@@ -169,9 +169,9 @@ impl Client {
     /// # Errors
     ///
     /// Returns the first problem that would prevent the store from answering checks: there is no
-    /// [connection](StoreProblem::is_unreachable), the user lacks permission for a command or for
-    /// the keys, the server's memory is full, or the server is a read-only replica. The client
-    /// stays usable: a task keeps trying to connect, and
+    /// [connection](StoreProblem::is_unreachable), no runtime, the user lacks permission for a
+    /// command or for the keys, the server's memory is full, or the server is a read-only replica.
+    /// The client stays usable: a task keeps trying to connect, and
     /// [`WhenUnavailable`](crate::WhenUnavailable) answers checks until the store can answer them.
     /// If some, but not all, primaries of a cluster can be reached, this method returns `Ok`, and
     /// `problems` names the others.
@@ -181,6 +181,9 @@ impl Client {
 
     async fn connect_now(&self) -> Result<(), StoreProblem> {
         let network = &self.network;
+        if !self.runtime().has_timer() {
+            return Err(StoreProblem(Problem::NoRuntime));
+        }
         network.connect().await.map_err(StoreProblem)?;
         let mut unreachable = Ok(());
         for problem in network.try_limits().await {
@@ -216,7 +219,10 @@ impl Client {
     /// # });
     /// ```
     pub async fn health(&self) -> Vec<StoreProblem> {
-        let problems = self.runtime().within(self.network.try_limits()).await;
+        let problems = match self.runtime().has_timer() {
+            true => self.runtime().within(self.network.try_limits()).await,
+            false => vec![Problem::NoRuntime],
+        };
         problems.into_iter().map(StoreProblem).collect()
     }
 
@@ -429,8 +435,9 @@ impl ClientBuilder {
     ///
     /// Choose a runtime if threads without a runtime use the client, or if callers use it in
     /// runtimes that may end earlier. The `async` methods are still polled in the runtime of their
-    /// caller. If the given runtime ends, the store is no longer asked, and
-    /// [`WhenUnavailable`](crate::WhenUnavailable) decides.
+    /// caller. Outside of a tokio runtime, only checks and
+    /// [`acquire`](crate::SharedInFlight::acquire) ask the store. If the given runtime ends, the
+    /// store is no longer asked, and [`WhenUnavailable`](crate::WhenUnavailable) decides.
     ///
     /// ```
     /// # use tollgate_redis::Client;

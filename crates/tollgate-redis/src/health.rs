@@ -53,10 +53,11 @@ impl StoreProblem {
 /// A problem of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Problem {
-    /// A check outside of a runtime could not ask the store, and the fallback decided.
+    /// A caller outside of a runtime could not ask the store, and the fallback decided.
     #[error(
-        "a thread outside of a runtime checked a limit, and the client has no runtime to ask the store, so \
-         the fallback decided; build the client with `runtime_thread`, or give it a `runtime`"
+        "the client was used outside of a tokio runtime and has no thread of its own, so the store was not \
+         asked and the fallback decided; build the client with `runtime_thread`, or give it a `runtime` if \
+         it only checks limits and acquires permits"
     )]
     NoRuntime,
     /// There is no connection to a server, or the server did not answer in time.

@@ -180,6 +180,10 @@
 //! ([`ClientBuilder::runtime`]). All its tasks and connections are then in this runtime, whichever
 //! runtime or thread calls. With a thread, the `async` methods work under any executor.
 //!
+//! Without a thread, an `async` method that is polled outside of a tokio runtime has no timer, so
+//! it asks no store: [`WhenUnavailable`] decides, and operations on the store fail. A given runtime
+//! nevertheless completes checks and acquires permits. [`ClientStats::problems`] names the remedy.
+//!
 //! # Threads without a runtime
 //!
 //! The worker of a proxy, a packet loop and a synchronous program check without `await`:

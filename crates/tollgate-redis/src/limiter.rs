@@ -253,8 +253,14 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn check_n(&self, key: &K, cost: u64) -> Decision {
-        let (name, text) = self.names(key);
         let class = self.own_class();
+        if !class.core.client.runtime().has_timer() {
+            return match self.try_check_n(key, cost) {
+                Ok(decision) => decision,
+                Err(pending) => pending.await,
+            };
+        }
+        let (name, text) = self.names(key);
         let request = Request { name, text: &text, cost };
         self.within(class.check(request, self.now, class.core.deadline())).await
     }

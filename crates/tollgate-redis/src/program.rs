@@ -2,13 +2,14 @@
 //! module is not part of the public interface, and may change with any version.
 
 use crate::client::Client;
+use crate::connection::network::Network;
 use crate::error::SharedError;
 use crate::fallback::WhenUnavailable;
 use crate::in_flight::{DEADLINES_IN_LIFETIME, SharedInFlight};
 use crate::limiter::SharedLimiter;
 use redis::{ConnectionAddr, IntoConnectionInfo};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::sleep;
 use tollgate::{Algorithm, Quota};
@@ -62,8 +63,23 @@ pub struct SettingNames {
 pub struct Store {
     settings: StoreSettings,
     names: SettingNames,
-    when_unavailable: Option<WhenUnavailable>,
+    when_unavailable: WhenUnavailable,
     client: Client,
+}
+
+/// A connection to a store, which this value does not keep open.
+pub struct StoreLink(Weak<Network>);
+
+impl StoreLink {
+    /// Returns whether a limit, a permit or a task still uses the connection.
+    pub fn is_used(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// Returns whether the connection is still used, and no failure of all servers is known.
+    pub fn may_answer(&self) -> bool {
+        self.0.upgrade().is_some_and(|network| network.may_answer())
+    }
 }
 
 /// A limit that counts in a store.
@@ -99,7 +115,7 @@ impl StoreSettings {
         })
     }
 
-    fn policy(&self, names: SettingNames) -> Result<Option<WhenUnavailable>, String> {
+    fn policy(&self, names: SettingNames) -> Result<WhenUnavailable, String> {
         let SettingNames { prefix, .. } = names;
         if let (Some(share), Some(tokens)) = (self.share, self.max_unsynced) {
             return Err(format!(
@@ -113,10 +129,10 @@ impl StoreSettings {
                 "{prefix}redis-share {share} needs {prefix}redis-when-unavailable local, the default; leave one of \
                  them out"
             )),
-            (None, _) if self.max_unsynced.is_some() => Ok(None),
-            (None | Some(UnavailablePolicy::Local), _) => Ok(Some(local)),
-            (Some(UnavailablePolicy::Allow), None) => Ok(Some(WhenUnavailable::Allow)),
-            (Some(UnavailablePolicy::Deny), None) => Ok(Some(WhenUnavailable::Deny)),
+            (None, _) if self.max_unsynced.is_some() => Ok(WhenUnavailable::Deny),
+            (None | Some(UnavailablePolicy::Local), _) => Ok(local),
+            (Some(UnavailablePolicy::Allow), None) => Ok(WhenUnavailable::Allow),
+            (Some(UnavailablePolicy::Deny), None) => Ok(WhenUnavailable::Deny),
         }
     }
 
@@ -204,10 +220,40 @@ impl Store {
         &self.client
     }
 
+    /// Returns the connection to the store, without keeping it open.
+    pub fn link(&self) -> StoreLink {
+        StoreLink(Arc::downgrade(&self.client.network))
+    }
+
     /// Returns whether requests are refused while the store does not answer, by an explicit
     /// setting.
     pub fn denies_when_unavailable(&self) -> bool {
         self.settings.when_unavailable == Some(UnavailablePolicy::Deny)
+    }
+
+    /// Checks that each setting has an effect on one of a program's limits. A program without
+    /// limits may have any settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a setting is only for rates, and no limit has a rate.
+    pub fn check_limits<'l>(&self, limits: impl IntoIterator<Item = &'l LimitPart>) -> Result<(), String> {
+        let SettingNames { prefix, .. } = self.names;
+        let of_rates =
+            [("redis-lease", self.settings.lease), ("redis-max-unsynced", self.settings.max_unsynced)];
+        let set = of_rates.into_iter().find_map(|(name, tokens)| Some((name, tokens?)));
+        let mut limits = limits.into_iter().peekable();
+        match set {
+            Some((name, tokens))
+                if limits.peek().is_some() && limits.all(|it| it.allowance.rate().is_none()) =>
+            {
+                Err(format!(
+                    "{prefix}{name} {tokens} has no effect, because it is for rates, and no limit has one: expected a \
+                     rate, such as 100/s; add one to a limit, or leave {prefix}{name} out"
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Builds the limiter for a part of a limit. Returns `None` if the part counts nothing.
@@ -253,8 +299,10 @@ impl Store {
         max_keys: usize,
     ) -> Result<Arc<SharedLimiter<Key>>, String> {
         let settings = &self.settings;
-        let mut builder =
-            SharedLimiter::builder(&self.client, &limit.name, quota).algorithm(algorithm).max_keys(max_keys);
+        let mut builder = SharedLimiter::builder(&self.client, &limit.name, quota)
+            .algorithm(algorithm)
+            .max_keys(max_keys)
+            .when_unavailable(self.when_unavailable);
         for (class, allowance) in &limit.classes {
             if let Some(quota) = allowance.rate() {
                 builder = builder.class(class, quota);
@@ -265,9 +313,6 @@ impl Store {
         }
         if let Some(penalty) = limit.penalty {
             builder = builder.penalty(penalty);
-        }
-        if let Some(policy) = self.when_unavailable {
-            builder = builder.when_unavailable(policy);
         }
         if let Some(tokens) = settings.lease {
             builder = builder.lease(tokens);
@@ -284,13 +329,12 @@ impl Store {
         most: u64,
         max_keys: usize,
     ) -> Result<SharedInFlight<Key>, String> {
-        let mut builder = SharedInFlight::builder(&self.client, &limit.name, most).max_keys(max_keys);
+        let mut builder = SharedInFlight::builder(&self.client, &limit.name, most)
+            .max_keys(max_keys)
+            .when_unavailable(self.when_unavailable);
         if let Some(deadline) = self.settings.deadline {
             let lifetime = LIFETIME.max(deadline.saturating_mul(DEADLINES_IN_LIFETIME));
             builder = builder.deadline(deadline).lifetime(lifetime);
-        }
-        if let Some(policy) = self.when_unavailable {
-            builder = builder.when_unavailable(policy);
         }
         builder.build().map_err(|error| self.refused(limit, &error))
     }
@@ -307,6 +351,7 @@ impl Store {
             |text: &str, name: &str, setting: &str| text.replacen(name, &format!("{prefix}{setting}"), 1);
         match setting {
             "deadline" => spelled(&text, "deadline", "redis-deadline"),
+            "lease" => self.of_limit(limit, &spelled(&text, "lease", "redis-lease")),
             "when_unavailable" => spelled(&text, "share", "redis-share"),
             "max_unsynced" => {
                 let text = spelled(&text, "max_unsynced", "redis-max-unsynced");

@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 
 /// The name of a client's thread.
 const NAME: &str = "tollgate-redis";
-/// The client looks up the names of servers, and removes idle keys, on a second thread. That thread
-/// ends if it was idle for this long.
+/// The runtime looks up the names of servers on a second thread, which ends if it was idle for this
+/// long.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Where the tasks of a client run.
@@ -103,11 +103,16 @@ impl Runtime {
         Some(self.current()?.spawn(task))
     }
 
-    /// Runs a function on a thread that may block. If there is no runtime, drops the function.
+    /// Runs a function on a new thread. If the system refuses the thread, drops the function. A
+    /// blocking thread of tokio might be busy with the look-up of a name. If tokio has no such
+    /// thread and the system refuses one, tokio panics.
     pub(crate) fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
-        if let Some(handle) = self.current() {
-            handle.spawn_blocking(work);
-        }
+        drop(thread::Builder::new().name(NAME.to_owned()).spawn(work));
+    }
+
+    /// Returns whether a future that is polled now has a timer.
+    pub(crate) fn has_timer(&self) -> bool {
+        matches!(self, Self::Own(_)) || Handle::try_current().is_ok()
     }
 
     /// Lets any executor poll `future`, if the client has a thread: the timers and tasks of the
@@ -154,5 +159,22 @@ pub(crate) fn block_until<F: Future + Unpin>(future: &mut F, deadline: Instant) 
             return None;
         }
         thread::park_timeout(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_up_that_hangs_delays_no_sweep() {
+        let runtime = RuntimeSetting::Thread.start().unwrap();
+        let (end, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        // The only thread for look-ups of names waits.
+        runtime.current().unwrap().spawn_blocking(move || ended.recv());
+        runtime.spawn_blocking(move || tell.send(()).unwrap());
+        told.recv_timeout(Duration::from_secs(10)).unwrap();
+        drop(end);
     }
 }

@@ -27,8 +27,8 @@ pub struct ClientStats {
     /// The known problems of the servers. A server is listed if the last attempt to connect to it
     /// failed, or if its connection was lost during a request. The list also contains the results
     /// of the most recent trials, which an answer with an error starts. A connection that ended
-    /// while it was idle is not a problem. If a thread outside of a runtime has checked a limit,
-    /// and the client has no runtime of its own, the list names the remedy.
+    /// while it was idle is not a problem. If a caller outside of a runtime could not ask the
+    /// store, because the client has no thread, the list names the remedy.
     pub problems: Vec<StoreProblem>,
 }
 

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::StatusCode;
-use jiff::SignedDuration;
 use tollgate::{Algorithm, Quota};
 use tollgate_http::ForwardedField;
-use tollgate_http::program::{self, parse_quota};
+use tollgate_http::program::{self, parse_quota, parse_time};
 use tollgate_http::settings::{LayerSettings, Statuses, TextError};
 use tollgate_redis::program::{StoreSettings, UnavailablePolicy};
 
@@ -638,24 +637,5 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    let parsed: Option<SignedDuration> = text.parse().ok();
-    let positive = parsed.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
-    let a_day = Duration::from_secs(24 * 60 * 60);
-    positive
-        .filter(|&time| time <= a_day)
-        .ok_or_else(|| "expected more than 0s, up to 24h, as in 500ms, 5s or 1m30s".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units_and_a_range() {
-        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(time("1m30s"), Ok(Duration::from_secs(90)));
-        for text in ["", "5", "0s", "-1s", "25h", "soon"] {
-            assert!(time(text).is_err(), "{text}");
-        }
-    }
+    parse_time(text).map_err(|error| error.to_string())
 }

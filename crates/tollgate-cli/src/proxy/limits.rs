@@ -7,7 +7,6 @@ use tollgate_redis::program::{SharedLimit, Store};
 
 use super::refusals::Refusals;
 use crate::failure::Failure;
-use crate::printable::printable;
 
 /// The limiter of a limit.
 #[derive(Clone)]
@@ -94,26 +93,12 @@ impl Limits {
     /// Returns an error if a limiter cannot allocate memory for the change. In that case, all
     /// limiters keep their previous allowances.
     pub fn set_allowances(&self) -> Result<(), Failure> {
-        let mut changed: Vec<(LocalLimiter, Allowance)> = Vec::new();
-        let all = self.iter().flat_map(|(limit, limiter)| limiter.local(limit).map(move |it| (limit, it)));
-        for (limit, (limiter, allowance)) in all {
-            let earlier = limiter.allowance();
-            if earlier == allowance {
-                continue;
-            }
-            if let Err(error) = limiter.set(allowance) {
-                for (limiter, earlier) in changed {
-                    // The limiter accepts this quota, because the quota was in force a moment ago.
-                    let _ = limiter.set(earlier);
-                }
-                return Err(Failure::refused(format!(
-                    "--limit '{}': {error}",
-                    printable(limit.name.as_bytes())
-                )));
-            }
-            changed.push((limiter, earlier));
-        }
-        Ok(())
+        let local = self.iter().filter_map(|(limit, limiter)| match limiter {
+            AnyLimiter::Local(limiter) => Some((limit, limiter)),
+            AnyLimiter::Shared(_) => None,
+        });
+        program::set_allowances(local)
+            .map_err(|(limit, error)| Failure::refused(format!("--limit '{limit}': {error}")))
     }
 }
 
@@ -159,6 +144,9 @@ pub fn build(
         Ok::<_, Failure>(limiter.backend(part))
     });
     let builder = builder?;
+    if let Some(store) = store {
+        store.check_limits(parts.iter().map(|(limit, _)| limit)).map_err(Failure::refused)?;
+    }
     let mut warnings = builder.warnings();
     warnings.extend(program::not_continued(saved));
     let layer = match settings.limits.is_empty() {

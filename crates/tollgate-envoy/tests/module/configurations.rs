@@ -91,12 +91,37 @@ fn a_bad_configuration_is_refused_with_its_reason() {
             "`when-full` has no effect beside `redis`",
         ),
         (
+            "{\"limit\": [\"a=1/h by ip\"], \"redis\": \"redis://h\", \"redis-lease\": \"5\"}",
+            "filter_config: `redis-lease`: invalid type: string \"5\"",
+        ),
+        (
+            "{\"limit\": [\"a=1/h by ip\"], \"status\": 429, \"max-keys\": 1.5}",
+            "filter_config: `max-keys`: invalid type: floating point `1.5`",
+        ),
+        ("{\"file\": 7}", "filter_config: `file`: invalid type: integer `7`"),
+        (
             "{\"limit\": [\"a=1/h by ip\"], \"redis\": null, \"redis-lease\": 20}",
             "`redis` has no value: give it one, or leave `redis` out",
         ),
         (
             "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-deadline = \"soon\"",
-            "filter_config, line 3: invalid redis-deadline `soon`: expected a time, such as 50ms or 1s",
+            "filter_config, line 3: invalid redis-deadline `soon`: expected more than 0s, up to 24h, as in 500ms",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-deadline = \"s\"",
+            "invalid redis-deadline `s`: expected more than 0s",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-deadline = \"1s burst 5\"",
+            "invalid redis-deadline `1s burst 5`: expected more than 0s",
+        ),
+        (
+            "limit = [\"a=8 at once by ip\"]\nredis = \"redis://h\"\nredis-lease = 5",
+            "redis-lease 5 has no effect, because it is for rates, and no limit has one: expected a rate",
+        ),
+        (
+            "limit = [\"a=8 at once by ip\"]\nredis = \"redis://h\"\nredis-max-unsynced = 5",
+            "redis-max-unsynced 5 has no effect, because it is for rates",
         ),
         (
             "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-deadline = \"61s\"",
@@ -124,7 +149,7 @@ fn a_bad_configuration_is_refused_with_its_reason() {
         ),
         (
             "limit = [\"a=9/s by ip\"]\nredis = \"redis://h\"\nredis-lease = 5",
-            "limit `a`: invalid lease of 5 tokens: expected 1 to 4 under this quota",
+            "limit `a`: invalid redis-lease of 5 tokens: expected 1 to 4 under this quota",
         ),
         (
             "limit = [\"a=9/s by ip\"]\nredis = \"redis://h\"\nredis-max-unsynced = 5",
@@ -250,6 +275,15 @@ fn a_file_has_the_settings_and_is_checked_as_they_are() {
         .unwrap();
     let module = Module::load("of-relative-file", &config).unwrap();
     assert_eq!(module.serve(&get("/").with("x-key", "k1")).header("ratelimit"), Some("\"a\";r=1;t=1800"));
+}
+
+#[test]
+fn a_deadline_is_a_time_as_in_the_proxy() {
+    for time in ["250ms", "1.5s", "0m30s", "1s"] {
+        let text = format!("limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-deadline = \"{time}\"");
+        let loaded = Module::validate(&format!("deadline-{time}"), &text);
+        assert_eq!(loaded.err(), None, "{time}");
+    }
 }
 
 #[test]

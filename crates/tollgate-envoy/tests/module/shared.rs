@@ -2,6 +2,7 @@
 //! process share nothing but the store, as two Envoys do.
 
 use std::fs;
+use std::net::TcpListener;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -313,6 +314,76 @@ fn charges_that_a_response_gives_back_are_free_for_the_next_request() {
 }
 
 #[test]
+fn charges_are_given_back_first_over_a_quiet_connection() {
+    let _alone = alone();
+    let store = Server::start();
+    let text = config(&store, "limit = [\"a=1/1000d by ip\"]\ncharge-if = { a = \"401\" }");
+    let module = load("quiet", &text);
+    for _ in 0..50 {
+        let mut stream = module.begin(&get("/"));
+        stream.wait();
+        assert_eq!(stream.refusal(), None, "the store gives the token back first");
+        // A connection is quiet a few milliseconds after its last answer.
+        thread::sleep(Duration::from_millis(10));
+        stream.respond(200, &[]);
+        stream.complete();
+    }
+}
+
+#[test]
+fn the_end_waits_for_no_store_that_is_lost() {
+    let _alone = alone();
+    let store = Server::start();
+    let module = Module::load("lost", &impatient(&store, "limit = [\"a=1 at once by ip\"]")).unwrap();
+    let mut stream = module.begin(&get("/"));
+    stream.wait();
+    assert_eq!(stream.refusal(), None);
+    store.kill();
+    until("the loss is told", || logged("the store is lost").contains(&store.address().to_string()));
+    drop(stream);
+    let begun = Instant::now();
+    drop(module);
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    until("the thread has ended", || threads() == 0);
+}
+
+#[test]
+fn a_refused_configuration_connects_to_no_store() {
+    let _alone = alone();
+    // An attempt to connect would delay the end of the thread, because this store accepts nothing.
+    let store = TcpListener::bind("127.0.0.1:0").unwrap();
+    store.set_nonblocking(true).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.txt");
+    // It takes a while to read the file, and the second limit is refused after that.
+    fs::write(&keys, (0..200_000).map(|key| format!("key-{key}\n")).collect::<String>()).unwrap();
+    let text = format!(
+        "limit = [\"a=9000/s by header x-key known {} else allow\", \"b=9/s by ip\"]\nredis = \"redis://{}\"\n\
+         redis-lease = 600",
+        keys.display(),
+        store.local_addr().unwrap()
+    );
+    for turn in 0..5 {
+        let said = Module::load(&format!("refuses-{turn}"), &text).err().unwrap();
+        assert!(said.contains("lease of 600 tokens: expected 1 to 4"), "{said}");
+    }
+    assert!(store.accept().is_err(), "nothing connects");
+}
+
+#[test]
+fn beside_counts_that_are_reported_later_places_are_refused_without_the_store() {
+    let _alone = alone();
+    let limits = |name| format!("limit = [\"{name}=5/1000d by ip\", \"{name}-places=5 at once by ip\"]");
+    let rest = "algorithm = \"fixed-window\"\nredis = \"redis://127.0.0.1:1\"\nredis-max-unsynced = 5";
+    let module = Module::load("unavailable", &format!("{}\n{rest}", limits("a"))).unwrap();
+    assert_eq!(status(&module), 503);
+    assert_eq!(module.counter("tollgate.unavailable.a-places.unavailable"), 1);
+    let local = "redis-when-unavailable = \"local\"";
+    let module = Module::load("available", &format!("{}\n{rest}\n{local}", limits("b"))).unwrap();
+    assert_eq!(status(&module), 200);
+}
+
+#[test]
 fn a_configuration_that_drains_keeps_the_thread_and_the_last_one_ends_it() {
     let _alone = alone();
     let store = Server::start();
@@ -415,6 +486,27 @@ fn figures_are_counted_once_whichever_configuration_publishes_them() {
     (0..10).for_each(publish);
     assert_eq!(figure("shared-by-store") - before, 10);
     assert_eq!((figure("shared-unsent"), figure("shared-store-errors")), (0, 0));
+}
+
+#[test]
+fn figures_of_a_client_are_counted_once_over_a_reload() {
+    let _alone = alone();
+    let store = Server::start();
+    let text = |quota: &str| impatient(&store, &format!("limit = [\"a={quota}/1000d by ip\"]"));
+    let before = load("reloaded", &text("1000"));
+    store.kill();
+    until("the breaker opens", || {
+        assert_eq!(status(&before), 200);
+        read_figures_now("reloaded");
+        assert_eq!(status(&before), 200);
+        before.counter("tollgate.reloaded.a.store-breaker-trips") == 1
+    });
+    // A new quota needs a new limiter, which has the same client.
+    let after = Module::load("reloaded", &text("2000")).unwrap();
+    read_figures_now("reloaded");
+    assert_eq!([status(&before), status(&after)], [200; 2]);
+    assert_eq!(before.counter("tollgate.reloaded.a.store-breaker-trips"), 1);
+    assert_eq!(after.counter("tollgate.reloaded.a.store-breaker-trips"), 0);
 }
 
 /// The first case of a configuration with each kind of servers.

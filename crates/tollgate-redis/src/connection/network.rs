@@ -36,8 +36,7 @@ pub(crate) struct Network {
     trials: Trials,
     /// Whether the limits are tried on each new connection.
     tries: AtomicBool,
-    /// Whether a caller outside of a runtime had to decide without the store, because this client
-    /// has no runtime either.
+    /// Whether a caller outside of a runtime had to decide without the store.
     misses_runtime: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
     refreshing: AtomicBool,
@@ -127,7 +126,7 @@ impl Network {
         self.tells_again.store(true, Relaxed);
     }
 
-    /// Records that a check outside of a runtime could not ask the store.
+    /// Records that a caller outside of a runtime could not ask the store.
     pub(crate) fn note_missing_runtime(&self) {
         // ORDERING: relaxed; nothing else depends on this flag.
         self.misses_runtime.store(true, Relaxed);
@@ -250,6 +249,12 @@ impl Network {
         !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }
 
+    /// Returns false if this client knows that all nodes have failed, and true otherwise.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn may_answer(&self) -> bool {
+        self.map.load().nodes().iter().any(|node| !matches!(node.find(), Found::Away))
+    }
+
     /// Returns the maximum duration of a probe. It includes the time to connect to the sentinels
     /// and then to the server.
     pub(crate) fn patience(&self) -> Duration {
@@ -257,12 +262,17 @@ impl Network {
     }
 
     /// Returns the connection to the target, unless the target's breaker is open. If there is no
-    /// connection and no known failure of the server, waits for an attempt to connect.
+    /// connection and no known failure of the server, waits for an attempt to connect. Without a
+    /// timer, returns an error at once.
     pub(crate) async fn connection(
         self: &Arc<Self>,
         target: &Target,
         deadline: Instant,
     ) -> Result<(Arc<Node>, Arc<Connection>), Failure> {
+        if !self.runtime.has_timer() {
+            self.note_missing_runtime();
+            return Err(Failure::Unavailable);
+        }
         loop {
             let node = match target {
                 Target::Slot(slot) => Arc::clone(self.map.load().node(*slot)),
@@ -401,7 +411,7 @@ impl Network {
         let connected = timeout(self.patience(), self.open(node)).await;
         let failure = match connected {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Err(error)) => Some(reason(&error)),
             Err(_) => Some(LATE.to_owned()),
         };
         let is_connected = failure.is_none();
@@ -497,6 +507,13 @@ impl Network {
     fn is_gone(&self, node: &Arc<Node>) -> bool {
         !self.map.load().holds(node)
     }
+}
+
+/// Returns why an attempt to connect has failed, with the fix if the server refuses the user.
+fn reason(error: &RedisError) -> String {
+    let is_refused = error.kind() == ErrorKind::AuthenticationFailed || error.code() == Some("NOAUTH");
+    let fix = if is_refused { "; correct the user and the password in the address" } else { "" };
+    format!("{error}{fix}")
 }
 
 /// Asks a node for the slots. `host` is the name by which the node was reached.

@@ -419,7 +419,7 @@ impl Connection {
         if !asking {
             let answer = self.shared.clone().req_packed_command(&cmd).await?;
             self.answers();
-            return answer.extract_error();
+            return as_command_error(answer).extract_error();
         }
         let answer = self.send_all(vec![cmd], true).await?.pop();
         answer.ok_or((ErrorKind::UnexpectedReturnType, "no answer"))?.extract_error()
@@ -437,8 +437,17 @@ impl Connection {
         }
         let answers = self.shared.clone().req_packed_commands(&pipeline, 0, count * each).await?;
         self.answers();
-        Ok(answers.into_iter().skip(each - 1).step_by(each).collect())
+        Ok(answers.into_iter().skip(each - 1).step_by(each).map(as_command_error).collect())
     }
+}
+
+/// Returns an answer of Redis 6.2 as later servers give it: if a command in a script fails, the
+/// answer of Redis 6.2 contains the command's error as text in an error of the script.
+fn as_command_error(answer: Value) -> Value {
+    let Value::ServerError(error) = &answer else { return answer };
+    let of_script = error.details().filter(|text| text.starts_with("Error running script"));
+    let Some((_, error)) = of_script.and_then(|text| text.split_once(": -")) else { return answer };
+    redis::parse_redis_value(format!("-{error}\r\n").as_bytes()).unwrap_or(answer)
 }
 
 #[cfg(test)]

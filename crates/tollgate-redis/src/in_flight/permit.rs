@@ -163,7 +163,11 @@ impl StorePermits {
         let (answer, answered) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let spawned = self.client.runtime().spawn(entry.live(Arc::clone(&until), answer, ended));
-        let Some(task) = spawned else { return Err(Failure::Unavailable) };
+        let Some(task) = spawned else {
+            self.client.network.note_missing_runtime();
+            self.counters.count(Event::Unsent);
+            return Err(Failure::Unavailable);
+        };
         // An error means that the task has ended together with its runtime.
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
         let stored = Some(Stored { end, task, permits: Arc::clone(self), until });

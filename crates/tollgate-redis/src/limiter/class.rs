@@ -31,10 +31,19 @@ pub(crate) enum Mode {
 }
 
 impl Class {
+    /// Returns how this machine counts. A future without a timer can wait neither for a lease nor
+    /// for a report, and the requests of the exact mode then fail without a wait.
+    fn mode(&self) -> &Mode {
+        match self.core.client.runtime().has_timer() {
+            true => &self.mode,
+            false => &Mode::Exact,
+        }
+    }
+
     /// Checks a request at `now`, or according to the limit's own clock if `now` is `None`. If the
     /// caller chooses the time, the request bypasses the lease.
     pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> Decision {
-        let decision = match (&self.mode, now) {
+        let decision = match (self.mode(), now) {
             (Mode::Lease(leases), None) => leases.check_by(deadline, request).await,
             (Mode::Unsynced(counts), _) => counts.check(request, now, deadline).await,
             (Mode::Exact | Mode::Lease(_), _) => self.core.check_by(deadline, request, now).await,
@@ -68,10 +77,8 @@ impl Class {
         decided: Option<&Decision>,
         event: Event,
     ) -> Decision {
-        let decision = decided.copied().unwrap_or_else(|| {
-            self.core.counters.count(event);
-            self.core.fall_back(name, cost)
-        });
+        self.core.counters.count(event);
+        let decision = decided.copied().unwrap_or_else(|| self.core.fall_back(name, cost));
         let Some(penalty) = self.penalty_of(&decision) else { return decision };
         self.core.fallback.pause(name, penalty);
         held_back(cost, &decision, penalty)
@@ -159,7 +166,7 @@ impl Class {
 
     /// Charges tokens that are already spent, and returns how many were charged.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
-        match &self.mode {
+        match self.mode() {
             _ if request.cost == 0 => 0,
             Mode::Unsynced(counts) => counts.force(request, now, self.core.deadline()).await,
             Mode::Lease(leases) if now.is_none() => leases.force(request).await,
@@ -230,7 +237,7 @@ impl Class {
     }
 
     pub(crate) async fn flush(&self) {
-        if let Mode::Unsynced(counts) = &self.mode {
+        if let Mode::Unsynced(counts) = self.mode() {
             counts.flush().await;
         }
     }
@@ -248,7 +255,7 @@ impl Class {
     /// Checks requests in the given order. Uses as few round trips as the servers allow.
     pub(crate) async fn check_many(&self, requests: &[Request<'_>], now: Option<Tick>) -> Vec<Decision> {
         let deadline = self.core.deadline();
-        let mut decisions = match (&self.mode, now) {
+        let mut decisions = match (self.mode(), now) {
             (Mode::Unsynced(counts), _) => {
                 let mut decisions = Vec::with_capacity(requests.len());
                 for request in requests {

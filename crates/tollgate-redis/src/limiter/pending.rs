@@ -27,6 +27,8 @@ const MARGIN: Duration = Duration::from_millis(5);
 /// Both complete by the limit's deadline, like
 /// [`SharedLimiter::check`](crate::SharedLimiter::check): if the store has not answered by then,
 /// [`WhenUnavailable`](crate::WhenUnavailable) decides. It also decides if the runtime has ended.
+/// The future has no timer, because the task keeps the deadline. If the runtime exists, but no
+/// thread drives it, only `wait` completes.
 ///
 /// Dropping this value forgets the answer, but the store may count the request. With a
 /// [`lease`](crate::SharedBuilder::lease), the store is asked nonetheless, and later checks of the
@@ -78,7 +80,7 @@ impl PendingCheck {
                     None => checked.check(request, now, deadline).await,
                 }
             };
-            tell_unless_forgotten(tell, check).await;
+            tell_unless_forgotten(tell, deadline, check).await;
         });
         let has_task = task.is_some();
         if !has_task {
@@ -101,7 +103,12 @@ impl PendingCheck {
     /// ```
     pub fn wait(mut self) -> Decision {
         let last = self.deadline.into_std() + MARGIN;
-        block_until(&mut self, last).unwrap_or_else(|| self.decide_alone())
+        if let Some(decision) = block_until(&mut self, last) {
+            return decision;
+        }
+        // From here on, the task counts nothing. It may have decided a moment ago.
+        self.answer.close();
+        self.answer.try_recv().unwrap_or_else(|_| self.decide_alone())
     }
 
     fn decide_alone(&self) -> Decision {
@@ -111,13 +118,27 @@ impl PendingCheck {
     }
 }
 
-/// Sends the output of a future. If the receiver is dropped, drops the future, but not before it
-/// was polled once: a check that was polled has asked the store.
-async fn tell_unless_forgotten(mut tell: Sender<Decision>, check: impl Future<Output = Decision>) {
+/// Sends the output of a future. If the receiver is closed, drops the future. Before the deadline,
+/// polls the future at least once, because a check that was polled has asked the store.
+async fn tell_unless_forgotten(
+    mut tell: Sender<Decision>,
+    deadline: Instant,
+    check: impl Future<Output = Decision>,
+) {
     let mut check = pin!(check);
-    let decision = poll_fn(|context| match check.as_mut().poll(context) {
-        Poll::Ready(decision) => Poll::Ready(Some(decision)),
-        Poll::Pending => tell.poll_closed(context).map(|()| None),
+    let mut has_asked = false;
+    let decision = poll_fn(|context| {
+        let is_forgotten = tell.poll_closed(context).is_ready();
+        // The thread that waited for this check has decided and counted the request itself.
+        if is_forgotten && (has_asked || Instant::now() >= deadline) {
+            return Poll::Ready(None);
+        }
+        has_asked = true;
+        match check.as_mut().poll(context) {
+            Poll::Ready(decision) => Poll::Ready(Some(decision)),
+            Poll::Pending if is_forgotten => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
     })
     .await;
     if let Some(decision) = decision {

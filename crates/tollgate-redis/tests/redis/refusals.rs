@@ -46,6 +46,7 @@ fn a_password_that_is_wrong_or_missing_is_reported_and_the_fallback_answers() {
             assert!(refused.starts_with(&format!("no connection to {}: ", server.address())), "{refused}");
             assert!(!refused.contains("wrong@"), "{refused}");
             assert!(refused.contains(word) || refused.to_lowercase().contains("auth"), "{refused}");
+            assert!(refused.ends_with("; correct the user and the password in the address"), "{refused}");
             println!("{refused}");
             let limiter = falls_back(&client).await;
             assert_eq!(limiter.stats().by_store, 0);

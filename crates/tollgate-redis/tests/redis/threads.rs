@@ -458,3 +458,180 @@ fn a_process_exits_while_its_checks_are_out() {
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     server.resume();
 }
+
+#[test]
+fn a_pending_check_ends_at_the_deadline_as_a_future() {
+    let server = Server::start();
+    let given = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let caller = Builder::new_current_thread().enable_all().build().unwrap();
+    let builders = [
+        Client::builder(server.url()).runtime_thread(),
+        Client::builder(server.url()).runtime(given.handle().clone()),
+        Client::builder(server.url()),
+    ];
+    for (number, builder) in builders.into_iter().enumerate() {
+        let deadline = Duration::from_millis(150);
+        let ask = |limiter: Limiter| async move {
+            let begun = Instant::now();
+            let decision = limiter.try_check("alice").unwrap_err().await;
+            (decision.source(), begun.elapsed())
+        };
+        let client = patient(builder).build().unwrap();
+        let limiter = Limiter::builder(&client, "future", Quota::per_second(1_000));
+        let limiter = limiter.when_unavailable(WhenUnavailable::Deny).deadline(deadline).build().unwrap();
+        let executors: &[&dyn Fn(Limiter) -> (DecisionSource, Duration)] =
+            &[&|limiter| caller.block_on(ask(limiter)), &|limiter| block_on(ask(limiter))];
+        // Without a runtime, the task is in the runtime of the caller.
+        for executor in &executors[..if number == 2 { 1 } else { 2 }] {
+            until("the store answers", || executor(limiter.clone()).0 == DecisionSource::Store);
+            server.stop();
+            let (source, took) = executor(limiter.clone());
+            server.resume();
+            assert_eq!(source, DecisionSource::Policy, "client {number}");
+            assert!((deadline..deadline + MARGIN).contains(&took), "client {number}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn a_check_that_a_thread_no_longer_waits_for_is_counted_once() {
+    let server = Server::start();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let client = patient(Client::builder(server.url())).runtime(runtime.handle().clone()).build().unwrap();
+    let builder = Limiter::builder(&client, "once", Quota::new(10, AGES));
+    let limiter = builder.deadline(Duration::from_millis(50)).build().unwrap();
+    let decision = limiter.check_blocking("alice");
+    assert_eq!((decision.source(), decision.remaining()), (DecisionSource::Key, 9));
+    // The runtime runs the task after the thread has decided.
+    runtime.block_on(async { tokio::time::sleep(Duration::from_millis(200)).await });
+    let stats = limiter.stats();
+    assert_eq!((stats.by_fallback, stats.unanswered, stats.unsent), (1, 1, 0), "{stats:?}");
+    assert_eq!(limiter.check_blocking("alice").remaining(), 8);
+    assert_eq!(server.keys_with_ttl().len(), 0, "the store has counted the request as well");
+}
+
+#[test]
+fn every_request_that_no_runtime_could_send_is_counted() {
+    let client = Client::open("redis://127.0.0.1:1").unwrap();
+    let builder = builder(&client, Quota::new(4, AGES), Algorithm::FixedWindow);
+    let limiter = builder.max_unsynced(4).penalty(AGES).build().unwrap();
+    assert!((0..4).all(|_| limiter.check_blocking("alice").is_allowed()));
+    assert_eq!(limiter.stats().unsent, 0);
+    assert!(limiter.check_blocking("alice").retry_after().unwrap() >= AGES);
+    assert_eq!(limiter.stats().unsent, 1, "the pause was not sent");
+
+    let jobs = SharedInFlight::<str>::builder(&client, "jobs", 1).build().unwrap();
+    let _permit = block_on(jobs.acquire("alice")).unwrap();
+    assert_eq!((jobs.stats().unsent, jobs.stats().by_fallback), (1, 1));
+    assert!(client.stats().problems[0].to_string().contains("`runtime_thread`"));
+}
+
+#[test]
+fn asynchronous_methods_need_no_runtime_to_answer() {
+    let server = Server::start();
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for given in [None, Some(runtime.handle().clone())] {
+        let client = patient(Client::builder(server.url()));
+        let client = match &given {
+            Some(handle) => client.runtime(handle.clone()),
+            None => client,
+        };
+        let client = client.build().unwrap();
+        for way in Way::ALL {
+            let limiter = way.limiter(&client, 1_000);
+            let key = &*format!("{way:?}");
+            // Tasks in a runtime may hold the right to ask the store.
+            if given.is_some() {
+                assert!(limiter.check_blocking(key).is_allowed());
+            }
+            block_on(async {
+                let decision = limiter.check_n(key, 5).await;
+                let is_asked = given.is_some() || way == Way::Unsynced;
+                assert_eq!(decision.is_allowed(), is_asked, "{way:?}: {decision:?}");
+                limiter.refund(key, &decision).await;
+                assert_eq!(limiter.check_many(&[(key, 1), (key, 200)]).await.len(), 2);
+                let _ = limiter.peek(key).await;
+                let _ = limiter.force(key, 3).await;
+                if let Ok(held) = limiter.reserve(key, 10).await {
+                    let _ = held.commit(4).await;
+                }
+                assert!(limiter.pause(key, Duration::from_secs(60)).await.is_err());
+                assert!(limiter.reset(key).await.is_err());
+                limiter.flush().await;
+            });
+        }
+        let jobs = SharedInFlight::<str>::builder(&client, "jobs", 2);
+        let jobs = jobs.when_unavailable(WhenUnavailable::Deny).build().unwrap();
+        block_on(async {
+            match jobs.acquire("alice").await {
+                Ok(permit) => permit.release().await,
+                Err(_) => assert!(given.is_none()),
+            }
+            let _ = jobs.in_flight("alice").await;
+            let problem = client.connect().await.unwrap_err().to_string();
+            assert!(problem.contains("`runtime_thread`"), "{problem}");
+            assert_eq!(client.health().await[0].to_string(), problem);
+        });
+        // In a runtime, everything works.
+        run(async move { client.connect().await.unwrap() });
+    }
+}
+
+/// Lets the system refuse new threads, whose stacks need more memory than the process may have.
+/// With `None`, lifts the limit.
+fn limit_memory(spare: Option<u64>) {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let size: u64 = size.trim().trim_end_matches(" kB").parse().unwrap();
+    let most = spare.map_or("unlimited".to_owned(), |spare| ((size + spare) * 1024).to_string());
+    let limit = [format!("--pid={}", std::process::id()), format!("--as={most}:unlimited")];
+    assert!(std::process::Command::new("prlimit").args(limit).status().unwrap().success());
+}
+
+#[test]
+#[ignore = "a node that other tests start"]
+fn threadless_node() {
+    node(|node| {
+        let url = node.var("URL");
+        node.ready();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        // The counts of a window are removed when it has ended.
+        let own = patient(Client::builder(&*url)).build().unwrap();
+        let limiter = Limiter::builder(&own, "threadless", Quota::new(50, Duration::from_millis(20)));
+        let limiter = limiter.algorithm(Algorithm::FixedWindow).max_unsynced(50).build().unwrap();
+        // The name of a server needs a thread as well.
+        let named = client(&url.replace("127.0.0.1", "localhost"));
+        let by_name = builder(&named, Quota::per_second(1_000), Algorithm::TokenBucket);
+        let deadline = Duration::from_millis(300);
+        let by_name = by_name.deadline(deadline).build().unwrap();
+        let panics = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&panics);
+        std::panic::set_hook(Box::new(move |_| {
+            counted.fetch_add(1, SeqCst);
+        }));
+        limit_memory(Some(1_024));
+        assert!(thread::Builder::new().spawn(|| {}).is_err(), "threads are refused");
+        let mut admitted = 0;
+        runtime.block_on(async {
+            for _ in 0..20 {
+                admitted += u64::from(limiter.check("alice").await.is_allowed());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let swept = panics.load(SeqCst);
+        let begun = Instant::now();
+        let denied = by_name.check_blocking("alice");
+        let is_in_time = begun.elapsed() < deadline + MARGIN;
+        limit_memory(None);
+        until("the store answers", || by_name.check_blocking("alice").is_allowed());
+        node.say(json!([admitted, swept, denied.is_allowed(), is_in_time]));
+    });
+}
+
+#[test]
+fn a_system_that_refuses_threads_breaks_no_check() {
+    let server = Server::start();
+    let mut nodes = Nodes::start(1, "threads::threadless_node", &[("URL", &server.url())]);
+    nodes.go();
+    assert_eq!(nodes.finish(), [json!([20, 0, false, true])]);
+}

@@ -122,7 +122,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--limit", "a=9/s by ip", "--redis", "redis://h, i:6379"], "an address has no scheme"),
         (
             &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-lease", "5"],
-            "--limit 'a': invalid lease of 5",
+            "--limit 'a': invalid --redis-lease of 5",
         ),
         (&["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-share", "2"], "above 0 and up to 1"),
         (
@@ -149,6 +149,11 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         ),
         (&["--redis", "redis://h", "--when-full", "share"], "cannot be used with"),
         (&["--redis", "redis://h", "--redis-deadline", "0s"], "expected more than 0s"),
+        (&["--redis", "redis://h", "--redis-deadline", "1s burst 5"], "'1s burst 5'"),
+        (
+            &["--limit", "a=8 at once by ip", "--redis", "redis://h", "--redis-lease", "5"],
+            "--redis-lease 5 has no effect, because it is for rates, and no limit has one",
+        ),
     ];
     for (args, part) in table {
         let said = refused(&[&START[..], args].concat());
