@@ -175,3 +175,61 @@ fn change_of_quota_races_lease_and_owes_it() {
     });
     seen.expect(&["277", "278", "282"]);
 }
+
+/// A thread returns the leases and takes another one, while a denied thread is about to return
+/// leases too. Whatever that thread still sees of the first return, it misses no token.
+#[test]
+fn lease_follows_return_and_the_next_return_finds_it() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let mut admitted = take(&limiter, 1);
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                take(&limiter, 255)
+            }
+        });
+        admitted += take(&limiter, 255) + take(&limiter, 1);
+        let lost = limiter.lost();
+        admitted += other.join().unwrap();
+        assert_eq!((admitted, limiter.lost()), (2, lost), "a return has lost tokens");
+        assert_eq!((take(&limiter, 255), limiter.leased()), (0, 0), "a return has missed a lease");
+    });
+}
+
+/// The quota changes while a thread takes a lease on a line that it has closed and opened before.
+#[test]
+fn change_of_quota_follows_return_and_voids_the_next_lease() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                take(&limiter, 1) + take(&limiter, 256) + take(&limiter, 1)
+            }
+        });
+        limiter.set_quota(quota(300)).unwrap();
+        other.join().unwrap();
+        assert_eq!((take(&limiter, 300), limiter.leased()), (0, 0), "a lease of the earlier quota is left");
+    });
+}
+
+/// A thread reads what remains while another thread moves tokens from the word to its line.
+#[test]
+fn peek_races_lease_and_tells_no_token_twice() {
+    explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                take(&limiter, 1)
+            }
+        });
+        let told = limiter.peek().remaining();
+        let admitted = other.join().unwrap() + drain(&limiter);
+        assert!(told <= admitted, "{told} remained, and {admitted} were admitted");
+    });
+}

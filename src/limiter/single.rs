@@ -443,7 +443,7 @@ impl SingleLimiter {
             None => self.visit(|state| state.reset()),
             Some((_, leases)) => {
                 self.bring_leases_home();
-                leases.void();
+                self.visit_bucket(leases, |_, state| Some(leases.void(state.word)));
                 self.change(leases, |bucket, state, word| {
                     bucket.step(word, Tick::ZERO, |word| state.rule.reset(word))
                 });

@@ -60,10 +60,12 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | filled | `Leases::lease` fills a line | `Leases::spend` | the figures of the lease | `lease_races_spend_and_its_figures_are_visible` |
-//! | leased | `Leases::lease` fills a line | `CoreLine::change` closes it | the charge of the word, so that no token is lost because the word seems to be home | none: a thread closes the lines after it has read a leased word, so the charge is hidden only from a thread that was stopped during an earlier return, which takes three threads |
-//! | figures | `CoreLine::set` | `CoreLine::figures` | that the line was claimed for another lease, so that the exchange of a spending fails | none: in loom, an exchange compares the newest value |
-//! | opened | `Leases::bring_home` ends | `Leases::bring_home` begins | that the earlier return has opened the lines | none: in loom, an exchange compares the newest value |
+//! | granted | `Leases::lease` fills a line | `Leases::spend` | the figures of the lease | `lease_races_spend_and_its_figures_are_visible` |
+//! | leased | `Leases::lease` fills a line | `CoreLine::change` closes it | the charge of the word, so that no token is lost because the word seems to be home | `lease_follows_return_and_the_next_return_finds_it` |
+//! | opened | `Leases::bring_home` ends | `Leases::bring_home` begins | that the earlier return has opened the lines, so that none of them seems to be closed still | `lease_follows_return_and_the_next_return_finds_it` |
+//! | claimed | `rule::try_update` of a lease | `Leases::void` | that the line was claimed, so that it does not seem to be closed | `change_of_quota_follows_return_and_voids_the_next_lease` |
+//! | vacated | `CoreLine::vacate` | `CoreLine::change` claims a line | that the word was made home or frozen before, so that no later charge of the word precedes that | none: the edge keeps an exchange of one thread before a later one, and loom runs the accesses of a thread in their order |
+//! | figures | `CoreLine::set` | `CoreLine::figures` | that the line was claimed for another lease, so that the exchange of a spending fails | none: the edge keeps a load of one thread before a later exchange, and loom runs the accesses of a thread in their order |
 
 mod line_word;
 
@@ -132,9 +134,17 @@ impl CoreLine {
     /// changed.
     fn change(&self, to: impl Fn(LineWord) -> Option<LineWord>) -> Option<LineWord> {
         let to = |bits| to(LineWord::of_bits(bits)).map(LineWord::bits);
-        // ORDERING: acquire side of *leased*, for a line that is closed. Other changes need no
-        // ordering.
+        // ORDERING: acquire side of *leased*, for a line that is closed, and of *vacated*, for a line
+        // that is claimed. Other changes need no ordering.
         self.word.fetch_update(Relaxed, Acquire, to).ok().map(LineWord::of_bits)
+    }
+
+    /// Changes the line's word so that the line is open and without tokens. Returns the word before
+    /// the change, or `None` if nothing was changed.
+    fn vacate(&self, to: impl Fn(LineWord) -> Option<LineWord>) -> Option<LineWord> {
+        let to = |bits| to(LineWord::of_bits(bits)).map(LineWord::bits);
+        // ORDERING: release side of *vacated*.
+        self.word.fetch_update(Release, Relaxed, to).ok().map(LineWord::of_bits)
     }
 }
 
@@ -220,15 +230,14 @@ impl Leases {
     pub(crate) fn spend(&self, cost: u64) -> Option<Decision> {
         let own = self.own();
         let line = &self.lines[own];
-        // ORDERING: acquire side of *filled*: the figures of the lease are visible.
-        let mut bits = line.word.load(Acquire);
         loop {
+            // ORDERING: acquire side of *granted*: the figures of the lease are visible.
+            let bits = line.word.load(Acquire);
             let spent = LineWord::of_bits(bits).spent(cost)?;
             let figures = line.figures();
-            // ORDERING: relaxed for the tokens. A failure is the acquire side of *filled*.
-            match line.word.compare_exchange_weak(bits, spent.bits(), Relaxed, Acquire) {
-                Ok(_) => return Some(figures.decision(cost, own, spent)),
-                Err(found) => bits = found,
+            // ORDERING: relaxed; the tokens publish nothing.
+            if line.word.compare_exchange_weak(bits, spent.bits(), Relaxed, Relaxed).is_ok() {
+                return Some(figures.decision(cost, own, spent));
             }
         }
     }
@@ -256,7 +265,7 @@ impl Leases {
         let figures = Lease { at: now.as_nanos(), limit: charged.capacity(), reset };
         line.set(figures);
         let filled = claimed.filled(leased.get(), leased.get() - cost);
-        // ORDERING: release side of *filled* and of *leased*.
+        // ORDERING: release side of *granted* and of *leased*.
         if line.word.compare_exchange(claimed.bits(), filled.bits(), Release, Relaxed).is_err() {
             self.lost.add(leased.get() - cost);
         }
@@ -287,16 +296,18 @@ impl Leases {
             debug_assert!(tokens == 0 || from.is_frozen(), "tokens are out while the word is home");
             self.lost.add(tokens);
         }
-        self.lines.iter().for_each(|line| _ = line.change(LineWord::opened));
+        self.lines.iter().for_each(|line| _ = line.vacate(LineWord::opened));
         // ORDERING: release side of *opened*.
         self.is_returning.store(0, Release);
     }
 
-    /// Empties all lines, so that no token of an earlier lease is spent or refunded any more.
-    /// Returns the time, which is not before any spending.
+    /// Empties all lines, so that no token of an earlier lease of `word` is spent or refunded any
+    /// more. Returns the time, which is not before any spending.
     #[cold]
-    pub(crate) fn void(&self) -> Tick {
-        let voided = self.lines.iter().filter_map(|line| line.change(LineWord::voided));
+    pub(crate) fn void(&self, word: &Atomic<Word>) -> Tick {
+        // ORDERING: acquire side of *claimed*.
+        let _ = word.load(Acquire);
+        let voided = self.lines.iter().filter_map(|line| line.vacate(LineWord::voided));
         self.lost.add(voided.map(LineWord::tokens).sum());
         self.clock.now()
     }
