@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use tollgate::store::ExactKeys;
-use tollgate::{Charge, InFlight, Limiter, ManualClock, Quota, Reservation, check_all};
+use tollgate::{Charge, InFlight, Limiter, ManualClock, Quota, Reservation, SingleLimiter, check_all};
 
 /// A variable of the environment that is set in the other process.
 const CHILD: &str = "TOLLGATE_THREAD_END";
@@ -109,6 +109,24 @@ fn all_calls() {
         at_the_end_of_a_thread(move || assert!(before.check("held").is_allowed()), last);
         assert_eq!(limiter.peek("held").remaining(), if is_settled { 7 } else { 9 });
     }
+}
+
+/// A thread takes a lease in its destructor, and another thread is granted what is left of it.
+#[test]
+fn leases_work_in_destructors_of_thread_locals() {
+    let builder = SingleLimiter::builder(Quota::per_hour(1_000_000)).core_leases();
+    let limiter = Arc::new(builder.build().unwrap());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                (0..200_000).take_while(|_| limiter.leased() == 0).for_each(|_| _ = limiter.check())
+            });
+        }
+    });
+    let last = Arc::clone(&limiter);
+    at_the_end_of_a_thread(|| (), move || assert!((0..10_000).all(|_| last.check().is_allowed())));
+    while limiter.check_n(1_000).is_allowed() {}
+    assert_eq!(limiter.leased(), 0, "the leases of ended threads are returned");
 }
 
 #[test]
