@@ -127,10 +127,10 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
         let Some(to) = step(from) else {
             return Updated { from, to: from, is_new: false };
         };
-        // ORDERING: for a frozen word, this is the release side of *closed* (see `table`), because
-        // the freezing thread has seen the next array linked. For a reset word, it is the release
-        // side of *reset* (see `limiter`), because the thread has already counted the reset. For a
-        // charge, it is the release side of *counted* (see `limiter`). A failure publishes nothing.
+        // ORDERING: for a frozen word, this is the release side of *closed* (see `table`): the
+        // freezing thread has seen the next array linked. For a reset word, it is the release side
+        // of *reset*, because the reset is counted before, and for a charge, of *counted* (see
+        // `limiter`). For a lease, it is the release side of *claimed* (see `state/leases.rs`).
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,

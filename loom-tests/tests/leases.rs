@@ -54,7 +54,30 @@ fn lease_races_return_and_no_token_is_returned_twice() {
         note.note((admitted, limiter.lost()));
     });
     // The lost tokens were charged for a lease whose line was closed before it was filled.
-    seen.expect(&["(233, 7)", "(240, 0)"]);
+    seen.expect(&["(232, 8)", "(240, 0)"]);
+}
+
+/// A thread takes a lease for a line that still has tokens, while another thread returns all leases.
+#[test]
+fn second_lease_races_return_and_the_rest_of_the_first_counts_once() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let mut admitted = take(&limiter, 5);
+        assert_eq!(limiter.leased(), 3);
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || take(&limiter, 5)
+        });
+        number_thread(1);
+        admitted += take(&limiter, 254) + other.join().unwrap();
+        assert_eq!((take(&limiter, 254), limiter.leased()), (0, 0));
+        admitted += drain(&limiter);
+        note.note((admitted, limiter.lost()));
+    });
+    // The second lease has 5 tokens, which are lost if its line is closed before it is filled.
+    seen.expect(&["(235, 5)", "(240, 0)"]);
 }
 
 /// Two threads share a place. One of them takes a lease, and the other spends it.
@@ -173,5 +196,63 @@ fn change_of_quota_races_lease_and_owes_it() {
         assert!(admitted <= 300, "{admitted} tokens");
         note.note(admitted);
     });
-    seen.expect(&["277", "278", "282"]);
+    seen.expect(&["276", "277", "278", "282"]);
+}
+
+/// A thread returns the leases and takes another one, while a denied thread is about to return
+/// leases too. Whatever that thread still sees of the first return, it misses no token.
+#[test]
+fn lease_follows_return_and_the_next_return_finds_it() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let mut admitted = take(&limiter, 1);
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                take(&limiter, 255)
+            }
+        });
+        admitted += take(&limiter, 255) + take(&limiter, 1);
+        let lost = limiter.lost();
+        admitted += other.join().unwrap();
+        assert_eq!((admitted, limiter.lost()), (2, lost), "a return has lost tokens");
+        assert_eq!((take(&limiter, 255), limiter.leased()), (0, 0), "a return has missed a lease");
+    });
+}
+
+/// The quota changes while a thread takes a lease on a line that it has closed and opened before.
+#[test]
+fn change_of_quota_follows_return_and_voids_the_next_lease() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                take(&limiter, 1) + take(&limiter, 256) + take(&limiter, 1)
+            }
+        });
+        limiter.set_quota(quota(300)).unwrap();
+        other.join().unwrap();
+        assert_eq!((take(&limiter, 300), limiter.leased()), (0, 0), "a lease of the earlier quota is left");
+    });
+}
+
+/// A thread reads what remains while another thread moves tokens from the word to its line.
+#[test]
+fn peek_races_lease_and_tells_no_token_twice() {
+    explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+        let (limiter, _) = limiter();
+        let other = threads.spawn({
+            let limiter = Arc::clone(&limiter);
+            move || {
+                number_thread(1);
+                take(&limiter, 1)
+            }
+        });
+        let told = limiter.peek().remaining();
+        let admitted = other.join().unwrap() + drain(&limiter);
+        assert!(told <= admitted, "{told} remained, and {admitted} were admitted");
+    });
 }

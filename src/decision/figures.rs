@@ -129,12 +129,9 @@ pub(crate) enum Figures {
     },
 }
 
-/// Identifies the lease of a charge: its place, and the generation of the place.
+/// Identifies the lease of a charge: the number of its line, and the generation of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LeaseId {
-    pub(crate) line: u32,
-    pub(crate) generation: u32,
-}
+pub(crate) struct LeaseId(pub(crate) u64);
 
 impl Figures {
     /// Returns the time at which a window or a log stops counting this charge, and how long the

@@ -242,8 +242,8 @@ impl SingleLimiter {
     fn check_leases(&self, leases: &Leases, now: Tick, cost: u64, spends: bool) -> SlowDecision {
         let stamp = self.resets.stamp();
         let charge = |bucket: Leased, state: State<'_>| {
-            let is_offered = || bucket.offered(load(state.word), now) >= cost;
-            let leased = (spends && is_offered()).then(|| leases.lease(bucket, state.word, cost)).flatten();
+            let lease = || leases.lease(bucket, state.word, now, cost);
+            let leased = spends.then(lease).flatten();
             leased.or_else(|| Some(leases.charge(bucket, state.word, now, cost)?.stamped(state.stamp)))
         };
         self.visit_bucket(leases, charge).stamped(stamp).into()
@@ -443,7 +443,7 @@ impl SingleLimiter {
             None => self.visit(|state| state.reset()),
             Some((_, leases)) => {
                 self.bring_leases_home();
-                leases.void();
+                self.visit_bucket(leases, |_, state| Some(leases.void(state.word)));
                 self.change(leases, |bucket, state, word| {
                     bucket.step(word, Tick::ZERO, |word| state.rule.reset(word))
                 });

@@ -48,31 +48,38 @@ const TIMES: u64 = 1 << 60;
 /// before it may be spent?*) for a bound by number. A request that is charged to the word counts at
 /// its time, and a token that is spent from a lease counts when it is spent.
 ///
-/// The proof uses four facts about the lines (see `state/leases.rs`): a line has at most one
-/// lease at a time; the time of a lease is read after the line was claimed for it; no token is
-/// spent after the line was closed; and the time of a return is read after all lines were closed.
+/// The proof uses four facts about the lines (see `state/leases.rs`): a line has at most `size`
+/// tokens; the time of a lease is read after the line was claimed for it, and a claimed line spends
+/// no tokens; no token is spent after the line was closed; and the time of a return is read after
+/// all lines were closed.
 ///
-/// *Proof.* A lease is *old* if its time is before `a`. If a token of an old lease is spent or
-/// returned at `a` or later, the next lease of its line is claimed later still, and is not old.
-/// Each line thus has at most one old lease that matters, so at most the reserve is spent from old
-/// leases, or returned from them, at `a` or later.
+/// *Proof.* Take the charges of the word, by requests and by leases, in the order of their
+/// compare-and-swaps. Let `first` and `last` be the first and the last of those whose times are in
+/// `[a, a + d]`. A lease is *old* if its time is before `a` and it precedes `first`. (If there is no
+/// `first`, every lease before `a` is old, and no other tokens count.) Consider the tokens of old
+/// leases that a line has at `a`, or that a thread which has claimed the line before `a` adds to it
+/// later. They are at most `size`. No other tokens of old leases are spent or returned at `a` or
+/// later, because every lease whose line is claimed at `a` or later has a time that is not before
+/// `a`. Over all lines, at most the reserve is therefore spent from old leases, or returned from
+/// them, at `a` or later.
 ///
-/// All other tokens that count were charged to the word, by requests or as leases, at times in
-/// `[a, a + d]`. Take these charges in the order of their compare-and-swaps.
+/// All other tokens that count were charged to the word by `first`, by `last`, or between them. (A
+/// charge after `last` that counts is a lease with a time before `a`. It was admitted up to the
+/// capacity at its time, so the argument for `last` holds for it.)
 ///
-/// - If the word is leased at the first of them, it is afterwards at least `a + reserve` and the
-///   charge. The same holds if the word is home, but some token of an old lease was spent at `a` or
-///   later: the word became home after that, at a time that is not before `a`, so it was at least
+/// - If the word is leased at `first`, it is afterwards at least `a + reserve` and the charge. The
+///   same holds if the word is home, but some token of an old lease was spent at `a` or later: the
+///   word became home after that, at a time that is not before `a`, so it was at least
 ///   `a + reserve` less what was returned.
 /// - Each later charge adds its cost, and each return subtracts tokens that are not spent. No other
 ///   step lowers the word, apart from refunds, which [`Gcra`] discusses.
-/// - The last charge was admitted, so the word is at most `a + d` and the capacity.
+/// - `last` was admitted, so the word is at most `a + d` and the capacity.
 ///
 /// The charges less the returned tokens are therefore at most the capacity, `d`, and minus the
 /// reserve. The tokens of old leases that are spent, and those that were returned, are at most the
-/// reserve. The sum is at most the capacity and `d`. If the word is home at the first charge, and
-/// no token of an old lease was spent at `a` or later, then no old lease matters, and the proof of
-/// [`Gcra`] holds as it is. ∎
+/// reserve. The sum is at most the capacity and `d`. If the word is home at `first`, and no token of
+/// an old lease was spent at `a` or later, then no old lease matters, and the proof of [`Gcra`]
+/// holds as it is. ∎
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leased {
     bucket: Gcra,
@@ -90,6 +97,11 @@ impl Leased {
     /// Returns whether the bucket can grant leases.
     pub(crate) fn is_possible(&self) -> bool {
         self.size > 0
+    }
+
+    /// Returns the most tokens that a line may have.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     /// Returns whether tokens may be out.
@@ -185,10 +197,10 @@ impl Leased {
         Some((seen, self.bucket.peek(seen, now, 0).remaining()))
     }
 
-    /// Returns the word after a lease, and the number of leased tokens, or `None` if no lease is
-    /// offered.
-    pub(crate) fn leased(&self, word: Word, now: Tick) -> Option<(Word, u64)> {
-        let tokens = Some(self.offered(word, now)).filter(|&tokens| tokens > 0)?;
+    /// Returns the word after a lease of at most `most` tokens, and the number of leased tokens, or
+    /// `None` if no lease is offered.
+    pub(crate) fn leased(&self, word: Word, now: Tick, most: u64) -> Option<(Word, u64)> {
+        let tokens = Some(self.offered(word, now).min(most)).filter(|&tokens| tokens > 0)?;
         let (seen, _) = self.with_reserve(word, now)?;
         let to = Word::of(seen.value() + self.bucket.grain().of_tokens(tokens));
         Some((Self::marked(to)?, tokens))
@@ -259,12 +271,13 @@ mod tests {
                         self.spent(cost);
                     }
                 }
-                Step::Lease(line) if self.lines[line] == 0 => {
-                    if let Some((to, tokens)) = self.bucket.leased(self.word, now) {
-                        (self.word, self.lines[line]) = (to, tokens);
+                Step::Lease(line) => {
+                    let room = self.bucket.size() - self.lines[line];
+                    if let Some((to, tokens)) = self.bucket.leased(self.word, now, room) {
+                        self.word = to;
+                        self.lines[line] += tokens;
                     }
                 }
-                Step::Lease(_) => {}
                 Step::Spend(line, tokens) => {
                     let tokens = tokens.min(self.lines[line]);
                     self.lines[line] -= tokens;

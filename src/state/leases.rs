@@ -14,8 +14,8 @@
 //! # Protocol
 //!
 //! ```text
-//! lease:   claim a vacant line; read the clock; charge the word, which is then leased;
-//!          fill the line
+//! lease:   claim a line that has too few tokens; read the clock; charge the word, which is then
+//!          leased; fill the line
 //! spend:   lower the tokens of the line
 //! return:  become the only thread that returns leases; close all lines and add up their tokens;
 //!          read the clock; lower the word, which is then home; open the lines
@@ -28,8 +28,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A line has at most one lease at a time, and no more tokens than its lease. Only a vacant
-//!    line can be claimed, and a refund is accepted only by the lease that was spent.
+//! 1. A line never has more tokens than the reserve has for it, and a claimed line keeps its tokens.
+//!    A refund is accepted only by the lease that was spent.
 //! 2. The time of a lease is read after its line was claimed.
 //! 3. If a line has tokens, the word of the bucket is leased or frozen. Only a return makes the
 //!    word home, while all lines are closed, and only the thread that closed the lines opens
@@ -47,6 +47,9 @@
 //! like all charged tokens. A change of quota drops the tokens that are out. `lost` counts both,
 //! except for threads that never run again.
 //!
+//! A thread that continues after its line was closed may still set the figures of its lost lease.
+//! Decisions that spend the next lease of the line may then report some of these figures.
+//!
 //! If the thread that returns leases stops for good, no leases are granted or returned any more.
 //! Checks continue at the word, with a burst that is smaller by the reserve.
 //!
@@ -60,10 +63,12 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | filled | `Leases::lease` fills a line | `Leases::spend` | the figures of the lease | `lease_races_spend_and_its_figures_are_visible` |
-//! | leased | `Leases::lease` fills a line | `CoreLine::change` closes it | the charge of the word, so that no token is lost because the word seems to be home | none: a thread closes the lines after it has read a leased word, so the charge is hidden only from a thread that was stopped during an earlier return, which takes three threads |
-//! | figures | `CoreLine::set` | `CoreLine::figures` | that the line was claimed for another lease, so that the exchange of a spending fails | none: in loom, an exchange compares the newest value |
-//! | opened | `Leases::bring_home` ends | `Leases::bring_home` begins | that the earlier return has opened the lines | none: in loom, an exchange compares the newest value |
+//! | granted | `Leases::lease` fills a line | `Leases::spend` | the figures of the lease | `lease_races_spend_and_its_figures_are_visible` |
+//! | leased | `Leases::lease` fills a line | `CoreLine::change` closes it | the charge of the word, so that no token is lost because the word seems to be home | `lease_follows_return_and_the_next_return_finds_it` |
+//! | opened | `Leases::bring_home` ends | `Leases::bring_home` begins | that the earlier return has opened the lines, so that none of them seems to be closed still | `lease_follows_return_and_the_next_return_finds_it` |
+//! | claimed | `rule::try_update` of a lease | `Leases::void` | that the line was claimed, so that it does not seem to be closed | `change_of_quota_follows_return_and_voids_the_next_lease` |
+//! | vacated | `CoreLine::vacate` | `CoreLine::change` claims a line | that the word was made home or frozen before, so that no later charge of the word precedes that | none: the edge keeps an exchange of one thread before a later one, and loom runs the accesses of a thread in their order |
+//! | figures | `CoreLine::set` | `CoreLine::figures` | that the line was claimed for another lease, so that the exchange of a spending fails | none: the edge keeps a load of one thread before a later exchange, and loom runs the accesses of a thread in their order |
 
 mod line_word;
 
@@ -89,8 +94,15 @@ pub(crate) struct Leases {
     is_own: bool,
     /// 1 once two threads have charged the word at the same time.
     is_contended: Atomic<u32>,
+    returns: Returns,
+}
+
+/// What changes while leases are granted, apart from the fields that every check reads.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Returns {
     /// 1 while a thread returns leases.
-    is_returning: Atomic<u32>,
+    is_running: Atomic<u32>,
     lost: Counter,
 }
 
@@ -108,7 +120,7 @@ struct CoreLine {
 }
 
 impl CoreLine {
-    fn new(generation: u32) -> Self {
+    fn new(generation: u64) -> Self {
         let [at, limit, reset] = [const { 0 }; 3].map(Atomic::new);
         Self { word: Atomic::new(LineWord::vacant(generation).bits()), at, limit, reset }
     }
@@ -132,9 +144,17 @@ impl CoreLine {
     /// changed.
     fn change(&self, to: impl Fn(LineWord) -> Option<LineWord>) -> Option<LineWord> {
         let to = |bits| to(LineWord::of_bits(bits)).map(LineWord::bits);
-        // ORDERING: acquire side of *leased*, for a line that is closed. Other changes need no
-        // ordering.
+        // ORDERING: acquire side of *leased*, for a line that is closed, and of *vacated*, for a line
+        // that is claimed. Other changes need no ordering.
         self.word.fetch_update(Relaxed, Acquire, to).ok().map(LineWord::of_bits)
+    }
+
+    /// Changes the line's word so that the line is open and without tokens. Returns the word before
+    /// the change, or `None` if nothing was changed.
+    fn vacate(&self, to: impl Fn(LineWord) -> Option<LineWord>) -> Option<LineWord> {
+        let to = |bits| to(LineWord::of_bits(bits)).map(LineWord::bits);
+        // ORDERING: release side of *vacated*.
+        self.word.fetch_update(Release, Relaxed, to).ok().map(LineWord::of_bits)
     }
 }
 
@@ -149,9 +169,7 @@ struct Lease {
 impl Lease {
     fn decision(self, cost: u64, line: usize, word: LineWord) -> Decision {
         let Self { at, limit, reset } = self;
-        #[allow(clippy::cast_possible_truncation)]
-        let lease = LeaseId { line: line as u32, generation: word.generation() };
-        let figures = Figures::Leased { remaining: word.tokens(), reset, lease };
+        let figures = Figures::Leased { remaining: word.tokens(), reset, lease: word.lease(line) };
         Decision::of_key(Outcome::Allowed, cost, limit, Tick::from_nanos(at), figures)
     }
 }
@@ -165,16 +183,14 @@ impl Leases {
     /// Creates vacant lines. The clock is the limiter's own.
     pub(crate) fn new(lines: u64, clock: Clock) -> Self {
         // A random start, so that a lease of another limiter is not taken for one of this limiter.
-        #[allow(clippy::cast_possible_truncation)]
-        let first = if cfg!(tollgate_loom) { 0 } else { RandomState::new().hash_one(0_u8) as u32 };
+        let first = if cfg!(tollgate_loom) { 0 } else { RandomState::new().hash_one(0_u8) };
         Self {
             lines: (0..lines).map(|_| CoreLine::new(first)).collect(),
             is_own: clock.is_real() || cfg!(any(test, tollgate_loom)),
             clock,
             // A model does not spend executions on the first contention.
             is_contended: Atomic::new(u32::from(cfg!(tollgate_loom))),
-            is_returning: Atomic::new(0),
-            lost: Counter::new(),
+            returns: Returns { is_running: Atomic::new(0), lost: Counter::new() },
         }
     }
 
@@ -185,7 +201,7 @@ impl Leases {
     /// Returns the size in bytes of the allocated memory.
     pub(crate) fn bytes(&self) -> usize {
         // An `Arc` stores two counts before its value.
-        2 * size_of::<usize>() + size_of::<Self>() + size_of_val(&*self.lines)
+        align_of::<Self>() + size_of::<Self>() + size_of_val(&*self.lines)
     }
 
     /// Returns the number of tokens that are out.
@@ -196,7 +212,7 @@ impl Leases {
 
     /// Returns how many tokens were charged for leases and then lost.
     pub(crate) fn lost(&self) -> u64 {
-        self.lost.get()
+        self.returns.lost.get()
     }
 
     /// Returns whether two threads have ever charged the word at the same time.
@@ -220,45 +236,57 @@ impl Leases {
     pub(crate) fn spend(&self, cost: u64) -> Option<Decision> {
         let own = self.own();
         let line = &self.lines[own];
-        // ORDERING: acquire side of *filled*: the figures of the lease are visible.
-        let mut bits = line.word.load(Acquire);
         loop {
+            // ORDERING: acquire side of *granted*: the figures of the lease are visible.
+            let bits = line.word.load(Acquire);
             let spent = LineWord::of_bits(bits).spent(cost)?;
             let figures = line.figures();
-            // ORDERING: relaxed for the tokens. A failure is the acquire side of *filled*.
-            match line.word.compare_exchange_weak(bits, spent.bits(), Relaxed, Acquire) {
-                Ok(_) => return Some(figures.decision(cost, own, spent)),
-                Err(found) => bits = found,
+            // ORDERING: relaxed; the tokens publish nothing.
+            if line.word.compare_exchange_weak(bits, spent.bits(), Relaxed, Relaxed).is_ok() {
+                return Some(figures.decision(cost, own, spent));
             }
         }
     }
 
     /// Charges the word for a lease, fills the thread's own line, and spends `cost` tokens of it.
-    /// Returns `None` if no lease is offered or if the line is not vacant.
-    pub(crate) fn lease(&self, bucket: Leased, word: &Atomic<Word>, cost: u64) -> Option<Decision> {
+    /// Returns `None` if the line cannot be claimed, if too few tokens are offered at `now`, or if
+    /// the lease was lost.
+    pub(crate) fn lease(
+        &self,
+        bucket: Leased,
+        word: &Atomic<Word>,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
         let own = self.own();
         let line = &self.lines[own];
-        let claimed = line.change(LineWord::claimed).and_then(LineWord::claimed)?;
+        let (size, offered) = (bucket.size(), bucket.offered(load(word), now));
+        let claim = |word: LineWord| word.claimed(cost, size.min(word.tokens() + offered));
+        let before = line.change(claim)?;
+        let claimed = claim(before)?;
         // The clock is read after the line was claimed: invariant 2.
         let now = self.clock.now();
+        let rest = before.tokens();
         let leased = Cell::new(0);
         let Updated { to, is_new, .. } = try_update(word, |word| {
-            let (to, tokens) = bucket.leased(word, now).filter(|&(_, tokens)| tokens >= cost)?;
+            let (to, tokens) = bucket.leased(word, now, size - rest)?;
             leased.set(tokens);
-            Some(to)
+            (rest + tokens >= cost).then_some(to)
         });
         if !is_new {
-            line.change(|word| (word == claimed).then(|| claimed.filled(0, 0)));
+            line.change(|word| (word == claimed).then_some(before));
             return None;
         }
         let charged = bucket.answer(to, Some(to), now, leased.get());
         let reset = u64::try_from(charged.reset_after().as_nanos()).unwrap_or(u64::MAX);
         let figures = Lease { at: now.as_nanos(), limit: charged.capacity(), reset };
         line.set(figures);
-        let filled = claimed.filled(leased.get(), leased.get() - cost);
-        // ORDERING: release side of *filled* and of *leased*.
+        let filled = claimed.filled(leased.get(), cost);
+        // ORDERING: release side of *granted* and of *leased*.
         if line.word.compare_exchange(claimed.bits(), filled.bits(), Release, Relaxed).is_err() {
-            self.lost.add(leased.get() - cost);
+            // The line was closed or emptied, with the tokens that it had.
+            self.returns.lost.add(leased.get());
+            return None;
         }
         Some(figures.decision(cost, own, filled))
     }
@@ -270,11 +298,11 @@ impl Leases {
     #[cold]
     pub(crate) fn bring_home(&self, bucket: Leased, word: &Atomic<Word>) {
         // ORDERING: relaxed; a denial beside a return writes nothing.
-        if self.is_returning.load(Relaxed) != 0 {
+        if self.returns.is_running.load(Relaxed) != 0 {
             return;
         }
         // ORDERING: acquire side of *opened*.
-        if self.is_returning.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+        if self.returns.is_running.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             return;
         }
         let closed = self.lines.iter().filter_map(|line| line.change(LineWord::closed));
@@ -285,19 +313,21 @@ impl Leases {
         if !is_new {
             // The translation of a frozen word has counted the tokens as spent.
             debug_assert!(tokens == 0 || from.is_frozen(), "tokens are out while the word is home");
-            self.lost.add(tokens);
+            self.returns.lost.add(tokens);
         }
-        self.lines.iter().for_each(|line| _ = line.change(LineWord::opened));
+        self.lines.iter().for_each(|line| _ = line.vacate(LineWord::opened));
         // ORDERING: release side of *opened*.
-        self.is_returning.store(0, Release);
+        self.returns.is_running.store(0, Release);
     }
 
-    /// Empties all lines, so that no token of an earlier lease is spent or refunded any more.
-    /// Returns the time, which is not before any spending.
+    /// Empties all lines, so that no token of an earlier lease of `word` is spent or refunded any
+    /// more. Returns the time, which is not before any spending.
     #[cold]
-    pub(crate) fn void(&self) -> Tick {
-        let voided = self.lines.iter().filter_map(|line| line.change(LineWord::voided));
-        self.lost.add(voided.map(LineWord::tokens).sum());
+    pub(crate) fn void(&self, word: &Atomic<Word>) -> Tick {
+        // ORDERING: acquire side of *claimed*.
+        let _ = word.load(Acquire);
+        let voided = self.lines.iter().filter_map(|line| line.vacate(LineWord::voided));
+        self.returns.lost.add(voided.map(LineWord::tokens).sum());
         self.clock.now()
     }
 
@@ -372,8 +402,8 @@ impl Leases {
     /// Refunds at most `tokens` of a charge that was spent from a lease, and returns how many. They
     /// are none if the lease is not there any more.
     pub(crate) fn refund(&self, lease: LeaseId, tokens: u64) -> u64 {
-        let refunded = |word: LineWord| word.refunded(lease.generation, tokens);
-        let line = self.lines.get(lease.line as usize);
+        let refunded = |word: LineWord| word.refunded(lease, tokens);
+        let line = self.lines.get(LineWord::line(lease));
         let before = line.and_then(|line| line.change(refunded));
         before.map_or(0, |word| refunded(word).map_or(0, LineWord::tokens) - word.tokens())
     }

@@ -61,15 +61,15 @@ impl SharedRule {
         Arc::new(Self { rule, quota, counts: Arc::clone(counts), leases })
     }
 
-    /// Returns the word that a frozen word stands for, without its leases, whose tokens count as
-    /// spent.
-    pub(super) fn settled(&self, frozen: Word) -> Word {
+    /// Returns the word that `frozen`, the content of `word`, stands for, without its leases, whose
+    /// tokens count as spent.
+    pub(super) fn settled(&self, frozen: Word, word: &Atomic<Word>) -> Word {
         match (&self.leases, self.rule) {
             (Some(leases), StateRule::Packed(AnyRule::Gcra(bucket)))
                 if Leased::is_leased(frozen.thawed()) =>
             {
                 let bucket = Leased::new(bucket, leases.count());
-                bucket.home(frozen.thawed(), leases.void(), 0).unwrap_or(frozen.thawed())
+                bucket.home(frozen.thawed(), leases.void(word), 0).unwrap_or(frozen.thawed())
             }
             _ => frozen.thawed(),
         }

@@ -307,7 +307,7 @@ impl Versioned {
                         return Ok(None);
                     }
                     if load(&next.word).is_fresh() {
-                        let word = version.rule.settled(frozen);
+                        let word = version.rule.settled(frozen, &version.word);
                         let now = since.binding();
                         begin(&next.word, new.adopt(old, word, now));
                     }

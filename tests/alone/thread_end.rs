@@ -162,6 +162,24 @@ fn limiters_work_in_destructors_of_thread_locals() {
     calls_in_another_process("thread_end::limiters_work_in_destructors_of_thread_locals");
 }
 
+/// A thread takes a lease in its destructor, and another thread is granted what is left of it.
+#[test]
+fn leases_work_in_destructors_of_thread_locals() {
+    let builder = SingleLimiter::builder(Quota::per_hour(1_000_000)).core_leases();
+    let limiter = Arc::new(builder.build().unwrap());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                (0..200_000).take_while(|_| limiter.leased() == 0).for_each(|_| _ = limiter.check())
+            });
+        }
+    });
+    let last = Arc::clone(&limiter);
+    at_the_end_of_a_thread(|| (), move || assert!((0..10_000).all(|_| last.check().is_allowed())));
+    while limiter.check_n(1_000).is_allowed() {}
+    assert_eq!(limiter.leased(), 0, "the leases of ended threads are returned");
+}
+
 #[test]
 fn exact_keys_work_in_destructors_of_thread_locals() {
     if std::env::var_os(CHILD).is_some() {

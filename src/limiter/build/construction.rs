@@ -204,27 +204,28 @@ impl Builder<SingleLimiter> {
     ///   lease was taken, and [`remaining`](crate::Decision::remaining) is the rest of the lease.
     ///   Other decisions count the tokens that may be out as missing, except for a check that finds
     ///   no lease: the next lease may make up to a sixteenth of the burst unavailable.
-    /// - A refund has no effect if the lease of the charge has been returned. Other refunds may
-    ///   return fewer tokens than without leases, by at most a sixteenth of the burst.
+    /// - A refund has no effect if the lease of the charge has been returned, or if another lease has
+    ///   followed it on the same core. Other refunds may return fewer tokens than without leases, by
+    ///   at most a sixteenth of the burst.
     /// - A change of the quota counts the tokens that are out as spent, and so does a save.
     ///
     /// Only a check at the present time, by a clock that nobody moves, spends a lease. With a
     /// [`ManualClock`](crate::ManualClock), the limiter grants none. Peeks, forced charges,
     /// reservations, [`check_all`](crate::check_all), all other calls of
     /// [`Chargeable`](crate::Chargeable), and the views of [`at`](SingleLimiter::at) use the state
-    /// that all cores share. A check that costs more than the rest of a lease does, too, and takes
-    /// no other lease until a denial has returned this one, so leases serve equal costs best, above
-    /// all checks of one token.
+    /// that all cores share. So does a check that costs more tokens than a lease may have, which is
+    /// the core's share of a sixteenth of the burst, and at most 1,024.
     ///
     /// The bound holds by one clock. If the clocks of two threads differ (see
-    /// [`Clock`](crate::Clock#platforms)), a return of leases may count tokens as refilled that
-    /// were spent in this difference: at most the tokens that refill in it, and at most a sixteenth
-    /// of the burst, are then admitted in addition.
+    /// [`Clock`](crate::Clock#platforms)), the limiter may admit in addition what refills in this
+    /// difference.
     ///
     /// [`leased`](SingleLimiter::leased) returns how many tokens are out.
     ///
-    /// `build` returns an error if the algorithm is not a token bucket or a leaky bucket, or if the
-    /// burst is less than 128 tokens for each core.
+    /// `build` and [`load`](Builder#method.load-1) return an error if the algorithm is not a token
+    /// bucket or a leaky bucket, or if the burst is less than 128 tokens for each core that the
+    /// process may use. A program that must start on any machine therefore omits leases after this
+    /// error. A saved state does not contain leases, so it may be loaded with or without them.
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};

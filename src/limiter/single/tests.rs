@@ -173,6 +173,25 @@ fn refunds_return_to_the_lease_while_it_is_there() {
 }
 
 #[test]
+fn a_request_that_the_rest_of_a_lease_cannot_pay_takes_another() {
+    for cost in [3, 5, 100, 128] {
+        let (limiter, clock) = leasing(2, 4_096);
+        let first = limiter.check_n(cost);
+        for _ in 0..100 {
+            clock.advance(Duration::from_nanos(cost));
+            let charge = limiter.check_n(cost);
+            assert!(matches!(charge.figures, Figures::Leased { .. }), "{charge:?}");
+            assert!(charge.remaining() + cost <= 128);
+        }
+        let out = limiter.leased();
+        limiter.refund(&first);
+        assert_eq!(limiter.leased(), out, "the first lease was replaced");
+        // The bucket lacks no more than a lease and the reserve, and what is out comes home.
+        assert!(drain(&limiter) >= 4_096 - 128 - 256);
+    }
+}
+
+#[test]
 fn a_charge_of_the_word_is_refunded_beside_leases() {
     let (limiter, _) = leasing(2, 256);
     assert!(limiter.check().is_allowed());
@@ -249,6 +268,19 @@ fn what_cannot_be_leased_is_refused_with_the_reason() {
         too_small.contains(&format!("{} is too small", least - 1)) && too_small.contains(&least.to_string())
     );
     assert!(SingleLimiter::builder(Quota::per_second(least)).core_leases().build().is_ok());
+}
+
+/// The file may come from a machine with fewer cores.
+#[test]
+fn a_file_whose_burst_is_too_small_for_the_cores_loads_without_leases() {
+    let builder = || SingleLimiter::builder(quota(128 * Leases::lines() - 1)).clock(ManualClock::new());
+    let limiter = builder().build().unwrap();
+    let _ = limiter.check_n(100);
+    let mut saved = Vec::new();
+    limiter.save(&mut saved).unwrap();
+    let error = builder().core_leases().load(&saved[..]).unwrap_err().to_string();
+    assert!(error.contains("too small for leases") && error.contains("leave core_leases out"), "{error}");
+    assert_eq!(drain(&builder().load(&saved[..]).unwrap()), 128 * Leases::lines() - 101);
 }
 
 #[test]

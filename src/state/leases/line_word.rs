@@ -1,21 +1,22 @@
 //! The word of a line, as a value.
 
+use crate::decision::LeaseId;
 use std::fmt;
 
 /// The word of a line.
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0 to 10 | the tokens that can be spent |
-/// | 11 to 21 | the tokens of the lease when it began |
+/// | 0 to 10 | the tokens of the line |
+/// | 11 to 21 | the tokens that the line had when its lease began |
 /// | 22, 23 | the step |
-/// | 24 to 55 | the generation, which changes whenever refunds of the lease become void |
+/// | 24 to 63 | the generation, which changes whenever refunds of the lease become void |
 ///
 /// | step | meaning | next |
 /// |---|---|---|
-/// | open | tokens can be spent and refunded; without tokens, the line is vacant | spent, refunded, claimed, closed, voided |
-/// | claimed | a thread charges the bucket for a lease | filled, closed, voided |
-/// | closed | a thread returns all leases to the bucket | opened |
+/// | open | tokens can be spent and refunded | spent, refunded, claimed, closed, voided |
+/// | claimed | a thread charges the bucket for a lease; the tokens are kept | filled, open again, closed, voided |
+/// | closed | a thread returns all leases to the bucket; there are no tokens | opened |
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct LineWord(u64);
 
@@ -23,7 +24,7 @@ const OPEN: u64 = 0;
 const CLAIMED: u64 = 1;
 const CLOSED: u64 = 2;
 
-const TOKENS: u64 = (1 << 11) - 1;
+const TOKENS: u64 = (1 << GRANTED) - 1;
 const GRANTED: u32 = 11;
 const STEP: u32 = 22;
 const GENERATION: u32 = 24;
@@ -37,18 +38,29 @@ impl LineWord {
         self.0
     }
 
-    /// Returns a line without a lease.
-    pub(super) const fn vacant(generation: u32) -> Self {
+    /// Returns an open line without tokens. Of the generation, the low 40 bits are used.
+    pub(super) const fn vacant(generation: u64) -> Self {
         Self::new(generation, OPEN, 0, 0)
     }
 
-    const fn new(generation: u32, step: u64, granted: u64, tokens: u64) -> Self {
-        Self((generation as u64) << GENERATION | step << STEP | granted << GRANTED | tokens)
+    const fn new(generation: u64, step: u64, granted: u64, tokens: u64) -> Self {
+        Self(generation << GENERATION | step << STEP | granted << GRANTED | tokens)
     }
 
+    const fn generation(self) -> u64 {
+        self.0 >> GENERATION
+    }
+
+    /// Returns what identifies the lease of the line with this number.
+    #[inline(always)]
+    pub(super) const fn lease(self, line: usize) -> LeaseId {
+        LeaseId(self.generation() << GENERATION | line as u64)
+    }
+
+    /// Returns the number of the line that has had the lease.
     #[allow(clippy::cast_possible_truncation)]
-    pub(super) const fn generation(self) -> u32 {
-        (self.0 >> GENERATION) as u32
+    pub(super) const fn line(LeaseId(id): LeaseId) -> usize {
+        (id & ((1 << GENERATION) - 1)) as usize
     }
 
     const fn step(self) -> u64 {
@@ -59,56 +71,55 @@ impl LineWord {
         self.0 >> GRANTED & TOKENS
     }
 
-    /// Returns the number of tokens that can be spent.
+    /// Returns the number of tokens of the line.
     pub(super) const fn tokens(self) -> u64 {
-        if self.step() == OPEN { self.0 & TOKENS } else { 0 }
+        self.0 & TOKENS
     }
 
-    /// Returns whether the line can be claimed.
-    pub(super) const fn is_vacant(self) -> bool {
-        self.step() == OPEN && self.0 & TOKENS == 0
-    }
-
-    const fn next(self, step: u64) -> Self {
-        Self::new(self.generation().wrapping_add(1), step, 0, 0)
+    const fn next(self, step: u64, tokens: u64) -> Self {
+        Self::new(self.generation() + 1, step, 0, tokens)
     }
 
     /// Returns the line after `cost` tokens, at least one, were spent.
+    #[inline(always)]
     pub(super) const fn spent(self, cost: u64) -> Option<Self> {
-        if self.tokens() >= cost { Some(Self(self.0 - cost)) } else { None }
+        if self.step() == OPEN && self.tokens() >= cost { Some(Self(self.0 - cost)) } else { None }
     }
 
-    /// Returns the line after a refund of tokens that were spent from the lease of `generation`.
-    pub(super) fn refunded(self, generation: u32, tokens: u64) -> Option<Self> {
-        let is_there = self.step() == OPEN && self.generation() == generation;
-        let back = tokens.min(self.granted() - self.tokens().min(self.granted()));
+    /// Returns the line after a refund of tokens that were spent from `lease`.
+    pub(super) fn refunded(self, lease: LeaseId, tokens: u64) -> Option<Self> {
+        let is_there = self.step() == OPEN && self.lease(Self::line(lease)) == lease;
+        let back = tokens.min(self.granted().saturating_sub(self.tokens()));
         (is_there && back > 0).then_some(Self(self.0 + back))
     }
 
-    /// Returns the line after it was claimed for the next lease.
-    pub(super) const fn claimed(self) -> Option<Self> {
-        if self.is_vacant() { Some(self.next(CLAIMED)) } else { None }
+    /// Returns the line after it was claimed for a lease, of which it must be able to pay `cost`
+    /// tokens. A line with `most` tokens can pay them, and the line as it is cannot.
+    pub(super) const fn claimed(self, cost: u64, most: u64) -> Option<Self> {
+        let is_short = self.step() == OPEN && self.tokens() < cost && cost <= most;
+        if is_short { Some(self.next(CLAIMED, self.tokens())) } else { None }
     }
 
-    /// Returns a claimed line with the lease that it was claimed for, of which `tokens` tokens are
-    /// left.
-    pub(super) const fn filled(self, granted: u64, tokens: u64) -> Self {
-        Self::new(self.generation(), OPEN, granted, tokens)
+    /// Returns a claimed line with a lease of `granted` more tokens, of which `cost` tokens were
+    /// spent.
+    pub(super) const fn filled(self, granted: u64, cost: u64) -> Self {
+        let all = self.tokens() + granted;
+        Self::new(self.generation(), OPEN, all, all - cost)
     }
 
     /// Returns the line after it was closed, or `None` if it is closed already.
     pub(super) const fn closed(self) -> Option<Self> {
-        if self.step() == CLOSED { None } else { Some(self.next(CLOSED)) }
+        if self.step() == CLOSED { None } else { Some(self.next(CLOSED, 0)) }
     }
 
     /// Returns a closed line after it was opened.
     pub(super) const fn opened(self) -> Option<Self> {
-        if self.step() == CLOSED { Some(self.next(OPEN)) } else { None }
+        if self.step() == CLOSED { Some(self.next(OPEN, 0)) } else { None }
     }
 
-    /// Returns the line without its lease, or `None` if it is closed.
+    /// Returns the line without its tokens, or `None` if it is closed.
     pub(super) const fn voided(self) -> Option<Self> {
-        if self.step() == CLOSED { None } else { Some(self.next(OPEN)) }
+        if self.step() == CLOSED { None } else { Some(self.next(OPEN, 0)) }
     }
 }
 
@@ -119,6 +130,24 @@ impl fmt::Debug for LineWord {
             CLAIMED => "claimed",
             _ => "closed",
         };
-        write!(f, "LineWord({step} {}/{}, {})", self.0 & TOKENS, self.granted(), self.generation())
+        write!(f, "LineWord({step} {}/{}, {})", self.tokens(), self.granted(), self.generation())
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_not_taken_for_one_that_is_billions_of_leases_older() {
+        let line = LineWord::vacant(7);
+        for (generation, is_same) in [(7, true), (8, false), (7 + (1 << 32), false), (7 + (1 << 40), true)] {
+            let other = LineWord::vacant(generation);
+            assert_eq!(line.lease(3) == other.lease(3), is_same, "{generation}");
+            assert_eq!(LineWord::line(other.lease(3)), 3);
+        }
+        assert_ne!(line.lease(3), line.lease(4));
+        let last = LineWord::vacant(u64::MAX).closed().unwrap();
+        assert_eq!((last.generation(), last.step(), last.tokens()), (0, CLOSED, 0));
     }
 }

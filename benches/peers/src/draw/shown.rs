@@ -24,8 +24,6 @@ pub const DEFAULTS: [&str; 2] = [OWN_RELEASE, OWN_LTO];
 pub const BATCHES: &str = "tollgate, batches of 32";
 const COARSE: &str = "tollgate, coarse clock";
 const OWN_RESOURCE: &str = "tollgate, one resource";
-/// This subject has no row for denials: the burst of that workload is too small for leases.
-const OWN_LEASES: &str = "tollgate, one resource, leases";
 
 /// The subjects of the tables and of the picture, from the top.
 pub const SUBJECTS: [&str; 17] = [
@@ -52,7 +50,7 @@ pub const SUBJECTS: [&str; 17] = [
 /// only in workloads with one key.
 pub const ONE_RESOURCE: [&str; 8] = [
     OWN_RESOURCE,
-    OWN_LEASES,
+    "tollgate, one resource, leases",
     BASE,
     "governor, one resource",
     "rate-net, one resource",
@@ -122,8 +120,7 @@ impl Shown {
         let is_large = rows.iter().any(|row| row.keys > many);
         let shown = Self { runs, tails, workloads: workload::all(many, is_large), many };
         let missing = |cell: Cell| {
-            let is_measured = |subject: &&str| cell.workload.keys == 1 && *subject != OWN_LEASES;
-            let single = ONE_RESOURCE.into_iter().filter(is_measured);
+            let single = ONE_RESOURCE.into_iter().filter(|_| cell.workload.keys == 1);
             let mut subjects = SUBJECTS.into_iter().chain(single);
             let subject = subjects.find(|subject| shown.ratio(cell, subject).is_none())?;
             Some(format!("no row of {subject} for {cell}"))

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::LazyLock;
 use std::time::Duration;
-use tollgate::{Clock, Decision, Limiter, SingleLimiter};
+use tollgate::{Chargeable, Clock, Decision, Limiter, SingleLimiter};
 
 pub fn all<K: Key>() -> Rows<K> {
     vec![
@@ -38,23 +38,40 @@ pub fn all<K: Key>() -> Rows<K> {
             if setting.keys > 1 {
                 return Err(ONE_RESOURCE);
             }
-            let single = SingleLimiter::builder(quota(setting)).clock(counter()).core_leases().build();
+            let quota = quota(setting).burst(u64::from(setting.quota.burst()).max(LEASING_BURST));
+            let single = SingleLimiter::builder(quota).clock(counter()).core_leases().build();
             let single = single.map_err(|_| "refuses the quota")?;
             contend(&single);
+            if setting.quota == Quota::UsedUp {
+                leave(&single, setting.quota.burst().into());
+            }
             each(move |_| single.check().is_allowed())
         }),
     ]
 }
 
+/// A burst that is large enough for leases to a thousand cores.
+const LEASING_BURST: u64 = 1 << 17;
+
 /// Checks on two threads until the cores have leases, as they have after the first moments of a
 /// limiter that several threads use.
 fn contend(limiter: &SingleLimiter) {
-    let is_leasing = || limiter.leased() > 0;
+    let check = |_| limiter.refund(&limiter.check());
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| (0..100_000_000).take_while(|_| !is_leasing()).for_each(|_| _ = limiter.check()));
+            scope.spawn(|| (0..100_000_000).take_while(|_| limiter.leased() == 0).for_each(check));
         }
     });
+}
+
+/// Takes all tokens, those on lease as well, but for these.
+fn leave(limiter: &SingleLimiter, tokens: u64) {
+    let now = limiter.at(limiter.clock().now());
+    let costs = (0..u64::BITS).rev().map(|power| 1 << power);
+    let charged = |cost| std::iter::repeat_with(move || now.check_n(cost)).take_while(Decision::is_allowed);
+    let charges = costs.flat_map(charged);
+    let largest = charges.reduce(|first, _| first);
+    now.refund_n(&largest.expect("a new limiter has tokens"), tokens);
 }
 
 /// Returns this library with its default clock.
